@@ -301,8 +301,9 @@ google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& 
   question.run.Conclude(completion);
   grpc::Status wire;
   if (!completion.status.ok()) {
-    wire = context_.Fail({facts_.method, facts_.caller.tenant, question.run.request_id()},
-                         completion.status, facts_.connection, facts_.trace);
+    wire = context_.Fail(
+        {facts_.method, facts_.caller.tenant, question.run.request_id(), facts_.connection},
+        completion.status, facts_.trace);
   }
   // Counted when it has ended: one that waits for its turn again is not counted twice.
   context_.metrics.balance().Offer();
@@ -318,7 +319,8 @@ grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackSer
     std::lock_guard lock(mutex_);
     id = request_id_;
   }
-  return context_.Conclude({facts_.method, facts_.caller.tenant, id}, status, call);
+  return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection}, status,
+                           call);
 }
 
 void AskManyCall::Cancel() {

@@ -86,8 +86,9 @@ void GenerationCall::Abort(absl::Status status) {
 grpc::Status GenerationCall::Conclude(const Completion& completion,
                                       grpc::CallbackServerContext& call) {
   run_.Conclude(completion);
-  grpc::Status status = context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id()},
-                                          completion.status, call);
+  grpc::Status status =
+      context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id(), facts_.connection},
+                        completion.status, call);
   context_.metrics.balance().Settle(static_cast<absl::StatusCode>(status.error_code()));
   return status;
 }

@@ -52,11 +52,12 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
     log.Debug("call_done", {{"call", name.method}, {"id", id}, {"found", "nothing"}});
     return ToGrpcStatus(status, id);
   }
-  return Fail({name.method, name.tenant, id}, status, ClientAddress(call.peer()), TraceOf(call));
+  const std::string peer = name.peer.empty() ? ClientAddress(call.peer()) : name.peer;
+  return Fail({name.method, name.tenant, id, peer}, status, TraceOf(call));
 }
 
 grpc::Status ServiceContext::Fail(const CallName& name, const absl::Status& status,
-                                  const std::string& peer, const std::string& trace) {
+                                  const std::string& trace) {
   grpc::Status wire = ToGrpcStatus(status, name.id);
   const auto code = static_cast<absl::StatusCode>(wire.error_code());
   metrics.CountError(code);
@@ -67,7 +68,7 @@ grpc::Status ServiceContext::Fail(const CallName& name, const absl::Status& stat
                  {{"call", name.method},
                   {"id", name.id},
                   LogField::IfAny("tenant", nobody ? "" : name.tenant.name()),
-                  {"peer", peer},
+                  {"peer", name.peer},
                   {"code", absl::StatusCodeToString(code)},
                   {ours ? "cause" : "message", ours ? status.ToString() : wire.error_message()},
                   LogField::IfAny("trace", trace)});

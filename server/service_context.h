@@ -30,7 +30,9 @@ namespace annulus {
 struct CallName {
   absl::string_view method;
   TenantId tenant;
-  std::string id;  // empty: one of ours
+  std::string id;    // empty: one of ours
+  std::string peer;  // ADDRESS:PORT of the client; empty: as gRPC tells it, which it does no more
+                     // once a call was torn down
 };
 
 // What every service shares. All of it is thread-safe and outlives every call.
@@ -62,9 +64,8 @@ struct ServiceContext {
                         grpc::CallbackServerContext& call);
 
   // The same for a part of a call that failed by itself: counts and logs it, and gives its status
-  // as clients get it. `peer`: ADDRESS:PORT of the client; `trace`: see TraceOf.
-  grpc::Status Fail(const CallName& name, const absl::Status& status, const std::string& peer,
-                    const std::string& trace);
+  // as clients get it. `name` has its peer; `trace`: see TraceOf.
+  grpc::Status Fail(const CallName& name, const absl::Status& status, const std::string& trace);
 
   // Why the pool took no job: it is busy, or the server stops.
   absl::Status PoolRefusal() const;

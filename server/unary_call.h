@@ -137,7 +137,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     // A client that does not read its answer keeps the call, but not what it sent.
     DropMessage(*raw_.request);
     context_.unread.Begin(*raw_.call);
-    Finish(context_.Conclude({raw_.name, caller_.tenant, ""}, status, *raw_.call));
+    Finish(context_.Conclude({raw_.name, caller_.tenant, "", ""}, status, *raw_.call));
   }
 
   void OnDone() override {

@@ -163,7 +163,7 @@ void UploadReactor::Send(const absl::Status& status) {
                              {"new", result_.created ? "yes" : "no"}});
   }
   context_.metrics.CountUpload(outcome);
-  Finish(context_.Conclude({"UploadDocument", tenant_, ""}, status, call_));
+  Finish(context_.Conclude({"UploadDocument", tenant_, "", ""}, status, call_));
 }
 
 void UploadReactor::OnCancel() {

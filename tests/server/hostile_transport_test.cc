@@ -1,19 +1,26 @@
 // What hostile clients do below the calls: connections and frames. The server lives on, a stream
 // beside it is not disturbed, and nothing stays behind.
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/sanitizers.h"
+#include "server/config/load_config.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 #include "tests/server/witness.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -21,6 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
+using ::testing::HasSubstr;
 
 constexpr char kGeneratePath[] = "/annulus.v1.InferenceService/Generate";
 constexpr char kStreamGeneratePath[] = "/annulus.v1.InferenceService/StreamGenerate";
@@ -276,6 +284,35 @@ TEST_F(SlowReaderTransportTest, AnswersThatNobodyReadsAreTornDown) {
     EXPECT_TRUE(peers.back()->Send(CallFrames(1, method, message)));
   }
   for (auto& peer : peers) EXPECT_TRUE(peer->WaitForFrame(FrameType::kReset, 1, seconds(20)));
+}
+
+// By then gRPC has forgotten who it was.
+TEST(SlowReaderLogTest, NamesTheClientOfACallThatWasTornDown) {
+  const testing::TempDirectory directory;
+  const std::string file = directory.path() / "log";
+  const int descriptor = open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  auto log = std::make_unique<Logger>(LogLevel::kInfo, descriptor);
+  const auto loaded = LoadConfig(
+      {"--listen", "127.0.0.1:0", "--metrics", "off", "--slow-reader-timeout", "500ms"}, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  FakeEngine engine;
+  engine.set_slow_reader_timeout(milliseconds(300));
+  engine.set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(0), std::string(4096, 'x')); });
+  auto server = Server::Start(loaded->config, *log);
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->StartServing(engine);
+  Http2Peer peer(absl::StrCat("127.0.0.1:", (*server)->port()), /*window=*/0);
+  EXPECT_TRUE(
+      peer.Send(CallFrames(1, kStreamGeneratePath, TextStreamRequest("x").SerializeAsString())));
+  EXPECT_TRUE(peer.WaitForFrame(FrameType::kReset, 1, seconds(20)));
+  server->reset();  // waits for the call's end
+  log.reset();
+  close(descriptor);
+  std::ifstream lines(file);
+  const std::string text{std::istreambuf_iterator<char>(lines), {}};
+  EXPECT_THAT(text, HasSubstr("call_failed call=StreamGenerate"));
+  EXPECT_THAT(text, HasSubstr("peer=ipv4:127.0.0.1:"));
 }
 
 class SilentPeerTest : public HostileTransportTest {
