@@ -121,8 +121,8 @@ class Runtime {
   static constexpr size_t kHeldForMember = 192;
 
   // The elements of a list, the keys of a dict, or the characters of a string. Exhausts an iterator
-  // and returns its remaining elements. Fails for other values. Holds enough memory for them and for
-  // one more array of as many elements, however it grows.
+  // and returns its remaining elements. Fails for other values. Holds enough memory for them and
+  // for one more array of as many elements, however it grows.
   std::vector<Value> Items(const Value& value);
   // The same, without a copy if possible. Valid until the rendering ends.
   const std::vector<Value>& Elements(const Value& value);
