@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -16,27 +17,34 @@ bool WaitedEnough(const Contender& contender) {
 }
 
 // The prompts that come before one that starts now: those of its own share, and as many seconds of
-// each other share that contends, which takes turns with it.
+// each other share that contends, since shares take turns. A long prompt counts until the new
+// request is as pressing.
 class PromptsAhead {
  public:
   explicit PromptsAhead(std::span<const Contender> begun) {
     for (const Contender& contender : begun) Add(contender);
   }
   void Add(const Contender& contender) {
-    own_[contender.share] += contender.remaining;
-    all_ += contender.remaining;
+    begun_[contender.share].push_back({contender.remaining, Urgency(contender)});
   }
   bool LeaveTime(const Contender& contender) const {
     if (!contender.ends_at_deadline) return true;
-    const auto own = own_.find(contender.share);
-    if (own == own_.end()) return true;
-    const double ahead = std::min(all_, own->second * static_cast<double>(own_.size()));
-    return SecondsNeeded(contender, ahead) <= contender.until_deadline;
+    const auto own = begun_.find(contender.share);
+    if (own == begun_.end()) return true;
+    double seconds = 0;
+    for (const Prompt& prompt : own->second) {
+      seconds += std::min(prompt.remaining, SecondsToReach(prompt.urgency, contender));
+    }
+    return SecondsNeeded(contender, seconds * static_cast<double>(begun_.size())) <=
+           contender.until_deadline;
   }
 
  private:
-  std::map<ShareName, double> own_;
-  double all_ = 0;
+  struct Prompt {
+    double remaining;
+    double urgency;
+  };
+  std::map<ShareName, std::vector<Prompt>> begun_;
 };
 
 }  // namespace

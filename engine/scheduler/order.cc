@@ -65,6 +65,11 @@ double SecondsNeeded(const Contender& contender, double ahead) {
   return kPromptMargin * (ahead + contender.remaining) + kAnswerMargin * contender.answer;
 }
 
+double SecondsToReach(double urgency, const Contender& contender) {
+  return urgency / std::pow(kStepOfPriority, contender.priority) *
+         std::max(contender.total, kShortest);
+}
+
 double Urgency(const Contender& contender) {
   const double total = std::max(contender.total, kShortest);
   const double remaining = std::clamp(contender.remaining, kShortest, total);

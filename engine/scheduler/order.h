@@ -47,6 +47,9 @@ struct Contender {
 // for what predictions miss, if `ahead` seconds of other prompts come first.
 double SecondsNeeded(const Contender& contender, double ahead = 0);
 
+// How long a request waits, at most, before it is as pressing as `urgency` by its stretch alone.
+double SecondsToReach(double urgency, const Contender& contender);
+
 // How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
 // - its stretch: the time from submission to its first token if it continues now, divided by the
 //   time that its prompt takes alone (the geometric mean of the total and the remaining time). It

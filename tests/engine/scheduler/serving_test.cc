@@ -255,6 +255,18 @@ TEST(Serving, ADeadlineThatCanBeMetIsMetAndALostOneTakesNothing) {
   EXPECT_LE(machine.jobs()[1].first_token, 12);
 }
 
+// One that fits beside a long prompt of the same client is not taken for lost behind it.
+TEST(Serving, AShortDeadlineIsMetBesideALongPrompt) {
+  for (const int priority : {0, 1}) {
+    ServingMachine machine(
+        {{.arrives = 0, .prompt = 600, .priority = priority},
+         {.arrives = 100, .prompt = 0.5, .answer = 1, .deadline = 110, .ends = true}},
+        10, 64);
+    machine.Run(1e4);
+    EXPECT_TRUE(machine.jobs()[1].complete) << "priority " << priority;
+  }
+}
+
 // Five times what the machine can read, and clients that give up: "goodput falls to nothing".
 TEST(Serving, OverloadServesThoseWhoCanStillBeServed) {
   for (const double patience : {3.0, 5.0, 20.0}) {
