@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "kernels/base/status_macros.h"
 
@@ -37,6 +38,26 @@ absl::Status CheckKeeping(const RequestSpec& spec) {
   return FieldError(absl::StatusCode::kInvalidArgument, "ttl",
                     absl::StrCat("a time to live of ", spec.ttl->count(),
                                  " ms is not allowed; give 1 s to 31,536,000 s, a year"));
+}
+
+absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
+                             std::optional<int64_t> retry_ms) {
+  const absl::string_view remedy = retry_ms.has_value() ? "try again when the retry delay is over"
+                                   : held > 0           ? "unpin or delete documents"
+                                                        : "shorten the prompt or lower max_tokens";
+  const std::string in_use = held > 0 ? absl::StrCat(", of which ", held, " are in use") : "";
+  absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
+      "the request needs ", needed, " bytes of keys and values, and its tenant may have ", allowed,
+      in_use, "; ", remedy, ", or have the quota kv_bytes raised"));
+  status.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
+  if (retry_ms.has_value()) status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(*retry_ms)));
+  return status;
+}
+
+absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed) {
+  const int64_t allowed = spec.tenant_room.kv_bytes;
+  if (allowed == 0 || needed <= allowed) return absl::OkStatus();
+  return TenantFullError(needed, 0, allowed, std::nullopt);
 }
 
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {

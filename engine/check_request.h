@@ -1,6 +1,9 @@
 #ifndef ANNULUS_ENGINE_CHECK_REQUEST_H_
 #define ANNULUS_ENGINE_CHECK_REQUEST_H_
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "engine/api/request.h"
 #include "engine/runner/rank_model.h"
@@ -14,6 +17,14 @@ absl::Status CheckPrefixes(const RequestSpec& spec);
 
 // RequestSpec::pin and ttl.
 absl::Status CheckKeeping(const RequestSpec& spec);
+
+// RESOURCE_EXHAUSTED with kLimitPayload "kv_bytes": the tenant may have `allowed` bytes of keys and
+// values, has `held` that cannot make room, and the request needs `needed` more. `retry_ms`: when
+// to try again; absent: time alone does not help.
+absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
+                             std::optional<int64_t> retry_ms);
+// Whether a request of so many bytes fits its tenant's room if the tenant has nothing else there.
+absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed);
 
 // Whether the model has what the policy needs beyond CheckPolicy: gates, kernels that score blocks.
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model);

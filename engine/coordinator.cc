@@ -12,6 +12,7 @@
 #include "engine/request_pages.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -214,12 +215,14 @@ void Coordinator::LookAtReaders() {
 // Takes every page that the request can ever need, so that nothing can run out later. What an
 // earlier prompt left of the same beginning is shared instead of computed; the last token always
 // is.
-AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* large) {
+absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
+                                                            const Request* large) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
   const PageDemand demand = DemandOf(request.spec(), attention.get());
   Lookup lookup = LookUp(request.spec(), attention.get());
-  std::optional<Placement> placement = Place(request, demand, std::move(lookup.found), large);
+  ANNULUS_ASSIGN_OR_RETURN(std::optional<Placement> placement,
+                           Place(request, demand, std::move(lookup.found), large));
   if (!placement.has_value()) {
     return large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
   }
@@ -289,11 +292,12 @@ std::unique_ptr<Sequence> Coordinator::MakeSequence(
 // nothing cached. The first that fits is taken, in the order of what the busiest rank would still
 // have to do, so a hit is computed by the ranks that hold it unless they are much busier than
 // others or too few for what is left. The request is then open in the book and holds the hit's
-// pages, so that making room leaves them for last; otherwise it is not.
-std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
-                                                         const PageDemand& demand,
-                                                         std::vector<PrefixReuse::Found> found,
-                                                         const Request* large) {
+// pages, so that making room leaves them for last; otherwise it is not. RESOURCE_EXHAUSTED: its
+// tenant may not have so many pages now.
+absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
+    const Request& request, const PageDemand& demand, std::vector<PrefixReuse::Found> found,
+    const Request* large) {
+  absl::Status full;
   const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
     PageDemand rest = demand;
     pages_.Open(request.id(), request.spec().tenant);
@@ -301,15 +305,19 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
       HoldPages(from->hit, request.id(), pages_);
       CountCached(from->hit, options_.limits, rest);
     }
-    const auto leaves_room = [&](const RingChoice& choice) {
+    const auto will_do = [&](const RingChoice& choice) {
+      if (!FindTenantRoom(request.spec(), choice)) {
+        full = TenantIsFull(request.spec(), NewBytes(choice));
+        return false;
+      }
       return large == nullptr ||
              room_kept_.LeavesRoom(
                  large->id(), DemandOf(*large),
                  PagesHeld(choice, from != nullptr ? &from->hit : nullptr, options_.limits), pages_,
                  options_.limits);
     };
-    auto choice =
-        MakeRoom(rest, from != nullptr ? from->ring : std::vector<int32_t>(), leaves_room);
+    auto choice = MakeRoom(request.spec(), rest,
+                           from != nullptr ? from->ring : std::vector<int32_t>(), will_do);
     if (!choice.has_value()) {
       pages_.Release(request.id());
       return std::nullopt;
@@ -322,28 +330,32 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
     std::optional<Placement> placement = fits(from);
     if (placement.has_value()) return placement;
   }
+  if (!full.ok()) return full;
   return std::nullopt;
 }
 
 // A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
-// first of those that neither this request, by its hit, nor a running one uses. Where it does not,
-// or `will_do` refuses what it would be, all stay.
+// first of those that neither this request, by its hit, nor a running one uses: first the tenant's
+// own, as far as it could not have the pages beside them. Where it does not, or `will_do` refuses
+// what it would be, all stay.
 std::optional<RingChoice> Coordinator::MakeRoom(
-    const PageDemand& demand, const std::vector<int32_t>& fixed,
+    const RequestSpec& spec, const PageDemand& demand, const std::vector<int32_t>& fixed,
     const std::function<bool(const RingChoice&)>& will_do) {
   std::optional<RingChoice> choice;
   const auto found = [&] {
     choice = ChooseRing(demand, FreePages(), fixed, options_.limits);
     return choice.has_value();
   };
-  const auto chosen = [&] { return will_do(*choice) ? choice : std::nullopt; };
+  const auto chosen = [&] {
+    return will_do(*choice) && MakeTenantRoom(spec, *choice) ? choice : std::nullopt;
+  };
   if (found()) return chosen();
   const auto choose_of_most = [&] {
     return ChooseRing(demand, PagesWithoutUse(), fixed, options_.limits);
   };
   auto most = choose_of_most();
   if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();
-  if (!most.has_value() || !will_do(*most)) return std::nullopt;
+  if (!most.has_value() || !will_do(*most) || !MakeTenantRoom(spec, *most)) return std::nullopt;
   prefixes_.index().Evict(found);
   return chosen();
 }

@@ -118,7 +118,7 @@ class Coordinator {
   void AdmitWaiting();
   class AdmissionSide;
   // `large`: null, or who must still find room once all that ran before has ended.
-  AdmissionHost::Answer TryAdmit(Request& request, const Request* large);
+  absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
   PageDemand DemandOf(const Request& request);
   PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
   bool IsKept(Request& request);
@@ -151,8 +151,9 @@ class Coordinator {
     std::optional<PrefixIndex::Hit> hit;
     int32_t cached = 0;
   };
-  std::optional<Placement> Place(const Request& request, const PageDemand& demand,
-                                 std::vector<PrefixReuse::Found> found, const Request* large);
+  absl::StatusOr<std::optional<Placement>> Place(const Request& request, const PageDemand& demand,
+                                                 std::vector<PrefixReuse::Found> found,
+                                                 const Request* large);
   std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
                                          std::shared_ptr<const AttentionAssignment> attention,
                                          int64_t rope_length) const;
@@ -166,8 +167,15 @@ class Coordinator {
                        RequestPlan& plan);
   void DescribeRanks(const RingChoice& choice, const PrefixIndex::Hit* hit,
                      RequestPlan& plan) const;
-  std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed,
+  std::optional<RingChoice> MakeRoom(const RequestSpec& spec, const PageDemand& demand,
+                                     const std::vector<int32_t>& fixed,
                                      const std::function<bool(const RingChoice&)>& will_do);
+  int64_t NewBytes(const RingChoice& choice) const;
+  int64_t BytesOf(int64_t pages) const;
+  bool TenantMayHave(const RequestSpec& spec, const RingChoice& choice) const;
+  bool FindTenantRoom(const RequestSpec& spec, const RingChoice& choice);
+  bool MakeTenantRoom(const RequestSpec& spec, const RingChoice& choice);
+  absl::Status TenantIsFull(const RequestSpec& spec, int64_t needed) const;
   bool RunStep();
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);

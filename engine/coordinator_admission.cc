@@ -8,6 +8,7 @@
 #include "engine/coordinator.h"
 #include "engine/request_pages.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -43,7 +44,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
         return absl::OkStatus();
       }
       if (absl::Status room = own_.CheckPinRoom(request.spec()); !room.ok()) return room;
-      answer = own_.TryAdmit(request, other);
+      ANNULUS_ASSIGN_OR_RETURN(answer, own_.TryAdmit(request, other));
       return answer == Answer::kNoRoom ? own_.CheckRoomBesidePins(request) : absl::OkStatus();
     };
     if (absl::Status status = Guarded(admit, NoMemoryError); !status.ok()) {
@@ -66,7 +67,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
  private:
   Coordinator& own_;
   Places places_;
-  // The system had no memory for them, or pinned documents stand in their way.
+  // The system had no memory for them, pinned documents stand in their way, or their tenants may
+  // not have so much.
   std::vector<std::pair<RequestId, absl::Status>> failed_;
   std::vector<RequestId> kept_;  // all that they were to read ahead is there
 };
@@ -207,12 +209,13 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
   }
   const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
   // Room that is gathered for a large request is not for others' pages.
-  const auto leaves_room = [&](const RingChoice& choice) {
+  const auto will_do = [&](const RingChoice& choice) {
+    if (!FindTenantRoom(spec, choice)) return false;
     return large == nullptr ||
            room_kept_.LeavesRoom(large->id(), DemandOf(*large),
                                  PagesHeld(choice, hit, options_.limits), pages_, options_.limits);
   };
-  std::optional<RingChoice> choice = MakeRoom(demand, ring, leaves_room);
+  std::optional<RingChoice> choice = MakeRoom(spec, demand, ring, will_do);
   if (!choice.has_value()) {
     pages_.Release(owner);
     return false;

@@ -106,7 +106,8 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
     hit = from != nullptr ? &from->hit : nullptr;
     if (choice.has_value()) break;
   }
-  plan.room = choice.has_value() ? RoomFor::kNow : RoomFor::kLater;
+  const bool now = choice.has_value() && TenantMayHave(spec, *choice);
+  plan.room = now ? RoomFor::kNow : RoomFor::kLater;
   plan.cached_tokens = hit != nullptr ? hit->tokens : 0;
   if (!choice.has_value()) {
     hit = nullptr;

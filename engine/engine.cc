@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <ctime>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/plan_density.h"
+#include "engine/room_kept.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
@@ -420,7 +422,10 @@ class EngineImpl final : public Engine {
     int64_t available = 0;
     for (const RankFacts& rank : ranks_->facts()) available += rank.pages * rank.page_bytes;
     const std::vector<int32_t> pages = ranks_->page_counts();
-    if (ChooseRing(demand, pages, {}, limits_).has_value()) return absl::OkStatus();
+    if (const auto ring = ChooseRing(demand, pages, {}, limits_)) {
+      const std::vector<int32_t> held = PagesHeld(*ring, nullptr, limits_);
+      return CheckTenantRoom(spec, PageBytes(0) * std::accumulate(held.begin(), held.end(), 0LL));
+    }
     const int64_t needed = AllPagesNeeded(demand, limits_) * PageBytes(0);
     PageDemand shortest = demand;
     shortest.tokens = std::ssize(spec.prompt) + 1;

@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options
                                                     const KvGeometry& pages, bool on_host) {
   if (options.kv_disk.empty()) return nullptr;
   // A few pages.
-  const int64_t least = std::max<int64_t>(1 << 20, 4 * DiskStore::FileBytes(StoredBytes(pages)));
+  const int64_t least = std::max<int64_t>(1 << 20, 4 * KnownPages::FileBytes(StoredBytes(pages)));
   if (options.kv_disk_bytes < least) {
     return absl::InvalidArgumentError(absl::StrCat("kv-disk-size is ", options.kv_disk_bytes,
                                                    " bytes; with kv-disk give what ",
@@ -271,6 +271,8 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
   mark.asked = request.documents_found();
+  const int64_t most = request.spec().tenant_room.disk_bytes;
+  if (most > 0) mark.tenant_bytes = most;
   leaving_.push_back(
       {std::move(mark), id, page.generation, page.hash, request.spec().tenant, use, compare});
   absl::Cleanup undo = [&] { leaving_.pop_back(); };

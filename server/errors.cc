@@ -56,8 +56,8 @@ v1::ErrorReason DefaultReason(const absl::Status& status) {
     case StatusCode::kUnavailable:
       return v1::ERROR_REASON_RANK_FAILED;
     case StatusCode::kResourceExhausted:
-      if (Payload(status, kLimitPayload) == "pinned") return v1::ERROR_REASON_QUOTA_EXCEEDED;
       if (Payload(status, kLimitPayload) == "reader") return v1::ERROR_REASON_SLOW_READER;
+      if (Payload(status, kLimitPayload)) return v1::ERROR_REASON_QUOTA_EXCEEDED;
       return Payload(status, kRetryPayload) ? v1::ERROR_REASON_QUEUE_FULL
                                             : v1::ERROR_REASON_MEMORY_TOO_SMALL;
     default:
@@ -136,6 +136,10 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
                          const ErrorMetadata& metadata) {
   absl::Status status(code, message);
   SetReason(status, reason);
+  return WithMetadata(std::move(status), metadata);
+}
+
+absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata) {
   for (const auto& [key, value] : metadata) {
     status.SetPayload(absl::StrCat(kMetadataPrefix, key), absl::Cord(value));
   }

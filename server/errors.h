@@ -35,6 +35,9 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
 // `available` bytes.
 absl::Status AnswerTooLargeError(size_t needed, size_t available);
 
+// The same for a status that has its reason already, or gets it by what follows.
+absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata);
+
 // Adds RetryInfo.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 

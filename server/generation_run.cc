@@ -122,6 +122,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   if (asked.prefill_only) CutBehindDocuments(request);
   request.pin = asked.pin;
   request.ttl = asked.ttl;
+  request.tenant_room = facts_.caller.quotas.room;
   request.client = AddressOf(facts_.connection);
   request.connection = facts_.connection;
   context_.log.Debug("request_submitted",
@@ -225,8 +226,10 @@ std::optional<SinkEvent> GenerationRun::NextEvent() {
   const Delta* const delta = event ? std::get_if<Delta>(&*event) : nullptr;
   if (delta != nullptr) place_->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
   // A client that hears the end may begin the next at once.
-  const bool ended = event && std::holds_alternative<Completion>(*event);
-  if (ended && place_ != nullptr) place_->End();
+  Completion* const end = event ? std::get_if<Completion>(&*event) : nullptr;
+  if (end == nullptr) return event;
+  if (place_ != nullptr) place_->End();
+  end->status = NoteKvRefusal(std::move(end->status), facts_.caller, *context_.quotas);
   return event;
 }
 

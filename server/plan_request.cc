@@ -4,6 +4,7 @@
 
 #include "engine/api.h"
 #include "kernels/base/status_macros.h"
+#include "server/quota_error.h"
 #include "server/request_builder.h"
 
 namespace annulus {
@@ -52,6 +53,7 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
   ANNULUS_ASSIGN_OR_RETURN(
       RequestSpec spec,
       BuildRequest(request.spec(), *engine, context.documents, work.tenant, work.memory, cancel));
+  spec.tenant_room = work.caller.quotas.room;
   // What the request was made from is gone; the engine's question stays until it is answered.
   ANNULUS_RETURN_IF_ERROR(work.memory.Keep(KeptBytes(spec)));
   const auto prompt = static_cast<int64_t>(spec.prompt.size());
@@ -61,7 +63,9 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
   if (absl::IsOutOfRange(plan.status())) {
     return TooLargeError(request.spec(), plan.status(), prompt + answer, context_tokens);
   }
-  if (!plan.ok()) return PlaceField(request.spec(), plan.status());
+  if (!plan.ok()) {
+    return NoteKvRefusal(PlaceField(request.spec(), plan.status()), work.caller, *context.quotas);
+  }
   response.set_prompt_tokens(prompt);
   response.set_max_answer_tokens(answer);
   response.set_max_context(context_tokens);

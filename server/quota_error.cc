@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "server/errors.h"
 
@@ -17,6 +18,14 @@ absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal) {
                    ", or have the quota raised in the server's tokens file"),
       {{"quota", QuotaName(refusal.quota)}, {"limit", absl::StrCat(refusal.limit)}});
   return helps ? WithRetry(std::move(status), refusal.retry.count()) : status;
+}
+
+absl::Status NoteKvRefusal(absl::Status status, const Caller& caller, QuotaBook& quotas) {
+  const char* const name = QuotaName(Quota::kKvBytes);
+  if (status.ok() || status.GetPayload(kLimitPayload) != absl::Cord(name)) return status;
+  quotas.CountKvRefusal();
+  return WithMetadata(std::move(status),
+                      {{"quota", name}, {"limit", absl::StrCat(caller.quotas.room.kv_bytes)}});
 }
 
 }  // namespace annulus

@@ -48,8 +48,9 @@ using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& req
 // handler holds its memory as CallMemory::kWork.
 struct OwnWork {
   ServiceContext& context;
-  const TenantId& tenant;
+  const Identity& caller;
   CallMemory& memory;
+  const TenantId& tenant = caller.tenant;
 };
 template <typename Request, typename Response>
 using OwnWorkHandler = absl::Status (*)(const OwnWork& work, const Request& request,
@@ -114,7 +115,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   absl::Status RunInPool(OwnWorkHandler<Request, Response> handler) {
     return PostJob<Request, Response>(
         nullptr, [this, handler](const Request& request, Response& response, const WorkTurn& turn) {
-          return handler({context_, caller_.tenant, memory_}, request, response, turn);
+          return handler({context_, caller_, memory_}, request, response, turn);
         });
   }
 

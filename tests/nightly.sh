@@ -89,6 +89,7 @@ step 'memory at a million tokens' env ANNULUS_MEMORY_TOKENS=1000000 "$tests/inte
 step 'a prompt goes on after 20 kills' env ANNULUS_KILLS=20 "ANNULUS_TEST_SEED=$(date +%s)" "$tests/integration_test" \
   --gtest_filter='KvDiskTest.APromptGoesOnWhereItWasKilled'
 step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_memory_test" --gtest_filter='*Property*'
+step 'two tenants interleaved' env ANNULUS_INTERLEAVINGS=100000 "$tests/engine_coordinator_test" --gtest_filter='TenantIsolationTest.*'
 step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
 step 'tools, address sanitizer' tools_by_asan

@@ -49,10 +49,23 @@ struct PromptDocument {
   std::string content;  // identifies its text: a hash
 };
 
+// How much of the engine's room a tenant may have, all its requests together; 0: no limit but the
+// engine's own.
+struct TenantRoom {
+  // Of all ranks' pages of keys and values: those of running requests, and those that are cached or
+  // pinned for later ones. The tenant's cached pages make room first. A request that finds none
+  // ends with RESOURCE_EXHAUSTED (kLimitPayload: kv_bytes).
+  int64_t kv_bytes = 0;
+  // Of files on kv_disk. The tenant's pages that were used least recently make room; what finds
+  // none is not written.
+  int64_t disk_bytes = 0;
+};
+
 struct RequestSpec {
   // The request reuses cached keys and values of this tenant only, and its own are cached for this
   // tenant only.
   TenantId tenant;
+  TenantRoom tenant_room;
   // Fair sharing within the tenant: the client, and which of that client's connections the request
   // came by. Empty: an anonymous share.
   std::string client;

@@ -85,7 +85,9 @@ PageBook::Holding& PageBook::HoldingOf(PageOwner owner) {
 int32_t PageBook::Intern(const TenantId& tenant) {
   const auto found = std::find(tenants_.begin(), tenants_.end(), tenant);
   if (found == tenants_.end()) {
+    of_tenants_.reserve(tenants_.size() + 1);
     tenants_.push_back(tenant);
+    of_tenants_.emplace_back();
     return static_cast<int32_t>(tenants_.size()) - 1;
   }
   return static_cast<int32_t>(found - tenants_.begin());
@@ -114,7 +116,12 @@ void PageBook::Update(PageId id, const Change& change) {
   const auto add = [&](int sign) {
     CountOf(record, rank.counts) += sign;
     rank.states[static_cast<size_t>(record.state)] += sign;
-    if (record.keepers > 0 && record.holders == 0) rank.unheld += sign;
+    const bool unheld = record.keepers > 0 && record.holders == 0;
+    if (unheld) rank.unheld += sign;
+    if (record.tenant < 0) return;
+    TenantPages& own = of_tenants_[record.tenant];
+    own.all += sign;
+    if (unheld) own.unheld += sign;
   };
   add(-1);
   change(record);
@@ -274,6 +281,11 @@ void PageBook::Unkeep(PageId id) {
     if (--record.keepers == 0 && record.holders > 0) Become(id, PageState::kComplete);
   });
   FreeIfUnowned(id);
+}
+
+PageBook::TenantPages PageBook::pages_of(const TenantId& tenant) const {
+  const auto found = std::find(tenants_.begin(), tenants_.end(), tenant);
+  return found == tenants_.end() ? TenantPages() : of_tenants_[found - tenants_.begin()];
 }
 
 PageBook::Page PageBook::page(PageId id) const {

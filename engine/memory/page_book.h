@@ -172,6 +172,12 @@ class PageBook {
   int64_t pages_in(int32_t rank, PageState state) const {
     return ranks_[rank].states[static_cast<size_t>(state)];
   }
+  // Of all ranks, without free ones.
+  struct TenantPages {
+    int64_t all = 0;
+    int64_t unheld = 0;  // of them, cached ones that no request holds
+  };
+  TenantPages pages_of(const TenantId& tenant) const;
   int32_t free_count(int32_t rank) const { return static_cast<int32_t>(ranks_[rank].free.size()); }
   // Cached pages without a holder: how many evicting everything would free.
   int32_t unheld_count(int32_t rank) const { return ranks_[rank].unheld; }
@@ -228,7 +234,8 @@ class PageBook {
   const std::vector<int32_t> group_windows_;
   const Hooks hooks_;
   std::vector<Rank> ranks_;
-  std::vector<TenantId> tenants_;  // every tenant that ever held a page
+  std::vector<TenantId> tenants_;        // every tenant that ever held a page
+  std::vector<TenantPages> of_tenants_;  // [index into tenants_]
   std::unordered_map<PageOwner, Holding> holdings_;
 };
 

@@ -300,12 +300,22 @@ bool PrefixIndex::Unused(const Node& node) const {
   return unused;
 }
 
-bool PrefixIndex::Evict(const std::function<bool()>& enough) {
+bool PrefixIndex::IsOf(const Node& node, const TenantId& tenant) const {
+  for (const Node* at = &node; at != nullptr; at = at->parent) {
+    const TenantId* owner = nullptr;
+    ForEachPage(*at, [&](PageId id) { owner = book_.page(id).tenant; });
+    if (owner != nullptr) return *owner == tenant;
+  }
+  return true;  // it keeps no page of anybody
+}
+
+bool PrefixIndex::Evict(const std::function<bool()>& enough, const TenantId* only) {
   if (enough()) return true;
   for (const bool also_used : {false, true}) {
     for (auto next = uses_.begin(); next != uses_.end();) {
       Node* const node = *next++;
       if (node->child != nullptr || node->pins > 0 || (!also_used && !Unused(*node))) continue;
+      if (only != nullptr && !IsOf(*node, *only)) continue;
       EvictOne(node);
       if (enough()) return true;
     }

@@ -89,8 +89,9 @@ class PrefixIndex {
 
   // Evicts prefixes until `enough()` is true. Returns false if nothing is left to evict. Pages that
   // requests hold are not freed, so prefixes with such pages, and the prefixes these extend, are
-  // evicted last. Pinned prefixes, and the prefixes they extend, are never evicted.
-  bool Evict(const std::function<bool()>& enough);
+  // evicted last. Pinned prefixes, and the prefixes they extend, are never evicted. If `only` is
+  // given, only this tenant's prefixes are evicted.
+  bool Evict(const std::function<bool()>& enough, const TenantId* only = nullptr);
 
   // Protects the prefix of a Hit from Evict until Unpin has been called as many times.
   void Pin(const ContentHash& end);
@@ -153,6 +154,9 @@ class PrefixIndex {
   void Unkeep(const Node& node);
   template <typename Use>
   static void ForEachPage(const Node& node, const Use& use);
+  // Whether the node's pages belong to the tenant. A node without pages, which only a model whose
+  // layers all have windows can have, counts as the nodes in front of it do.
+  bool IsOf(const Node& node, const TenantId& tenant) const;
   // Whether no request holds any page of the node.
   bool Unused(const Node& node) const;
   Hit MakeHit(const std::vector<Node*>& path) const;

@@ -22,7 +22,6 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
 constexpr int64_t kSecond = 1'000'000'000;
 
 EntryName NameOf(const PageMark& mark, uint64_t payload_bytes) {
@@ -44,34 +43,14 @@ size_t SizeOf(std::span<const std::span<const std::byte>> parts) {
 
 }  // namespace
 
-bool DiskStore::Order::operator<(const Order& other) const {
-  return std::tie(use, other.first_position, key.chain, key.group) <
-         std::tie(other.use, first_position, other.key.chain, other.key.group);
-}
-
-size_t DiskStore::KeyHash::operator()(const PageKey& key) const {
-  size_t value;
-  std::memcpy(&value, key.chain.data(), sizeof(value));
-  return value ^ static_cast<size_t>(key.group);
-}
-
-int64_t DiskStore::FileBytes(uint64_t payload_bytes) {
-  const auto bytes = static_cast<int64_t>(kEntryHeaderBytes + payload_bytes);
-  return (bytes + kBlock - 1) / kBlock * kBlock;
-}
-
-DiskStore::Order DiskStore::OrderOf(const Entry& entry) {
-  return {entry.use, entry.name.first_position, entry.name.key};
-}
-
 absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& folder,
                                                            int64_t limit_bytes, DiskCalls& calls) {
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<DiskFolder> opened, DiskFolder::Open(folder));
   std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls));
   const auto found = [&](const EntryName& name, int64_t time) {
-    if (store->entries_.contains(name.key)) return;  // the next start sees the other one
-    store->Add(name, time);
-    store->bytes_ += FileBytes(name.payload_bytes);
+    if (store->pages_.Find(name.key) != nullptr) return;  // the next start sees the other one
+    store->pages_.Add(name, time);
+    store->pages_.Count(name.tenant, KnownPages::FileBytes(name.payload_bytes));
     store->last_use_ = std::max(store->last_use_, time);
   };
   std::vector<DeletionNote> notes;
@@ -81,7 +60,9 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
   };
   ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found, noted));
   for (const DeletionNote& note : notes) store->RemoveNoted(note);
-  const auto surplus = store->MakeRoom(0, std::numeric_limits<int64_t>::max());
+  constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+  const auto surplus =
+      store->pages_.MakeRoom({.use = kNoEnd, .most_of_tenant = kNoEnd, .most = store->limit_});
   if (surplus.has_value()) store->RemoveFiles(*surplus).IgnoreError();
   return store;
 }
@@ -101,68 +82,26 @@ int64_t DiskStore::NextUseLocked() {
 bool DiskStore::Has(const PageKey& key) const {
   if (!on()) return false;
   std::lock_guard lock(mutex_);
-  return entries_.contains(key);
+  return pages_.Find(key) != nullptr;
 }
 
 bool DiskStore::Has(const PageKey& key, const DocumentSet& documents) const {
   if (!on()) return false;
   std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  return found != entries_.end() && found->second.name.documents.Holds(documents);
+  const KnownPages::Page* const page = pages_.Find(key);
+  return page != nullptr && page->name.documents.Holds(documents);
 }
 
 void DiskStore::Touch(const PageKey& key, int64_t use) {
   std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end() || found->second.use >= use) return;
-  auto place = order_.extract(OrderOf(found->second));
-  found->second.use = use;
-  place.value() = OrderOf(found->second);
-  order_.insert(std::move(place));
+  pages_.Touch(key, use);
 }
 
-void DiskStore::Add(const EntryName& name, int64_t use) {
-  const Entry entry{name, use};
-  const auto [place, is_new] = order_.insert(OrderOf(entry));
-  absl::Cleanup undo = [&, at = place] { order_.erase(at); };  // without memory for the other
-  entries_.emplace(name.key, entry);
-  std::move(undo).Cancel();
-}
-
-std::optional<std::string> DiskStore::Drop(const PageKey& key) {
-  const auto found = entries_.find(key);
-  if (found == entries_.end()) return std::nullopt;
-  std::string name = found->second.name.Text();
-  Erase(found);
-  return name;
-}
-
-void DiskStore::Erase(Entries::iterator entry) {
-  bytes_ -= FileBytes(entry->second.name.payload_bytes);
-  order_.erase(OrderOf(entry->second));
-  entries_.erase(entry);
-}
-
-std::optional<std::vector<std::string>> DiskStore::MakeRoom(int64_t bytes, int64_t use) {
-  std::vector<PageKey> oldest;
-  int64_t after = bytes_ + bytes;
-  for (auto next = order_.begin(); after > limit_; ++next) {
-    if (next == order_.end() || next->use >= use) return std::nullopt;
-    after -= FileBytes(entries_.at(next->key).name.payload_bytes);
-    oldest.push_back(next->key);
-  }
-  // All that takes memory comes before any page is given up.
-  std::vector<std::string> names;
-  for (const PageKey& key : oldest) names.push_back(entries_.at(key).name.Text());
-  for (const PageKey& key : oldest) Erase(entries_.find(key));
-  return names;
-}
-
-absl::Status DiskStore::RemoveFiles(std::span<const std::string> names) {
+absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
   absl::Status status;
-  for (const std::string& name : names) {
+  for (const EntryName& page : pages) {
     // A folder of that name is somebody else's.
-    if (calls_.Remove(folder_->descriptor(), name) == 0) continue;
+    if (calls_.Remove(folder_->descriptor(), page.Text()) == 0) continue;
     if (errno == ENOENT || errno == EISDIR) continue;
     status.Update(Failed("removing a page", errno));
   }
@@ -254,18 +193,18 @@ absl::StatusOr<bool> DiskStore::Put(const PageMark& mark,
                                     std::span<const std::span<const std::byte>> payload,
                                     int64_t use) {
   const EntryName name = NameOf(mark, SizeOf(payload));
-  const int64_t bytes = FileBytes(name.payload_bytes);
-  if (bytes > limit_) {
+  const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
+  const int64_t most = std::min(limit_, mark.tenant_bytes);
+  if (bytes > most) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", limit_));
+        absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", most));
   }
   std::optional<EntryName> known;
   {
     std::lock_guard lock(mutex_);
     if (!on()) return absl::UnavailableError(off_);
     if (IsForgotten(mark)) return false;
-    const auto found = entries_.find(name.key);
-    if (found != entries_.end()) known = found->second.name;
+    if (const auto* const page = pages_.Find(name.key)) known = page->name;
   }
   if (!known.has_value()) return PutNew(name, mark, payload, use);
   if (known->documents.Holds(mark.documents)) return false;
@@ -275,16 +214,16 @@ absl::StatusOr<bool> DiskStore::Put(const PageMark& mark,
 absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
                                        std::span<const std::span<const std::byte>> payload,
                                        int64_t use) {
-  const int64_t bytes = FileBytes(name.payload_bytes);
+  const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
   const std::string file = name.Text();
-  std::optional<std::vector<std::string>> given_up;
+  std::optional<std::vector<EntryName>> given_up;
   {
     std::lock_guard lock(mutex_);
-    given_up = MakeRoom(bytes, use);
+    given_up = pages_.MakeRoom({name.tenant, bytes, use, mark.tenant_bytes, limit_});
     if (!given_up.has_value()) {
       return absl::ResourceExhaustedError("no room beside pages that are used as late");
     }
-    bytes_ += bytes;
+    pages_.Count(name.tenant, bytes);
   }
   bool fresh = false;
   bool unknown = false;  // there is a file that no entry knows
@@ -292,7 +231,7 @@ absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
   const absl::Cleanup end = [&] {
     if (unknown) calls_.Remove(folder_->descriptor(), file);
     std::lock_guard lock(mutex_);
-    if (!fresh) bytes_ -= bytes;
+    if (!fresh) pages_.Count(name.tenant, -bytes);
   };
   RemoveFiles(*given_up).IgnoreError();
   const absl::Status written = WriteFile(name, mark, payload, use);
@@ -300,15 +239,15 @@ absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
   {
     std::lock_guard lock(mutex_);
     forgotten = written.ok() && IsForgotten(mark);
-    if (written.ok() && !forgotten && !entries_.contains(name.key)) {
+    if (written.ok() && !forgotten && pages_.Find(name.key) == nullptr) {
       unknown = true;
-      Add(name, use);
+      pages_.Add(name, use);
       unknown = false;
       fresh = true;
     }
   }
   // Another of the same page has the same name.
-  if (forgotten) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{name.Text()}));
+  if (forgotten) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{name}));
   if (!written.ok()) return written;
   return fresh;
 }
@@ -323,13 +262,13 @@ absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMa
   }
   {
     std::lock_guard lock(mutex_);
-    const auto found = entries_.find(from.key);
-    const bool same = found != entries_.end() && found->second.name.documents == from.documents;
-    if (same) found->second.name = to;
+    const KnownPages::Page* const page = pages_.Find(from.key);
+    const bool same = page != nullptr && page->name.documents == from.documents;
+    if (same) pages_.SetDocuments(from.key, to.documents);
     if (same && !IsForgotten(mark)) return false;
-    if (same) Drop(from.key);
+    if (same) pages_.Drop(from.key);
   }
-  ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{to.Text()}));
+  ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{to}));
   return false;
 }
 
@@ -370,9 +309,9 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
   EntryName name = NameOf(expected, payload.size());
   {
     std::lock_guard lock(mutex_);
-    const auto found = entries_.find(name.key);
-    if (!on() || found == entries_.end()) return absl::NotFoundError("the page is not there");
-    name.documents = found->second.name.documents;
+    const KnownPages::Page* const page = pages_.Find(name.key);
+    if (!on() || page == nullptr) return absl::NotFoundError("the page is not there");
+    name.documents = page->name.documents;
   }
   absl::StatusOr<std::optional<double>> read = ReadFile(name, expected, payload, use);
   if (read.ok()) {
@@ -380,11 +319,11 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
     return read;
   }
   if (!absl::IsNotFound(read.status()) && !absl::IsDataLoss(read.status())) return read;
-  std::optional<std::string> dropped;
+  std::optional<EntryName> dropped;
   {
     std::lock_guard lock(mutex_);
     if (absl::IsDataLoss(read.status())) ++rejects_;
-    dropped = Drop(name.key);
+    dropped = pages_.Drop(name.key);
   }
   if (dropped.has_value()) RemoveFiles(std::vector{*dropped}).IgnoreError();
   return read;
@@ -392,7 +331,7 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
 
 DiskStore::Stats DiskStore::stats() const {
   std::lock_guard lock(mutex_);
-  return {std::ssize(entries_), bytes_, limit_, rejects_, mismatches_, io_errors_, off_};
+  return {pages_.size(), pages_.bytes(), limit_, rejects_, mismatches_, io_errors_, off_};
 }
 
 }  // namespace annulus

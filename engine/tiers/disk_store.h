@@ -4,20 +4,18 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/work_meter.h"
 #include "engine/tiers/disk_calls.h"
 #include "engine/tiers/disk_folder.h"
+#include "engine/tiers/known_pages.h"
 #include "engine/tiers/page_entry.h"
 
 namespace annulus {
@@ -29,7 +27,8 @@ namespace annulus {
 // A file appears under its name whole, by rename. Nothing is flushed: after a power failure a file
 // may hold anything, which its checksums tell. The files together never take more than the limit;
 // those used least recently go first, the later pages of a text before the earlier ones, since
-// those are of no use without these.
+// those are of no use without these. A tenant that may have no more (PageMark::tenant_bytes) loses
+// its own.
 //
 // A disk that is full or fails turns the store off until the next start: it then has nothing.
 //
@@ -37,9 +36,6 @@ namespace annulus {
 // wait for it.
 class DiskStore {
  public:
-  // What the file of such a page counts for.
-  static int64_t FileBytes(uint64_t payload_bytes);
-
   // Bytes of the heap for each page that is known, to within a tenth.
   static constexpr int64_t kBytesPerPage = 352;
 
@@ -59,7 +55,8 @@ class DiskStore {
 
   // Returns whether the page was written; false: it was there already, and belongs to the mark's
   // documents now too, or one of those was deleted since the page's request came.
-  // RESOURCE_EXHAUSTED if there is no room beside pages of the same use or a later one, so a text
+  // RESOURCE_EXHAUSTED if there is no room (of the tenant's too) beside pages of the same use or a
+  // later one, so a text
   // that is larger than the limit keeps its beginning, or if the process has no file or memory left
   // for it; FAILED_PRECONDITION if something else has the file's name. Any other error turns the
   // store off.
@@ -123,20 +120,6 @@ class DiskStore {
   Stats stats() const;
 
  private:
-  // Pages to be given up first come first.
-  struct Order {
-    int64_t use = 0;
-    int32_t first_position = 0;
-    PageKey key;
-    bool operator<(const Order& other) const;
-  };
-  struct Entry {
-    EntryName name;
-    int64_t use = 0;
-  };
-  struct KeyHash {
-    size_t operator()(const PageKey& key) const;
-  };
   struct Forgotten {
     uint64_t tenant = 0;
     DocumentSet document;
@@ -147,16 +130,8 @@ class DiskStore {
   DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
       : folder_(std::move(folder)), limit_(limit), calls_(calls) {}
 
-  using Entries = std::unordered_map<PageKey, Entry, KeyHash>;
-  static Order OrderOf(const Entry& entry);
-  // All with the lock held.
+  // With the lock held.
   int64_t NextUseLocked();
-  void Add(const EntryName& name, int64_t use);
-  std::optional<std::string> Drop(const PageKey& key);  // its file's name
-  void Erase(Entries::iterator entry);
-  // Gives up pages used before `use` until `bytes` more fit, and returns their files' names; none
-  // is given up, and the result is nothing, if that is not enough.
-  std::optional<std::vector<std::string>> MakeRoom(int64_t bytes, int64_t use);
   bool IsForgotten(const PageMark& mark) const;
   // Without it.
   absl::StatusOr<bool> PutNew(EntryName name, const PageMark& mark,
@@ -169,11 +144,7 @@ class DiskStore {
   absl::StatusOr<std::optional<double>> ReadFile(const EntryName& name, const PageMark& expected,
                                                  std::span<std::byte> payload, int64_t use);
   // Of pages that nobody finds any more.
-  absl::Status RemoveFiles(std::span<const std::string> names);
-  // Looks at the pages behind `done` (absent: at all), at most `most` of them, with the lock held,
-  // and moves `done` on. False: they were the last.
-  template <typename Look>
-  bool LookAtSome(int most, std::optional<Order>& done, const Look& look) const;
+  absl::Status RemoveFiles(std::span<const EntryName> pages);
   Deletion Forget(const Forgotten& forgotten, const CancelFlag& cancel);
   // At the start: removes what a note of an earlier daemon names.
   void RemoveNoted(const DeletionNote& note);
@@ -188,9 +159,7 @@ class DiskStore {
   std::atomic<uint64_t> next_file_{0};
 
   mutable std::mutex mutex_;
-  Entries entries_;
-  std::set<Order> order_;
-  int64_t bytes_ = 0;
+  KnownPages pages_;
   int64_t rejects_ = 0;
   int64_t mismatches_ = 0;
   int64_t last_use_ = 0;

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <optional>
+#include <set>
 
 #include "engine/base/field_error.h"
 #include "engine/tiers/disk_store.h"
@@ -46,35 +49,24 @@ absl::StatusOr<DiskStore::Deletion> DiskStore::ForgetDocument(const ContentHash&
   return deletion;
 }
 
-template <typename Look>
-bool DiskStore::LookAtSome(int most, std::optional<Order>& done, const Look& look) const {
-  auto next = done.has_value() ? order_.upper_bound(*done) : order_.begin();
-  for (int looked = 0; looked < most && next != order_.end(); ++looked) {
-    done = *next++;
-    look(entries_.at(done->key).name);
-  }
-  return next != order_.end();
-}
-
 absl::StatusOr<std::vector<int64_t>> DiskStore::CountPages(const ContentHash& tenant,
                                                            std::span<const std::string> contents,
                                                            const CancelFlag& cancel) const {
   std::vector<DocumentSet> documents(contents.size());
   for (size_t i = 0; i < contents.size(); ++i) documents[i].Add(contents[i]);
   std::vector<std::set<int32_t>> places(contents.size());
-  const auto look = [&](const EntryName& name) {
-    if (name.tenant != TenantPart(tenant)) return;
+  const auto look = [&](const KnownPages::Page& page) {
     for (size_t i = 0; i < documents.size(); ++i) {
-      if (name.documents.Holds(documents[i])) places[i].insert(name.first_position);
+      if (page.name.documents.Holds(documents[i])) places[i].insert(page.name.first_position);
     }
   };
   const int at_once = kPagesAtOnce / static_cast<int>(std::max<size_t>(1, contents.size())) + 1;
-  std::optional<Order> done;
+  std::optional<KnownPages::Order> done;
   for (bool more = on(); more;) {
     if (done.has_value()) cancel.MayPause();
     if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
     std::lock_guard lock(mutex_);
-    more = LookAtSome(at_once, done, look);
+    more = pages_.LookAtSome(TenantPart(tenant), at_once, done, look);
   }
   std::vector<int64_t> counts;
   for (const auto& each : places) counts.push_back(std::ssize(each));
@@ -86,7 +78,7 @@ absl::StatusOr<std::vector<int64_t>> DiskStore::CountPages(const ContentHash& te
 DiskStore::Deletion DiskStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
   Deletion deletion{{document.tenant, document.document, 0}, {}};
   std::vector<EntryName>& pages = deletion.pages;
-  std::optional<Order> done;
+  std::optional<KnownPages::Order> done;
   for (bool more = true; more;) {
     if (done.has_value()) cancel.MayPause();
     std::lock_guard lock(mutex_);
@@ -99,12 +91,14 @@ DiskStore::Deletion DiskStore::Forget(const Forgotten& document, const CancelFla
         forgotten_.pop_front();
       }
     }
-    more = LookAtSome(kPagesAtOnce, done, [&](const EntryName& name) {
-      if (name.tenant != document.tenant || !name.documents.Holds(document.document)) return;
-      pages.push_back(name);
-      Drop(pages.back().key);
-      bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
-    });
+    more =
+        pages_.LookAtSome(document.tenant, kPagesAtOnce, done, [&](const KnownPages::Page& page) {
+          if (!page.name.documents.Holds(document.document)) return;
+          pages.push_back(page.name);
+          pages_.Drop(pages.back().key);
+          // Until its file is gone.
+          pages_.Count(document.tenant, KnownPages::FileBytes(pages.back().payload_bytes));
+        });
   }
   return deletion;
 }
@@ -120,14 +114,15 @@ void DiskStore::TakeBackNote(const DeletionNote& note) {
 }
 
 void DiskStore::RemoveNoted(const DeletionNote& note) {
-  std::vector<std::string> names;
-  for (auto next = entries_.begin(); next != entries_.end();) {
-    const auto entry = next++;
-    if (!note.Names(entry->second.name, entry->second.use)) continue;
-    names.push_back(entry->second.name.Text());
-    Erase(entry);
-  }
-  if (RemoveFiles(names).ok()) TakeBackNote(note);
+  std::vector<EntryName> removed;
+  std::optional<KnownPages::Order> done;
+  pages_.LookAtSome(note.tenant, std::numeric_limits<int>::max(), done,
+                    [&](const KnownPages::Page& page) {
+                      if (!note.Names(page.name, page.use)) return;
+                      removed.push_back(page.name);
+                      pages_.Drop(removed.back().key);
+                    });
+  if (RemoveFiles(removed).ok()) TakeBackNote(note);
 }
 
 std::vector<EntryName> DiskStore::Distrust(std::span<const PageKey> keys) {
@@ -136,11 +131,11 @@ std::vector<EntryName> DiskStore::Distrust(std::span<const PageKey> keys) {
   std::lock_guard lock(mutex_);
   ++mismatches_;
   for (const PageKey& key : keys) {
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) continue;
-    pages.push_back(found->second.name);
-    Erase(found);
-    bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
+    const std::optional<EntryName> known = pages_.Drop(key);
+    if (!known.has_value()) continue;
+    pages.push_back(*known);
+    // Until its file is gone.
+    pages_.Count(known->tenant, KnownPages::FileBytes(known->payload_bytes));
   }
   return pages;
 }
@@ -149,12 +144,12 @@ absl::Status DiskStore::RemoveForgotten(const EntryName& page) {
   bool again = false;
   {
     std::lock_guard lock(mutex_);
-    const auto found = entries_.find(page.key);
-    again = found != entries_.end() && found->second.name.Text() == page.Text();
+    const KnownPages::Page* const known = pages_.Find(page.key);
+    again = known != nullptr && known->name.Text() == page.Text();
   }
-  if (!again) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{page.Text()}));
+  if (!again) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{page}));
   std::lock_guard lock(mutex_);
-  bytes_ -= FileBytes(page.payload_bytes);
+  pages_.Count(page.tenant, -KnownPages::FileBytes(page.payload_bytes));
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,9 +34,10 @@ struct PageMark {
   std::vector<int32_t> tokens;
   std::optional<double> coverage;  // as PageBook::Keep takes it; absent: exactly
 
-  // What it has to do with documents; no part of what the page is.
+  // What it has to do with documents, and what its tenant may have; no part of what the page is.
   DocumentSet documents;                 // that it holds tokens of, or was computed behind
   SteadyTime asked = SteadyTime::max();  // when its request found its documents
+  int64_t tenant_bytes = std::numeric_limits<int64_t>::max();  // most of files that it may have
 };
 
 ContentHash HashOf(absl::string_view text);

@@ -21,8 +21,12 @@ const char* QuotaName(Quota quota) {
       return "tokens_per_minute";
     case Quota::kRunningRequests:
       return "running_requests";
+    case Quota::kDocuments:
+      return "documents";
     case Quota::kDocumentBytes:
       return "document_bytes";
+    case Quota::kKvBytes:
+      return "kv_bytes";
   }
   return "";
 }
@@ -34,12 +38,12 @@ void QuotaPlace::End() {
 }
 
 DocumentShare::~DocumentShare() {
-  if (bytes_ > 0) book_->GiveBackDocumentBytes(caller_, bytes_);
+  if (bytes_ > 0) book_->GiveBackDocument(caller_, bytes_);
 }
 
 std::optional<QuotaRefusal> DocumentShare::Grow(size_t more) {
   if (book_ == nullptr) return std::nullopt;
-  std::optional<QuotaRefusal> refusal = book_->TakeDocumentBytes(caller_, more);
+  std::optional<QuotaRefusal> refusal = book_->TakeDocumentBytes(caller_, more, bytes_ == 0);
   if (!refusal) bytes_ += more;
   return refusal;
 }
@@ -114,21 +118,30 @@ void QuotaBook::End(const Caller& caller) {
   --accounts_[caller.tenant].running;
 }
 
-std::optional<QuotaRefusal> QuotaBook::TakeDocumentBytes(const Caller& caller, size_t bytes) {
+std::optional<QuotaRefusal> QuotaBook::TakeDocumentBytes(const Caller& caller, size_t bytes,
+                                                         bool fresh) {
   std::lock_guard lock(mutex_);
-  size_t& used = accounts_[caller.tenant].document_bytes;
+  Account& account = accounts_[caller.tenant];
+  const int64_t most = caller.quotas.documents;
+  if (fresh && most > 0 && account.documents >= most) {
+    return Refuse(Quota::kDocuments, most, milliseconds(0));
+  }
+  size_t& used = account.document_bytes;
   const size_t limit = static_cast<size_t>(caller.quotas.document_bytes);
   // A reload may have set the limit below what is used.
   if (limit > 0 && (used > limit || bytes > limit - used)) {
     return Refuse(Quota::kDocumentBytes, caller.quotas.document_bytes, milliseconds(0));
   }
   used += bytes;
+  account.documents += fresh ? 1 : 0;
   return std::nullopt;
 }
 
-void QuotaBook::GiveBackDocumentBytes(const Caller& caller, size_t bytes) {
+void QuotaBook::GiveBackDocument(const Caller& caller, size_t bytes) {
   std::lock_guard lock(mutex_);
-  accounts_[caller.tenant].document_bytes -= bytes;
+  Account& account = accounts_[caller.tenant];
+  account.document_bytes -= bytes;
+  --account.documents;
 }
 
 }  // namespace annulus

@@ -21,9 +21,11 @@ enum class Quota : uint8_t {
   kRequestsPerMinute,
   kTokensPerMinute,
   kRunningRequests,
-  kDocumentBytes
+  kDocuments,
+  kDocumentBytes,
+  kKvBytes,  // the engine counts and refuses
 };
-inline constexpr int kQuotaKinds = 4;
+inline constexpr int kQuotaKinds = 6;
 const char* QuotaName(Quota quota);  // as in the tokens file
 
 // What a tenant may not have now.
@@ -56,7 +58,7 @@ class QuotaPlace {
   std::atomic<bool> ended_{false};
 };
 
-// Bytes of one document's text, from its upload until it is gone. Not thread-safe.
+// One document and the bytes of its text, from the first of them until it is gone. Not thread-safe.
 class DocumentShare {
  public:
   DocumentShare() = default;  // without limits
@@ -93,6 +95,9 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
   std::unique_ptr<QuotaPlace> Begin(const Caller& caller, std::optional<QuotaRefusal>& refusal);
 
   // Refusals so far.
+  // The engine refused a request of the tenant for want of kv_bytes.
+  void CountKvRefusal() { Refuse(Quota::kKvBytes, 0, std::chrono::milliseconds(0)); }
+
   uint64_t refusals(Quota quota) const {
     return refusals_[static_cast<size_t>(quota)].load(std::memory_order_relaxed);
   }
@@ -112,11 +117,13 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
     Level requests;
     Level tokens;
     int64_t running = 0;
+    int64_t documents = 0;
     size_t document_bytes = 0;
   };
 
-  std::optional<QuotaRefusal> TakeDocumentBytes(const Caller& caller, size_t bytes);
-  void GiveBackDocumentBytes(const Caller& caller, size_t bytes);
+  // `fresh`: they are a document's first.
+  std::optional<QuotaRefusal> TakeDocumentBytes(const Caller& caller, size_t bytes, bool fresh);
+  void GiveBackDocument(const Caller& caller, size_t bytes);
   std::optional<QuotaRefusal> Check(const Quotas& quotas, Account& account);
   QuotaRefusal Refuse(Quota quota, int64_t limit, std::chrono::milliseconds retry);
   void CountTokens(const Caller& caller, int64_t tokens);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
@@ -104,22 +105,26 @@ class Reader {
   }
 
   absl::StatusOr<Quotas> ReadQuotas(const YAML::Node& node) const {
-    ANNULUS_ASSIGN_OR_RETURN(const Fields fields,
-                             ReadFields(node, "quotas",
-                                        {"requests_per_minute", "tokens_per_minute",
-                                         "running_requests", "document_bytes"}));
+    ANNULUS_ASSIGN_OR_RETURN(
+        const Fields fields,
+        ReadFields(node, "quotas",
+                   {"requests_per_minute", "tokens_per_minute", "running_requests", "documents",
+                    "document_bytes", "kv_bytes", "disk_bytes"}));
     Quotas quotas;
     const std::map<std::string, int64_t*> places = {
         {"requests_per_minute", &quotas.requests_per_minute},
         {"tokens_per_minute", &quotas.tokens_per_minute},
         {"running_requests", &quotas.running_requests},
-        {"document_bytes", &quotas.document_bytes}};
+        {"documents", &quotas.documents},
+        {"document_bytes", &quotas.document_bytes},
+        {"kv_bytes", &quotas.room.kv_bytes},
+        {"disk_bytes", &quotas.room.disk_bytes}};
     for (const auto& [name, value] : fields) {
       ANNULUS_ASSIGN_OR_RETURN(const std::string text, TextOf(value, name));
-      if (name == "document_bytes") {
+      if (absl::EndsWith(name, "_bytes")) {
         const auto bytes = ParseSize(text, 1, static_cast<size_t>(kMostOfAQuota));
         ANNULUS_RETURN_IF_ERROR(At(value, name, bytes.status()));
-        quotas.document_bytes = static_cast<int64_t>(*bytes);
+        *places.at(name) = static_cast<int64_t>(*bytes);
         continue;
       }
       const auto number = ParseInteger(text, 1, kMostOfAQuota);

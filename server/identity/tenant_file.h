@@ -18,7 +18,9 @@ struct Quotas {
   int64_t requests_per_minute = 0;  // generations begun
   int64_t tokens_per_minute = 0;    // of prompts and answers
   int64_t running_requests = 0;     // generations under way
-  int64_t document_bytes = 0;       // of texts stored and being uploaded
+  int64_t documents = 0;            // stored and being uploaded
+  int64_t document_bytes = 0;       // of their texts
+  TenantRoom room = {};             // of keys and values in memory and on disk
 };
 
 // Who makes a call, and what it may do.
@@ -43,7 +45,10 @@ struct TenantFile {
 //         requests_per_minute: 600
 //         tokens_per_minute: 200000
 //         running_requests: 8
+//         documents: 100
 //         document_bytes: 1GiB
+//         kv_bytes: 4GiB
+//         disk_bytes: 20GiB
 //       callers:
 //         - token: sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
 //           roles: [generate, documents]

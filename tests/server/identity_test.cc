@@ -190,7 +190,9 @@ TEST_F(IdentityTest, StreamsAndUploadsNeedTheirRoleToo) {
 TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
   Serve(TenantEntry("few", "requests_per_minute: 2", CallerEntry("few", "generate")) +
         TenantEntry("short", "tokens_per_minute: 3", CallerEntry("short", "generate")) +
-        TenantEntry("small", "document_bytes: 2058", CallerEntry("small", "documents")));
+        TenantEntry("small", "document_bytes: 2058", CallerEntry("small", "documents")) +
+        TenantEntry("one", "documents: 1", CallerEntry("one", "documents")) +
+        TenantEntry("room", "kv_bytes: 2MiB, disk_bytes: 3MiB", CallerEntry("room", "generate")));
   const auto expect = [](const grpc::Status& status, const std::string& quota, bool retry) {
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(Details(status).reason, "QUOTA_EXCEEDED");
@@ -207,6 +209,27 @@ TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
   expect(Upload("small", "b", 5), "document_bytes", false);
   EXPECT_TRUE(Upload("small", "c", 4).ok()) << "what was refused is given back";
   expect(Upload("small", "d", 1), "document_bytes", false);
+  EXPECT_TRUE(Upload("one", "a", 6).ok());
+  expect(Upload("one", "b", 5), "documents", false);
+  // The engine counts keys and values, and refuses.
+  EXPECT_TRUE(Generate("room").ok());
+  EXPECT_EQ(server_->engine().submitted().back().tenant_room.kv_bytes, 2 << 20);
+  EXPECT_EQ(server_->engine().submitted().back().tenant_room.disk_bytes, 3 << 20);
+  for (const bool retry : {true, false}) {
+    server_->engine().set_scripter([retry](const RequestSpec&) {
+      FakeScript script;
+      script.completion.status = absl::ResourceExhaustedError("the tenant is full");
+      script.completion.status.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
+      if (retry) script.completion.status.SetPayload(kRetryPayload, absl::Cord("1500"));
+      return script;
+    });
+    const grpc::Status refused = Generate("room");
+    expect(refused, "kv_bytes", retry);
+    EXPECT_EQ(Details(refused).metadata["limit"], "2097152");
+  }
+  EXPECT_EQ(ScrapeSamples(server_->metrics_address())
+                .at("annulus_quota_refusals_total{quota=\"kv_bytes\"}"),
+            2);
 }
 
 TEST_F(IdentityTest, RunningOnesAreLimitedAndTheirEndsGiveRoom) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@ struct SimulatedRanksOptions {
   int32_t pages = 64;  // of each rank
   int32_t page_tokens = 16;
   std::vector<int32_t> group_windows = {0};
+  std::function<void(const StepPlan&)> on_start = {};  // of each step, before it begins
 };
 
 // Ranks that do no arithmetic: each plan is held against what the plans before it have said, as
@@ -30,7 +32,8 @@ struct SimulatedRanksOptions {
 // hold steps back and have them fail. All but the port's own calls are thread-safe.
 class SimulatedRanks final : public RankPort {
  public:
-  explicit SimulatedRanks(const SimulatedRanksOptions& options) : known_(options.ranks) {
+  explicit SimulatedRanks(const SimulatedRanksOptions& options)
+      : on_start_(options.on_start), known_(options.ranks) {
     model_.page_shape.page_tokens = options.page_tokens;
     for (const int32_t window : options.group_windows) {
       model_.groups.emplace_back().window = window;
@@ -87,6 +90,7 @@ class SimulatedRanks final : public RankPort {
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override {
     std::lock_guard lock(mutex_);
     if (state_ != RanksState::kUp) return absl::UnavailableError("the ranks are gone");
+    if (on_start_) on_start_(*plan);
     plans_.push_back(*plan);
     changed_.notify_all();
     for (int rank = 0; rank < size(); ++rank) {
@@ -176,6 +180,7 @@ class SimulatedRanks final : public RankPort {
     return absl::OkStatus();
   }
 
+  const std::function<void(const StepPlan&)> on_start_;
   RankModel model_;  // groups and page size alone
   std::vector<RankFacts> facts_;
   PatternCache patterns_{size_t{1} << 20};

@@ -59,6 +59,32 @@ TEST(PageBook, EveryTransitionIsListed) {
   EXPECT_EQ(names.size(), static_cast<size_t>(kPageStates));
 }
 
+TEST(PageBook, CountsTheirTenantsPages) {
+  using Counts = std::pair<int64_t, int64_t>;
+  PageBook book({4, 4}, Windows());
+  const auto counts = [&](const char* tenant) {
+    const PageBook::TenantPages pages = book.pages_of(TenantId::FromName(tenant).value());
+    return Counts(pages.all, pages.unheld);
+  };
+  book.Open(1, TenantId::FromName("a").value());
+  book.Open(2, TenantId::FromName("b").value());
+  book.Reserve(1, 0, 2);
+  book.Reserve(1, 1, 1);
+  book.Reserve(2, 1, 2);
+  EXPECT_EQ(counts("a"), Counts(3, 0));
+  EXPECT_EQ(counts("b"), Counts(2, 0));
+  EXPECT_EQ(counts("c"), Counts(0, 0));
+  const PageId kept = Write(book, 1, 1, kFullGroup);
+  book.Keep(kept, {}, std::nullopt);
+  EXPECT_EQ(counts("a"), Counts(3, 0));
+  book.Release(1);
+  EXPECT_EQ(counts("a"), Counts(1, 1));
+  book.Unkeep(kept);
+  EXPECT_EQ(counts("a"), Counts(0, 0));
+  EXPECT_EQ(counts("b"), Counts(2, 0));
+  book.Release(2);
+}
+
 TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
   PageBook book({3, 2}, Windows());
   book.Open(7, TenantId());

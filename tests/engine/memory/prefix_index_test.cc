@@ -20,8 +20,9 @@ constexpr int kPage = 4;
 // until it ends.
 class Written {
  public:
-  Written(PageBook& book, PageOwner owner) : book_(&book), owner_(owner) {
-    book.Open(owner, TenantId());
+  Written(PageBook& book, PageOwner owner, const TenantId& tenant = {})
+      : book_(&book), owner_(owner) {
+    book.Open(owner, tenant);
   }
   Written(Written&& other) noexcept
       : groups(std::move(other.groups)),
@@ -42,9 +43,9 @@ class PrefixIndexTest : public ::testing::Test {
  protected:
   static constexpr int32_t kPagesPerRank = 1000;
 
-  Written Write(size_t tokens) {
+  Written Write(size_t tokens, const TenantId& tenant = {}) {
     const PageOwner owner = next_owner_++;
-    Written written(book_, owner);
+    Written written(book_, owner, tenant);
     for (int group = 0; group < 2; ++group) {
       for (size_t first = 0; first < tokens; first += kPage) {
         const auto rank = static_cast<int32_t>(first / kPage % 2);
@@ -89,6 +90,18 @@ std::vector<int32_t> Tokens(int count, int salt = 0) {
   std::vector<int32_t> tokens(count);
   for (int i = 0; i < count; ++i) tokens[i] = i * 7 + salt;
   return tokens;
+}
+
+TEST_F(PrefixIndexTest, GivesBackOneTenantsAlone) {
+  const TenantId other = TenantId::FromName("other").value();
+  Insert(Tokens(16), Write(16));
+  Insert(Tokens(16), Write(16, other), "other");
+  Insert(Tokens(12, 1), Write(12, other), "other");
+  EXPECT_FALSE(index_.Evict([] { return false; }, &other));
+  EXPECT_FALSE(index_.Find("other", Tokens(17)).has_value());
+  EXPECT_FALSE(index_.Find("other", Tokens(13, 1)).has_value());
+  EXPECT_EQ(index_.Find("model", Tokens(17)).value().tokens, 16);
+  EXPECT_EQ(book_.pages_of(other).all, 0);
 }
 
 TEST_F(PrefixIndexTest, FindsTheLongestCheckpoint) {

@@ -185,6 +185,38 @@ TEST_F(DiskStoreTest, TheSizeIsNeverExceededAndTheOldestGo) {
   EXPECT_EQ(store->stats().bytes, BytesOnDisk());
 }
 
+TEST_F(DiskStoreTest, ATenantThatMayHaveNoMoreLosesItsOwn) {
+  const auto store = Open(100 * kFile);
+  const auto limited = [](std::vector<PageMark> marks) {
+    for (PageMark& mark : marks) mark.tenant_bytes = 3 * kFile;
+    return marks;
+  };
+  const std::vector<PageMark> others = MarksOf(4, "other", 1);
+  for (const PageMark& mark : others) ASSERT_TRUE(Put(*store, mark).ok());
+  const std::vector<PageMark> old = limited(MarksOf(2, "default", 100));
+  const std::vector<PageMark> fresh = limited(MarksOf(2, "default", 200));
+  for (const PageMark& mark : old) ASSERT_TRUE(Put(*store, mark).ok());
+  for (const PageMark& mark : fresh) ASSERT_TRUE(Put(*store, mark).ok());
+  EXPECT_FALSE(store->Has(KeyOf(old[0]))) << "it was used first";
+  EXPECT_TRUE(store->Has(KeyOf(old[1])));
+  for (const PageMark& mark : others) EXPECT_TRUE(Finds(*store, mark));
+  EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+  // A text that is longer than that keeps its beginning.
+  const std::vector<PageMark> long_text = limited(MarksOf(5, "default", 300));
+  const int64_t use = store->NextUse();
+  for (size_t i = 0; i < long_text.size(); ++i) {
+    const auto payload = PayloadOf(long_text[i], kPayload);
+    const std::array<std::span<const std::byte>, 1> parts = {payload};
+    EXPECT_EQ(store->Put(long_text[i], parts, use).ok(), i < 3) << i;
+  }
+  EXPECT_EQ(store->stats().pages, 4 + 3);
+  // No file of its own fits into less than a page.
+  PageMark none = MarksOf(1, "default", 400)[0];
+  none.tenant_bytes = kFile - 1;
+  EXPECT_EQ(Put(*store, none).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(store->on());
+}
+
 TEST_F(DiskStoreTest, ASmallerLimitAtTheNextStartHolds) {
   {
     const auto store = Open();

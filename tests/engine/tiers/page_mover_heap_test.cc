@@ -91,7 +91,7 @@ TEST_F(PageMoverHeapTest, LosesNoWrite) {
     EXPECT_TRUE(failed || done.status.ok()) << done.status;
     EXPECT_TRUE(store_->on()) << store_->stats().off;
     const DiskStore::Stats stats = store_->stats();
-    EXPECT_EQ(stats.bytes, stats.pages * DiskStore::FileBytes(kBytes));
+    EXPECT_EQ(stats.bytes, stats.pages * KnownPages::FileBytes(kBytes));
     EXPECT_EQ(stats.pages, files());
     EXPECT_TRUE(Write(marks[nth], page).status.ok());
     EXPECT_EQ(store_->stats().pages, nth + 1);

@@ -128,5 +128,26 @@ TEST_F(QuotaBookTest, DocumentBytesAreGivenBack) {
   EXPECT_TRUE(less.Grow(1));
 }
 
+TEST_F(QuotaBookTest, DocumentsAreCountedOnceAndGivenBack) {
+  const Caller caller = CallerOf("a", {.documents = 2});
+  DocumentShare first(book_, caller);
+  EXPECT_FALSE(first.Grow(6));
+  EXPECT_FALSE(first.Grow(6)) << "the same document";
+  {
+    DocumentShare second(book_, caller);
+    EXPECT_FALSE(second.Grow(1));
+    DocumentShare third(book_, caller);
+    const auto refusal = third.Grow(1);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->quota, Quota::kDocuments);
+    EXPECT_EQ(refusal->limit, 2);
+    EXPECT_EQ(refusal->retry, milliseconds(0)) << "time alone does not help";
+    DocumentShare others(book_, CallerOf("b", {.documents = 1}));
+    EXPECT_FALSE(others.Grow(1));
+  }
+  DocumentShare third(book_, caller);
+  EXPECT_FALSE(third.Grow(1));
+}
+
 }  // namespace
 }  // namespace annulus

@@ -22,6 +22,9 @@ const std::string& Good() {
       "    quotas:\n"
       "      requests_per_minute: 600\n"
       "      document_bytes: 1GiB\n"
+      "      documents: 12\n"
+      "      kv_bytes: 3MiB\n"
+      "      disk_bytes: 2GiB\n"
       "    callers:\n"
       "      - token: ",
       TokenHash::Of("one").text(),
@@ -63,6 +66,9 @@ TEST(TenantFileTest, ReadsTenantsCallersRolesAndQuotas) {
   EXPECT_EQ(acme.quotas.requests_per_minute, 600);
   EXPECT_EQ(acme.quotas.document_bytes, int64_t{1} << 30);
   EXPECT_EQ(acme.quotas.tokens_per_minute, 0);
+  EXPECT_EQ(acme.quotas.documents, 12);
+  EXPECT_EQ(acme.quotas.room.kv_bytes, 3 << 20);
+  EXPECT_EQ(acme.quotas.room.disk_bytes, int64_t{2} << 30);
   EXPECT_EQ(file->certificates[0].first, "search.acme.example");
   EXPECT_EQ(file->certificates[0].second.tenant.name(), "acme");
   EXPECT_EQ(file->certificates[0].second.quotas.requests_per_minute, 600);
@@ -76,14 +82,16 @@ TEST(TenantFileTest, SaysWhereAndWhatIsWrong) {
   EXPECT_THAT(Error("- 1"), HasSubstr("the file"));
   EXPECT_THAT(ErrorWith("quotas:", "qoutas:"), AllOf(HasSubstr("t.yaml:3"), HasSubstr("quotas")));
   EXPECT_THAT(ErrorWith("name: operators", "name: acme"),
-              AllOf(HasSubstr("t.yaml:11"), HasSubstr("twice")));
+              AllOf(HasSubstr("t.yaml:14"), HasSubstr("twice")));
   EXPECT_THAT(ErrorWith("name: operators", "nmae: operators"), HasSubstr("name"));
-  EXPECT_THAT(ErrorWith("name: operators", "name: 'a b'"), HasSubstr("t.yaml:11"));
-  EXPECT_THAT(ErrorWith("[admin]", "[amdin]"), AllOf(HasSubstr("t.yaml:14"), HasSubstr("admin")));
+  EXPECT_THAT(ErrorWith("name: operators", "name: 'a b'"), HasSubstr("t.yaml:14"));
+  EXPECT_THAT(ErrorWith("[admin]", "[amdin]"), AllOf(HasSubstr("t.yaml:17"), HasSubstr("admin")));
   EXPECT_THAT(ErrorWith("[admin]", "[]"), HasSubstr("roles"));
   EXPECT_THAT(ErrorWith("600", "-1"), HasSubstr("requests_per_minute"));
   EXPECT_THAT(ErrorWith("600", "0"), HasSubstr("requests_per_minute"));
   EXPECT_THAT(ErrorWith("1GiB", "lots"), HasSubstr("document_bytes"));
+  EXPECT_THAT(ErrorWith("3MiB", "0"), HasSubstr("kv_bytes"));
+  EXPECT_THAT(ErrorWith("documents: 12", "documents: 1GiB"), HasSubstr("documents"));
   EXPECT_THAT(ErrorWith("certificate: search.acme.example",
                         absl::StrCat("token: ", TokenHash::Of("one").text())),
               HasSubstr("same token"));

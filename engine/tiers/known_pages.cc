@@ -1,0 +1,125 @@
+#include "engine/tiers/known_pages.h"
+
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
+
+}  // namespace
+
+bool KnownPages::Order::operator<(const Order& other) const {
+  return std::tie(use, other.first_position, key.chain, key.group) <
+         std::tie(other.use, first_position, other.key.chain, other.key.group);
+}
+
+size_t KnownPages::KeyHash::operator()(const PageKey& key) const {
+  size_t value;
+  std::memcpy(&value, key.chain.data(), sizeof(value));
+  return value ^ static_cast<size_t>(key.group);
+}
+
+int64_t KnownPages::FileBytes(uint64_t payload_bytes) {
+  const auto bytes = static_cast<int64_t>(kEntryHeaderBytes + payload_bytes);
+  return (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+KnownPages::Order KnownPages::OrderOf(const Page& page) {
+  return {page.use, page.name.first_position, page.name.key};
+}
+
+const KnownPages::Page* KnownPages::Find(const PageKey& key) const {
+  const auto found = pages_.find(key);
+  return found == pages_.end() ? nullptr : &found->second;
+}
+
+void KnownPages::Add(const EntryName& name, int64_t use) {
+  const Page page{name, use};
+  std::set<Order>& order = tenants_[name.tenant].order;
+  const auto [place, is_new] = order.insert(OrderOf(page));
+  absl::Cleanup undo = [&, at = place] { order.erase(at); };  // without memory for the other
+  pages_.emplace(name.key, page);
+  std::move(undo).Cancel();
+}
+
+void KnownPages::Touch(const PageKey& key, int64_t use) {
+  const auto found = pages_.find(key);
+  if (found == pages_.end() || found->second.use >= use) return;
+  std::set<Order>& order = tenants_.at(found->second.name.tenant).order;
+  auto place = order.extract(OrderOf(found->second));
+  found->second.use = use;
+  place.value() = OrderOf(found->second);
+  order.insert(std::move(place));
+}
+
+void KnownPages::SetDocuments(const PageKey& key, const DocumentSet& documents) {
+  pages_.at(key).name.documents = documents;
+}
+
+std::optional<EntryName> KnownPages::Drop(const PageKey& key) {
+  const auto found = pages_.find(key);
+  if (found == pages_.end()) return std::nullopt;
+  const EntryName name = found->second.name;
+  Count(name.tenant, -FileBytes(name.payload_bytes));
+  tenants_.at(name.tenant).order.erase(OrderOf(found->second));
+  pages_.erase(found);
+  return name;
+}
+
+void KnownPages::Count(uint64_t tenant, int64_t bytes) {
+  tenants_[tenant].bytes += bytes;
+  bytes_ += bytes;
+}
+
+int64_t KnownPages::bytes_of(uint64_t tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? 0 : found->second.bytes;
+}
+
+std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted) {
+  using Next = std::set<Order>::const_iterator;
+  struct Queue {
+    Next next;
+    Next end;
+  };
+  std::map<uint64_t, Queue> queues;
+  for (const auto& [tenant, own] : tenants_) {
+    if (!own.order.empty()) queues[tenant] = {own.order.begin(), own.order.end()};
+  }
+  std::vector<PageKey> oldest;
+  int64_t after = bytes_ + wanted.bytes;
+  int64_t after_of_tenant = bytes_of(wanted.tenant) + wanted.bytes;
+  // Takes the first page of the queue, unless it is used too late.
+  const auto take = [&](uint64_t tenant, Queue& queue) {
+    if (queue.next == queue.end || queue.next->use >= wanted.use) return false;
+    const int64_t bytes = FileBytes(pages_.at(queue.next->key).name.payload_bytes);
+    after -= bytes;
+    if (tenant == wanted.tenant) after_of_tenant -= bytes;
+    oldest.push_back(queue.next++->key);
+    return true;
+  };
+  while (after_of_tenant > wanted.most_of_tenant) {
+    const auto own = queues.find(wanted.tenant);
+    if (own == queues.end() || !take(own->first, own->second)) return std::nullopt;
+  }
+  while (after > wanted.most) {
+    auto first = queues.end();
+    for (auto each = queues.begin(); each != queues.end(); ++each) {
+      if (each->second.next == each->second.end) continue;
+      if (first == queues.end() || *each->second.next < *first->second.next) first = each;
+    }
+    if (first == queues.end() || !take(first->first, first->second)) return std::nullopt;
+  }
+  // All that takes memory comes before any page is given up.
+  std::vector<EntryName> names;
+  for (const PageKey& key : oldest) names.push_back(pages_.at(key).name);
+  for (const PageKey& key : oldest) Drop(key);
+  return names;
+}
+
+}  // namespace annulus
