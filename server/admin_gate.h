@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// Decides who may make calls that change the server for everybody: whoever sends the token of
-// --admin-token-file, wherever from, and whom the tokens file gives the role admin. Where there is
-// neither file: callers on this machine. A proxy makes all its clients callers on its own machine,
-// so behind one a file is needed. Thread-safe.
+// Decides who may make calls that change the server for everybody: who has the role admin, from the
+// tokens file or by opening the admin socket, and whoever sends the token of --admin-token-file. To
+// come from this machine is not enough: a proxy makes all its clients callers on its own machine.
+// Thread-safe.
 class AdminGate {
  public:
   // `credentials` must outlive the gate.
@@ -20,10 +20,8 @@ class AdminGate {
   // Whether the call carries the token of --admin-token-file: then no other is needed.
   bool HasToken(const grpc::CallbackServerContext& call) const;
 
-  // PERMISSION_DENIED, with what to do, for a call of `caller` without that token that may not do
-  // it either way.
-  absl::Status CheckWithoutToken(const grpc::CallbackServerContext& call,
-                                 const Caller& caller) const;
+  // PERMISSION_DENIED, with what to do, unless `caller`, who did not send that token, has the role.
+  absl::Status CheckWithoutToken(const Caller& caller) const;
 
  private:
   const Credentials& credentials_;

@@ -154,6 +154,13 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
   return acceptor;
 }
 
+std::unique_ptr<ConnectionAcceptor> ConnectionAcceptor::Adopt(int listener) {
+  std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor);
+  ANNULUS_CHECK(acceptor->stop_ >= 0) << "no descriptor is left: " << SystemError();
+  acceptor->listeners_.push_back(listener);
+  return acceptor;
+}
+
 ConnectionAcceptor::~ConnectionAcceptor() {
   if (thread_.joinable()) {
     const uint64_t one = 1;

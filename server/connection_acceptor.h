@@ -27,6 +27,8 @@ class ConnectionAcceptor {
   // Listens on every address that "HOST:PORT" stands for; connections wait in the backlog until
   // Start. Port 0 takes a free one. UNAVAILABLE: the address is in use or not this machine's.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const std::string& address);
+  // Takes over a non-blocking socket that listens, whatever its kind. port() is 0 then.
+  static std::unique_ptr<ConnectionAcceptor> Adopt(int listener);
   ~ConnectionAcceptor();  // stops listening; connections handed over live on
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;

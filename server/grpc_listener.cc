@@ -37,6 +37,7 @@ constexpr int kLongestWaitMs = 10'000;
 constexpr int kMaxIdleMs = 300'000;        // a connection without a call; clients come back
 constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
 constexpr int kMaxPingStrikes = 2;
+constexpr int kMostTrustedConnections = 32;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
 
 // An upload that sends nothing is ended by itself, before its connection is.
@@ -86,18 +87,47 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
 // process ends well without.
 void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
 
-}  // namespace
+using ExternalAcceptor = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
-absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
-                                       const std::vector<grpc::Service*>& services,
-                                       std::shared_ptr<TlsFiles> tls,
-                                       ConnectionRelay::Report report) {
+// Builds listener.server, and the door by which it is given connections.
+absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
+                                             const std::vector<grpc::Service*>& services,
+                                             GrpcListener& listener) {
   HoldGrpc();
   // Both are settings of the process in this gRPC; they say which services it adds to servers.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Harden(config, builder);
+  ExternalAcceptor door = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      listener.credentials);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  listener.server = builder.BuildAndStart();
+  if (listener.server == nullptr) {
+    return absl::UnavailableError("gRPC does not start; --log-level debug shows its reason");
+  }
+  listener.server->GetHealthCheckService()->SetServingStatus(false);
+  return door;
+}
+
+// Gives the connections that come to the server, through the relay if there is one.
+void StartTaking(int max_connections, ExternalAcceptor door, GrpcListener& listener) {
+  listener.acceptor->Start(max_connections, [door, relay = listener.relay.get()](int connection) {
+    if (relay != nullptr) connection = relay->Connect(connection);
+    if (connection < 0) return;
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.fd = connection;
+    door->HandleNewConnection(&parameters);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
+                                       const std::vector<grpc::Service*>& services,
+                                       std::shared_ptr<TlsFiles> tls,
+                                       ConnectionRelay::Report report) {
   GrpcListener listener;
   listener.credentials = MakeServerCredentials(std::move(tls));
   auto acceptor = ConnectionAcceptor::Listen(config.listen);
@@ -105,31 +135,25 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
     return absl::UnavailableError(absl::StrCat("cannot listen on ", acceptor.status().message(),
                                                "; choose another address with --listen"));
   }
-  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> door =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          listener.credentials);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  listener.server = builder.BuildAndStart();
-  if (listener.server == nullptr) {
-    return absl::UnavailableError("gRPC does not start; --log-level debug shows its reason");
-  }
-  listener.server->GetHealthCheckService()->SetServingStatus(false);
+  listener.acceptor = *std::move(acceptor);
+  ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, services, listener));
   if (config.tls_certificate.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(
         listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes, MostUnfinishedBytes(config),
                                                 config.upload_timeout + kAfterUploads},
                                                std::move(report)));
   }
-  listener.acceptor = *std::move(acceptor);
-  listener.acceptor->Start(
-      config.max_connections, [door, relay = listener.relay.get()](int connection) {
-        if (relay != nullptr) connection = relay->Connect(connection);
-        if (connection < 0) return;
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-        parameters.fd = connection;
-        door->HandleNewConnection(&parameters);
-      });
+  StartTaking(config.max_connections, std::move(door), listener);
+  return listener;
+}
+
+absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
+                                              std::unique_ptr<ConnectionAcceptor> acceptor) {
+  GrpcListener listener;
+  listener.credentials = MakeServerCredentials(nullptr);
+  listener.acceptor = std::move(acceptor);
+  ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, {&service}, listener));
+  StartTaking(kMostTrustedConnections, std::move(door), listener);
   return listener;
 }
 

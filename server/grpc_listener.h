@@ -25,13 +25,18 @@ struct GrpcListener {
   void Shutdown(std::chrono::milliseconds grace);
 };
 
-// Starts a gRPC server with these services, health (NOT_SERVING at first) and reflection, hardened
-// against clients that ping, reset or connect too much. `report` learns of connections that were
-// closed for it. UNAVAILABLE: the address cannot be had.
+// Starts a gRPC server on config.listen with these services, health (NOT_SERVING at first) and
+// reflection, hardened against clients that ping, reset or connect too much. `report` learns of
+// connections that were closed for it. UNAVAILABLE: the address cannot be had.
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
                                        std::shared_ptr<TlsFiles> tls,
                                        ConnectionRelay::Report report);
+
+// The same on a socket that trusted callers alone can open: without TLS and without a relay, for a
+// few connections. Its health is not shown to anybody.
+absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
+                                              std::unique_ptr<ConnectionAcceptor> acceptor);
 
 }  // namespace annulus
 

@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/admin_service.h"
+#include "server/admin_socket.h"
+#include "server/config/admin_address.h"
 #include "server/document_service.h"
 #include "server/grpc_listener.h"
 #include "server/health_board.h"
@@ -95,6 +97,7 @@ class ServerImpl final : public Server {
   int metrics_port() const override { return operator_http_ ? operator_http_->port() : 0; }
 
  private:
+  absl::Status ListenForAdmins();
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
@@ -134,7 +137,14 @@ class ServerImpl final : public Server {
   DocumentService document_service_{context_};
   ModelService models_{context_};
   AdminService admin_{context_};
+  const std::unique_ptr<const Authenticator> operators_ = Authenticator::ForAdminSocket();
+  ServiceContext operator_context_{config_,    log_,       *operators_,      admin_gate_,
+                                   lifecycle_, documents_, metrics_,         pool_,
+                                   delivery_,  unread_,    context_.prompts, attach_};
+  AdminService operator_admin_{operator_context_};
   GrpcListener grpc_;
+  std::unique_ptr<AdminSocket> admin_socket_;  // null: there is none
+  GrpcListener admin_grpc_;                    // on it
   HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
@@ -165,6 +175,7 @@ absl::Status ServerImpl::Listen() {
                                          {{"peer", client}, {"reason", CutOffReason(why)}});
                        }));
   port_ = grpc_.acceptor->port();
+  ANNULUS_RETURN_IF_ERROR(ListenForAdmins());
   SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
@@ -173,6 +184,24 @@ absl::Status ServerImpl::Listen() {
     pulse_.Beat(steady_clock::now(), engine.ok() && !(*engine)->Load().healthy);
     trimmer_.Tick(steady_clock::now());
   });
+  return absl::OkStatus();
+}
+
+// A folder that cannot be written is no reason not to serve, unless it was asked for.
+absl::Status ServerImpl::ListenForAdmins() {
+  if (config_.admin_listen.empty()) return absl::OkStatus();
+  const bool automatic = config_.admin_listen == "auto";
+  auto socket = AdminSocket::Open(automatic ? AutomaticAdminSocket(ReadRuntimeFolders(), port_)
+                                            : config_.admin_listen);
+  if (!socket.ok() && automatic) {
+    log_.Warning("no_admin_socket", {{"reason", std::string(socket.status().message())}});
+    return absl::OkStatus();
+  }
+  ANNULUS_RETURN_IF_ERROR(socket.status());
+  admin_socket_ = *std::move(socket);
+  ANNULUS_ASSIGN_OR_RETURN(
+      admin_grpc_, StartTrustedGrpc(config_, operator_admin_, admin_socket_->TakeAcceptor()));
+  log_.Info("admin_listening", {{"socket", absl::StrCat("unix:", admin_socket_->path())}});
   return absl::OkStatus();
 }
 
@@ -300,9 +329,11 @@ void ServerImpl::Stop(ExitGuard* guard) {
 // Does nothing the second time.
 void ServerImpl::EndAll(milliseconds grace) {
   housekeeping_.reset();
-  if (grpc_.server != nullptr) grpc_.Shutdown(grace);
-  grpc_.server.reset();  // waits for the last callbacks
-  pool_.Stop();          // its jobs use what is destroyed next
+  for (GrpcListener* const listener : {&grpc_, &admin_grpc_}) {
+    if (listener->server != nullptr) listener->Shutdown(grace);
+    listener->server.reset();  // waits for the last callbacks
+  }
+  pool_.Stop();  // its jobs use what is destroyed next
 }
 
 std::string ServerImpl::AtWork() const {

@@ -164,7 +164,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   }
   absl::Status AdmitAdminWithoutToken() {
     ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Authenticate(*raw_.call));
-    return context_.admin_gate.CheckWithoutToken(*raw_.call, caller_);
+    return context_.admin_gate.CheckWithoutToken(caller_);
   }
 
   // Work that was cancelled, though not by its client, was cancelled by the drain.

@@ -18,7 +18,7 @@ enum class HugePagesChoice : uint8_t { kAuto, kOff, kTransparent, kExplicit };
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 enum class LogFormat : uint8_t { kText, kJson };
 
-// Everything that the daemon can be told. The defaults stand in the option table (options.cc) and
+// Everything that the daemon can be told. The defaults stand in the option table (options.h) and
 // nowhere else: LoadConfig parses them first.
 struct ServerConfig {
   EngineOptions engine;
@@ -30,7 +30,9 @@ struct ServerConfig {
   std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // what clients call the model; never empty after LoadConfig
 
-  std::string listen;       // HOST:PORT of gRPC
+  std::string listen;  // HOST:PORT of gRPC
+  // Unix socket of AdminService: its path, "auto" (see AutomaticAdminSocket), or empty: none.
+  std::string admin_listen;
   int max_connections = 0;  // of gRPC, at once
   // How long a connection of gRPC may be silent before it must give a sign of life.
   std::chrono::milliseconds keepalive_time{};
@@ -42,7 +44,7 @@ struct ServerConfig {
   std::string tokens_file;      // YAML: hashes of tokens, their tenants, roles and quotas
   std::string tls_client_ca;    // PEM: who signs the certificates that clients must have
   bool insecure = false;        // serve others than this machine without TLS or without identity
-  // The token for calls that change the server for everybody; empty: whoever is on this machine.
+  // The token for calls on `listen` that change the server for everybody; empty: there is none.
   std::string admin_token_file;
 
   std::chrono::milliseconds grace_time{};      // how long a drain lets admitted work go on

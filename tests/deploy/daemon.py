@@ -21,13 +21,21 @@ def get(address, path):
         return answer.read().decode()
 
 
+def certificate(folder):
+    """Flags that serve with TLS. The certificate lies in `folder` and ends in three days."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-days", "3", "-subj", "/CN=localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
+                   check=True, capture_output=True)
+    return ["--tls-certificate", f"{folder}/cert.pem", "--tls-key", f"{folder}/key.pem"]
+
+
 class Daemon:
     """Listens on free ports: `address` and `metrics`. It has started once it serves, or has found that it has no
     device to serve with. From then on nobody reads its log. `variables` are added to its environment."""
 
     def __init__(self, build, *flags, variables=None):
         self.process = subprocess.Popen(
-            [f"{build}/annulusd", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *flags],
+            [f"{build}/annulusd", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--admin-listen", "off", *flags],
             stderr=subprocess.PIPE, text=True, env={**environment(), **(variables or {})})
         lines = []
         for line in self.process.stderr:

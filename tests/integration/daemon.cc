@@ -44,6 +44,9 @@ std::vector<std::string> DaemonArguments(const std::string& path, std::vector<st
   if (device != nullptr && std::count(flags.begin(), flags.end(), "--device") == 0) {
     flags.insert(flags.end(), {"--device", device});
   }
+  if (std::count(flags.begin(), flags.end(), "--admin-listen") == 0) {
+    flags.insert(flags.end(), {"--admin-listen", "off"});  // a killed one would leave its socket
+  }
   const std::vector<std::string> first = {path, "--listen", "127.0.0.1:0", "--metrics",
                                           "127.0.0.1:0"};
   flags.insert(flags.begin(), first.begin(), first.end());

@@ -456,7 +456,7 @@ TEST(AskManyDrainTest, WhatWasAdmittedEndsUnlessTheTimeIsOver) {
   v1::DrainRequest drain;
   v1::DrainResponse drained;
   grpc::ClientContext draining;
-  ASSERT_TRUE(server.admin()->Drain(&draining, drain, &drained).ok());
+  ASSERT_TRUE(server.operators()->Drain(&draining, drain, &drained).ok());
   grpc::ClientContext late;
   const auto refused = stub->AskMany(&late, request);
   while (refused->Read(&event)) {

@@ -22,8 +22,8 @@ namespace annulus {
 TestServer::TestServer(std::vector<std::string> flags,
                        std::unique_ptr<const Authenticator> authenticator)
     : engine_(std::make_unique<FakeEngine>()) {
-  flags.insert(flags.begin(),
-               {"--listen", "127.0.0.1:0", "--metrics", "off", "--served-model-name", "fake"});
+  flags.insert(flags.begin(), {"--listen", "127.0.0.1:0", "--metrics", "off", "--served-model-name",
+                               "fake", "--admin-listen", absl::StrCat("unix:", admin_socket())});
   auto loaded = LoadConfig(flags, {});
   ANNULUS_CHECK(loaded.ok()) << loaded.status();
   auto server = authenticator == nullptr
@@ -37,6 +37,11 @@ TestServer::TestServer(std::vector<std::string> flags,
 TestServer::~TestServer() = default;
 
 std::string TestServer::address() const { return absl::StrCat("127.0.0.1:", server_->port()); }
+
+std::unique_ptr<v1::AdminService::Stub> TestServer::operators() const {
+  return v1::AdminService::NewStub(grpc::CreateChannel(absl::StrCat("unix:", admin_socket()),
+                                                       grpc::InsecureChannelCredentials()));
+}
 
 std::string TestServer::metrics_address() const {
   return absl::StrCat("127.0.0.1:", server_->metrics_port());

@@ -20,6 +20,7 @@
 #include "server/log.h"
 #include "server/server.h"
 #include "tests/server/fake_engine.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 
@@ -52,6 +53,9 @@ class TestServer {
   }
   std::unique_ptr<v1::ModelService::Stub> models() { return v1::ModelService::NewStub(channel_); }
   std::unique_ptr<v1::AdminService::Stub> admin() { return v1::AdminService::NewStub(channel_); }
+  // The same over the socket for administrators.
+  std::unique_ptr<v1::AdminService::Stub> operators() const;
+  std::string admin_socket() const { return directory_.path() / "admin.sock"; }
 
   // Uploads in chunks of `chunk` bytes.
   grpc::Status Upload(const std::string& name, const std::string& text,
@@ -59,6 +63,7 @@ class TestServer {
                       const std::string& title = "");
 
  private:
+  const testing::TempDirectory directory_;
   std::unique_ptr<FakeEngine> engine_;
   Logger log_{LogLevel::kError};
   std::unique_ptr<Server> server_;

@@ -86,6 +86,7 @@ std::string OtherValue(const Option& option) {
   if (name == "numa" || name == "device-graphs") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
+  if (name == "admin-listen") return "unix:/run/a.sock";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
       name == "tokens-file" || name == "profile")
     return "file.pem";
@@ -116,14 +117,14 @@ std::string Describe(const ServerConfig& c) {
       << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count()
       << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa
       << '|' << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen
-      << '|' << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
-      << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca
-      << '|' << c.insecure << '|' << c.auth_token_file << '|' << c.admin_token_file << '|'
-      << c.tokens_file << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
-      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
-      << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
-      << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
-      << static_cast<int>(c.log_format);
+      << '|' << c.admin_listen << '|' << c.max_connections << '|' << c.keepalive_time.count() << '|'
+      << c.metrics << '|' << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key << '|'
+      << c.tls_client_ca << '|' << c.insecure << '|' << c.auth_token_file << '|'
+      << c.admin_token_file << '|' << c.tokens_file << '|' << c.grace_time.count() << '|'
+      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
+      << '|' << c.max_prompts_memory << '|' << c.attach_window.count() << '|' << c.max_replay_memory
+      << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
   return out.str();
 }
 
@@ -139,6 +140,16 @@ std::vector<std::string> Companion(const Option& option) {
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
   return {};
+}
+
+TEST_F(LoadConfigTest, TheSocketForAdministratorsHasAPath) {
+  EXPECT_EQ(Load({}).admin_listen, "auto");
+  EXPECT_EQ(Load({"--admin-listen", "off"}).admin_listen, "");
+  EXPECT_EQ(Load({"--admin-listen", "unix:/run/a.sock"}).admin_listen, "/run/a.sock");
+  for (const std::string& bad : {std::string("/run/a.sock"), std::string("unix:a.sock"),
+                                 std::string("127.0.0.1:1"), "unix:/" + std::string(107, 'x')}) {
+    EXPECT_THAT(Error({"--admin-listen", bad}), HasSubstr("unix:/PATH")) << bad;
+  }
 }
 
 TEST_F(LoadConfigTest, EveryOptionIsReadFromEverySource) {

@@ -1,0 +1,112 @@
+#include "server/admin_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kAdminBacklog = 16;
+constexpr absl::string_view kElsewhere = "; choose another path with --admin-listen";
+
+absl::Status SystemRefusal(absl::string_view path, absl::string_view what) {
+  return absl::UnavailableError(
+      absl::StrCat("admin-listen: ", what, " ", path, ": ", std::strerror(errno), kElsewhere));
+}
+
+sockaddr_un AddressOfPath(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
+// Whoever may write into the folder could put a socket of his own in the place of ours.
+absl::Status PrepareFolder(const std::string& path) {
+  const std::string folder = path.substr(0, std::max<size_t>(1, path.rfind('/')));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return SystemRefusal(folder, "cannot make the folder");
+  }
+  struct stat state {};
+  if (lstat(folder.c_str(), &state) != 0) return SystemRefusal(folder, "cannot look at");
+  const bool owned = state.st_uid == geteuid() || state.st_uid == 0;
+  const bool writable = (state.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(state.st_mode & S_ISVTX);
+  if (S_ISDIR(state.st_mode) && owned && !writable) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("admin-listen: others than this user can replace files in %s (mode %04o)%s",
+                      folder, state.st_mode & 07777u, kElsewhere));
+}
+
+// A file of a daemon that was killed goes; nobody else's does.
+absl::Status RemoveStale(const std::string& path) {
+  struct stat state {};
+  if (lstat(path.c_str(), &state) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(path, "cannot look at");
+  }
+  if (!S_ISSOCK(state.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("admin-listen: ", path, " is there already and no socket", kElsewhere));
+  }
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return SystemRefusal(path, "cannot ask who listens on");
+  const absl::Cleanup end = [probe] { close(probe); };
+  const sockaddr_un address = AddressOfPath(path);
+  const bool alive =
+      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN;
+  if (alive) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("admin-listen: another daemon listens on ", path, kElsewhere));
+  }
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) return SystemRefusal(path, "cannot replace");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AdminSocket>> AdminSocket::Open(const std::string& path) {
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    errno = ENAMETOOLONG;
+    return SystemRefusal(path, "cannot listen on");
+  }
+  ANNULUS_RETURN_IF_ERROR(PrepareFolder(path));
+  ANNULUS_RETURN_IF_ERROR(RemoveStale(path));
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return SystemRefusal(path, "cannot listen on");
+  absl::Cleanup undo = [listener] { close(listener); };
+  // Of a socket that has no name yet: the file that bind makes takes this mode, less the umask.
+  if (fchmod(listener, 0600) != 0) return SystemRefusal(path, "cannot protect");
+  const sockaddr_un address = AddressOfPath(path);
+  struct stat state {};
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener, kAdminBacklog) != 0 || lstat(path.c_str(), &state) != 0) {
+    return SystemRefusal(path, "cannot listen on");
+  }
+  std::move(undo).Cancel();
+  std::unique_ptr<AdminSocket> made(
+      new AdminSocket(path, state.st_ino, ConnectionAcceptor::Adopt(listener)));
+  if ((state.st_mode & 07777) != 0600 && chmod(path.c_str(), 0600) != 0) {
+    return SystemRefusal(path, "cannot protect");
+  }
+  return made;
+}
+
+AdminSocket::~AdminSocket() {
+  struct stat state {};
+  if (lstat(path_.c_str(), &state) == 0 && state.st_ino == number_) unlink(path_.c_str());
+}
+
+}  // namespace annulus

@@ -1,0 +1,51 @@
+#ifndef ANNULUS_SERVER_CONFIG_OPTION_SETTERS_H_
+#define ANNULUS_SERVER_CONFIG_OPTION_SETTERS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/status_macros.h"
+#include "server/config/options.h"
+#include "server/config/value_parsers.h"
+
+// What rows of the option table are made of. Every function sets `field` to the value of a text, or
+// leaves it and fails with INVALID_ARGUMENT that says what is allowed.
+
+namespace annulus {
+
+inline constexpr size_t kMiB = size_t{1} << 20;
+inline constexpr size_t kGiB = size_t{1} << 30;
+inline constexpr size_t kTiB = size_t{1} << 40;
+
+// The rows of the table, in its order: what computes and from what model; what a step is and what
+// is kept; and what the server makes of that.
+std::vector<Option> ModelOptions();
+std::vector<Option> SchedulingOptions();
+std::vector<Option> ServiceOptions();
+
+absl::Status SetInteger(absl::string_view text, int64_t low, int64_t high, int& field);
+// "auto" stands for 0, which the engine takes as "choose yourself".
+absl::Status SetIntegerOrAuto(absl::string_view text, int64_t high, int& field);
+// Percent, as a share.
+absl::Status SetShare(absl::string_view text, double& field);
+absl::Status SetSize(absl::string_view text, size_t low, size_t high, size_t& field);
+// "auto" stands for 0.
+absl::Status SetSizeOrAuto(absl::string_view text, size_t low, size_t high, size_t& field);
+absl::Status SetDuration(absl::string_view text, std::chrono::milliseconds low,
+                         std::chrono::milliseconds high, std::chrono::milliseconds& field);
+absl::Status SetText(absl::string_view text, std::string& field);
+
+template <typename T>
+absl::Status SetChoice(absl::string_view text, const NamedValues<T>& choices, T& field) {
+  ANNULUS_ASSIGN_OR_RETURN(field, ParseChoice(text, choices));
+  return absl::OkStatus();
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_CONFIG_OPTION_SETTERS_H_
