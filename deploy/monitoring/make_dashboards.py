@@ -108,6 +108,9 @@ SERVICE = [
       for name, share in (("p50", 0.5), ("p95", 0.95))]),
     ("Lost log lines", "short", "lines", "blocked: the log's reader is too slow; rate: clients cause too many.",
      [("{{reason}}", rate("annulus_log_lines_dropped_total", "reason"))]),
+    ("Certificates end in", "s", "lines", "Seconds left of each certificate that a daemon uses; without TLS there is none.",
+     [("{{instance}} {{option}} {{position}}",
+       gauge("annulus_certificate_expiry_timestamp_seconds", "instance, option, position", how="min") + " - time()")]),
     ("Builds", "short", "stat", "Versions that run.",
      [("{{version}}", gauge("annulus_build_info", "version"))]),
 ]

@@ -112,12 +112,7 @@ def loading_daemon(build, folder):
 
 
 def certified_daemon(build, folder):
-    """Its certificate ends in three days."""
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                    "-days", "3", "-subj", "/CN=localhost", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
-                   check=True, capture_output=True)
-    return daemon.Daemon(build, "--tls-certificate", f"{folder}/cert.pem", "--tls-key", f"{folder}/key.pem",
-                         "--kv-memory", "64MiB")
+    return daemon.Daemon(build, *daemon.certificate(folder), "--kv-memory", "64MiB")
 
 
 def heavy_daemon(build, folder):

@@ -78,8 +78,10 @@ def check_alerts():
 def main():
     check_dashboards()
     check_alerts()
-    with daemon.Daemon(sys.argv[1], "--ranks", "2", "--kv-memory", "64MiB") as served:
-        check_names(daemon.families(served.metrics))
+    with tempfile.TemporaryDirectory() as folder:
+        tls = daemon.certificate(pathlib.Path(folder))
+        with daemon.Daemon(sys.argv[1], "--ranks", "2", "--kv-memory", "64MiB", *tls) as served:
+            check_names(daemon.families(served.metrics))
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 

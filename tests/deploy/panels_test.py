@@ -23,7 +23,7 @@ LOAD_SECONDS = 25
 RATE_SECONDS = 15  # for $__rate_interval; scrapes come every second
 
 
-def start_prometheus(folder, target):
+def start_prometheus(folder, targets):
     rules = (monitors.MONITORING / "rules.yaml").read_text()
     for window in ("5m", "30m", "1h", "6h"):  # nothing is that old here
         rules = rules.replace(f"[{window}]", f"[{RATE_SECONDS}s]")
@@ -33,7 +33,7 @@ def start_prometheus(folder, target):
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
         "rule_files: [rules.yaml]\n"
         "scrape_configs:\n- job_name: annulus\n"
-        f"  static_configs: [{{targets: ['{target}']}}]\n")
+        f"  static_configs: [{{targets: {targets}}}]\n")
     return monitors.start_prometheus(configuration)
 
 
@@ -72,8 +72,9 @@ def load(build, address, folder):
 
 def check(build, ranks, folder, pictures):
     with daemon.Daemon(build, "--ranks", str(ranks), "--tokens-per-rank", "512",
-                       "--kv-memory", "256MiB") as served:
-        process, address = start_prometheus(folder, served.metrics)
+                       "--kv-memory", "256MiB") as served, \
+            daemon.Daemon(build, "--kv-memory", "64MiB", *daemon.certificate(folder)) as certified:
+        process, address = start_prometheus(folder, [served.metrics, certified.metrics])
         with daemon.stopping(process):
             load(build, served.address, folder)
             empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
