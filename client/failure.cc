@@ -142,9 +142,16 @@ absl::string_view CodeName(grpc::StatusCode code) {
 }
 
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server) {
+  std::string message = status.error_message();
+  // gRPC's own answer for a method that the server has not.
+  const bool unknown = message.empty() && status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+  if (unknown) {
+    message = absl::StrCat("the annulusd at ", server,
+                           " does not have this call: it is older than this program ('annulus "
+                           "status' shows its version), or serves administrators alone");
+  }
   std::string lines =
-      absl::StrCat(CodeName(status.error_code()), ": ",
-                   status.error_message().empty() ? "no message" : status.error_message());
+      absl::StrCat(CodeName(status.error_code()), ": ", message.empty() ? "no message" : message);
   const google::rpc::Status details = Details(status);
   for (const google::protobuf::Any& any : details.details()) {
     AppendIfIs<google::rpc::ErrorInfo>(any, lines) ||

@@ -1,5 +1,6 @@
 #include "client/failure.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "google/rpc/error_details.pb.h"
@@ -139,6 +140,13 @@ TEST(DescribeFailure, TellsAWebServerFromAnnulusd) {
       "UNIMPLEMENTED: Received http2 header with status: 404\n  What answers at host:1 is not "
       "the API of annulusd: name its --listen address with --server HOST:PORT, not its "
       "--metrics address.");
+}
+
+TEST(DescribeFailure, SaysThatAnOlderServerLacksTheCall) {
+  const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED, "");
+  EXPECT_THAT(
+      DescribeFailure(status, "host:1"),
+      ::testing::StartsWith("UNIMPLEMENTED: the annulusd at host:1 does not have this call"));
 }
 
 TEST(DescribeFailure, BearsGarbageInTheDetails) {
