@@ -49,6 +49,7 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   // It is served as the request that waits for it.
   if (const auto waits = requests_.find(check.request); waits != requests_.end()) {
     const RequestSpec& served = waits->second->spec();
+    spec.tenant_room = served.tenant_room;
     spec.client = served.client;
     spec.connection = served.connection;
     spec.priority = served.priority;
@@ -70,7 +71,7 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   };
   pages_.Open(id, spec.tenant);
   const auto will_do = [](const RingChoice&) { return true; };
-  const std::optional<RingChoice> choice = MakeRoom(demand, check.ring, will_do);
+  const std::optional<RingChoice> choice = MakeRoom(spec, demand, check.ring, will_do);
   if (!choice.has_value()) return false;
   auto request = std::make_unique<Request>(id, std::move(spec), std::make_shared<CheckSink>(),
                                            *options_.tokenizer);

@@ -82,6 +82,32 @@ std::vector<int32_t> Coordinator::PagesWithoutUse() const {
   return pages;
 }
 
+// A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
+// first of those that neither this request, by its hit, nor a running one uses: first the tenant's
+// own, as far as it could not have the pages beside them. Where it does not, or `will_do` refuses
+// what it would be, all stay.
+std::optional<RingChoice> Coordinator::MakeRoom(
+    const RequestSpec& spec, const PageDemand& demand, const std::vector<int32_t>& fixed,
+    const std::function<bool(const RingChoice&)>& will_do) {
+  std::optional<RingChoice> choice;
+  const auto found = [&] {
+    choice = ChooseRing(demand, FreePages(), fixed, options_.limits);
+    return choice.has_value();
+  };
+  const auto chosen = [&] {
+    return will_do(*choice) && MakeTenantRoom(spec, *choice) ? choice : std::nullopt;
+  };
+  if (found()) return chosen();
+  const auto choose_of_most = [&] {
+    return ChooseRing(demand, PagesWithoutUse(), fixed, options_.limits);
+  };
+  auto most = choose_of_most();
+  if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();
+  if (!most.has_value() || !will_do(*most) || !MakeTenantRoom(spec, *most)) return std::nullopt;
+  prefixes_.index().Evict(found);
+  return chosen();
+}
+
 // Tries the places of a request in the order in which its admission would, but gives nothing back
 // for it.
 RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssignment* attention,

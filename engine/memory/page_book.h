@@ -234,7 +234,7 @@ class PageBook {
   const std::vector<int32_t> group_windows_;
   const Hooks hooks_;
   std::vector<Rank> ranks_;
-  std::vector<TenantId> tenants_;        // every tenant that ever held a page
+  std::vector<TenantId> tenants_;        // every one that ever held a page
   std::vector<TenantPages> of_tenants_;  // [index into tenants_]
   std::unordered_map<PageOwner, Holding> holdings_;
 };

@@ -89,8 +89,8 @@ class PrefixIndex {
 
   // Evicts prefixes until `enough()` is true. Returns false if nothing is left to evict. Pages that
   // requests hold are not freed, so prefixes with such pages, and the prefixes these extend, are
-  // evicted last. Pinned prefixes, and the prefixes they extend, are never evicted. If `only` is
-  // given, only this tenant's prefixes are evicted.
+  // evicted last. Pinned prefixes, and the prefixes they extend, are never evicted; neither are
+  // those of other tenants than `only`, unless that is null.
   bool Evict(const std::function<bool()>& enough, const TenantId* only = nullptr);
 
   // Protects the prefix of a Hit from Evict until Unpin has been called as many times.
@@ -154,8 +154,8 @@ class PrefixIndex {
   void Unkeep(const Node& node);
   template <typename Use>
   static void ForEachPage(const Node& node, const Use& use);
-  // Whether the node's pages belong to the tenant. A node without pages, which only a model whose
-  // layers all have windows can have, counts as the nodes in front of it do.
+  // Whether the node's pages are the tenant's. One without pages, of a model with windows alone, is
+  // as those in front of it.
   bool IsOf(const Node& node, const TenantId& tenant) const;
   // Whether no request holds any page of the node.
   bool Unused(const Node& node) const;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <optional>
 #include <set>
 
 #include "engine/base/field_error.h"
@@ -131,11 +130,10 @@ std::vector<EntryName> DiskStore::Distrust(std::span<const PageKey> keys) {
   std::lock_guard lock(mutex_);
   ++mismatches_;
   for (const PageKey& key : keys) {
-    const std::optional<EntryName> known = pages_.Drop(key);
-    if (!known.has_value()) continue;
-    pages.push_back(*known);
-    // Until its file is gone.
-    pages_.Count(known->tenant, KnownPages::FileBytes(known->payload_bytes));
+    const std::optional<EntryName> dropped = pages_.Drop(key);
+    if (!dropped.has_value()) continue;
+    pages.push_back(*dropped);
+    pages_.Count(dropped->tenant, KnownPages::FileBytes(dropped->payload_bytes));  // as above
   }
   return pages;
 }

@@ -152,7 +152,7 @@ TEST_F(PageMoverTest, RemovesFilesOfPagesThatAreNotTrusted) {
   std::vector<std::byte> page = PayloadOf(marks[0], kBytes);
   mover.Write({3, MarksOf(4)[3], Pieces(page), 1});  // behind them
   EXPECT_TRUE(WaitFor(mover, 1)[0].fresh);
-  EXPECT_EQ(store_->stats().bytes, 2 * DiskStore::FileBytes(kBytes));
+  EXPECT_EQ(store_->stats().bytes, 2 * KnownPages::FileBytes(kBytes));
   EXPECT_TRUE(store_->Has(KeyOf(marks[0])));
 }
 
