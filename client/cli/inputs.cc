@@ -152,17 +152,26 @@ void FitToModel(Session& session, v1::GenerationSpec& question) {
   FitToModel(session, question.model(), std::span(&alone, 1));
 }
 
-void FitToModel(Session& session, const std::string& name,
-                std::span<v1::GenerationSpec* const> questions) {
+grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model* model) {
   v1::GetModelRequest request;
   request.set_name(name);
   v1::GetModelResponse response;
   Call call(session.connection());
-  // A failure is left to the call that matters.
   const grpc::Status status =
       session.connection().models().GetModel(call.context(), request, &response);
-  if (!status.ok()) return;
-  const v1::Model& model = response.model();
+  if (status.ok()) *model = std::move(*response.mutable_model());
+  return status;
+}
+
+void FitToModel(Session& session, const std::string& name,
+                std::span<v1::GenerationSpec* const> questions) {
+  v1::Model model;
+  // A failure is left to the call that matters.
+  if (DescribeModel(session, name, &model).ok()) FitToModel(session, model, questions);
+}
+
+void FitToModel(Session& session, const v1::Model& model,
+                std::span<v1::GenerationSpec* const> questions) {
   for (v1::GenerationSpec* const question : questions) {
     if (!model.has_default_sampling() || !DrawsFromAll(model.default_sampling())) break;
     if (SaysNothing(question->sampling())) question->mutable_sampling()->set_temperature(0);

@@ -1,12 +1,15 @@
 #ifndef ANNULUS_CLIENT_CLI_INPUTS_H_
 #define ANNULUS_CLIENT_CLI_INPUTS_H_
 
+#include <grpcpp/support/status.h>
+
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
+#include "annulus/v1/model.pb.h"
 #include "client/cli/session.h"
 #include "client/documents.h"
 #include "client/read/files.h"
@@ -31,10 +34,15 @@ int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& s
 // Puts a question into the spec: a user's message.
 void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 
-// Fits questions about documents to a model; an empty name is the only one's. Where neither the
-// question nor the model's publisher says anything of sampling, the likeliest tokens are taken:
-// draws from all of a vocabulary garble what a document says. Warns if the model is one that shows
-// how the server works and answers no real question.
+// What the server says of a model; an empty name is the only one's.
+grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model* model);
+
+// Fits questions about documents to a model. Where neither the question nor the model's publisher
+// says anything of sampling, the likeliest tokens are taken: draws from all of a vocabulary garble
+// what a document says. Warns if the model is one that shows how the server works and answers no
+// real question. The second asks the server for the model, and the third for that of its question.
+void FitToModel(Session& session, const v1::Model& model,
+                std::span<v1::GenerationSpec* const> questions);
 void FitToModel(Session& session, const std::string& model,
                 std::span<v1::GenerationSpec* const> questions);
 void FitToModel(Session& session, v1::GenerationSpec& question);

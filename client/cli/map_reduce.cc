@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -39,7 +40,8 @@ int MapReduce::Run(const std::vector<std::string>& docs) {
   for (const v1::Document& document : there) before_.insert(document.name());
   int exit_code = FindBudget();
   if (exit_code == 0) exit_code = ReadDocs(docs);
-  if (exit_code == 0) FitToModel(session_, options_.spec);
+  v1::GenerationSpec* const spec = &options_.spec;
+  if (exit_code == 0) FitToModel(session_, model_, std::span(&spec, 1));
   if (exit_code == 0) exit_code = Reduce();
   DeleteOwn();
   return exit_code == 0 && skipped_ > 0 ? kExitPartial : exit_code;
@@ -67,14 +69,9 @@ int MapReduce::Reduce() {
 }
 
 int MapReduce::FindBudget() {
-  v1::GetModelRequest request;
-  request.set_name(options_.spec.model());
-  v1::GetModelResponse response;
-  Call call(session_.connection());
-  const grpc::Status status =
-      session_.connection().models().GetModel(call.context(), request, &response);
+  const grpc::Status status = DescribeModel(session_, options_.spec.model(), &model_);
   if (!status.ok()) return session_.CallFailed(status);
-  const int64_t context = response.model().max_context();
+  const int64_t context = model_.max_context();
   const int64_t answer = SpecFor("").sampling().max_tokens();
   budget_ = context - answer - kReservedTokens;
   if (budget_ >= kReservedTokens) return 0;

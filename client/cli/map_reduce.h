@@ -61,6 +61,7 @@ class MapReduce {
   const Preset& preset_;
   MapReduceOptions options_;
   std::vector<Text> texts_;
+  v1::Model model_;
   int64_t budget_ = 0;            // tokens of documents in one request
   std::set<std::string> before_;  // documents that the server had
   std::set<std::string> own_;     // parts that were made here

@@ -275,6 +275,7 @@ class FakeServer::Models final : public v1::ModelService::Service {
                   v1::GetModelResponse* response) override {
     if (Status status = server_.Enter(*context); !status.ok()) return status;
     const std::lock_guard lock(server_.mutex_);
+    ++server_.model_requests_;
     response->mutable_model();
     if (!server_.models_.empty()) *response->mutable_model() = server_.models_.front();
     return Status::OK;
@@ -392,6 +393,11 @@ void FakeServer::SetLoad(v1::GetLoadResponse load) {
 int FakeServer::load_requests() const {
   const std::lock_guard lock(mutex_);
   return load_requests_;
+}
+
+int FakeServer::model_requests() const {
+  const std::lock_guard lock(mutex_);
+  return model_requests_;
 }
 
 std::vector<v1::GenerationSpec> FakeServer::specs() const {

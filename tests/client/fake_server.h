@@ -59,7 +59,8 @@ class FakeServer {
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
   void SetLoad(v1::GetLoadResponse load);
-  int load_requests() const;  // answered so far
+  int load_requests() const;   // answered so far
+  int model_requests() const;  // of GetModel, answered so far
   void SetAttentionMap(v1::MapAttentionResponse map);
 
   std::vector<v1::GenerationSpec> specs() const;
@@ -105,6 +106,7 @@ class FakeServer {
   v1::GetServerInfoResponse info_;
   v1::GetLoadResponse load_;
   int load_requests_ = 0;
+  int model_requests_ = 0;
   std::vector<v1::GenerationSpec> specs_;
   std::vector<v1::TokenizeRequest> tokenize_requests_;
   v1::MapAttentionResponse attention_map_;

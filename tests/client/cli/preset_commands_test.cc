@@ -78,6 +78,7 @@ TEST_F(PresetCommands, AShortDocumentIsOneQuestion) {
   EXPECT_EQ(server_.specs()[0].messages().messages(0).role(), "system");
   EXPECT_EQ(server_.specs()[0].sampling().max_tokens(), 200);
   EXPECT_THAT(server_.documents(), SizeIs(1));
+  EXPECT_EQ(server_.model_requests(), 1) << "its context and its sampling come with one call";
 }
 
 TEST_F(PresetCommands, ALongOneIsCutAskedAboutAndMerged) {
