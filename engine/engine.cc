@@ -48,19 +48,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   return setting;
 }
 
-ModePolicy MakeModes(const EngineOptions& options, const RankModel& model,
-                     const ExchangeRates& rates) {
-  ModePolicy policy;
-  policy.mode = options.ring_mode;
-  policy.rates = rates;
-  policy.geometry.heads = model.config.heads;
-  policy.geometry.kv_heads = model.config.kv_heads;
-  policy.geometry.head_dim = model.config.head_dim;
-  policy.geometry.page_tokens = options.page_tokens;
-  policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
-  return policy;
-}
-
 struct KnownRates {
   ExchangeRates rates;
   std::string source;
@@ -130,7 +117,7 @@ class EngineImpl final : public Engine {
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
     coordinator.limits = engine->limits_;
-    coordinator.modes = MakeModes(options, model, engine->exchange_.rates);
+    coordinator.modes = ModePolicyOf(options, model, engine->exchange_.rates);
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     const bool of_host = backend.capabilities().host_accessible;
@@ -305,8 +292,61 @@ class EngineImpl final : public Engine {
 
   const ModelInfo& model() const override { return model_.info; }
 
-  EngineLoad Load() const override {
-    const Coordinator::Snapshot now = coordinator_->Look();
+  EngineLoad Load() const override { return LoadAt(Look()); }
+
+  std::vector<MetricFamily> Metrics() const override {
+    const Moment moment = Look();
+    for (const RankLoad& rank : LoadAt(moment).ranks) {
+      for (const auto& [kind, bytes] : rank.memory_bytes) {
+        metrics_->rank_memory_bytes.With({absl::StrCat(rank.rank), kind})
+            .Set(static_cast<double>(bytes));
+      }
+      metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
+      metrics_->graphs[rank.rank].Show(moment.ranks[rank.rank].graphs);
+      const BufferPoolStats& pool = moment.ranks[rank.rank].memory;
+      metrics_->pools[rank.rank].Show({.held = pool.held,
+                                       .free = pool.free,
+                                       .limit = pool.limit,
+                                       .high_water = pool.high_water_held,
+                                       .fragmentation_ratio = pool.fragmentation_ratio(),
+                                       .trims = pool.trims,
+                                       .trimmed_bytes = pool.trimmed_bytes,
+                                       .refusals = pool.refusals});
+      const PageCounts& pages = moment.now.pages[rank.rank];
+      metrics_->pages[rank.rank].Show({.held = pages.in_use(),
+                                       .reserved = pages.reserved,
+                                       .cached = pages.cached,
+                                       .free = pages.free,
+                                       .most = moment.now.pages_most[rank.rank]},
+                                      PageBytes(rank.rank));
+    }
+    const PatternCache::Counters patterns = ranks_->patterns().counters();
+    metrics_->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
+    metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
+    metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
+    if (disk_ != nullptr) ShowDisk(*disk_, metrics_->disk);
+    return metrics_->Collect();
+  }
+
+ private:
+  // What is reported together comes from one of these, so that its figures add up.
+  struct Moment {
+    Coordinator::Snapshot now;
+    std::vector<RankStatistics> ranks;
+  };
+
+  EngineImpl() = default;
+
+  Moment Look() const {
+    Moment moment{coordinator_->Look(), {}};
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      moment.ranks.push_back(ranks_->Statistics(rank));
+    }
+    return moment;
+  }
+
+  EngineLoad LoadAt(const Moment& moment) const {
+    const Coordinator::Snapshot& now = moment.now;
     EngineLoad load;
     load.running = now.running;
     load.waiting = now.waiting;
@@ -324,12 +364,11 @@ class EngineImpl final : public Engine {
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       used += now.pages[rank].in_use();
       total += now.pages[rank].total();
-      const RankStatistics statistics = ranks_->Statistics(rank);
-      const BufferPoolStats& stats = statistics.memory;
+      const BufferPoolStats& stats = moment.ranks[rank].memory;
       load.memory.kv += now.pages_most[rank] * PageBytes(rank);
       load.memory.step += HeldBytes(stats, Lifetime::kStep);
       load.memory.ring += HeldBytes(stats, Lifetime::kRingSlots);
-      load.memory.workspace += static_cast<int64_t>(statistics.workspace_bytes);
+      load.memory.workspace += static_cast<int64_t>(moment.ranks[rank].workspace_bytes);
       load.ranks.push_back(LookAtRank(rank, now, stats));
     }
     load.stall_budget_seconds = now.stall_budget_seconds;
@@ -345,45 +384,6 @@ class EngineImpl final : public Engine {
     load.kv_usage = total > 0 ? static_cast<double>(used) / static_cast<double>(total) : 0;
     return load;
   }
-
-  std::vector<MetricFamily> Metrics() const override {
-    const EngineLoad load = Load();
-    const Coordinator::Snapshot now = coordinator_->Look();
-    for (const RankLoad& rank : load.ranks) {
-      const std::string name = absl::StrCat(rank.rank);
-      for (const auto& [kind, bytes] : rank.memory_bytes) {
-        metrics_->rank_memory_bytes.With({name, kind}).Set(static_cast<double>(bytes));
-      }
-      metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
-      const RankStatistics statistics = ranks_->Statistics(rank.rank);
-      metrics_->graphs[rank.rank].Show(statistics.graphs);
-      const BufferPoolStats& pool = statistics.memory;
-      metrics_->pools[rank.rank].Show({.held = pool.held,
-                                       .free = pool.free,
-                                       .limit = pool.limit,
-                                       .high_water = pool.high_water_held,
-                                       .fragmentation_ratio = pool.fragmentation_ratio(),
-                                       .trims = pool.trims,
-                                       .trimmed_bytes = pool.trimmed_bytes,
-                                       .refusals = pool.refusals});
-      const PageCounts& pages = now.pages[rank.rank];
-      metrics_->pages[rank.rank].Show({.held = pages.in_use(),
-                                       .reserved = pages.reserved,
-                                       .cached = pages.cached,
-                                       .free = pages.free,
-                                       .most = now.pages_most[rank.rank]},
-                                      PageBytes(rank.rank));
-    }
-    const PatternCache::Counters patterns = ranks_->patterns().counters();
-    metrics_->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
-    metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
-    metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
-    if (disk_ != nullptr) ShowDisk(*disk_, metrics_->disk);
-    return metrics_->Collect();
-  }
-
- private:
-  EngineImpl() = default;
 
   absl::Status CheckAndCount(const RequestSpec& spec) {
     const absl::Status status = Validate(spec);

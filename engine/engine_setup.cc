@@ -77,4 +77,17 @@ RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& 
   return ranks;
 }
 
+ModePolicy ModePolicyOf(const EngineOptions& options, const RankModel& model,
+                        const ExchangeRates& rates) {
+  ModePolicy policy;
+  policy.mode = options.ring_mode;
+  policy.rates = rates;
+  policy.geometry.heads = model.config.heads;
+  policy.geometry.kv_heads = model.config.kv_heads;
+  policy.geometry.head_dim = model.config.head_dim;
+  policy.geometry.page_tokens = options.page_tokens;
+  policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
+  return policy;
+}
+
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"
+#include "engine/scheduler/scheduler.h"
 #include "kernels/backend.h"
 
 // What follows from EngineOptions alone, for engines that run and for those that are planned.
@@ -19,6 +20,10 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model);
 
 RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& limits,
                                 const Backend& backend);
+
+// How the ranks' exchanges are chosen, by rates that were measured or read.
+ModePolicy ModePolicyOf(const EngineOptions& options, const RankModel& model,
+                        const ExchangeRates& rates);
 
 }  // namespace annulus
 

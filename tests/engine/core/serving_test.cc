@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -300,6 +302,35 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
     EXPECT_GT(Metric("step_cost_error_ratio"), 0);
     EXPECT_GT(Metric("smallest_chunk_seconds"), 0);
   }
+}
+
+// Two families tell of the same pages, which a step may change while a scrape goes on.
+TEST_F(ServingEngineTest, AScrapeIsOfOneMoment) {
+  EngineOptions options = Options(1);
+  options.chunk_tokens = 64;
+  Make(options);
+  const Started prompt = Start(Spec(std::string(kLong, 'x')));
+  ASSERT_TRUE(prompt.sink->WaitProgress(1));
+  std::set<double> seen;
+  for (int scrape = 0; scrape < 10'000 && seen.size() < 100; ++scrape) {
+    std::map<std::string, double> reserved;
+    for (const MetricFamily& family : engine_->Metrics()) {
+      for (const MetricSample& sample : family.samples) {
+        const auto is = [&](const char* value) {
+          return std::any_of(sample.labels.begin(), sample.labels.end(),
+                             [&](const auto& label) { return label.second == value; });
+        };
+        if (is("kv_reserved") || (is("rank0-pages") && is("reserved"))) {
+          reserved[family.name] = sample.value;
+        }
+      }
+    }
+    ASSERT_EQ(reserved.size(), 2u);
+    EXPECT_EQ(reserved.at("annulus_rank_memory_bytes"), reserved.at("annulus_pool_bytes"));
+    seen.insert(reserved.at("annulus_pool_bytes"));
+  }
+  EXPECT_GT(seen.size(), 1u) << "the prompt changed nothing meanwhile";
+  engine_->Cancel(prompt.id);
 }
 
 }  // namespace
