@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/convert_model.h"
+#include "engine/model/model_directory.h"
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
@@ -69,17 +70,21 @@ absl::StatusOr<ModelFiles> OpenRandom(const std::string& path) {
 
 absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   ModelFiles files;
-  ANNULUS_ASSIGN_OR_RETURN(files.config, LoadModelConfig(directory));
+  ANNULUS_ASSIGN_OR_RETURN(ModelDirectory read, ReadModelDirectory(directory));
+  files.config = std::move(read.config);
   ANNULUS_ASSIGN_OR_RETURN(files.tensors, SafetensorsCheckpoint::Open(directory));
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
+  ANNULUS_ASSIGN_OR_RETURN(const std::string config, ReadTokenizerConfig(directory));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory, config);
   if (absl::IsNotFound(tokenizer.status())) tokenizer = MakeMissingTokenizer();
   ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, std::move(tokenizer));
   files.architecture = files.config.architecture;
   files.description =
       absl::StrCat("a ", files.config.model_type, " checkpoint",
                    files.tokenizer->usable().ok() ? "" : " without a tokenizer: token ids only");
-  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory));
-  ANNULUS_ASSIGN_OR_RETURN(files.sampling, LoadSamplingDefaults(directory));
+  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory, config));
+  ANNULUS_ASSIGN_OR_RETURN(
+      files.sampling,
+      ParseSamplingDefaults(read.generation_config, directory + "/generation_config.json"));
   ANNULUS_ASSIGN_OR_RETURN(files.conversion_error, LoadConversionError(directory));
   return files;
 }

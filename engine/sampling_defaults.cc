@@ -8,14 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
-#include "engine/model/regular_file.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-constexpr char kFile[] = "generation_config.json";
-constexpr size_t kMostFileBytes = size_t{1} << 20;
 constexpr double kLargest = std::numeric_limits<double>::max();
 // The smallest normal float, for ranges that leave 0 out: of top_p it keeps the likeliest token.
 constexpr double kAboveZero = std::numeric_limits<float>::min();
@@ -82,13 +79,6 @@ absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
   if (!sample) params.temperature = 0;
   defaults.warnings = reader.TakeWarnings();
   return defaults;
-}
-
-absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const std::string& directory) {
-  const absl::StatusOr<std::string> json = ReadSmallFile(directory, kFile, kMostFileBytes);
-  if (absl::IsNotFound(json.status())) return SamplingDefaults();
-  ANNULUS_RETURN_IF_ERROR(json.status());
-  return ParseSamplingDefaults(*json, absl::StrCat(directory, "/", kFile));
 }
 
 }  // namespace annulus

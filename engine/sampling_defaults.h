@@ -27,9 +27,6 @@ struct SamplingDefaults {
 absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
                                                        absl::string_view file_name);
 
-// The same for a model directory; the file may be absent.
-absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const std::string& directory);
-
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_

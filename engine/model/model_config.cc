@@ -13,7 +13,6 @@
 #include "engine/model/families.h"
 #include "engine/model/layer_fields.h"
 #include "engine/model/model_directory.h"
-#include "engine/model/regular_file.h"
 #include "engine/model/rope_fields.h"
 #include "kernels/base/status_macros.h"
 
@@ -24,7 +23,6 @@ constexpr int64_t kMostVocabulary = 1 << 24;
 constexpr int64_t kMostHidden = 1 << 16;
 constexpr int64_t kMostHeads = 1024;
 constexpr int64_t kMostHeadDim = 512;
-constexpr uint64_t kMostConfigBytes = 4 << 20;
 constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 
 // The gated activation by the name that Transformers has for it.
@@ -298,21 +296,8 @@ absl::Status ApplyGenerationConfig(absl::string_view json, absl::string_view fil
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
-  ANNULUS_RETURN_IF_ERROR(CheckModelDirectory(directory));
-  absl::StatusOr<std::string> json = ReadSmallFile(directory, "config.json", kMostConfigBytes);
-  if (absl::IsNotFound(json.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(json.status().message(), "; needed: ", kSupportedWeights));
-  }
-  ANNULUS_RETURN_IF_ERROR(json.status());
-  ANNULUS_ASSIGN_OR_RETURN(ModelConfig config,
-                           ParseModelConfig(*json, absl::StrCat(directory, "/config.json")));
-  json = ReadSmallFile(directory, "generation_config.json", kMostConfigBytes);
-  if (absl::IsNotFound(json.status())) return config;
-  ANNULUS_RETURN_IF_ERROR(json.status());
-  ANNULUS_RETURN_IF_ERROR(
-      ApplyGenerationConfig(*json, absl::StrCat(directory, "/generation_config.json"), config));
-  return config;
+  ANNULUS_ASSIGN_OR_RETURN(ModelDirectory read, ReadModelDirectory(directory));
+  return std::move(read.config);
 }
 
 }  // namespace annulus

@@ -3,12 +3,17 @@
 #include <array>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/model/regular_file.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
+
+constexpr uint64_t kMostConfigBytes = 4 << 20;
 
 struct ForeignFormat {
   absl::string_view suffix;
@@ -53,6 +58,26 @@ absl::Status CheckModelDirectory(const std::string& path) {
   if (const ForeignFormat* format = FindForeign(path)) return RefuseForeign(path, *format);
   return absl::InvalidArgumentError(
       absl::StrCat("model \"", path, "\" is not a directory; needed: ", kSupportedWeights));
+}
+
+absl::StatusOr<ModelDirectory> ReadModelDirectory(const std::string& directory) {
+  ANNULUS_RETURN_IF_ERROR(CheckModelDirectory(directory));
+  absl::StatusOr<std::string> json = ReadSmallFile(directory, "config.json", kMostConfigBytes);
+  if (absl::IsNotFound(json.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(json.status().message(), "; needed: ", kSupportedWeights));
+  }
+  ANNULUS_RETURN_IF_ERROR(json.status());
+  ModelDirectory read;
+  ANNULUS_ASSIGN_OR_RETURN(read.config,
+                           ParseModelConfig(*json, absl::StrCat(directory, "/config.json")));
+  json = ReadSmallFile(directory, "generation_config.json", kMostConfigBytes);
+  if (absl::IsNotFound(json.status())) json = "{}";
+  ANNULUS_RETURN_IF_ERROR(json.status());
+  read.generation_config = *std::move(json);
+  ANNULUS_RETURN_IF_ERROR(ApplyGenerationConfig(
+      read.generation_config, absl::StrCat(directory, "/generation_config.json"), read.config));
+  return read;
 }
 
 absl::Status ExplainMissingWeights(const std::string& directory) {

@@ -144,13 +144,21 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view 
   return PipelineTokenizer::Create(std::move(stages));
 }
 
+absl::StatusOr<std::string> ReadTokenizerConfig(const std::filesystem::path& model_directory) {
+  absl::StatusOr<std::string> config = ReadTextFile(model_directory / kConfigFile);
+  if (absl::IsNotFound(config.status())) return "{}";
+  return config;
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::filesystem::path& model_directory) {
-  const std::filesystem::path config_file = model_directory / kConfigFile;
-  absl::StatusOr<std::string> config = ReadTextFile(config_file);
-  if (absl::IsNotFound(config.status())) config = "{}";
-  if (!config.ok()) return config.status();
+  ANNULUS_ASSIGN_OR_RETURN(const std::string config, ReadTokenizerConfig(model_directory));
+  return LoadTokenizer(model_directory, config);
+}
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    const std::filesystem::path& model_directory, absl::string_view config) {
+  const std::filesystem::path config_file = model_directory / kConfigFile;
   const std::filesystem::path file = model_directory / kTokenizerFile;
   const absl::StatusOr<std::string> json = ReadTextFile(file);
   if (absl::IsNotFound(json.status())) {
@@ -162,10 +170,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
                                               "tokenizer.model of sentencepiece"));
     }
     if (!bytes.ok()) return bytes.status();
-    return LoadTokenizerModel(*bytes, model_file.string(), *config, config_file.string());
+    return LoadTokenizerModel(*bytes, model_file.string(), config, config_file.string());
   }
   if (!json.ok()) return json.status();
-  return LoadTokenizerJson(*json, file.string(), *config, config_file.string());
+  return LoadTokenizerJson(*json, file.string(), config, config_file.string());
 }
 
 }  // namespace annulus

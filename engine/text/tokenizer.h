@@ -87,6 +87,15 @@ class Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::filesystem::path& model_directory);
 
+// The same for a caller that has read tokenizer_config.json: `config` is what ReadTokenizerConfig
+// returned.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    const std::filesystem::path& model_directory, absl::string_view config);
+
+// The text of a model directory's tokenizer_config.json, "{}" if it is absent. The tokenizer and
+// TemplateDirectory take their settings from it. Errors of ReadTextFile.
+absl::StatusOr<std::string> ReadTokenizerConfig(const std::filesystem::path& model_directory);
+
 // Loads the text of a tokenizer.json alone. `file_name` is only used in messages.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
                                                              absl::string_view file_name);

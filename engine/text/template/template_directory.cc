@@ -130,24 +130,21 @@ absl::StatusOr<TemplateDirectory> TemplateDirectory::Parse(absl::string_view con
 }
 
 absl::StatusOr<TemplateDirectory> TemplateDirectory::Load(
-    const std::filesystem::path& model_directory) {
+    const std::filesystem::path& model_directory, absl::string_view config) {
   TemplateDirectory directory;
-  ANNULUS_ASSIGN_OR_RETURN(const std::optional<JsonDocument> config,
-                           ReadJson(model_directory / kConfigFile));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document,
+                           JsonDocument::Parse(config, (model_directory / kConfigFile).string()));
   Sources sources;
   ANNULUS_RETURN_IF_ERROR(AddFiles(model_directory, sources));
-  if (sources.empty() && config.has_value()) {
-    ANNULUS_RETURN_IF_ERROR(AddMember(config->root(), sources));
+  if (sources.empty()) {
+    ANNULUS_RETURN_IF_ERROR(AddMember(document.root(), sources));
   }
   ANNULUS_RETURN_IF_ERROR(directory.Add(sources, absl::StrCat(model_directory.string(), "/")));
   if (sources.empty()) return directory;
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<JsonDocument> tokens,
                            ReadJson(model_directory / kTokensFile));
   for (const char* key : kTokenKeys) {
-    std::optional<std::string> token;
-    if (config.has_value()) {
-      ANNULUS_ASSIGN_OR_RETURN(token, Token(config->root(), key));
-    }
+    ANNULUS_ASSIGN_OR_RETURN(std::optional<std::string> token, Token(document.root(), key));
     if (!token.has_value() && tokens.has_value()) {
       ANNULUS_ASSIGN_OR_RETURN(token, Token(tokens->root(), key));
     }

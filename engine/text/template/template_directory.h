@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/text/template/chat_template.h"
 
 namespace annulus {
@@ -23,7 +24,9 @@ class TemplateDirectory {
   //
   // INVALID_ARGUMENT with the file, the line or key, and the reason. A directory without templates
   // is not an error.
-  static absl::StatusOr<TemplateDirectory> Load(const std::filesystem::path& model_directory);
+  // `config`: the text of tokenizer_config.json, as ReadTokenizerConfig returns it.
+  static absl::StatusOr<TemplateDirectory> Load(const std::filesystem::path& model_directory,
+                                                absl::string_view config);
 
   // The same from the text of a tokenizer_config.json alone. `file_name`: for messages.
   static absl::StatusOr<TemplateDirectory> Parse(absl::string_view config,

@@ -72,7 +72,8 @@ class Chat {
     directory_.Write("chat_template.jinja", source);
     directory_.Write("tokenizer_config.json",
                      R"({"bos_token": "<|begin|>", "eos_token": "<|end|>"})");
-    auto templates = TemplateDirectory::Load(directory_.path());
+    auto templates =
+        TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()));
     EXPECT_TRUE(templates.ok()) << templates.status();
     if (templates.ok()) templates_ = *std::move(templates);
   }

@@ -73,7 +73,8 @@ TEST(ChatHeapTest, NoConversationTakesMoreThanItAskedFor) {
   testing::TempDirectory directory;
   directory.Write("chat_template.jinja", kTemplate);
   directory.Write("tokenizer_config.json", "{}");
-  const auto templates = TemplateDirectory::Load(directory.path());
+  const auto templates =
+      TemplateDirectory::Load(directory.path(), *ReadTokenizerConfig(directory.path()));
   ASSERT_TRUE(templates.ok()) << templates.status();
   const std::unique_ptr<Tokenizer> tokenizer = MakeByteTokenizer();
   const std::vector<ChatRequest> requests = HostileRequests();

@@ -34,7 +34,8 @@ class ChatTest : public ::testing::Test {
   void Load(const std::string& source) {
     directory_.Write("chat_template.jinja", source);
     directory_.Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
-    auto templates = TemplateDirectory::Load(directory_.path());
+    auto templates =
+        TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()));
     ASSERT_TRUE(templates.ok()) << templates.status();
     templates_ = *std::move(templates);
   }
@@ -196,7 +197,8 @@ TEST_F(ChatTest, TextAndIdsAreThoseOfTransformers) {
   std::filesystem::copy(*model / "tokenizer.json", directory_.path());
   std::filesystem::copy(*model / "tokenizer_config.json", directory_.path());
   directory_.Write("chat_template.jinja", golden.at("template").get<std::string>());
-  const auto templates = TemplateDirectory::Load(directory_.path());
+  const auto templates =
+      TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()));
   const auto tokenizer = LoadTokenizer(directory_.path());
   ASSERT_TRUE(templates.ok() && tokenizer.ok()) << templates.status() << tokenizer.status();
   for (const auto& one : golden.at("cases")) {

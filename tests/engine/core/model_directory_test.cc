@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -418,6 +421,41 @@ TEST_F(ModelDirectory, TheIdentityIsOfEveryMatrixAsItIsServed) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->info.weights_dtype, DType::kBF16);
   EXPECT_NE(loaded->identity, as_stored);
+}
+
+// How often each file of `directory` is opened until `work` returns.
+template <typename Work>
+std::map<std::string, int> CountOpens(const std::filesystem::path& directory, const Work& work) {
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  EXPECT_GE(inotify_add_watch(watch, directory.c_str(), IN_OPEN), 0);
+  work();
+  std::map<std::string, int> opens;
+  alignas(inotify_event) std::array<char, 4096> events;
+  for (ssize_t size = 0; (size = read(watch, events.data(), events.size())) > 0;) {
+    for (ssize_t at = 0; at < size;) {
+      inotify_event event;
+      std::memcpy(&event, events.data() + at, sizeof(event));
+      if (event.len > 0) ++opens[events.data() + at + sizeof(event)];
+      at += static_cast<ssize_t>(sizeof(event) + event.len);
+    }
+  }
+  close(watch);
+  return opens;
+}
+
+// Who reads a file twice may read two states of it.
+TEST_F(ModelDirectory, EachFileOfSettingsIsOpenedOnce) {
+  directory_.Write("special_tokens_map.json", "{}");
+  const auto opens = CountOpens(directory_.path(), [this] {
+    const auto loaded = Load();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+  });
+  for (const char* file :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "chat_template.jinja"}) {
+    const auto found = opens.find(file);
+    EXPECT_EQ(found == opens.end() ? 0 : found->second, 1) << file;
+  }
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "tests/support/temp_directory.h"
-
 namespace annulus {
 namespace {
 
@@ -93,13 +91,6 @@ TEST(SamplingDefaultsTest, RefusesValuesOfAnotherTypeByFileAndKey) {
   }
   EXPECT_FALSE(ParseSamplingDefaults("[]", "f").ok());
   EXPECT_FALSE(ParseSamplingDefaults("{", "f").ok());
-}
-
-TEST(SamplingDefaultsTest, TheFileMayBeAbsent) {
-  const testing::TempDirectory directory;
-  EXPECT_EQ(LoadSamplingDefaults(directory.path())->params.temperature, 1);
-  directory.Write("generation_config.json", R"({"temperature": 0.25})");
-  EXPECT_EQ(LoadSamplingDefaults(directory.path())->params.temperature, 0.25f);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "engine/text/tokenizer.h"
 #include "tests/engine/text/template/fixed_clock.h"
 #include "tests/support/temp_directory.h"
 
@@ -20,7 +21,8 @@ class TemplateDirectoryTest : public ::testing::Test {
  protected:
   // The text of the template for a conversation with or without tools; or the error.
   std::string Selected(bool with_tools = false) const {
-    const auto directory = TemplateDirectory::Load(directory_.path());
+    const auto directory =
+        TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()));
     if (!directory.ok()) return std::string(directory.status().message());
     const auto chosen = directory->Select(with_tools);
     if (!chosen.ok()) return std::string(chosen.status().message());
@@ -31,7 +33,8 @@ class TemplateDirectoryTest : public ::testing::Test {
 };
 
 TEST_F(TemplateDirectoryTest, TheFileCountsBeforeTheConfig) {
-  EXPECT_TRUE(TemplateDirectory::Load(directory_.path())->empty());
+  EXPECT_TRUE(
+      TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()))->empty());
   directory_.Write("tokenizer_config.json", R"({"chat_template": "config"})");
   EXPECT_EQ(Selected(), "config");
   directory_.Write("chat_template.jinja", "file");
@@ -60,7 +63,8 @@ TEST_F(TemplateDirectoryTest, SpecialTokensAreStringsOrObjects) {
                    R"({"eos_token": {"content": "</s>"}, "bos_token": "<s>", "pad_token": null})");
   directory_.Write("special_tokens_map.json",
                    R"({"bos_token": "unused", "pad_token": {"content": "<pad>"}})");
-  const auto directory = TemplateDirectory::Load(directory_.path());
+  const auto directory =
+      TemplateDirectory::Load(directory_.path(), *ReadTokenizerConfig(directory_.path()));
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_THAT(
       directory->special_tokens(),
