@@ -20,7 +20,7 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 class TenantsRoomTest : public ::testing::Test {
  protected:
@@ -86,7 +86,7 @@ TEST_F(TenantsRoomTest, KeysAndValuesInMemory) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
     EXPECT_EQ(Details(status).reason, "QUOTA_EXCEEDED");
     EXPECT_EQ(Details(status).metadata["quota"], "kv_bytes");
-    EXPECT_EQ(Details(status).metadata["limit"], absl::StrCat(8 * kMiB));
+    EXPECT_EQ(Details(status).metadata["limit"], absl::StrCat(8 * kMebibyte));
     EXPECT_EQ(Details(status).retry_ms > 0, retry) << status.error_message();
   };
   expect_full(Ask("small", Prompt('a', 8000, 1)), false);
@@ -111,13 +111,13 @@ TEST_F(TenantsRoomTest, KeysAndValuesOnDisk) {
     EXPECT_TRUE(Ask("small", Prompt(first, 1200, 1)).ok());
   }
   // What finds no room is not written: it settles once four prompts have had theirs.
-  EXPECT_TRUE(
-      Eventually([&] { return Metric("annulus_kv_tier_moved_bytes_total", "write") > 4 * kMiB; }));
-  EXPECT_LE(Metric("annulus_kv_tier_bytes"), 3 * kMiB);
+  EXPECT_TRUE(Eventually(
+      [&] { return Metric("annulus_kv_tier_moved_bytes_total", "write") > 4 * kMebibyte; }));
+  EXPECT_LE(Metric("annulus_kv_tier_bytes"), 3 * kMebibyte);
   for (const char first : {'a', 'b', 'c', 'd'}) {
     EXPECT_TRUE(Ask("large", Prompt(first, 1200, 1)).ok());
   }
-  EXPECT_TRUE(Eventually([&] { return Metric("annulus_kv_tier_bytes") > 6 * kMiB; }));
+  EXPECT_TRUE(Eventually([&] { return Metric("annulus_kv_tier_bytes") > 6 * kMebibyte; }));
 }
 
 TEST_F(TenantsRoomTest, Documents) {
