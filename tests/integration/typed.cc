@@ -24,11 +24,15 @@ void TypedTest::SetUpTestSuite() {
 
 void TypedTest::TearDownTestSuite() { daemon_.reset(); }
 
+// The variables of tests are no settings of the programs.
+constexpr char kForgetVariables[] =
+    "unset ANNULUS_ $(env | sed -n 's/^\\(ANNULUS_[A-Z_]*\\)=.*/\\1/p'); ";
+
 testing::TerminalProcess TypedTest::Start(const std::string& line) const {
   const std::string folder = folder_.path();
   return testing::TerminalProcess(
       {"/bin/sh", "-c",
-       absl::StrCat("cd ", folder, "; export HOME=", folder,
+       absl::StrCat(kForgetVariables, "cd ", folder, "; export HOME=", folder,
                     " PATH=", testing::BuildFolder().string(),
                     ":$PATH ANNULUS_SERVER=", daemon_->address(), "\n", line)});
 }
