@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -33,9 +37,33 @@ TEST(ExitGuardDeathTest, AnEndlessStopIsCutShort) {
   EXPECT_EXIT(stop(), ::testing::ExitedWithCode(0), "stop_cut_short.*waiting_for=\"for ever\"");
 }
 
+// Folders that a child makes and has no time to remove lie in one of the parent's. The child runs
+// the test from its start, and has the variable from the parent.
+class FolderOfChildren {
+ public:
+  FolderOfChildren() { setenv("TMPDIR", folder_.path().c_str(), 1); }
+  ~FolderOfChildren() {
+    if (before_.has_value()) {
+      setenv("TMPDIR", before_->c_str(), 1);
+    } else {
+      unsetenv("TMPDIR");
+    }
+  }
+
+ private:
+  static std::optional<std::string> Variable() {
+    const char* const value = std::getenv("TMPDIR");
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }
+
+  const std::optional<std::string> before_ = Variable();
+  const testing::TempDirectory folder_;
+};
+
 // A worker that ignores everything.
 TEST(ExitGuardDeathTest, AJobThatNeverEndsHoldsNoStopUp) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const FolderOfChildren folder;
   const auto stop = [] {
     const Logger log(LogLevel::kWarning);
     ExitGuard guard(log);
