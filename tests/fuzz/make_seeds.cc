@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/codec/step_codec.h"
+#include "tests/engine/codec/plan_example.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/engine/model/safetensors_writer.h"
 #include "tests/engine/text/small_tokenizers.h"
-#include "tests/fuzz/plan_limits.h"
 #include "tests/support/test_data.h"
 
 namespace annulus {
@@ -101,30 +101,8 @@ void WriteTokenizers(const fs::path& folder) {
 }
 
 void WritePlans(const fs::path& folder) {
-  StepPlan plan;
-  plan.step = 7;
-  plan.ended = {4};
-  SequenceUpdate update;
-  update.sequence = 9;
-  update.version = 1;
-  SequenceTerms& terms = update.terms.emplace();
-  terms.version = 1;
-  terms.ring = {0, 2};
-  terms.home = 2;
-  terms.attention = AttentionPolicy{.kind = PolicyKind::kAdaptive, .tau = 0.5};
-  update.tables = {{2, {{0, 49, 32}, {2, 69, 48}}}, {0, {}}};
-  plan.updates.push_back(update);
-  PlanItem item;
-  item.sequence = 9;
-  item.begin = 32;
-  item.end = 36;
-  item.tokens = {10, 11, 12, 999};
-  item.mode = RingMode::kPassKv;
-  item.runs = {{0, 32, 3}, {2, 35, 1}};
-  item.logits_positions = {33};
-  plan.items.push_back(item);
-  Write(folder / "chunk", EncodePlan(plan, testing::FuzzedPlanLimits()).value());
-  Write(folder / "empty", EncodePlan({}, testing::FuzzedPlanLimits()).value());
+  Write(folder / "chunk", EncodePlan(testing::Plan(), testing::Limits()).value());
+  Write(folder / "empty", EncodePlan({}, testing::Limits()).value());
 }
 
 // The template that tests serve, and every construct that goldens have.

@@ -462,8 +462,8 @@ std::vector<BadConfig> BadConfigs() {
        kUnimplemented},
       {"DuplicateKey", {{"vocab_size", "512,\"vocab_size\":513"}}, "vocab_size is given twice"},
       {"LongValueIsCut",
-       {{"head_dim", absl::StrCat("\"", std::string(5000, 'x'), "\"")}},
-       "xxx..."},
+       {{"head_dim", absl::StrCat("\"", std::string(5000, 'z'), "\"")}},
+       "zzz..."},
   };
 }
 
