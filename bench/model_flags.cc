@@ -1,5 +1,7 @@
 #include "bench/model_flags.h"
 
+#include <vector>
+
 #include "bench/flags.h"
 
 namespace annulus {
@@ -53,8 +55,19 @@ void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
 }
 
 absl::Status CheckModelFlags(const ModelBenchOptions& options) {
-  if (options.directory.empty() != options.random_config.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("give either --model DIR or --random CONFIG.json");
+  if (options.directory.empty() == options.random_config.empty()) {
+    return absl::InvalidArgumentError("give either --model DIR or --random CONFIG.json");
+  }
+  const bool batched = options.streams != std::vector<int32_t>{1};
+  if (batched && !options.force_tokens.empty()) {
+    return absl::InvalidArgumentError(
+        "--force-tokens times one stream: leave --streams out, or --force-tokens");
+  }
+  if (batched && options.generate < 2) {
+    return absl::InvalidArgumentError(
+        "--streams needs --generate 2 or more: one token has no step");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

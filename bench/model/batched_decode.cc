@@ -74,8 +74,7 @@ double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& o
                         DType weights, double bytes_per_second, double flops_per_second) {
   const int64_t middle = options.depth + options.generate / 2;
   const double bytes = DecodeBytes(config, middle, weights, options.kv_dtype);
-  const double keys = DecodeBytes(config, middle, weights, options.kv_dtype) -
-                      DecodeBytes(config, -1, weights, options.kv_dtype);
+  const double keys = bytes - DecodeBytes(config, -1, weights, options.kv_dtype);
   const double all_bytes = bytes + (options.streams - 1) * keys;
   const double flops = options.streams * DecodeFlops(config, middle);
   return std::max(all_bytes / bytes_per_second, flops / flops_per_second);

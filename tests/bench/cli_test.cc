@@ -191,6 +191,8 @@ TEST_F(BenchModel, RefusesWhatItCannotRun) {
            {"model", "--random", config_, "--model", "somewhere"},
            {"model", "--random", config_, "--prompt-tokens", "0"},
            {"model", "--random", config_, "--kv-dtype", "f17"},
+           {"model", "--random", config_, "--streams", "2", "--force-tokens", "quote"},
+           {"model", "--random", config_, "--streams", "2", "--generate", "1"},
            {"model", "--random", config_, "--ring-mode", "pass-v"},
            {"model", "--random", config_, "--attention", "windows"},
            {"model", "--random", config_, "--peak", "fp64"}}) {
