@@ -20,6 +20,8 @@ namespace annulus {
 namespace {
 
 constexpr int kAdminBacklog = 16;
+// How often another daemon's end may take the folder away while this one begins.
+constexpr int kFolderAttempts = 5;
 constexpr absl::string_view kElsewhere = "; choose another path with --admin-listen";
 
 absl::Status SystemRefusal(absl::string_view path, absl::string_view what) {
@@ -34,14 +36,24 @@ sockaddr_un AddressOfPath(const std::string& path) {
   return address;
 }
 
-// Whoever may write into the folder could put a socket of his own in the place of ours.
-absl::Status PrepareFolder(const std::string& path) {
-  const std::string folder = path.substr(0, std::max<size_t>(1, path.rfind('/')));
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return SystemRefusal(folder, "cannot make the folder");
-  }
+std::string FolderOf(const std::string& path) {
+  return path.substr(0, std::max<size_t>(1, path.rfind('/')));
+}
+
+// Whether it made the folder.
+absl::StatusOr<bool> MakeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) == 0) return true;
+  if (errno == EEXIST) return false;
+  return SystemRefusal(folder, "cannot make the folder");
+}
+
+// Whoever may write into the folder could put a socket of his own in the place of ours. OK if it is
+// gone again: then no socket can be made in it.
+absl::Status CheckFolder(const std::string& folder) {
   struct stat state {};
-  if (lstat(folder.c_str(), &state) != 0) return SystemRefusal(folder, "cannot look at");
+  if (lstat(folder.c_str(), &state) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(folder, "cannot look at");
+  }
   const bool owned = state.st_uid == geteuid() || state.st_uid == 0;
   const bool writable = (state.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(state.st_mode & S_ISVTX);
   if (S_ISDIR(state.st_mode) && owned && !writable) return absl::OkStatus();
@@ -82,7 +94,9 @@ absl::StatusOr<std::unique_ptr<AdminSocket>> AdminSocket::Open(const std::string
     errno = ENAMETOOLONG;
     return SystemRefusal(path, "cannot listen on");
   }
-  ANNULUS_RETURN_IF_ERROR(PrepareFolder(path));
+  const std::string folder = FolderOf(path);
+  ANNULUS_ASSIGN_OR_RETURN(bool made_folder, MakeFolder(folder));
+  ANNULUS_RETURN_IF_ERROR(CheckFolder(folder));
   ANNULUS_RETURN_IF_ERROR(RemoveStale(path));
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener < 0) return SystemRefusal(path, "cannot listen on");
@@ -90,14 +104,22 @@ absl::StatusOr<std::unique_ptr<AdminSocket>> AdminSocket::Open(const std::string
   // Of a socket that has no name yet: the file that bind makes takes this mode, less the umask.
   if (fchmod(listener, 0600) != 0) return SystemRefusal(path, "cannot protect");
   const sockaddr_un address = AddressOfPath(path);
+  const auto bind_it = [&] {
+    return bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  };
+  bool bound = bind_it();
+  for (int attempt = 1; !bound && errno == ENOENT && attempt < kFolderAttempts; ++attempt) {
+    ANNULUS_ASSIGN_OR_RETURN(made_folder, MakeFolder(folder));
+    ANNULUS_RETURN_IF_ERROR(CheckFolder(folder));
+    bound = bind_it();
+  }
   struct stat state {};
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      listen(listener, kAdminBacklog) != 0 || lstat(path.c_str(), &state) != 0) {
+  if (!bound || listen(listener, kAdminBacklog) != 0 || lstat(path.c_str(), &state) != 0) {
     return SystemRefusal(path, "cannot listen on");
   }
   std::move(undo).Cancel();
-  std::unique_ptr<AdminSocket> made(
-      new AdminSocket(path, state.st_ino, ConnectionAcceptor::Adopt(listener)));
+  std::unique_ptr<AdminSocket> made(new AdminSocket(path, state.st_ino, made_folder ? folder : "",
+                                                    ConnectionAcceptor::Adopt(listener)));
   if ((state.st_mode & 07777) != 0600 && chmod(path.c_str(), 0600) != 0) {
     return SystemRefusal(path, "cannot protect");
   }
@@ -107,6 +129,8 @@ absl::StatusOr<std::unique_ptr<AdminSocket>> AdminSocket::Open(const std::string
 AdminSocket::~AdminSocket() {
   struct stat state {};
   if (lstat(path_.c_str(), &state) == 0 && state.st_ino == number_) unlink(path_.c_str());
+  // Fails where another daemon of this user has its socket there.
+  if (!made_folder_.empty()) rmdir(made_folder_.c_str());
 }
 
 }  // namespace annulus

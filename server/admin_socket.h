@@ -14,7 +14,7 @@ namespace annulus {
 
 // A Unix socket that takes connections, and its file: mode 0600 from the moment that it is there,
 // so only this user and root ever open it. The destructor removes the file, unless another socket
-// has taken its name meanwhile.
+// has taken its name meanwhile, and the folder if Open made it and nothing else is in it.
 class AdminSocket {
  public:
   // Makes the last folder of the path if it is missing, with mode 0700. A socket file that nobody
@@ -31,11 +31,16 @@ class AdminSocket {
   std::unique_ptr<ConnectionAcceptor> TakeAcceptor() { return std::move(acceptor_); }
 
  private:
-  AdminSocket(std::string path, ino_t number, std::unique_ptr<ConnectionAcceptor> acceptor)
-      : path_(std::move(path)), number_(number), acceptor_(std::move(acceptor)) {}
+  AdminSocket(std::string path, ino_t number, std::string made_folder,
+              std::unique_ptr<ConnectionAcceptor> acceptor)
+      : path_(std::move(path)),
+        number_(number),
+        made_folder_(std::move(made_folder)),
+        acceptor_(std::move(acceptor)) {}
 
   const std::string path_;
-  const ino_t number_;  // the file's inode
+  const ino_t number_;             // the file's inode
+  const std::string made_folder_;  // by Open; empty: none
   std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 

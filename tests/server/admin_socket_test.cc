@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "tests/support/temp_directory.h"
 
@@ -25,7 +26,7 @@ unsigned ModeOf(const fs::path& path) {
 
 class AdminSocketTest : public ::testing::Test {
  protected:
-  std::string path() const { return directory_.path() / "own" / "a.sock"; }
+  fs::path path() const { return directory_.path() / "own" / "a.sock"; }
   std::string Error() const {
     const auto opened = AdminSocket::Open(path());
     EXPECT_FALSE(opened.ok());
@@ -44,7 +45,31 @@ TEST_F(AdminSocketTest, IsItsOwnersAlone) {
     EXPECT_EQ(ModeOf(path()), 0600u);
     EXPECT_EQ(ModeOf(directory_.path() / "own"), 0700u);
   }
-  EXPECT_FALSE(fs::exists(path())) << "it goes with the daemon";
+  EXPECT_FALSE(fs::exists(path().parent_path())) << "both go with the daemon";
+}
+
+TEST_F(AdminSocketTest, AFolderStaysThatWasThereOrIsUsed) {
+  {
+    const auto first = AdminSocket::Open(path());
+    ASSERT_TRUE(first.ok()) << first.status();
+    std::ofstream(path().replace_filename("other")) << "of somebody else";
+  }
+  EXPECT_TRUE(fs::exists(path().replace_filename("other")));
+  fs::remove(path().replace_filename("other"));
+  { const auto second = AdminSocket::Open(path()); }
+  EXPECT_TRUE(fs::exists(path().parent_path())) << "the second did not make it";
+}
+
+TEST_F(AdminSocketTest, DaemonsBeginWhileOthersOfTheUserEnd) {
+  const auto come_and_go = [this](int name) {
+    for (int turn = 0; turn < 300; ++turn) {
+      const auto socket = AdminSocket::Open(path().replace_filename(std::to_string(name)));
+      ASSERT_TRUE(socket.ok()) << socket.status();
+    }
+  };
+  std::thread other(come_and_go, 1);
+  come_and_go(2);
+  other.join();
 }
 
 TEST_F(AdminSocketTest, ADaemonsSocketIsNotTaken) {
@@ -59,9 +84,9 @@ TEST_F(AdminSocketTest, OneThatAKilledDaemonLeftIsReplaced) {
     const auto first = AdminSocket::Open(path());
     ASSERT_TRUE(first.ok()) << first.status();
     // As after a kill: the file stays, and nobody listens.
-    fs::rename(path(), path() + ".left");
+    fs::rename(path(), fs::path(path()).replace_filename("left"));
   }
-  fs::rename(path() + ".left", path());
+  fs::rename(fs::path(path()).replace_filename("left"), path());
   EXPECT_TRUE(AdminSocket::Open(path()).ok());
 }
 
