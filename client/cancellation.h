@@ -8,19 +8,20 @@
 
 namespace annulus {
 
-// Cancels calls in flight from another thread. Thread-safe. Must outlive every Scope.
+// Lets one thread cancel the calls that other threads are waiting for. Thread-safe. Must outlive
+// every Scope.
 class Cancellation {
  public:
-  // Cancels the calls in flight and all later ones. False if none was in flight or it was called
-  // before.
+  // Cancels all calls in flight, and every call that is made before Rearm(). Returns false if no
+  // call was in flight, or if this was already cancelled.
   bool Cancel();
 
   bool cancelled() const;
 
-  // Forgets the cancellation, so that calls can be made again. Calls that were cancelled stay so.
+  // Resets this object, so that new calls run again. Calls that were cancelled stay cancelled.
   void Rearm();
 
-  // Makes one call subject to cancellation while it lives.
+  // Registers one call for cancellation during the lifetime of the scope.
   class Scope {
    public:
     // `context` must outlive the scope.

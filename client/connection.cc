@@ -18,8 +18,8 @@ namespace {
 
 constexpr char kDefaultPort[] = ":50051";
 constexpr int kMaxReceivedBytes = 256 << 20;
-// A dead peer is noticed after this while a call waits. Servers refuse pings more often than every
-// five minutes by default.
+// How often to ping the server while a call waits, to notice one that died. By default, servers
+// reject pings more frequent than every five minutes.
 constexpr int kKeepaliveMs = 6 * 60 * 1000;
 
 absl::StatusOr<std::string> ReadTlsFile(absl::string_view flag, const std::string& path) {
@@ -51,7 +51,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
   return grpc::SslCredentials(ssl);
 }
 
-// `server` is host and port. gRPC would take a port that it cannot read for port 0.
+// `server` is host and port. Checks the port, because gRPC would take one that it cannot parse for
+// port 0.
 absl::Status CheckServer(absl::string_view server) {
   if (absl::StartsWith(server, "unix:")) return absl::OkStatus();
   const size_t colon = server.rfind(':');
@@ -65,9 +66,9 @@ absl::Status CheckServer(absl::string_view server) {
                    web ? "; leave out what stands before the host" : ""));
 }
 
-// Keeps gRPC from shutting itself down with the last channel: it would join a thread of its own
-// that polls for up to 10 seconds after a large message, while the user waits for the shell's
-// prompt.
+// Keeps gRPC initialised when the last channel is destroyed. Its shutdown would join a thread that
+// polls for up to 10 seconds after a large message, and the user would wait that long for the
+// shell's prompt.
 void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
 
 }  // namespace
@@ -104,12 +105,12 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOpt
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  // gRPC gives an attempt as long as the shortest pause between two attempts, by default 20 s.
+  // gRPC abandons an attempt to connect after this time, by default 20 s.
   const int connect_ms = static_cast<int>(options.connect_timeout.count());
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms);
-  // Nor does it give up before the pause after a first attempt that failed, by default 1 s.
+  // It also waits at least as long as its pause after a first failed attempt, by default 1 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, std::min(connect_ms, 1000));
-  // A proxy that the environment names for the web is of no use to a daemon nearby.
+  // The environment's http_proxy is meant for web traffic; it rarely leads to an annulusd.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
@@ -133,7 +134,7 @@ Connection::Connection(const ConnectionOptions& options, Cancellation& cancellat
 
 Call::Call(Connection& connection) : scope_(connection.cancellation_, context_) {
   const ConnectionOptions& options = connection.options_;
-  // gpr turns this into the steady clock's time at once, so a later wall-clock jump does nothing.
+  // gRPC converts this to its steady clock at once, so later jumps of the wall clock do not matter.
   if (options.timeout.has_value()) {
     context_.set_deadline(std::chrono::system_clock::now() + *options.timeout);
   }

@@ -22,24 +22,27 @@ namespace annulus {
 inline constexpr char kDefaultServer[] = "127.0.0.1:50051";
 
 struct ConnectionOptions {
-  std::string server = kDefaultServer;  // HOST, HOST:PORT, [IPv6]:PORT or unix:PATH; port 50051
-  std::optional<std::chrono::milliseconds> timeout{};  // of each call; absent: none
-  // Of each attempt to connect, until the server has answered; gRPC takes a second at least.
+  // HOST, HOST:PORT, [IPv6], [IPv6]:PORT or unix:PATH. The default port is 50051.
+  std::string server = kDefaultServer;
+  std::optional<std::chrono::milliseconds> timeout{};  // of each call; nullopt: no deadline
+  // Limit for each attempt to connect, including the server's first answer. gRPC raises values
+  // below 100 ms to 100 ms.
   std::chrono::milliseconds connect_timeout{5000};
   std::string token{};            // sent as a bearer token; empty: none
-  bool tls = false;               // implied by each of the following
+  bool tls = false;               // also implied by any of the following options
   std::string tls_ca_file{};      // PEM; empty: the system's certificate authorities
   std::string tls_cert_file{};    // PEM, together with tls_key_file; empty: no client certificate
   std::string tls_key_file{};     // PEM
-  std::string tls_server_name{};  // name to expect in the server's certificate; empty: the host
+  std::string tls_server_name{};  // name expected in the server's certificate; empty: the host
 };
 
-// A channel to one server and the stubs of its services. Connects lazily, at the first call.
-// Thread-safe.
+// A channel to one server, with the stubs of its services. Connects lazily, when the first call is
+// made. Thread-safe.
 class Connection {
  public:
-  // INVALID_ARGUMENT for options that contradict each other, NOT_FOUND for a file that cannot be
-  // read. `cancellation` must outlive the connection.
+  // Does not connect yet. INVALID_ARGUMENT if `server` is not an address or if one of tls_cert_file
+  // and tls_key_file is missing, NOT_FOUND if a file cannot be read or is empty. `cancellation`
+  // must outlive the connection.
   static absl::StatusOr<std::unique_ptr<Connection>> Open(const ConnectionOptions& options,
                                                           Cancellation& cancellation);
 
@@ -67,8 +70,8 @@ class Connection {
   const std::unique_ptr<v1::AdminService::Stub> admin_;
 };
 
-// One call: its context has the connection's deadline and token and can be cancelled. Keep it until
-// the call has ended.
+// The context of one call. It carries the connection's deadline and token, and the connection's
+// Cancellation can cancel it. Must outlive the call.
 class Call {
  public:
   explicit Call(Connection& connection);
@@ -79,10 +82,11 @@ class Call {
   Cancellation::Scope scope_;
 };
 
-// `server` with the default port where it has none.
+// Returns `server`, with the default port appended if it has none.
 std::string WithDefaultPort(absl::string_view server);
 
-// Whether the server is on this machine: a token sent to any other one needs TLS to stay secret.
+// Whether the address, with its port, is on this machine. A token sent to any other server stays
+// secret only with TLS.
 bool IsLocalServer(absl::string_view server);
 
 }  // namespace annulus

@@ -21,7 +21,8 @@ namespace {
 constexpr size_t kChunkBytes = 256 << 10;
 constexpr size_t kMaxNameLength = 128;
 
-// Reads up to `chunk.size()` bytes; shrinks `chunk` to what was there.
+// Reads up to kChunkBytes bytes into `chunk`, whose size becomes the number of bytes read. False at
+// the end.
 bool ReadChunk(std::istream& stream, std::string& chunk) {
   chunk.resize(kChunkBytes);
   stream.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
@@ -29,33 +30,33 @@ bool ReadChunk(std::istream& stream, std::string& chunk) {
   return !chunk.empty();
 }
 
-// Finds out whether text that comes in parts is UTF-8, characters may be cut between two of them.
+// Checks whether a text that arrives in parts is UTF-8. A character may be split between two parts.
 class TextCheck {
  public:
   void Add(absl::string_view part) {
     if (bad_at_.has_value()) return;
     absl::StrAppend(&rest_, part);
     const size_t good = FindInvalidUtf8(rest_).value_or(rest_.size());
-    // The end of a part may be the beginning of a character.
+    // The last bytes of a part may be the beginning of a character.
     const bool may_go_on = rest_.size() - good < kLongestCharacter;
     if (!may_go_on) bad_at_ = checked_ + static_cast<int64_t>(good);
     checked_ += static_cast<int64_t>(good);
     rest_.erase(0, good);
   }
 
-  // Offset of the first byte that belongs to no character, when all parts were added.
+  // Offset of the first byte that belongs to no character. Call it after adding all parts.
   std::optional<int64_t> BadByte() const {
     return bad_at_.has_value() || rest_.empty() ? bad_at_ : checked_;
   }
 
  private:
   static constexpr size_t kLongestCharacter = 4;
-  std::string rest_;     // added, and not known to be good
-  int64_t checked_ = 0;  // bytes before it
+  std::string rest_;     // bytes added but not yet known to be valid
+  int64_t checked_ = 0;  // number of bytes before `rest_`
   std::optional<int64_t> bad_at_;
 };
 
-// INVALID_ARGUMENT, with what to do, for what the server would refuse.
+// INVALID_ARGUMENT, with advice, if the server would reject the document.
 absl::Status CheckDocument(absl::string_view what, int64_t size, const TextCheck& text) {
   if (size == 0) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is empty; a document needs some text"));
@@ -66,7 +67,7 @@ absl::Status CheckDocument(absl::string_view what, int64_t size, const TextCheck
                    "); convert it first, for example by iconv or pdftotext"));
 }
 
-// Fills size and sha256 and rewinds.
+// Checks the text, fills in size and sha256, and rewinds the stream.
 absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
                                         absl::string_view what) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
@@ -95,7 +96,7 @@ absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
   return content;
 }
 
-// What can be read once only is held in memory.
+// Reads a stream that cannot be rewound into memory.
 absl::StatusOr<DocumentContent> Hold(std::istream& input, absl::string_view what) {
   auto held = std::make_unique<std::istringstream>(ReadAll(input));
   if (input.bad()) return absl::DataLossError(absl::StrCat("reading ", what, " failed"));

@@ -17,56 +17,59 @@
 
 namespace annulus {
 
-// Bytes that can be uploaded, with their hash.
+// The bytes of a document to upload, with their hash.
 struct DocumentContent {
   std::unique_ptr<std::istream> stream;  // at its beginning, seekable
   int64_t size = 0;                      // bytes
   std::string sha256;                    // 64 lower-case hexadecimal digits
-  std::string title;                     // what people and the model call it, in UTF-8
+  std::string title;                     // shown to people and to the model; UTF-8, may be empty
 };
 
-// Reads a file once to hash and check it; its name, without folders, is the title. A pipe is held
-// in memory. NOT_FOUND if it cannot be opened, INVALID_ARGUMENT for a folder, an empty file and
-// what is not UTF-8, DATA_LOSS if reading fails.
+// Opens a file and reads it once to hash and check it. The title is the file's name without
+// folders. Anything but a regular file, such as a pipe, is read into memory. NOT_FOUND if the file
+// cannot be opened, INVALID_ARGUMENT if it is a folder, empty or not UTF-8, DATA_LOSS if reading
+// fails.
 absl::StatusOr<DocumentContent> OpenDocument(const std::string& path);
 
-// The same for a stream such as standard input, held in memory; it has no title.
+// The same for a stream such as standard input, which is read into memory. The document has no
+// title, and messages call it "standard input".
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input);
 
-// A file's name without folders as the server takes it; what is not UTF-8 becomes U+FFFD.
+// Returns a file's name without folders, as valid UTF-8: every invalid byte becomes U+FFFD.
 std::string TitleOf(const std::string& path);
 
-// Every byte up to the end of `input`.
+// Reads `input` to its end.
 std::string ReadAll(std::istream& input);
 
-// Whether the server would take `name` as a document's name.
+// Whether the server accepts `name` as a document's name.
 bool IsDocumentName(absl::string_view name);
 
-// The name of a document that is known by what it holds: "sha256-<hash>".
+// Returns a name derived from the content: "sha256-<hash>".
 std::string ContentName(const DocumentContent& content);
 
-// The same for a text that is there under another title: "sha256-<hash>-<hash of the title>".
+// Returns a name derived from content and title, for a text that the server already has under
+// another title: "sha256-<hash>-<hash of the title>".
 std::string TitledName(const DocumentContent& content);
 
-// Bytes sent and all bytes; called after every chunk.
+// Called after every chunk with the bytes sent so far and the total size.
 using UploadObserver = std::function<void(int64_t, int64_t)>;
 
-// Uploads `content` from its beginning. On OK `document` is what the server stored.
+// Uploads `content` from its beginning. On OK, `document` describes the stored document.
 grpc::Status UploadDocument(Connection& connection, const std::string& name,
                             DocumentContent& content, const UploadObserver& observer,
                             v1::Document* document);
 
-// Sees how far a document has been read ahead.
+// Called for every progress event of a prefill.
 using PrefillObserver = std::function<void(const v1::PrefillDocumentResponse&)>;
 
-// Has the server read a stored document ahead. On OK `prefilled` is what it did. A stream that ends
-// well but without that is INTERNAL.
+// Has the server compute the keys and values of a stored document ahead of any question. On OK,
+// `prefilled` holds the result. INTERNAL if the stream ends with OK but without a result.
 grpc::Status PrefillDocument(Connection& connection, const v1::PrefillDocumentRequest& request,
                              const PrefillObserver& observer, v1::Prefilled* prefilled);
 
 grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document);
 
-// Every page of the list.
+// Lists all documents: requests page after page, and appends them to `documents`.
 grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents);
 
 grpc::Status UnpinDocument(Connection& connection, const std::string& name);

@@ -26,14 +26,14 @@ google::rpc::Status Details(const grpc::Status& status) {
   return details;
 }
 
-// "spec.sampling.top_p" -> "--top-p": what a user of the command line can change.
+// "spec.sampling.top_p" -> "--top-p": the name under which the command line's user set it.
 std::string FlagOfField(absl::string_view field) {
   absl::ConsumePrefix(&field, "spec.");
   if (!absl::ConsumePrefix(&field, "sampling.")) return std::string(field);
   return absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
 }
 
-// Appends a description unless the lines hold it already: servers like to repeat their message.
+// Appends a description unless `lines` contains it: servers often repeat their message there.
 void AppendOnce(absl::string_view before, absl::string_view description, absl::string_view after,
                 std::string& lines) {
   if (description.empty() || absl::StrContains(lines, description)) return;
@@ -78,10 +78,10 @@ bool AppendIfIs(const google::protobuf::Any& any, std::string& lines) {
   return true;
 }
 
-// What helps where a call could not reach a server, or lost it.
+// Advice for a call that could not reach the server, or lost the connection.
 struct Advice {
-  absl::string_view sign;  // in the message of gRPC 1.51
-  absl::string_view what;  // $0: the server's address
+  absl::string_view sign;  // part of the message of gRPC 1.51 that this advice belongs to
+  absl::string_view what;  // the advice; $0 stands for the server's address
 };
 
 constexpr char kSilent[] =
@@ -92,8 +92,8 @@ constexpr char kAnother[] =
     "What answers at $0 is not the API of annulusd: name its --listen address with --server "
     "HOST:PORT, not its --metrics address.";
 
-// The first sign that a message has counts: what a failed attempt to connect ends with may also
-// end a call under way.
+// The first sign found in a message decides. Messages about failed attempts to connect come first,
+// because their last words can also end a call under way.
 constexpr Advice kAdvice[] = {
     {"wrong version number", "annulusd at $0 speaks without TLS: leave out the --tls flags."},
     {"certificate verify failed",
@@ -143,7 +143,7 @@ absl::string_view CodeName(grpc::StatusCode code) {
 
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server) {
   std::string message = status.error_message();
-  // gRPC's own answer for a method that the server has not.
+  // gRPC's own answer to a method that the server does not have.
   const bool unknown = message.empty() && status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
   if (unknown) {
     message = absl::StrCat("the annulusd at ", server,
@@ -163,7 +163,7 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     absl::StrAppend(&lines, "\n  ", AdviceFor(status.error_message(), server));
   } else if (absl::StartsWith(status.error_message(), "Received http2 header with status: ")) {
-    // A web server or a proxy, whose status gRPC takes for one of its own codes.
+    // A web server or a proxy answered; gRPC mapped its HTTP status to a code of its own.
     absl::StrAppend(&lines, "\n  ", absl::Substitute(kAnother, server));
   }
   return lines;

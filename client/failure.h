@@ -12,21 +12,21 @@
 namespace annulus {
 
 inline constexpr int kExitMisuse = 2;
-inline constexpr int kExitPartial = 3;  // some of several things failed
+inline constexpr int kExitPartial = 3;  // some of several items failed
 inline constexpr int kExitInterrupted = 130;
 
 // 0 for OK, else 64 + the gRPC code.
 int ExitCode(const grpc::Status& status);
 
-// "NOT_FOUND".
+// Returns a code's name, for example "NOT_FOUND".
 absl::string_view CodeName(grpc::StatusCode code);
 
-// What a failed call says, for people: its message, then one indented line for each detail that it
-// carries (reason, wrong fields by the name of their flag, resource, when to try again). Ends
-// without a newline. For a server that cannot be reached, or was lost, advice follows.
+// Describes a failed call for people: its code and message, then one indented line for each detail
+// in the status (reason, rejected fields by the names of their flags, resource, when to retry). If
+// the server could not be reached or was lost, advice follows. Does not end in a newline.
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server);
 
-// When to try again, if the server says.
+// How long to wait before a retry, if the server said so.
 std::optional<std::chrono::milliseconds> RetryDelay(const grpc::Status& status);
 
 // The ErrorInfo reason of a failed call, for example "DOCUMENT_NOT_FOUND"; empty if it has none.

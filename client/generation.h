@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// Sees a generation as it happens, on the thread that called StreamGenerate.
+// Receives the events of a generation as they arrive, on the thread that called StreamGenerate.
 class GenerationObserver {
  public:
   virtual ~GenerationObserver() = default;
@@ -22,20 +22,21 @@ class GenerationObserver {
   virtual void OnDelta(const v1::Delta& delta) = 0;
 };
 
-// All that arrived. After a failure, what had arrived before it.
+// Everything the server sent about one generation; if it failed, everything before the failure.
 struct Generation {
   grpc::Status status;
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<v1::TokenLogprob> logprobs;
   std::optional<v1::PromptProgress> progress;  // the latest
-  std::optional<v1::Completion> completion;    // present if and only if the status is OK
+  std::optional<v1::Completion> completion;    // present once it has ended with status OK
 };
 
-// Tells the observer of an event, and adds it to `result`.
+// Passes an event to the observer and adds it to `result`. May move from `event`.
 void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, Generation& result);
 
-// Runs one generation to its end. A stream that ends well but without a completion is INTERNAL.
+// Runs one generation to its end. The status is INTERNAL if the stream ends with OK but without a
+// completion.
 Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec,
                           GenerationObserver& observer);
 

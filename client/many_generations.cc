@@ -23,7 +23,7 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
   int ended = 0;
   bool sense = true;
   v1::AskManyResponse response;
-  bool more = false;  // may come though nobody wants it
+  bool more = false;  // the stream goes on although the loop ended
   while ((more = reader->Read(&response))) {
     const int index = response.index();
     sense = index >= 0 && index < request.questions_size();
@@ -40,7 +40,7 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
     running.erase(index);
     if (!observer.OnEnd(static_cast<size_t>(index), std::move(whole))) break;
   }
-  // Not where all has come: a cancel would take the place of the server's own status.
+  // Cancel only if the stream goes on: otherwise this would replace the server's own status.
   if (more) call.context()->TryCancel();
   while (more) more = reader->Read(&response);
   const grpc::Status status = reader->Finish();

@@ -12,17 +12,18 @@
 
 namespace annulus {
 
-// Sees the questions of one AskMany call, on the thread that called StreamMany. What comes before
-// the end of a question comes without its number.
+// Receives the events of all questions of one AskMany call, on the thread that called StreamMany.
+// OnQueued, OnProgress and OnDelta do not say which question they belong to.
 class ManyObserver : public GenerationObserver {
  public:
-  // A question has ended, well or not. False: nobody wants the others; the call is cancelled.
+  // Question `index` has ended, with success or failure (generation.status). Return false to cancel
+  // the call if the other answers are not wanted.
   virtual bool OnEnd(size_t index, Generation generation) = 0;
 };
 
-// Runs one call of AskMany to its end. Returns the call's own status: questions that have not ended
-// by then have no OnEnd. A call that ends well without an end of every question is INTERNAL, and so
-// is one that speaks of a question that was not asked.
+// Runs one AskMany call to its end and returns the status of the call itself. Questions that have
+// not ended by then get no OnEnd. INTERNAL if the call ends with OK before every question has
+// ended, or if the server answers a question that was not asked.
 grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& request,
                         ManyObserver& observer);
 

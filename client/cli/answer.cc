@@ -62,7 +62,8 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.EndObject();
 }
 
-// The seed as text: readers of JSON may hold numbers as doubles.
+// Writes the seed as a string, because many JSON readers hold numbers as doubles and would round
+// it.
 void WriteOrigin(const v1::Origin& origin, JsonWriter& json) {
   json.BeginObject();
   json.Key("seed").String(absl::StrCat(origin.seed()));
@@ -122,10 +123,10 @@ void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
   json.EndObject();
 }
 
-// Prints text as it comes and shows progress around it.
+// Prints the answer as it arrives and shows progress before and between.
 class LiveAnswer : public GenerationObserver {
  public:
-  // `prints` says whether the text is for standard output.
+  // `prints`: whether to write the text to standard output.
   LiveAnswer(Session& session, bool prints, bool json_lines)
       : session_(session), prints_(prints), json_lines_(json_lines) {}
 
@@ -157,7 +158,7 @@ class LiveAnswer : public GenerationObserver {
     if (!SharesTerminal()) ShowRate();
   }
 
-  // Ends the last line of what was printed. A complete answer has a line even if it is empty.
+  // Ends the last printed line. A complete answer gets a line even if it is empty.
   void EndLine(bool complete) {
     session_.progress().Clear();
     if (!prints_ || ends_in_newline_.value_or(!complete)) return;
@@ -206,11 +207,11 @@ class LiveAnswer : public GenerationObserver {
   const bool prints_;
   const bool json_lines_;
   int64_t tokens_ = 0;
-  std::optional<SteadyTime> decode_start_;  // when the prompt was last seen to progress
-  std::optional<bool> ends_in_newline_;     // absent: nothing printed
+  std::optional<SteadyTime> decode_start_;  // time of the last prompt progress, or first delta
+  std::optional<bool> ends_in_newline_;     // nullopt: nothing printed yet
 };
 
-// What is known of coverage: nothing where all was attended.
+// The line about coverage; empty if every layer attended everything.
 std::string CoverageText(const v1::AttentionReport& attention) {
   if (attention.layer_steps() == 0) return "";
   std::string text;
@@ -241,7 +242,7 @@ std::string ReuseText(const v1::Usage& usage) {
   return why.empty() ? "" : absl::StrCat("reuse      ", why, "\n");
 }
 
-// How long the answer stood still; older daemons do not say.
+// The line about gaps between tokens; empty for older servers, which do not report them.
 std::string GapText(const v1::Timings& timings) {
   if (timings.longest_gap() <= 0) return "";
   const std::string stalls =
@@ -336,7 +337,7 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
     WriteAttention(generation.completion->attention(), json);
     const std::string& rope = generation.completion->rope_factors();
     if (!rope.empty()) json.Key("rope_factors").String(rope);
-    if (generation.completion->has_origin()) {  // older servers do not tell
+    if (generation.completion->has_origin()) {  // absent from older servers
       json.Key("origin");
       WriteOrigin(generation.completion->origin(), json);
     }
@@ -398,7 +399,7 @@ std::string TimingsText(const v1::Completion& completion) {
 int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,
            std::string* text) {
   const bool json = session.options().json || options.json_lines;
-  // Found out now, not when the answer has been paid for.
+  // Check now that the file can be written, before the answer costs anything.
   if (!options.output.empty() && !std::ofstream(options.output, std::ios::app)) {
     return session.CannotWrite(options.output);
   }

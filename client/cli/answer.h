@@ -16,22 +16,24 @@ struct AnswerOptions {
   std::string output;       // file for the answer; empty: standard output
 };
 
-// Runs a generation. The answer goes to standard output as it comes, or as one JSON object at the
-// end, or at the end to a file; progress goes to standard error. What had come before a failure or
-// an interruption is kept, and is left in `text` unless that is null. Returns the exit code.
+// Runs a generation and writes the answer: to standard output as it arrives; with --json as one
+// JSON object at the end; with `output` to the file at the end. Progress goes to standard error.
+// After a failure or an interruption, writes the part that had arrived. `text`, unless null,
+// receives the answer's text, complete or not. Returns the exit code.
 int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,
            std::string* text = nullptr);
 
-// The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error"; what a
-// failed generation cannot know is null.
+// The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error", or
+// "unknown" for reasons that only newer servers have. Fields that a failed generation cannot know
+// are null.
 std::string AnswerJson(const Generation& generation, bool interrupted);
 
-// Why no more of a prompt was reused: for people ("ends: ..", empty for what only newer servers
-// know), and for programs.
+// Explain why no more of a prompt was reused. MissText is for people: "ends: .." or "none: ..", or
+// empty for a reason that only newer servers have. WriteMiss writes a JSON object.
 std::string MissText(const v1::CacheMiss& miss);
 void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json);
 
-// Progress of a prompt, for an answer or for a document that is read ahead.
+// Show that a prompt waits or how far it is read, for an answer or for a document's prefill.
 void ShowWaiting(Session& session, const v1::Queued& queued);
 void ShowReading(Session& session, const v1::PromptProgress& progress);
 

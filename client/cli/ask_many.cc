@@ -42,7 +42,7 @@ class Pool {
     session_.CancelCalls();
     for (std::thread& thread : threads) thread.join();
     if (!interrupted) session_.ForgetInterruption();
-    // What had ended by itself before the stop was paid for, and is kept.
+    // Pass on the answers that were complete before the stop: they are paid for.
     for (Asked& asked : ended_) {
       if (!status.ok() && asked.generation.status.ok()) take(std::move(asked));
     }
@@ -51,7 +51,8 @@ class Pool {
   }
 
  private:
-  // One try of a request: notes that the server serves it, and that its answer has begun.
+  // Observes one try of a request: records that the server has taken it, and when its answer
+  // begins.
   class Serving : public GenerationObserver {
    public:
     explicit Serving(Pool& pool) : pool_(pool) {}
@@ -93,13 +94,13 @@ class Pool {
       }
       Asked asked{index, Try(requests_[index])};
       const std::lock_guard lock(mutex_);
-      first_answers_ = true;  // or never will
+      first_answers_ = true;  // in case the first request ended without an answer
       ended_.push_back(std::move(asked));
       changed_.notify_all();
     }
   }
 
-  // When to come back after such an end, if at all.
+  // How long to wait before the next try after this status; nullopt: do not retry.
   std::optional<std::chrono::milliseconds> BackAfter(const grpc::Status& status) {
     const auto told = RetryDelay(status);
     if (told.has_value()) return std::clamp(*told, kShortestWait, kLongestWait);
@@ -120,7 +121,8 @@ class Pool {
       const auto wait = BackAfter(generation->status);
       if (!wait.has_value()) return *std::move(generation);
       std::unique_lock lock(mutex_);
-      // Others may hold the places that this one lacks: one that ends gives it back.
+      // Other requests of this pool may hold the places that this one needs. Retry early when one
+      // of them ends, and count a try only if none is being served.
       const int served = served_;
       if ((was_served || served == 0) && ++tried == kTries) return *std::move(generation);
       changed_.wait_for(lock, *wait, [&] { return stopped_ || served_ < served; });
@@ -128,7 +130,7 @@ class Pool {
     }
   }
 
-  // Until all have ended, or one ends all.
+  // Passes answers on until all requests have ended, or one failure ends them all.
   grpc::Status Collect(const std::function<bool(Asked)>& take) {
     for (size_t taken = 0; taken < requests_.size();) {
       Show(static_cast<int64_t>(taken));
@@ -169,13 +171,13 @@ class Pool {
   Session& session_;
   const std::vector<v1::GenerationSpec>& requests_;
   const AskManyOptions& options_;
-  bool first_answers_;  // guarded by mutex_, as all below it
-  bool reached_;        // the server has taken one
+  bool first_answers_;  // the others may start; guarded by mutex_, as are the fields below it
+  bool reached_;        // the server has taken at least one request
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t next_ = 0;
-  int served_ = 0;  // requests that the server has taken and not ended
+  int served_ = 0;  // requests that the server has taken and that have not ended
   bool stopped_ = false;
   std::deque<Asked> ended_;
 };

@@ -10,32 +10,35 @@
 
 namespace annulus {
 
-// One of AskMany, once it has ended.
+// A request of AskMany that has ended, with success or failure.
 struct Asked {
-  size_t index = 0;  // in the requests
+  size_t index = 0;  // into the requests
   Generation generation;
 };
 
 struct AskManyOptions {
-  int concurrency = 4;
-  const char* phase = "Answering";  // in progress
-  int64_t done_before = 0;          // of all, what is shown as done already
-  // The others wait until the first one's answer begins: they share what it reads.
+  int concurrency = 4;              // requests at a time; values below 1 count as 1
+  const char* phase = "Answering";  // name shown with the progress
+  int64_t done_before = 0;          // further items that progress counts as done already
+  // Start the other requests only when the answer to the first begins, so that they reuse the
+  // prompt that it has read.
   bool first_alone = false;
-  bool served_before = false;  // the server has served something: if it is lost, it may come back
+  bool served_before = false;  // the server has taken a request before: retry if it gets lost
 };
 
-// Runs all requests, a few at a time, in order of their start; shows progress. `take` is called in
-// the calling thread, in the order in which they end; if it returns false nothing more is begun,
-// and what runs is cancelled. A refusal with a time to come back is obeyed: as long as others of
-// these requests are served, and a few times more, before it counts as a failure; and so is a
-// server that cannot be reached after it had served one. Ends early, with what ran cancelled, if
-// the user interrupts, and if a failure would meet all others too (IsForAll). Returns the status of
-// such a failure, else OK.
+// Runs all requests, `concurrency` at a time, starting them in order; shows progress. Calls `take`
+// on the calling thread for every request that ends, in the order in which they end.
+// - If `take` returns false, starts no more requests and cancels the running ones.
+// - If the server refuses a request and says when to retry, or cannot be reached after it has
+// served
+//   one, retries: without limit while it serves others of these requests, otherwise up to 6 tries.
+// - If the user interrupts, or a failure would meet all other requests too (IsForAll), cancels the
+//   running requests and returns that status. Otherwise returns OK.
 grpc::Status AskMany(Session& session, const std::vector<v1::GenerationSpec>& requests,
                      const AskManyOptions& options, const std::function<bool(Asked)>& take);
 
-// The server cannot be reached or the caller is not let in: no other request would fare better.
+// Whether this failure would meet every other request too: the server cannot be reached, does not
+// have the call, or rejects the caller.
 bool IsForAll(const grpc::Status& status);
 
 }  // namespace annulus

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Whether it may go well when the question is asked again, or by itself.
+// Whether the question may succeed if it is asked again, by itself.
 bool MayGoWellLater(const grpc::Status& status) {
   return RetryDelay(status).has_value() || status.error_code() == grpc::StatusCode::UNAVAILABLE;
 }
@@ -37,7 +37,7 @@ class Together final : public ManyObserver {
     return Take(index, std::move(generation));
   }
 
-  // The call has ended with `status`.
+  // Call this when the call has ended with `status`.
   AskedTogether Finish(const grpc::Status& status) {
     session_.progress().Clear();
     AskedTogether all;
@@ -89,11 +89,11 @@ class Together final : public ManyObserver {
   Session& session_;
   const std::function<bool(Asked)>& take_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::vector<bool> taken_;  // [question]
+  std::vector<bool> taken_;  // by question: whether `take_` was called
   int64_t ended_ = 0;
   bool served_ = false;
   bool answers_ = false;   // an answer has begun
-  bool unwanted_ = false;  // nobody takes more
+  bool unwanted_ = false;  // `take_` has returned false
 };
 
 }  // namespace

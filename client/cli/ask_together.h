@@ -11,19 +11,21 @@
 
 namespace annulus {
 
-// What came of AskTogether.
+// The outcome of AskTogether.
 struct AskedTogether {
-  // Not OK: the user interrupted, or a failure that would meet any other request too (IsForAll).
+  // Not OK if the user interrupted, or after a failure that would meet all other requests too
+  // (IsForAll).
   grpc::Status status;
-  // The questions, ascending, that may be asked one by one now: all of them if the server has no
-  // AskMany, else those that it refused for a while or lost.
+  // Indices, ascending, of the questions that the caller should now ask one by one: all if the
+  // server has no AskMany, else those that it refused for now or lost.
   std::vector<size_t> left;
-  bool served = false;  // the server has begun at least one
+  bool served = false;  // the server has begun at least one question
 };
 
-// Asks all questions after what `shared` says in one call of AskMany; shows progress. `take`: as
-// for AskMany, and called for every question that is not left. With --timeout, which is for each
-// question, all are left.
+// Asks all questions in one AskMany call of the API, each after the documents and messages of
+// `shared`; shows progress. Calls `take`, as AskMany() does, for every question that is not in
+// `left`. With --timeout, which limits each question by itself, makes no call and leaves all
+// questions.
 AskedTogether AskTogether(Session& session, const v1::GenerationSpec& shared,
                           const std::vector<std::string>& questions,
                           const std::function<bool(Asked)>& take);

@@ -34,17 +34,17 @@ constexpr int kPictureCells = 128;
 struct ShowOptions {
   v1::MapAttentionRequest request;
   std::optional<int> block;
-  std::string format;  // empty: by the file's name
+  std::string format;  // empty: chosen by the file's name
   std::string output;  // empty: standard output
 };
 
-// In lower case, with its dot; empty for a name without one.
+// The extension in lower case, with its dot; empty if the name has none.
 std::string ExtensionOf(const std::string& file) {
   return absl::AsciiStrToLower(std::filesystem::path(file).extension().string());
 }
 
-// Misuse if the name says that something else is in the file than what goes there. A name without
-// an extension says nothing.
+// Misuse if the file's extension does not match the format to write. A name without an extension is
+// always allowed.
 int CheckExtension(Session& session, const std::string& file,
                    const std::vector<std::string>& allowed, absl::string_view hint) {
   const std::string extension = ExtensionOf(file);
@@ -100,7 +100,7 @@ AttentionPicture PictureOf(const v1::MapAttentionResponse& response, int64_t tok
   return picture;
 }
 
-// What came from the server fits its own description.
+// Whether the maps from the server have the size that the response states.
 bool IsDrawable(const v1::MapAttentionResponse& response) {
   const size_t cells = static_cast<size_t>(response.side()) * response.side();
   for (const v1::AttentionHeadMap& head : response.heads()) {
@@ -178,7 +178,7 @@ struct ExplainOptions {
   bool compare = false;
 };
 
-// Shows progress; the answer goes into the page.
+// Shows progress only, because the answer goes into the page.
 class ProgressOnly : public GenerationObserver {
  public:
   ProgressOnly(Session& session, absl::string_view phase) : session_(session), phase_(phase) {}
@@ -208,8 +208,8 @@ int RunOnce(Session& session, const v1::GenerationSpec& spec, absl::string_view 
   return generation->status.ok() ? 0 : session.CallFailed(generation->status);
 }
 
-// What the page names beside the answer. What the server does not tell is left out: the request
-// itself went well.
+// The facts that the page shows beside the answer. Leaves out what the server does not tell, since
+// the request itself succeeded.
 ExplainedRun::Subject Describe(Session& session, const v1::GenerationSpec& spec) {
   ExplainedRun::Subject subject;
   subject.date = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
@@ -232,7 +232,7 @@ ExplainedRun::Subject Describe(Session& session, const v1::GenerationSpec& spec)
   return subject;
 }
 
-// The page, and the answer on standard output where the page goes elsewhere.
+// Writes the page, and the answer to standard output if the page goes to a file.
 int WritePage(Session& session, const ExplainOptions& options, const Generation& generation,
               const ExplainedRun& run) {
   const auto page = ExplainPage(run);
@@ -257,7 +257,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   }
   v1::GenerationSpec spec = options.spec;
   spec.mutable_attention()->set_details(true);
-  spec.set_ignore_cache(true);  // rows that were computed earlier have nothing to show
+  spec.set_ignore_cache(true);  // reused rows would have no attention to show
   ProvidedDocuments provided;
   int exit_code = CheckText(session, "--prompt", options.prompt);
   if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
@@ -275,7 +275,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   if (options.compare) {
     spec.mutable_attention()->Clear();
     spec.mutable_attention()->set_policy("dense");
-    spec.clear_request_id();  // that is the name of the other one
+    spec.clear_request_id();  // the id names the first request
     Generation dense;
     exit_code = RunOnce(session, spec, "Reading densely", &dense);
     if (exit_code != 0) return exit_code;

@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kLargestBatch = int64_t{1} << 30;
 
 struct BatchOptions {
-  v1::GenerationSpec spec;  // what lines do not say
+  v1::GenerationSpec spec;  // defaults for the lines
   std::string system;
   std::string in;
   std::string out;
@@ -70,13 +70,13 @@ class Batch {
     std::string message;
   };
 
-  // All lines before anything is sent: a slip in the last one should not cost the others.
+  // Reads all lines before anything is sent, so that a mistake in the last one costs nothing.
   int ReadLines() {
     absl::StatusOr<std::string> text = options_.in == kStandardInput
                                            ? ReadAll(session_.console().in)
                                            : LoadFile(options_.in, kLargestBatch);
     if (!text.ok()) return session_.Misuse(text.status().message());
-    std::map<std::string, int64_t> numbers;  // of the ids
+    std::map<std::string, int64_t> numbers;  // line number of each id
     int64_t number = 0;
     for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
       ++number;
@@ -95,7 +95,7 @@ class Batch {
     return lines_.empty() ? session_.Misuse(absl::StrCat(options_.in, " holds no requests")) : 0;
   }
 
-  // Uploads every document once. A line whose documents cannot be had has failed.
+  // Uploads every document once. A line with a document that cannot be read fails.
   int ProvideAll() {
     for (size_t i = 0; i < lines_.size(); ++i) {
       BatchLine& line = lines_[i];
@@ -116,8 +116,9 @@ class Batch {
     std::string failure;
   };
 
-  // What is wrong with a document goes to the failures of its lines. A server that cannot be
-  // reached, or an interruption, ends the batch.
+  // Uploads one document. An error in the document becomes the failure of its lines. Returns an
+  // exit code that ends the batch if the user interrupts, or if the server cannot be reached or
+  // rejects the caller.
   int Provide(const std::string& doc) {
     if (provided_.count(doc) > 0) return 0;
     std::ostringstream said;
@@ -170,7 +171,7 @@ class Batch {
     }
     JsonWriter json;
     json.BeginObject().Key("id").String(line.id).Key("request").String(keys_[index]).EndObject();
-    // Both are objects: the answer's fields follow.
+    // Join the two objects: the answer's fields follow the id and the key.
     const std::string answer = AnswerJson(generation, /*interrupted=*/false);
     const std::string head = json.text().substr(0, json.text().size() - 1);
     written_ = store_->Add(keys_[index], absl::StrCat(head, ",", answer.substr(1)));
@@ -182,7 +183,7 @@ class Batch {
     return options_.failures.empty() ? absl::StrCat(options_.out, ".failed") : options_.failures;
   }
 
-  // None: a file of an earlier run would be out of date.
+  // Writes the file of failures. Without failures, removes the file of an earlier run.
   absl::Status WriteFailures() {
     std::string text;
     for (const auto& [index, failure] : failures_) {
@@ -225,9 +226,9 @@ class Batch {
   Session& session_;
   const BatchOptions& options_;
   std::vector<BatchLine> lines_;
-  std::vector<std::string> keys_;  // of the lines
+  std::vector<std::string> keys_;  // RequestKey of each line
   std::map<std::string, Provided> provided_;
-  std::map<size_t, Failure> failures_;  // by line
+  std::map<size_t, Failure> failures_;  // by index into lines_
   std::unique_ptr<BatchStore> store_;
   int64_t from_before_ = 0;
   int64_t answered_ = 0;

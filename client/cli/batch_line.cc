@@ -80,7 +80,7 @@ absl::Status ReadMessages(const BatchJson& value, v1::GenerationSpec& spec) {
   return absl::OkStatus();
 }
 
-// All keys that are not of the batch itself.
+// Reads all keys other than kOwnKeys as fields of SamplingParams.
 absl::Status ReadSampling(const BatchJson& json, v1::SamplingParams& sampling) {
   BatchJson rest = json;
   for (const char* key : kOwnKeys) rest.erase(key);
@@ -88,7 +88,7 @@ absl::Status ReadSampling(const BatchJson& json, v1::SamplingParams& sampling) {
   const auto read = google::protobuf::util::JsonStringToMessage(rest.dump(), &given);
   if (!read.ok())
     return Wrong(absl::StrCat("a value of the wrong kind: ", read.message().ToString()));
-  // A list takes the place of the default one.
+  // MergeFrom appends to lists, but a list in the line replaces the default one.
   if (given.stop_size() > 0) sampling.clear_stop();
   if (given.stop_token_ids_size() > 0) sampling.clear_stop_token_ids();
   if (given.logit_bias_size() > 0) sampling.clear_logit_bias();
@@ -155,7 +155,7 @@ absl::StatusOr<BatchLine> ParseBatchLine(const std::string& text, int64_t number
   const BatchJson& json = *parsed;
   if (!json.is_object()) return Wrong("it is not a JSON object");
   BatchLine line{.id = absl::StrCat(number), .number = number, .documents = {}, .spec = defaults};
-  // A request's own name is for one request.
+  // Request ids must be unique, so each line gets its own.
   if (defaults.has_request_id()) {
     line.spec.set_request_id(absl::StrCat(defaults.request_id(), "-", number));
   }

@@ -11,22 +11,22 @@ namespace annulus {
 
 // One request of a batch.
 struct BatchLine {
-  std::string id;                      // the caller's, else the line's number
-  int64_t number = 0;                  // of the line, from 1
-  std::vector<std::string> documents;  // as on the command line of ask
+  std::string id;                      // "id" of the line, else its number
+  int64_t number = 0;                  // line number, from 1
+  std::vector<std::string> documents;  // as the DOCs on the command line of ask
   v1::GenerationSpec spec;             // without documents
 };
 
-// Reads {"question": ".."}, {"prompt": ".."} or {"messages": [..]}, with "id", "documents",
-// "system", "model", "attention", "coverage" and the fields of SamplingParams as further keys. What
-// is absent is taken from `defaults` and `system`. INVALID_ARGUMENT says what is wrong with the
-// line.
+// Parses one line: {"question": ".."}, {"prompt": ".."} or {"messages": [..]}, optionally with the
+// keys "id", "documents", "system", "model", "attention", "coverage" and the fields of
+// SamplingParams. Absent keys default to `defaults` and `system`. INVALID_ARGUMENT says what is
+// wrong with the line.
 absl::StatusOr<BatchLine> ParseBatchLine(const std::string& text, int64_t number,
                                          const v1::GenerationSpec& defaults,
                                          const std::string& system);
 
-// Lower-case hexadecimal SHA-256 of what is asked, the names of its documents and its id included:
-// the same request has the same key each time.
+// Identifies a request across runs of a batch: the lower-case hexadecimal SHA-256 of its id and its
+// spec, including the names of its documents.
 std::string RequestKey(const std::string& id, const v1::GenerationSpec& spec);
 
 }  // namespace annulus

@@ -29,7 +29,7 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
   return absl::OkStatus();
 }
 
-// The "request" of an answer; empty if the line is none.
+// The value of "request" in an answer; empty if the line is not an answer.
 std::string KeyOf(const std::string& line) {
   const auto json = ParseJson(line);
   if (!json.has_value() || !json->is_object()) return "";
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
 }
 
 BatchStore::~BatchStore() {
-  // A file without answers is of no use to the next run.
+  // Remove the file if it has no answers for a next run.
   if (flock(part_fd_, LOCK_EX | LOCK_NB) == 0 && lseek(part_fd_, 0, SEEK_END) == 0) {
     unlink(absl::StrCat(out_, ".part").c_str());
   }
@@ -80,7 +80,7 @@ absl::Status BatchStore::ReadAnswers(const std::string& path, bool whole) {
   std::string line;
   int64_t good_bytes = 0;
   for (int64_t number = 1; std::getline(file, line); ++number) {
-    const bool torn = file.eof();  // no newline: whoever wrote it was stopped
+    const bool torn = file.eof();  // without a newline: the process was stopped while writing
     const std::string key = torn && !whole ? "" : KeyOf(line);
     if (key.empty() && whole) {
       return absl::FailedPreconditionError(
@@ -106,7 +106,7 @@ absl::Status BatchStore::Finish(const std::vector<std::string>& keys) {
     if (found != answers_.end()) absl::StrAppend(&all, found->second, "\n");
   }
   const absl::Status written = WriteAtOnce(out_, all);
-  // Emptied here, and removed when this is closed.
+  // The destructor removes the empty file.
   if (written.ok() && ftruncate(part_fd_, 0) != 0) return WriteFailed(out_);
   return written;
 }

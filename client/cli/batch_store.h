@@ -12,13 +12,15 @@
 
 namespace annulus {
 
-// The answers of a batch, on disk. While it runs each goes to the end of OUT.part; a whole batch
-// takes the place of OUT at once. So OUT is complete whenever it is there, and what an interrupted
-// run paid for is found again. One process at a time.
+// The answers of a batch on disk. A running batch appends each answer to OUT.part; when it is
+// complete, Finish replaces OUT atomically. So OUT, if it exists, is always complete, and a run
+// that was interrupted continues with the answers in OUT.part. Only one process at a time can open
+// a store.
 class BatchStore {
  public:
-  // Reads what is there of OUT and OUT.part. FAILED_PRECONDITION if another process writes them or
-  // if OUT holds what no batch wrote.
+  // Reads the answers in OUT and OUT.part, if these exist. FAILED_PRECONDITION if another process
+  // has the store open, or if OUT has lines that no batch wrote. UNAVAILABLE if OUT.part cannot be
+  // written.
   static absl::StatusOr<std::unique_ptr<BatchStore>> Open(const std::string& out);
   ~BatchStore();
   BatchStore(const BatchStore&) = delete;
@@ -26,10 +28,12 @@ class BatchStore {
 
   bool Has(const std::string& key) const { return answers_.count(key) > 0; }
 
-  // `answer` is a JSON object of one line with the key as "request".
+  // Appends an answer to OUT.part. It must be a JSON object on one line whose "request" is `key`.
+  // UNAVAILABLE if writing fails.
   absl::Status Add(const std::string& key, const std::string& answer);
 
-  // Makes OUT of the answers to `keys`, in this order, and removes OUT.part.
+  // Writes the answers to `keys`, in this order, to OUT and empties OUT.part, which the destructor
+  // removes. UNAVAILABLE if writing fails.
   absl::Status Finish(const std::vector<std::string>& keys);
 
  private:
@@ -41,7 +45,8 @@ class BatchStore {
   std::map<std::string, std::string> answers_;  // by key
 };
 
-// Replaces the file at `path` at once: readers see all of the old or all of the new.
+// Replaces the file at `path` atomically: readers see either the old or the new content.
+// UNAVAILABLE if writing fails.
 absl::Status WriteAtOnce(const std::string& path, absl::string_view bytes);
 
 }  // namespace annulus

@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kPrompt[] = "> ";
 constexpr char kPromptBelow[] = ". ";
-// A conversation that holds more than this fits no context.
+// Largest file that /load reads, in bytes; a larger conversation would not fit any context.
 constexpr int64_t kLongestConversation = 64 << 20;
 
 v1::Message MakeMessage(const char* role, const std::string& content) {
@@ -114,12 +114,12 @@ int Chat::Ask(const std::string& question) {
   for (const v1::Message& message : conversation_.messages) *messages.add_messages() = message;
   *messages.add_messages() = MakeMessage("user", question);
   ++asked_;
-  // A request's own name is for one request.
+  // Request ids must be unique, so each question gets its own.
   if (spec.has_request_id()) spec.set_request_id(absl::StrCat(spec.request_id(), "-", asked_));
   std::string answer;
   const int exit_code = Answer(session_, spec, options_.answer, &answer);
-  // What was answered before an interruption is part of the conversation; a question without any
-  // answer is not, and can be asked again.
+  // An answer that was interrupted stays in the conversation. A question without any answer does
+  // not, so it can be asked again.
   if (exit_code == 0 || !answer.empty()) {
     conversation_.messages.push_back(MakeMessage("user", question));
     conversation_.messages.push_back(MakeMessage("assistant", answer));
@@ -200,7 +200,7 @@ int Chat::Docs(const std::string& argument) {
 
 int Chat::Save(const std::string& file) {
   if (file.empty()) return session_.Misuse("/save needs a file: /save talk.json");
-  // A slip of a name should not cost a document.
+  // Do not overwrite a file that is not a saved conversation.
   const absl::StatusOr<std::string> there = LoadFile(file, kLongestConversation);
   const bool is_new = absl::IsNotFound(there.status());
   if (!is_new && (!there.ok() || !ParseConversation(file, *there).ok())) {

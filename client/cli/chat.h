@@ -16,20 +16,20 @@ namespace annulus {
 struct ChatOptions {
   v1::GenerationSpec spec;  // without messages and documents
   AnswerOptions answer;
-  std::string system;  // message before the first question
+  std::string system;  // system message before the first question; empty: none
   std::vector<std::string> documents;
   DocumentChoice choice;
 };
 
-// Questions and answers over documents. Each line is a question, which goes to the server with all
-// that was said before, or a command that begins with a slash. A person goes on after a failed or
-// interrupted answer; of piped lines the first failure is the end.
+// A conversation about documents. Each line is either a question, which is sent with the whole
+// conversation so far, or a command that begins with a slash. On a terminal, the chat continues
+// after a failed or interrupted answer; if lines are piped in, the first failure ends it.
 class Chat {
  public:
   // All must outlive the chat.
   Chat(Session& session, const ChatOptions& options, LineSource& lines);
 
-  // Until the lines end. Returns the exit code.
+  // Runs until the lines end or /quit. Returns the exit code.
   int Run();
 
  private:
@@ -37,7 +37,8 @@ class Chat {
   static const std::vector<Command>& Commands();
 
   void Greet();
-  // A line that ends in a backslash goes on in the next one. False at the end of all lines.
+  // Reads one entry. A line that ends in a backslash continues on the next line. Returns false at
+  // the end of the input.
   bool NextEntry(std::string* entry);
   int Obey(const std::string& entry);
   int Ask(const std::string& question);
@@ -55,10 +56,10 @@ class Chat {
   Session& session_;
   ChatOptions options_;
   LineSource& lines_;
-  const bool to_person_;  // somebody types
+  const bool to_person_;  // a person types the lines on a terminal
   Conversation conversation_;
   int asked_ = 0;
-  int skipped_ = 0;  // documents that cannot be read
+  int skipped_ = 0;  // number of documents that cannot be read
   bool left_ = false;
 };
 

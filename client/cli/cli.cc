@@ -38,8 +38,8 @@ const CLI::App* CommandNamed(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-// Flags end at "--", wherever people put it; CLI11 takes it behind the names of commands alone. So
-// one in front of a name goes behind it.
+// Moves a "--" that stands before the names of commands behind them. It ends the flags wherever
+// users put it, but CLI11 accepts it only after the command.
 std::vector<std::string> WithDashesBehindCommands(const CLI::App& app,
                                                   std::vector<std::string> arguments) {
   const CLI::App* command = &app;
@@ -57,7 +57,7 @@ std::vector<std::string> WithDashesBehindCommands(const CLI::App& app,
   return arguments;
 }
 
-// A command line with all commands, parsed.
+// The parser with all commands, and the parsed command line.
 struct CommandLine {
   CommandLine(const std::vector<std::string>& given, const Environment& environment)
       : app("Command-line client of annulusd, which answers from long documents.", "annulus") {
@@ -79,7 +79,7 @@ struct CommandLine {
     AddHelpCommands(app, common, action);
     arguments = WithDashesBehindCommands(app, given);
     try {
-      // CLI11 takes the last argument first.
+      // CLI11 expects the arguments in reverse order.
       app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     } catch (const CLI::ParseError& failure) {
       error = failure;
@@ -88,7 +88,8 @@ struct CommandLine {
     }
   }
 
-  // Prints the help that was asked for, or what is wrong, and returns the exit code.
+  // Prints the requested help or the error, and returns the exit code. `where` names the source of
+  // the error.
   int Complain(Console& console, absl::string_view where) const {
     if (error->get_exit_code() == 0) return app.exit(*error, console.out, console.err);
     console.err << "annulus: " << where << misuse << std::endl;
@@ -109,7 +110,7 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
            const Environment& environment, Cancellation& cancellation) {
   const CommandLine first(arguments, environment);
   if (first.error.has_value()) return first.Complain(console, "");
-  // The user's file says what the command line does not; so that has to be understood first.
+  // Parse the command line first, to know which settings of the user's file it leaves open.
   const std::string path = UserConfigPath(environment);
   absl::StatusOr<std::vector<std::string>> all = first.arguments;
   const auto settings = ReadUserConfig(path, first.common.profile);

@@ -8,9 +8,13 @@
 
 namespace annulus {
 
-// Runs the command line `arguments` (without the program's name) and returns the exit code: 0, 64 +
-// the gRPC code of a failed call, 2 for misuse, 130 when interrupted by way of `cancellation`, 1 if
-// standard output cannot be written.
+// Runs the command line `arguments` (without the program's name) and returns the exit code:
+// - 0: success;
+// - 1: standard output or an output file cannot be written;
+// - 2: misuse;
+// - 3: some of several files or requests failed;
+// - 64 + the gRPC code: a call failed;
+// - 130: interrupted through `cancellation`.
 int RunCli(const std::vector<std::string>& arguments, Console& console,
            const Environment& environment, Cancellation& cancellation);
 

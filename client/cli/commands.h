@@ -7,15 +7,15 @@
 
 namespace annulus {
 
-// Each adds one group of commands to `app`. When the command line names one of them, parsing leaves
-// what to do in `action`. `common` and `action` must outlive `app`.
+// Each function adds one group of commands to `app`. When the command line names one of them,
+// parsing stores in `action` how to run it. `common` and `action` must outlive `app`.
 
 // complete, ask. `argument_count` is the number of words on the command line.
 void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
                          size_t argument_count);
 // plan
 void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count);
-// documents put, list, show, delete
+// documents put, list, show, unpin, delete
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 // models, status
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);

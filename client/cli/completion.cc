@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// What can stand for a value.
+// The kinds of values that completion can offer.
 enum class Values { kNothing, kFiles, kModels, kDocuments, kDocumentsAndFiles, kProgress };
 
 Values ValuesOf(const std::string& type) {
@@ -33,7 +33,7 @@ Values ValuesOf(const CLI::App& command, const CLI::Option& option) {
   return of_server && !absl::StartsWith(name, "FILE") ? Values::kDocuments : ValuesOf(name);
 }
 
-// All commands, `app` first, by their full names.
+// Appends `app` and all commands below it, parents first.
 void CollectCommands(const CLI::App& app, std::vector<const CLI::App*>& commands) {
   commands.push_back(&app);
   for (const CLI::App* command : CommandsOf(app)) CollectCommands(*command, commands);
@@ -52,7 +52,7 @@ std::vector<std::string> FlagNamesOf(const CLI::Option& option) {
   return names;
 }
 
-// What the arguments of a command can be.
+// The kind of a command's positional arguments.
 Values ArgumentsOfCommand(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_positional()) return ValuesOf(command, *option);
@@ -60,13 +60,13 @@ Values ArgumentsOfCommand(const CLI::App& command) {
   return Values::kNothing;
 }
 
-// Bash and zsh read the same script but for what they call what. In it `cur` is the word at the
-// cursor, `prev` the one before, `place` the command with those above it, and `offered` words to
-// choose from.
+// The parts in which the scripts for bash and zsh differ. In both scripts, `cur` is the word at the
+// cursor, `prev` the word before it, `place` the command with its parents ("annulus documents put")
+// and `offered` the words to choose from.
 struct Dialect {
-  const char* head;  // up to the cases that find `place`
+  const char* head;  // up to the cases that determine `place`
   std::string (*values)(Values);
-  const char* tail;  // offers what `offered` holds
+  const char* tail;  // completes from `offered`
 };
 
 constexpr char kBashHead[] =
@@ -89,7 +89,7 @@ constexpr char kBashTail[] = R"bash(  esac
 complete -F _annulus annulus
 )bash";
 
-// Fills COMPREPLY.
+// Shell code that fills COMPREPLY with values of one kind.
 std::string BashValues(Values values) {
   switch (values) {
     case Values::kFiles:
@@ -108,8 +108,8 @@ std::string BashValues(Values values) {
   return ":";
 }
 
-// As a file _annulus in $fpath it is the body of the function until the first use, which then has
-// to complete something too.
+// If the script is a file _annulus in $fpath, zsh runs it as the body of the function at the first
+// use, so its last line must also complete that first word.
 constexpr char kZshHead[] =
     R"zsh(#compdef annulus
 # Completion of annulus for zsh: source <(annulus completion zsh), after compinit; or a file _annulus
@@ -164,7 +164,7 @@ std::string CasesOfFlags(const CLI::App& command, const Dialect& dialect) {
   return cases;
 }
 
-// What can follow one command.
+// The case that offers what can follow one command.
 std::string CaseOf(const CLI::App& command, const Dialect& dialect) {
   std::vector<std::string> words;
   for (const CLI::App* deeper : CommandsOf(command)) words.push_back(deeper->get_name());
@@ -195,7 +195,7 @@ std::string Script(const CLI::App& app, const Dialect& dialect) {
   return script + dialect.tail;
 }
 
-// As a word between single quotes of a shell; fish takes it too.
+// Quotes text with single quotes for fish.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
 }
@@ -218,7 +218,8 @@ std::string FishValues(Values values) {
   return "";
 }
 
-// When fish is within a command: its words are there, and none of a deeper one.
+// The condition under which fish is within a command: the command line has its words and none of a
+// subcommand.
 std::string FishCondition(const CLI::App& command) {
   std::vector<std::string> conditions;
   for (const CLI::App* app = &command; app->get_parent() != nullptr; app = app->get_parent()) {

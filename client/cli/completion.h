@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// Scripts that complete the command line of `app` in a shell. Names of models and documents are
-// asked of `annulus completion models` and `annulus completion documents` as they are needed.
+// Return scripts that complete the command line of `app` in a shell. To complete names of models
+// and documents, the scripts run `annulus completion models` and `annulus completion documents`.
 std::string BashCompletion(const CLI::App& app);
 std::string ZshCompletion(const CLI::App& app);
 std::string FishCompletion(const CLI::App& app);

@@ -18,7 +18,7 @@ std::optional<std::string> StringAt(const Json& object, const char* key) {
   return found->get<std::string>();
 }
 
-// The array at `key`; empty if it is absent, null if it is something else.
+// The array at `key`; an empty one if `key` is absent, null if its value is not an array.
 Json ArrayAt(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return Json::array();

@@ -10,17 +10,18 @@
 
 namespace annulus {
 
-// What `annulus chat` saves and loads.
+// A conversation of `annulus chat`, as it is saved and loaded.
 struct Conversation {
   std::vector<std::string> documents;  // names on the server, in order
   std::vector<v1::Message> messages;   // roles and contents only
 };
 
-// {"documents": [..], "messages": [{"role": "..", "content": ".."}, ..]}, indented, for people to
-// read and edit.
+// Formats a conversation as {"documents": [..], "messages": [{"role": "..", "content": ".."}, ..]},
+// indented, so that people can read and edit it.
 std::string ConversationJson(const Conversation& conversation);
 
-// Reads it back. INVALID_ARGUMENT for what is not of that form; `what` names it in the message.
+// Parses the format of ConversationJson. INVALID_ARGUMENT if the text does not have that form;
+// `what` names it in the message.
 absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std::string& text);
 
 }  // namespace annulus

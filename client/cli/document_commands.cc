@@ -21,7 +21,7 @@ namespace {
 
 struct DocumentOptions {
   std::vector<std::string> arguments;  // files, or names and patterns of names
-  std::string name;                    // of a file on the server
+  std::string name;                    // the document's name on the server
   std::optional<std::string> title;
   bool force = false;
   bool prefill = false;
@@ -31,7 +31,7 @@ struct DocumentOptions {
   std::string system;
 };
 
-// A document that is on the server now.
+// A document that was uploaded.
 struct PutDocument {
   v1::Document document;
   std::optional<v1::Prefilled> prefilled;
@@ -74,7 +74,7 @@ void WriteDocument(const v1::Document& document, JsonWriter& json,
   json.EndObject();
 }
 
-// What of it is there for questions, and what that took.
+// Says how much of a document is ready for questions, and how long that took.
 std::string ReadAheadText(const v1::Prefilled& prefilled) {
   if (prefilled.tokens() == 0) return "nothing: the document is too short for a page";
   const int64_t read = prefilled.tokens() - prefilled.cached_tokens();
@@ -111,7 +111,7 @@ int PrintDocument(Session& session, const v1::Document& document,
   return session.Finish();
 }
 
-// The files that the arguments of `put` stand for; "-" stays.
+// Expands the arguments of `put` (files, folders, patterns) to files; keeps "-".
 absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::string>& arguments) {
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
@@ -130,7 +130,8 @@ absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::strin
   return files;
 }
 
-// Reads ahead what questions about the document begin with, with progress as for a prompt.
+// Has the server prefill the document, and the system message before it, showing progress as for a
+// prompt.
 int Prefill(Session& session, const DocumentOptions& options, const std::string& name,
             std::optional<v1::Prefilled>* prefilled) {
   v1::PrefillDocumentRequest request;
@@ -174,7 +175,7 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
   if (uploaded != 0 || !options.prefill) return uploaded;
   const int prefilled = Prefill(session, options, name, &put->prefilled);
   if (prefilled != 0) return prefilled;
-  // What is kept of it now.
+  // Ask again, to show how much of it is in memory and on disk now.
   const grpc::Status status = GetDocument(session.connection(), name, &put->document);
   return status.ok() ? 0 : session.CallFailed(status);
 }
@@ -233,9 +234,9 @@ bool Matches(const std::string& pattern, const v1::Document& document) {
   return MatchesPattern(pattern, document.name()) || MatchesPattern(pattern, document.title());
 }
 
-// The name of the document on the server that `argument` stands for: its name, or else its title,
-// which is what the list shows of a file that `ask` stored. Misuse where several have that title.
-// One that nobody has stands for itself, and the server says that it is not there.
+// Finds the document that `argument` means: the one with that name, else the one with that title,
+// since the list shows the titles of files that `ask` stored. Misuse if several have the title. If
+// there is none, `name` is `argument`, so that the server reports it as missing.
 int NameMeant(Session& session, const std::vector<v1::Document>& stored,
               const std::string& argument, std::string* name) {
   std::vector<std::string> titled;
@@ -252,9 +253,9 @@ int NameMeant(Session& session, const std::vector<v1::Document>& stored,
   return 0;
 }
 
-// The names on the server that the arguments stand for: a pattern for all that match, and else see
-// NameMeant. Without `titles` only names count. Misuse if nothing matches a pattern, unless
-// `force`.
+// Finds the names of the documents that the arguments mean: for a pattern, all that match;
+// otherwise as NameMeant. Considers titles only if `titles`. Misuse if a pattern has no match,
+// unless `force`.
 int NamesMeant(Session& session, const std::vector<std::string>& arguments, bool titles, bool force,
                std::vector<std::string>* names) {
   std::vector<v1::Document> stored;
@@ -321,7 +322,7 @@ int RunShow(Session& session, const DocumentOptions& options) {
   return failure != 0 && shown > 0 ? kExitPartial : failure;
 }
 
-// Calls `call` for each document that is meant, and prints `done` (a participle) with its name.
+// Calls `call` for each named document and prints `done` (a participle) with the name.
 int RunOnEach(Session& session, const DocumentOptions& options,
               grpc::Status (*call)(Connection&, const std::string&), absl::string_view done) {
   std::vector<std::string> names;

@@ -15,8 +15,8 @@ void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
                    "Go on without files that cannot be read; the exit code is then 3");
 }
 
-// Every argument is an option of its own: CLI11 would take an argument in square brackets apart if
-// it belonged to an option of many values, and questions may have brackets.
+// Adds a separate option for each argument. With one option of many values, CLI11 would split an
+// argument in square brackets, which may be a question.
 void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
                              size_t argument_count, absl::string_view without_documents) {
   const auto add = [&](const std::string& name, const std::string& help) {

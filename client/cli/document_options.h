@@ -11,12 +11,12 @@
 
 namespace annulus {
 
-// --include, --exclude and --skip-unreadable. `choice` must outlive `command`.
+// Adds --include, --exclude and --skip-unreadable. `choice` must outlive `command`.
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);
 
-// The arguments DOC... and QUESTION, all of which go into `words`, the question last.
-// `argument_count` is the number of words on the command line; `without_documents` says what the
-// command does if there is only a question.
+// Adds the arguments DOC... and QUESTION. Parsing appends all of them to `words`, the question
+// last. `argument_count` is the number of words on the command line. `without_documents` is for
+// --help: what the command uses as the document if there is only a question.
 void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
                              size_t argument_count, absl::string_view without_documents);
 

@@ -13,8 +13,8 @@
 namespace annulus {
 namespace {
 
-// The name of a document that is known by its content has 64 digits, more than a terminal has room
-// for.
+// Shortens a name that is a hash, whose 64 digits a terminal has no room for, to a pattern that
+// only this document matches; returns it whole if another document has the same beginning.
 std::string ShortName(const std::string& name, std::span<const v1::Document> documents) {
   constexpr size_t kShort = 7 + 8;  // "sha256-" and digits
   constexpr size_t kWhole = 7 + 64;

@@ -8,18 +8,19 @@
 
 namespace annulus {
 
-// How long ago a request last used it.
+// How long ago a request last used the document: "3 min 3 s ago", or "never".
 std::string LastUsed(const v1::Document& document);
 
-// What keeps it, and until when.
+// Whether the document is pinned and when its prefill expires: "pinned, 1 h 4 min left", or "-".
 std::string PinText(const v1::Document& document);
 
-// Titles are anybody's: on one line, and with nothing that steers the terminal.
+// The title, made safe for a terminal (see OnOneLine) because anybody may have chosen it; "-" if
+// there is none.
 std::string ShownTitle(const v1::Document& document);
 
-// A row for each. `columns` of a terminal: names that are hashes become patterns that stand for
-// them, which the commands that take names understand, and columns in which nothing stands are left
-// out. 0: it is for no terminal, and whole.
+// Formats one row for each document. If `columns`, the width of the terminal, is not 0, shortens
+// names that are hashes to patterns, which the commands accept in place of names, and leaves out
+// AGE and empty columns. With `columns` 0, for output that is not a terminal, shows everything.
 std::string DocumentTable(std::span<const v1::Document> documents, int columns);
 
 }  // namespace annulus

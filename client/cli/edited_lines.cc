@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRememberedLines = 1000;
 
-// libedit takes bytes for characters as the locale says, and everything here is UTF-8.
+// Sets a UTF-8 locale: libedit decodes bytes as the locale says, and all text here is UTF-8.
 void TakeUtf8() {
   std::setlocale(LC_CTYPE, "");
   if (absl::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -33,7 +33,7 @@ class TerminalLines : public LineSource {
     el_set(editor_.get(), EL_CLIENTDATA, this);
     el_set(editor_.get(), EL_PROMPT, &TerminalLines::Prompt);
     el_set(editor_.get(), EL_EDITOR, "emacs");
-    el_set(editor_.get(), EL_SIGNAL, 1);  // the terminal is put right when the program is suspended
+    el_set(editor_.get(), EL_SIGNAL, 1);  // restores the terminal when the program is suspended
     el_source(editor_.get(), nullptr);
   }
 

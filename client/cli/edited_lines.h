@@ -7,8 +7,9 @@
 
 namespace annulus {
 
-// Lines that a person edits on the terminal at standard input, by libedit: arrows, history of this
-// run, ~/.editrc. Prompts go to standard error, so that standard output holds answers only.
+// Returns a source of lines that a person edits on the terminal at standard input, with libedit:
+// arrow keys, the history of this run, ~/.editrc. Prompts go to standard error, so that standard
+// output has answers only.
 std::unique_ptr<LineSource> EditLines();
 
 }  // namespace annulus

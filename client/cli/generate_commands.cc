@@ -17,13 +17,13 @@ namespace {
 struct GenerateOptions {
   v1::GenerationSpec spec;
   AnswerOptions answer;
-  std::string system;  // message before the question
+  std::string system;  // system message before the question; empty: none
   std::optional<std::string> prompt;
-  std::vector<std::string> documents;  // for ask, the question comes last
+  std::vector<std::string> documents;  // for ask, the last one is the question
   DocumentChoice choice;
-  bool is_question = false;              // the prompt is a message
-  bool show_prompt = false;              // instead of an answer
-  std::optional<std::string> questions;  // file of them; every DOC is a document then
+  bool is_question = false;              // send the prompt as a message, not as plain text
+  bool show_prompt = false;              // print the prompt instead of an answer
+  std::optional<std::string> questions;  // file of questions; then all `documents` are documents
 };
 
 int CountStandardInput(const GenerateOptions& options) {
@@ -32,7 +32,7 @@ int CountStandardInput(const GenerateOptions& options) {
   return count;
 }
 
-// The text after the documents.
+// Reads the text that follows the documents.
 int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& options,
                std::string* text) {
   const bool piped = !options.prompt.has_value() && !session.console().in_is_terminal;
@@ -82,7 +82,7 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
   }
   v1::GenerationSpec spec = options.spec;
   ProvidedDocuments provided;
-  // The prompt first: a wrong one should not cost an upload.
+  // Check the prompt first, so that a wrong one does not cost an upload.
   int exit_code = ProvidePrompt(session, what, options, spec);
   if (exit_code == 0) {
     exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
@@ -99,7 +99,7 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
   return ExitAfter(answered, provided);
 }
 
-// The questions of a file, about the documents.
+// Asks the questions of a file about the documents.
 int AskFile(Session& session, const GenerateOptions& options) {
   if (CountStandardInput(options) + (*options.questions == kStandardInput ? 1 : 0) > 1) {
     return session.Misuse("standard input (-) can be used once only");
@@ -156,7 +156,8 @@ int RunAsk(Session& session, const GenerateOptions& options) {
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
   if (!ask.documents.empty()) return Generate(session, "QUESTION", ask);
-  // Read only here: where a document is named, standard input may be somebody's list of names.
+  // Only now look at standard input. If a document is named it belongs to someone else, for example
+  // to a shell loop that reads a list of files.
   Console& console = session.console();
   const bool piped = !console.in_is_terminal && ask.prompt != kStandardInput &&
                      console.in.peek() != std::istream::traits_type::eof();

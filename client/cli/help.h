@@ -7,24 +7,25 @@
 
 namespace annulus {
 
-// Groups that options are listed under, in this order; a command's own options come first.
+// Groups of options in --help, which lists a command's own options first, then attention, sampling,
+// output and server.
 inline constexpr char kOutputGroup[] = "Output";
 inline constexpr char kSamplingGroup[] = "Sampling (what is not given is left to the server)";
 inline constexpr char kAttentionGroup[] = "Attention";
 inline constexpr char kServerGroup[] = "Server";
 
-// Lays out --help: usage, purpose, arguments, groups of options, commands, examples. Descriptions
-// are wrapped, so that help is readable on any terminal of 100 columns.
+// Lays out --help: usage, purpose, arguments, commands, groups of options, examples. Wraps
+// descriptions for a terminal of 100 columns.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
 };
 
-// "annulus documents put" for the command put.
+// The command with its parents: "annulus documents put" for the command put.
 std::string FullName(const CLI::App& command);
 
-// The commands of `app`, or of a command that has some, in the order of --help.
+// The subcommands of `app`, in the order of --help.
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
 
 }  // namespace annulus

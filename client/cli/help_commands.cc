@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// A shell waits for this while somebody types.
+// Timeout of the call for names; the shell blocks for it while the user types.
 constexpr std::chrono::milliseconds kCompletionPatience{1000};
 
 int RunHelp(Session& session, const CLI::App& app, const std::vector<std::string>& words) {
@@ -30,7 +30,7 @@ int RunHelp(Session& session, const CLI::App& app, const std::vector<std::string
   return session.Finish();
 }
 
-// A shell that completes gets names or nothing: no complaints, no waiting.
+// Prints names for a shell's completion; prints nothing if the server does not answer.
 int PrintNames(Session& session, const std::string& kind) {
   std::vector<std::string> names;
   if (kind == "models") {

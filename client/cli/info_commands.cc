@@ -22,7 +22,7 @@
 namespace annulus {
 namespace {
 
-// Where the values stand behind their names.
+// Columns at which the values begin.
 constexpr int kModelIndent = 16;
 constexpr int kStatusIndent = 10;
 
@@ -64,7 +64,7 @@ void WriteModel(const v1::Model& model, JsonWriter& json) {
   json.EndObject();
 }
 
-// A line with the defaults that change something; nothing from a server that tells none.
+// A line with the sampling defaults that have an effect; empty if the server reports none.
 std::string DescribeSampling(const v1::Model& model) {
   if (!model.has_default_sampling()) return "";
   const v1::SamplingParams& sampling = model.default_sampling();
@@ -163,7 +163,7 @@ void WriteMemory(const v1::ProcessMemory& memory, JsonWriter& json) {
   json.EndObject();
 }
 
-// What the process holds beside what was foreseen; parts that are nothing are left out.
+// Compares the memory of the process with the plan. Leaves out parts of 0 bytes.
 std::string DescribeMemory(const v1::GetLoadResponse& load) {
   if (!load.has_memory()) return "";
   const v1::ProcessMemory& memory = load.memory();
@@ -237,10 +237,10 @@ std::string DescribeAttention(const v1::ExchangeRates& exchange) {
                          absl::StrJoin(alone, ", "), exchange.call_keys());
 }
 
-// What the server chooses ring modes by, once that is known; rates that are not needed are not
-// shown.
+// The rates by which the server chooses ring modes. Empty while the model is being loaded; rates
+// that the server does not need are not shown.
 std::string DescribeExchange(const v1::ExchangeRates& exchange) {
-  if (exchange.source().empty()) return "";  // the model is being loaded
+  if (exchange.source().empty()) return "";  // not known while the model is being loaded
   if (absl::StartsWith(exchange.source(), "not needed")) {
     return absl::StrCat("ring      rates ", exchange.source(), "\n");
   }
@@ -253,7 +253,7 @@ std::string DescribeExchange(const v1::ExchangeRates& exchange) {
       exchange.source());
 }
 
-// One rank sends nothing.
+// Empty for a single rank, which sends nothing.
 std::string DescribeTransport(const v1::GetLoadResponse& load) {
   if (load.ring_transport().empty() || load.ranks_size() < 2) return "";
   return absl::StrCat("transport ", load.ring_transport(), "\n");
@@ -264,7 +264,7 @@ std::string DescribeDevice(const v1::RankLoad& rank) {
   return absl::StrCat(rank.device(), ", node ", rank.node());
 }
 
-// Of all ranks; empty if they differ, or there are none.
+// The device of all ranks; empty if they differ, or if there are no ranks.
 std::string SharedDevice(const v1::GetLoadResponse& load) {
   std::string device;
   for (const v1::RankLoad& rank : load.ranks()) {
@@ -275,8 +275,8 @@ std::string SharedDevice(const v1::GetLoadResponse& load) {
   return device;
 }
 
-// The kinds of memory that a table shows: in short those that say what there is room for, which fit
-// a terminal of 80 columns.
+// The kinds of memory in the table of ranks. Unless `verbose`, only the few that show how much room
+// there is, so that the table fits 80 columns.
 std::set<std::string> ShownKinds(const v1::GetLoadResponse& load, bool verbose) {
   std::set<std::string> kinds = MemoryKinds(load);
   if (verbose) return kinds;
@@ -314,7 +314,7 @@ std::string RankTable(const v1::GetLoadResponse& load, bool verbose, int columns
   return table.Render(columns_at_most);
 }
 
-// Shares of all pages. Older servers do not tell kinds: nothing but what is in use is known.
+// How many of all pages are in use, reserved, cached and free. Older servers report only the first.
 std::string DescribePages(const v1::GetLoadResponse& load) {
   std::string text = absl::StrFormat("%.1f%% of all pages in use", load.kv_usage() * 100);
   int64_t all = 0;
@@ -343,11 +343,12 @@ std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetL
 }
 
 struct StatusOptions {
-  bool clear = false;  // the screen, before
+  bool clear = false;  // clear the screen before printing
   bool verbose = false;
 };
 
-// "device    AMD EPYC, 4 ranks", unless the table of the ranks says it.
+// "device    AMD EPYC, 4 ranks"; empty if the ranks differ, since the table then has a column for
+// it.
 std::string DescribeSharedDevice(const v1::GetLoadResponse& load) {
   const std::string device = SharedDevice(load);
   if (device.empty()) return "";
@@ -355,7 +356,7 @@ std::string DescribeSharedDevice(const v1::GetLoadResponse& load) {
                       load.ranks_size() == 1 ? " rank\n" : " ranks\n");
 }
 
-// All but the ranks.
+// Everything except the table of ranks.
 std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load,
                            absl::string_view server, bool verbose) {
   return absl::StrCat(
@@ -372,7 +373,7 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
       "\n");
 }
 
-// So that a watched status stands still on a terminal.
+// Clears a terminal, so that a watched status stays in place.
 void ClearScreen(Session& session) {
   if (session.console().out_is_terminal && !session.options().dumb_terminal) {
     session.console().out << "\x1b[H\x1b[2J";
@@ -406,7 +407,7 @@ int RunStatus(Session& session, const StatusOptions& options) {
   return session.Finish();
 }
 
-// Until somebody interrupts. A server that is away may come back.
+// Repeats the status until an interruption, even while the server cannot be reached.
 int WatchStatus(Session& session, const StatusOptions& options, double seconds) {
   constexpr std::chrono::milliseconds kTick{50};
   for (;;) {
@@ -416,7 +417,7 @@ int WatchStatus(Session& session, const StatusOptions& options, double seconds) 
     if (!session.console().out.good()) return exit_code;
     const auto next =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(std::llround(seconds * 1e3));
-    // A window of another size is filled at once.
+    // Redraw at once if the window was resized.
     while (std::chrono::steady_clock::now() < next && session.table_columns() == columns) {
       std::this_thread::sleep_for(kTick);
       if (session.interrupted()) return kExitInterrupted;

@@ -15,7 +15,8 @@
 namespace annulus {
 namespace {
 
-// The model is told the title: the same text under another one is another document.
+// Uploads a text unless the server has it with the same title. The model sees the title, so a text
+// with another title is a different document.
 int ProvideContent(Session& session, absl::StatusOr<DocumentContent> content, std::string* name) {
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
   for (const std::string& known : {ContentName(*content), TitledName(*content)}) {
@@ -47,7 +48,7 @@ int ProvideNamed(Session& session, const std::string& name) {
   return ExitCode(found);
 }
 
-// All texts of one file.
+// Provides all texts in one file.
 int ProvideBytes(Session& session, const std::string& title, std::string bytes,
                  const DocumentChoice& choice, ProvidedDocuments* provided) {
   for (const FileText& read : ReadBytes(title, std::move(bytes))) {
@@ -57,7 +58,8 @@ int ProvideBytes(Session& session, const std::string& title, std::string bytes,
   return 0;
 }
 
-// Whether a file is UTF-8 by its beginning; one that is goes to the server without being held here.
+// Whether a file begins like plain text that needs no conversion. If it is UTF-8 to its end, it is
+// uploaded without loading it into memory.
 bool BeginsAsUtf8(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
@@ -85,7 +87,7 @@ int ProvideFile(Session& session, const std::string& path, const DocumentChoice&
   return ProvideText(session, {path, bytes.status()}, choice, provided);
 }
 
-// A DOC that is not standard input.
+// Provides a DOC other than standard input.
 int ProvideDoc(Session& session, const std::string& doc, const DocumentChoice& choice,
                ProvidedDocuments* provided) {
   std::error_code error;
@@ -107,7 +109,7 @@ int ProvideDoc(Session& session, const std::string& doc, const DocumentChoice& c
   return exit_code;
 }
 
-// Of how tokens are drawn.
+// Whether no field says how tokens are drawn.
 bool SaysNothing(const v1::SamplingParams& sampling) {
   return !sampling.has_temperature() && !sampling.has_top_p() && !sampling.has_top_k() &&
          !sampling.has_min_p() && !sampling.has_seed();
@@ -166,7 +168,7 @@ grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model*
 void FitToModel(Session& session, const std::string& name,
                 std::span<v1::GenerationSpec* const> questions) {
   v1::Model model;
-  // A failure is left to the call that matters.
+  // Ignore a failure: the call that follows will report it.
   if (DescribeModel(session, name, &model).ok()) FitToModel(session, model, questions);
 }
 

@@ -17,67 +17,70 @@
 
 namespace annulus {
 
-// What stands for standard input on the command line.
+// The argument that stands for standard input.
 inline constexpr char kStandardInput[] = "-";
 
-// These return 0, or the exit code after they said what is wrong.
+// The functions that return int return 0 on success. On failure they print an error and return the
+// exit code.
 
-// All of standard input, byte for byte. Misuse if it is not UTF-8; `what` names it in messages.
+// Reads all of standard input unchanged. Misuse if it is not UTF-8; `what` names it in messages.
 int ReadText(Session& session, absl::string_view what, std::string* text);
 
 // Misuse if `text` is not UTF-8.
 int CheckText(Session& session, absl::string_view what, absl::string_view text);
 
-// Puts what the model is told first into the spec: a system's message, unless the text is empty.
+// Appends a system message to the spec; no-op if `text` is empty. Misuse if it is not UTF-8.
 int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& spec);
 
-// Puts a question into the spec: a user's message.
+// Appends a question to the spec, as a user message.
 void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 
-// What the server says of a model; an empty name is the only one's.
+// Asks the server for the description of a model. An empty name means the only model.
 grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model* model);
 
-// Fits questions about documents to a model. Where neither the question nor the model's publisher
-// says anything of sampling, the likeliest tokens are taken: draws from all of a vocabulary garble
-// what a document says. Warns if the model is one that shows how the server works and answers no
-// real question. The second asks the server for the model, and the third for that of its question.
+// Adapts questions about documents to a model. If neither the question nor the model's publisher
+// says how to draw tokens, sets temperature 0: draws from a whole vocabulary garble what a document
+// says. Warns if the model is a built-in demonstration, which cannot answer real questions. The
+// second form asks the server for the model by name, the third for the model of its question; both
+// do nothing if the server does not answer.
 void FitToModel(Session& session, const v1::Model& model,
                 std::span<v1::GenerationSpec* const> questions);
 void FitToModel(Session& session, const std::string& model,
                 std::span<v1::GenerationSpec* const> questions);
 void FitToModel(Session& session, v1::GenerationSpec& question);
 
-// Uploads with progress.
+// Uploads a document and shows progress.
 int Upload(Session& session, const std::string& name, DocumentContent& content,
            v1::Document* document);
 
-// Which of the files that DOCs stand for are taken.
+// Which files to take, if a DOC stands for several.
 struct DocumentChoice {
-  FileChoice files;              // of folders and patterns
-  bool skip_unreadable = false;  // with a warning; else the first one ends the command
+  FileChoice files;              // applies to folders and patterns
+  bool skip_unreadable = false;  // skip with a warning; if false, an unreadable file is an error
 };
 
-// What ProvideDocuments found.
+// The result of ProvideDocuments.
 struct ProvidedDocuments {
-  std::vector<std::string> names;  // on the server, in order
-  int skipped = 0;                 // files that cannot be read
+  std::vector<std::string> names;  // names on the server, in order
+  int skipped = 0;                 // number of files that cannot be read
 };
 
-// Sees to it that every DOC (a file, a folder, a pattern, "-" for standard input, or the name of a
-// document on the server) is on the server. What is a file here beats a pattern, and both beat a
-// name on the server. A file goes under the name of its content unless it is there already; if its
-// text is there under another title, under the name of both.
+// Makes sure that every DOC is on the server, and appends the names to `provided`. A DOC is, in
+// this order of precedence: "-" for standard input, a file or folder here, a pattern, or the name
+// of a document on the server. Uploads a file under ContentName, unless the server has it already;
+// if the server has its text with another title, under TitledName.
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
                      const DocumentChoice& choice, ProvidedDocuments* provided);
 
-// A text under the name of its content, as a DOC.
+// Does the same for one text that has been read from a file.
 int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
                 ProvidedDocuments* provided);
 
-// The text of one file, or of standard input if `file` is "-". An archive of several is refused.
+// Reads the text of one file, or of standard input if `file` is "-". INVALID_ARGUMENT also if the
+// file is an archive of several; other errors as for LoadFile and ReadBytes.
 absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file);
 
-// The exit code after all else went well: 0, or 3 if files were skipped.
+// Returns `exit_code`, or 3 in place of 0 if files were skipped.
 int ExitAfter(int exit_code, const ProvidedDocuments& provided);
 
 }  // namespace annulus

@@ -41,7 +41,7 @@ void InterruptHandler::Watch(Cancellation& cancellation) {
 }
 
 void InterruptHandler::Leave() {
-  // Only the foreground may change a terminal; anybody else would be stopped for trying.
+  // Only the foreground process group may change the terminal: the kernel would stop any other.
   if (terminal_.has_value() && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
     tcsetattr(STDIN_FILENO, TCSANOW, &*terminal_);
   }

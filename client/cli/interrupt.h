@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// Turns SIGINT (Ctrl-C) into cancellation while it lives. With no call in flight, or at the second
-// signal, the process ends at once with exit code 130, and the terminal is as it was when this was
-// made, whoever edits a line on it. Make it before any other thread is started:
-// it blocks the signal in the calling thread, and threads made later inherit that.
+// During its lifetime, turns SIGINT (Ctrl-C) into a cancellation. If no call is in flight, or at
+// the second signal, restores the terminal to its state at construction and ends the process with
+// exit code 130. Create it before any other thread: it blocks the signal in the calling thread, and
+// later threads inherit that.
 class InterruptHandler {
  public:
   explicit InterruptHandler(Cancellation& cancellation);

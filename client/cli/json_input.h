@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// Parses JSON that somebody else wrote; keys keep their order. Nothing for what is not JSON in
-// UTF-8, and for what is nested deeper than 32: copying and writing take the stack.
+// Parses untrusted JSON and keeps the order of keys. nullopt if the text is not JSON in UTF-8, or
+// is nested more than 32 levels deep, because copying and printing the value are recursive.
 std::optional<nlohmann::ordered_json> ParseJson(const std::string& text);
 
 }  // namespace annulus

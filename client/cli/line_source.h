@@ -7,16 +7,16 @@
 
 namespace annulus {
 
-// Lines that somebody types or pipes in.
+// A source of input lines: a terminal or a stream.
 class LineSource {
  public:
   virtual ~LineSource() = default;
 
-  // The next line without its newline; nothing at the end. `prompt` is shown to a person only.
+  // Returns the next line without its newline; nullopt at the end. Only a terminal shows `prompt`.
   virtual std::optional<std::string> Next(const std::string& prompt) = 0;
 };
 
-// Lines of a stream, which must outlive this. Nobody is prompted.
+// Reads lines from a stream, which must outlive this object. Shows no prompt.
 class StreamLines : public LineSource {
  public:
   explicit StreamLines(std::istream& in) : in_(in) {}

@@ -9,12 +9,12 @@
 
 namespace annulus {
 
-// Log probabilities of an answer's tokens as an array of objects: token_id, text, logprob and
-// alternatives.
+// Writes the log probabilities of an answer's tokens as an array of objects with token_id, text,
+// logprob and alternatives.
 void WriteLogprobs(std::span<const v1::TokenLogprob> logprobs, JsonWriter& json);
 
-// The same as a table for people: a row for each token, texts as JSON strings, so that blanks and
-// line ends are seen. `columns`: see Table::Render. Empty if there are none.
+// Returns a table with a row for each token, or "" if there are none. Texts are JSON strings, so
+// that blanks and newlines are visible. `columns`: see Table::Render.
 std::string LogprobsTable(std::span<const v1::TokenLogprob> logprobs, int columns);
 
 }  // namespace annulus

@@ -14,7 +14,7 @@
 
 namespace {
 
-// Of the window; 80 if there is none.
+// The width of the terminal window; 80 if unknown.
 int TerminalColumns() {
   winsize size{};
   const bool has_size = (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ||
@@ -28,7 +28,7 @@ int TerminalColumns() {
 int main(int argc, char** argv) {
   annulus::Cancellation cancellation;
   const annulus::InterruptHandler interrupts(cancellation);
-  // Failures reach the user as statuses; the library's own log would repeat them in its own terms.
+  // Turn off gRPC's own log: the user already sees each failure as a status.
   gpr_set_log_function([](gpr_log_func_args*) {});
   std::ios::sync_with_stdio(false);
 

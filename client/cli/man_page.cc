@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Text as roff shows it: nothing in it is a request or an escape.
+// Escapes text for roff.
 std::string Roff(absl::string_view text) {
   std::string lines = absl::StrReplaceAll(
       text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}, {"^", "\\(ha"}, {"~", "\\(ti"}});
@@ -38,7 +38,7 @@ bool IsShared(const std::string& group) {
          group == kAttentionGroup;
 }
 
-// The examples at the end of --help, as they are.
+// The end of --help, with its examples verbatim.
 std::string ManFooter(const std::string& footer) {
   std::string text;
   bool verbatim = false;
@@ -51,7 +51,7 @@ std::string ManFooter(const std::string& footer) {
   return absl::StrCat(text, verbatim ? ".EE\n" : "");
 }
 
-// Options that stand in several commands are told once.
+// Builds the page. Describes options that several commands share only once.
 class Page {
  public:
   std::string Make(const CLI::App& app) {
@@ -102,7 +102,8 @@ class Page {
     return text;
   }
 
-  // The arguments and options that are the command's own; others go where all are told.
+  // Returns the entries of the command's own arguments and options; adds the shared options to
+  // their groups.
   std::string Share(const CLI::App& command) {
     std::string own;
     for (const CLI::Option* option : command.get_options()) {

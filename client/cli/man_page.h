@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// annulus(1) in the language of man(7), made of what --help prints.
+// Returns the manual page annulus(1) in man(7) format, generated from the text of --help.
 std::string ManPage(const CLI::App& app);
 
 }  // namespace annulus

@@ -20,13 +20,15 @@
 namespace annulus {
 namespace {
 
-// Frames, titles, the chat template and the question are given this many tokens of the context.
+// Tokens of the context reserved for document titles and frames, the chat template and the
+// question.
 constexpr int64_t kReservedTokens = 512;
 constexpr size_t kMostDocuments = 64;
-// Text is cut by its own mean number of bytes in a token; a part may have shorter tokens.
+// Parts are sized by the text's mean number of bytes per token. This share leaves room for parts
+// whose tokens are shorter.
 constexpr double kCutShare = 0.8;
-// A server takes no document that exceeds the context. Whether one does is told from samples of it,
-// which may have longer tokens than the rest.
+// The server refuses documents that exceed the context. Whether one does is estimated from samples;
+// this share leaves room for samples whose tokens are longer than the rest's.
 constexpr double kStoreShare = 0.9;
 constexpr size_t kSampleBytes = 16 << 10;
 constexpr int kMostRounds = 8;
@@ -122,7 +124,7 @@ int MapReduce::ReadDoc(const std::string& doc) {
 }
 
 int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
-  // No token has less than a byte.
+  // A token has at least one byte, so a text of at most budget_ bytes fits.
   if (!read.text.ok() || static_cast<int64_t>(read.text->size()) <= budget_) {
     return Store(read, texts);
   }
@@ -222,7 +224,7 @@ v1::GenerationSpec MapReduce::SpecFor(const std::string& question) const {
 
 int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& question,
                         std::vector<std::string>* answers) {
-  // Neighbours that fit one request share it.
+  // Consecutive parts that fit into one request share it.
   std::vector<v1::GenerationSpec> requests;
   std::vector<std::string> titles;
   int64_t tokens = budget_;
@@ -230,7 +232,7 @@ int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& quest
     if (requests.empty() || tokens + part.tokens > budget_ ||
         static_cast<size_t>(requests.back().documents_size()) == kMostDocuments) {
       requests.push_back(SpecFor(question));
-      requests.back().clear_request_id();  // that of the last question
+      requests.back().clear_request_id();  // the id is for the final question
       titles.push_back(part.title);
       tokens = 0;
     } else {
@@ -269,8 +271,8 @@ int MapReduce::PrintJoined(const std::vector<std::string>& answers) {
 }
 
 void MapReduce::DeleteOwn() {
-  // A part is of no use to anybody, after an interruption too; a failure to delete it is no failure
-  // of the answer.
+  // Delete the parts, also after an interruption, because nobody else can use them. Ignore
+  // failures: the answer is not affected.
   session_.ForgetInterruption();
   for (const std::string& name : own_) {
     if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);

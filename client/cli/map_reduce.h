@@ -20,11 +20,12 @@ struct MapReduceOptions {
   int concurrency = 2;
 };
 
-// Asks the questions of a preset about documents of any length: in one request if they fit the
-// model's context; else about parts that fit it, then about the answers, until those fit.
+// Asks the questions of a preset about documents of any length. If the documents fit the model's
+// context, asks one request. Otherwise asks about parts that fit, then about the answers to the
+// parts, and so on until the answers fit.
 class MapReduce {
  public:
-  // All must outlive this.
+  // `session` and `preset` must outlive this object.
   MapReduce(Session& session, const Preset& preset, const MapReduceOptions& options)
       : session_(session), preset_(preset), options_(options) {}
 
@@ -32,11 +33,11 @@ class MapReduce {
   int Run(const std::vector<std::string>& docs);
 
  private:
-  // A document.
+  // A document or a part of one.
   struct Text {
-    std::string name;  // empty: too long for the server to take it, it has to be cut
+    std::string name;  // on the server; empty if it is too long to store there and must be cut
     std::string title;
-    std::string text;  // empty if it is known to the server only
+    std::string text;  // empty if only the server has it
     int64_t tokens = 0;
   };
 
@@ -62,9 +63,9 @@ class MapReduce {
   MapReduceOptions options_;
   std::vector<Text> texts_;
   v1::Model model_;
-  int64_t budget_ = 0;            // tokens of documents in one request
-  std::set<std::string> before_;  // documents that the server had
-  std::set<std::string> own_;     // parts that were made here
+  int64_t budget_ = 0;            // the most tokens of documents in one request
+  std::set<std::string> before_;  // documents that were on the server before Run
+  std::set<std::string> own_;     // parts and notes that Run has stored
   int skipped_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// The innermost command that the command line names; `app` itself where it names none.
+// The innermost command that the command line names, or `app` if it names none.
 const CLI::App& NamedCommand(const CLI::App& app) {
   const CLI::App* named = &app;
   while (!named->get_subcommands().empty()) named = named->get_subcommands().front();
@@ -37,7 +37,7 @@ std::string Question(const std::string& meant) {
   return meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?");
 }
 
-// `flags_ended`: by a "--" before the word.
+// `flags_ended`: a "--" stands before the word.
 std::string DescribeUnknown(const CLI::App& command, const std::string& word, bool flags_ended) {
   if (absl::StartsWith(word, "-") && !flags_ended) {
     return absl::StrCat("unknown option: ", word, Question(MeantWord(word, FlagNames(command))));
@@ -55,7 +55,7 @@ std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
   const bool is_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  // CLI11 misses what is required before it notices what it does not know.
+  // CLI11 reports missing arguments before unknown ones; the unknown one is the likelier mistake.
   if ((is_required || is_extra) && !rest.empty()) {
     const bool flags_ended = rest.front() == "--" && rest.size() > 1;
     return DescribeUnknown(command, rest[flags_ended ? 1 : 0], flags_ended);

@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// What is wrong with a command line that `app` could not parse, with the nearest known name for an
-// unknown one, and a second line that says whose --help tells more. Ends without a newline.
+// Says what is wrong with a command line that `app` could not parse. For an unknown name, suggests
+// the nearest known one. A last line says which --help to read. Does not end in a newline.
 std::string DescribeMisuse(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace annulus

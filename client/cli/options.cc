@@ -76,7 +76,7 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->group(kAttentionGroup);
 }
 
-// `most_name` says what `most` seconds are.
+// `most_name` is `most` in words, for the message.
 std::chrono::milliseconds Milliseconds(const char* flag, double seconds, double most,
                                        const char* most_name) {
   if (!(seconds > 0 && seconds <= most)) {

@@ -8,14 +8,16 @@
 
 namespace annulus {
 
-// Server, TLS, token and output options. `options` must outlive `command`.
+// Adds the server, TLS, token, profile and output options. `options` must outlive `command`.
 void AddCommonOptions(CLI::App& command, CommonOptions& options);
 
-// What the environment says where the command line does not: ANNULUS_SERVER, ANNULUS_TOKEN, TERM.
+// Sets the defaults from the environment: ANNULUS_SERVER, ANNULUS_TOKEN, ANNULUS_PROFILE and TERM.
+// Call it before parsing, so that flags override them.
 void ReadEnvironment(const Environment& environment, CommonOptions& options);
 
-// The model and every field of SamplingParams as a flag of the same name with dashes. A flag that
-// is not given leaves its field absent. `spec` must outlive `command`.
+// Adds flags for the model, the attention policy, the request (id, priority, digest, speculation)
+// and every field of SamplingParams; the last have the field's name with dashes. Flags that are not
+// given leave their fields unset. `spec` must outlive `command`.
 void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec);
 
 }  // namespace annulus

@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// Writes to the file at `path`, or to standard output where it is empty or "-". Returns the exit
-// code, after it said what is wrong: 0, or 1 if it could not be written.
+// Writes to the file at `path`, or to standard output if `path` is empty or "-". Returns the exit
+// code: 0, or 1 if writing failed, after printing an error.
 int WriteOutput(Session& session, const std::string& path, absl::string_view bytes);
 
 }  // namespace annulus

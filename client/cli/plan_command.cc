@@ -17,13 +17,13 @@
 namespace annulus {
 namespace {
 
-// Where the values stand behind their names.
+// Column at which the values begin.
 constexpr int kPlanIndent = 13;
 
 struct PlanOptions {
   v1::GenerationSpec spec;
   std::string system;
-  std::vector<std::string> documents;  // the question last
+  std::vector<std::string> documents;  // the last one is the question
   DocumentChoice choice;
 };
 

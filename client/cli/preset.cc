@@ -91,7 +91,7 @@ max_tokens: 1024
 )"},
 };
 
-// The folder of the user's own presets; empty without a home.
+// The folder of the user's presets; empty if there is no home directory.
 std::string PresetFolder(const Environment& environment) {
   const std::filesystem::path config = UserConfigPath(environment);
   return config.empty() ? "" : (config.parent_path() / "presets").string();

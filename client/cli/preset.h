@@ -10,31 +10,33 @@
 
 namespace annulus {
 
-// What `summarize` and `extract` ask. The texts may hold {what}.
+// The questions of `summarize` and `extract`. In questions, {what} stands for the text of --what.
 struct Preset {
-  std::string system;    // message before each question; may be empty
-  std::string question;  // about documents that fit the context
-  std::string part;      // about each part of longer ones
-  std::string merge;  // about the answers to the parts; empty: they follow each other as they are
-  int32_t max_tokens = 0;
+  std::string system;      // system message before each question; may be empty
+  std::string question;    // asked about documents that fit the context
+  std::string part;        // asked about each part of longer documents
+  std::string merge;       // asked about the answers to the parts; empty: concatenate the answers
+  int32_t max_tokens = 0;  // of each answer, unless --max-tokens is given; 0: the server's default
 };
 
-// A preset as a file that people read, copy and edit.
+// The YAML text of a preset, which users can copy and edit.
 struct PresetText {
   std::string name;
   std::string where;  // its file, or "built in"
   std::string text;
 };
 
-// All of `command`: the built-in ones and ~/.config/annulus/presets/COMMAND-NAME.yaml, which take
-// the place of built-in ones of that name.
+// Lists the presets of `command`: the built-in ones and the files
+// ~/.config/annulus/presets/COMMAND-NAME.yaml, which override built-in ones of the same name. Skips
+// files that cannot be read.
 std::vector<PresetText> ListPresets(absl::string_view command, const Environment& environment);
 
-// One of them, or the file that `name` is the path of. NOT_FOUND tells which there are.
+// Finds the preset `name`; if there is none, reads the file with the path `name`. NOT_FOUND lists
+// the presets that exist.
 absl::StatusOr<PresetText> FindPreset(absl::string_view command, const std::string& name,
                                       const Environment& environment);
 
-// Reads the text. INVALID_ARGUMENT, with where and line, for a wrong one.
+// Parses a preset. INVALID_ARGUMENT, with its file and line, if the text is wrong.
 absl::StatusOr<Preset> ParsePreset(const PresetText& preset);
 
 }  // namespace annulus

@@ -21,10 +21,10 @@
 namespace annulus {
 namespace {
 
-// As many as one client has answered side by side; more would only wait on the server.
+// As many questions as the server runs at a time for one client; more would only wait there.
 constexpr int kQuestionsAtOnce = 16;
 
-// Prints answers in the order of their questions, though they end in any.
+// Prints answers in the order of their questions, whatever the order in which they end.
 class AnswersInOrder {
  public:
   AnswersInOrder(Session& session, const std::vector<std::string>& questions, bool timings)
@@ -39,7 +39,7 @@ class AnswersInOrder {
     }
   }
 
-  // What ended while one before it did not.
+  // Prints the answers that are held back because an earlier question has not ended.
   void PrintRest() {
     for (const auto& [index, generation] : ended_) {
       next_ = index;
@@ -49,7 +49,7 @@ class AnswersInOrder {
   }
 
   int answered() const { return answered_; }
-  const grpc::Status& failure() const { return failure_; }  // the last one
+  const grpc::Status& failure() const { return failure_; }  // the last failure; OK if none
 
  private:
   void Print(const Generation& generation) {
@@ -61,7 +61,7 @@ class AnswersInOrder {
       JsonWriter json;
       json.BeginObject().Key("index").Int(static_cast<int64_t>(next_));
       json.Key("question").String(questions_[next_]).EndObject();
-      // Both are objects: the answer's fields follow.
+      // Join the two objects: the answer's fields follow the index and the question.
       const std::string head = json.text().substr(0, json.text().size() - 1);
       const std::string answer = AnswerJson(generation, session_.interrupted());
       session_.Print(absl::StrCat(head, ",", answer.substr(1), "\n"));
@@ -87,7 +87,7 @@ class AnswersInOrder {
   grpc::Status failure_;
 };
 
-// Those that one call for all has left.
+// Asks the questions that AskTogether has left.
 grpc::Status AskOneByOne(Session& session, const v1::GenerationSpec& base,
                          const std::vector<std::string>& questions, const AskedTogether& together,
                          const std::function<bool(Asked)>& take) {

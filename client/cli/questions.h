@@ -13,15 +13,16 @@ namespace annulus {
 
 inline constexpr int kMostQuestions = 1000;
 
-// The questions of a file's text: one a line, empty lines aside; or, if the first of them begins
-// with '{', JSON objects with a text "question". INVALID_ARGUMENT with the line for what is
-// neither, and for none or more than kMostQuestions.
+// Parses a file of questions: one question per line, or, if the first one begins with '{', one JSON
+// object with the single key "question" per line. Skips empty lines. INVALID_ARGUMENT, with the
+// line, if a line is wrong, or if there are no questions or more than kMostQuestions.
 absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text);
 
-// Asks all of them about the documents of `base`, a question as yet without its message, several at
-// a time: the documents are read once. Answers are printed in the order of the questions, each
-// under its question, or as JSON lines with "index" (from 0) and "question". One that fails ends
-// alone. Returns the exit code: 3 if some failed.
+// Asks all questions, several at a time, so that the server reads the documents once. `base` has
+// the documents and the system message, but no question. Prints the answers in the order of the
+// questions: each under its question, or with --json as one line with "index" (from 0) and
+// "question". A question that fails does not affect the others. Returns the exit code: 3 if some
+// failed, that of the last failure if all did.
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
                  const std::vector<std::string>& questions, bool timings);
 

@@ -9,7 +9,7 @@ namespace annulus {
 namespace {
 
 constexpr int kExitCannotWrite = 1;
-constexpr int kComplaintIndent = 2;  // of the lines below the first
+constexpr int kComplaintIndent = 2;  // of continuation lines
 
 ProgressDisplay::Mode ModeOf(const CommonOptions& options, const Console& console) {
   if (options.quiet || options.progress == "never") return ProgressDisplay::Mode::kNone;

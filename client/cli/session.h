@@ -18,7 +18,7 @@
 
 namespace annulus {
 
-// Where a command reads and writes. Tests use string streams.
+// The streams that a command reads and writes. Tests use string streams.
 struct Console {
   std::istream& in;
   std::ostream& out;
@@ -26,9 +26,9 @@ struct Console {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  // Of the terminal, as wide as its window is now.
+  // Returns the current width of the terminal.
   std::function<int()> columns = [] { return 80; };
-  // Lets a person edit lines on the terminal. Empty: lines are read from `in` as they are.
+  // Creates a line editor for the terminal. If empty, lines are read from `in`.
   std::function<std::unique_ptr<LineSource>()> edit_lines = nullptr;
 };
 
@@ -37,66 +37,67 @@ struct CommonOptions {
   ConnectionOptions connection;
   bool json = false;
   bool quiet = false;
-  std::string profile;            // of the user's configuration
+  std::string profile;            // in the user's configuration; empty: its default one
   std::string progress = "auto";  // auto, always or never
-  bool dumb_terminal = false;     // lines cannot be redrawn
+  bool dumb_terminal = false;     // the terminal cannot redraw lines
 };
 
-// Value of a variable of the process's environment, if it is set.
+// Returns the value of an environment variable, if it is set.
 using Environment = std::function<std::optional<std::string>(const char*)>;
 
-// What a command works with: the connection, the console and the rules for writing on it.
+// The context of a command: the connection, the console, and functions that write to it uniformly.
 class Session {
  public:
   // All must outlive the session.
   Session(Console& console, const CommonOptions& options, Connection& connection,
           Cancellation& cancellation);
-  // The same server for a part of the work that speaks elsewhere.
+  // A session with the same server that writes to another console.
   Session(Session& other, Console& console, const CommonOptions& options);
 
   Console& console() { return console_; }
   const CommonOptions& options() const { return options_; }
   Connection& connection() { return connection_; }
-  // Shows progress; on a terminal it goes on by itself between two words of the server.
+  // The progress display. On a terminal, a thread keeps its times up to date while there is no news
+  // from the server.
   ProgressDisplay& progress();
   bool interrupted() const { return cancellation_.cancelled(); }
 
-  // Cancels the calls in flight and all later ones, as an interruption does.
+  // Cancels the calls in flight and all later ones, like an interruption.
   void CancelCalls() { cancellation_.Cancel(); }
 
-  // Forgets an interruption that ended one of several things, so that the next can go on.
+  // Resets the interruption, so that further calls can be made.
   void ForgetInterruption() { cancellation_.Rearm(); }
 
-  // Writes on standard output at once. Text from a model or a server loses its control characters
-  // if that is a terminal.
+  // Writes to standard output and flushes. On a terminal, replaces control characters, because the
+  // text may come from a model or a server.
   void Print(absl::string_view text);
 
-  // The same for lines of words, which a terminal gets wrapped; lines below begin with `indent`
-  // blanks.
+  // The same, but on a terminal also wraps lines. Continuation lines begin with `indent` blanks.
   void PrintWrapped(absl::string_view text, int indent);
 
-  // Columns that a table may have; 0: any number, as nobody looks at it on a terminal.
+  // The width that a table may have; 0 (no limit) if standard output is not a terminal.
   int table_columns() const { return console_.out_is_terminal ? console_.columns() : 0; }
 
-  // Writes on standard error, without control characters, wrapped as by PrintWrapped.
+  // Writes to standard error, without control characters, and wraps like PrintWrapped.
   void Remark(absl::string_view text, int indent);
 
-  // One line on standard error; not with --quiet.
+  // Writes a message to standard error, unless --quiet is given.
   void Warn(absl::string_view message);
 
-  // Say what went wrong and return the exit code for it. A failed call is one JSON object on
-  // standard output too if --json was given, unless `told` that there is one already.
+  // These print an error and return its exit code. With --json, CallFailed also prints the error as
+  // a JSON object to standard output, unless `told`: the caller has already printed one.
   int Misuse(absl::string_view message);
   int CallFailed(const grpc::Status& status, bool told = false);
   int CannotWrite(absl::string_view what);
 
-  // With --json: a failed call as an object, for one that is said in other words than CallFailed's.
+  // With --json, prints a failed call as an object; no-op otherwise. For callers that print their
+  // own message instead of using CallFailed.
   void PrintFailure(const grpc::Status& status);
 
-  // False once standard output could not be written: nobody gets what is still to come.
+  // False once writing to standard output has failed, so that further output would be lost.
   bool CanPrint() const { return !console_.out.fail(); }
 
-  // The exit code after all was printed: 0, or 1 if standard output could not be written.
+  // Flushes standard output and returns the exit code: 0, or 1 if writing failed.
   int Finish();
 
  private:
@@ -107,14 +108,14 @@ class Session {
   Connection& connection_;
   Cancellation& cancellation_;
   ProgressDisplay progress_;
-  std::optional<ProgressTicker> ticker_;  // once there is something to show on a terminal
+  std::optional<ProgressTicker> ticker_;  // started when a bar is first shown
 };
 
-// A failed call as a JSON object: code, message, reason and retry_after (seconds) if the server
-// says.
+// Writes a failed call as a JSON object: code, message, and, if the server gives them, reason and
+// retry_after (seconds).
 void WriteFailure(const grpc::Status& status, JsonWriter& json);
 
-// What a command line asks for; returns the exit code.
+// Runs a command; returns the exit code.
 using Action = std::function<int(Session&)>;
 
 }  // namespace annulus

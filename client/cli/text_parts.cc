@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Bytes of the first part of `text`, which is longer than `most_bytes`.
+// Size in bytes of the first part of `text`, which must be longer than `most_bytes`.
 size_t FirstPart(absl::string_view text, size_t most_bytes) {
   const absl::string_view window = text.substr(0, most_bytes);
   for (const absl::string_view mark : {"\n\n", "\n", " "}) {

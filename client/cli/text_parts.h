@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// Cuts `text` into parts of at most `most_bytes`, at least 4: between paragraphs if one ends in the
-// second half of a part, else between lines, else between words, else between characters. Nothing
-// is lost: the parts make the text again. `text` is UTF-8.
+// Cuts UTF-8 text into parts of at most `most_bytes` bytes (less than 4 counts as 4) whose
+// concatenation is the text. Cuts after the last paragraph that ends in the second half of a part;
+// if there is none, after the last such line, else word, else character.
 std::vector<absl::string_view> CutText(absl::string_view text, size_t most_bytes);
 
 }  // namespace annulus

@@ -21,13 +21,13 @@ namespace {
 
 struct TokenizeOptions {
   std::string model;
-  std::string directory;  // tokenize here, with the tokenizer in it
+  std::string directory;  // tokenize without a server, with the tokenizer in this folder
   bool no_special = false;
 };
 
 constexpr char kLocalProgram[] = "annulus-tokenize";
 
-// The program of that name next to this one.
+// Path of the program `name` in the folder of this program.
 std::string Beside(absl::string_view name) {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
@@ -35,13 +35,13 @@ std::string Beside(absl::string_view name) {
   return absl::StrCat(self.substr(0, self.rfind('/') + 1), name);
 }
 
-// Becomes the program that tokenizes without a server, and so returns only if it cannot.
+// Replaces this process by the program that tokenizes without a server; returns only on failure.
 int RunHere(Session& session, const TokenizeOptions& options) {
   const std::string program = Beside(kLocalProgram);
   std::vector<std::string> arguments = {kLocalProgram};
   if (options.no_special) arguments.push_back("--no-special");
   if (session.options().json) arguments.push_back("--json");
-  // An absolute path: a name that begins with a dash is no option then.
+  // Pass an absolute path, so that a name that begins with a dash is not taken for an option.
   arguments.push_back(std::filesystem::absolute(options.directory).string());
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());

@@ -41,7 +41,7 @@ absl::StatusOr<UserSetting> ReadSetting(const std::string& path, const YAML::Nod
   return setting;
 }
 
-// The settings of a map; `profile` and `profiles` are left to the caller.
+// Reads the settings of a map, `profile` among them. Skips `profiles`, which the caller reads.
 absl::StatusOr<std::vector<UserSetting>> ReadSettings(const std::string& path,
                                                       const YAML::Node& map) {
   std::vector<UserSetting> settings;
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<UserSetting>> ReadSettings(const std::string& path,
   return settings;
 }
 
-// The setting of `key` taken out of `settings`; empty if there is none.
+// Removes the setting `key` from `settings` and returns its value; empty if there is none.
 std::string Take(const std::string& key, std::vector<UserSetting>& settings) {
   const auto found = std::find_if(settings.begin(), settings.end(),
                                   [&](const UserSetting& setting) { return setting.key == key; });
@@ -121,13 +121,14 @@ absl::StatusOr<std::vector<UserSetting>> Interpret(const std::string& path, cons
   return settings;
 }
 
-// The command that the line names, and those above it.
+// The innermost command that the command line names.
 const CLI::App& ChosenCommand(const CLI::App& app) {
   const CLI::App* chosen = &app;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
   return *chosen;
 }
 
+// Whether the command line gives the flag, to the command or one of its parents.
 bool IsGiven(const CLI::App& command, const std::string& name) {
   for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
     const CLI::Option* option = app->get_option_no_throw(absl::StrCat("--", name));
@@ -136,7 +137,8 @@ bool IsGiven(const CLI::App& command, const std::string& name) {
   return false;
 }
 
-// Names of flags that may stand in the file: what says how, not what is done.
+// Collects the names of the flags that the file may set: those that say how a command works, not
+// what it does.
 void CollectNames(const CLI::App& app, std::vector<std::string>& names) {
   static const auto& own = *new std::set<std::string>{"output", "request-id", "profile", "timings"};
   for (const CLI::Option* option : app.get_options()) {
@@ -151,7 +153,7 @@ void CollectNames(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::App* command : CommandsOf(app)) CollectNames(*command, names);
 }
 
-// Whether the command line or a variable has the say.
+// Whether the command line or an environment variable overrides the setting.
 bool IsDecided(const CLI::App& command, const CLI::Option& option, const std::string& key,
                const Environment& environment) {
   if (IsGiven(command, key)) return true;
@@ -243,7 +245,7 @@ absl::StatusOr<std::vector<std::string>> WithSettings(const std::string& path,
           absl::StrCat("--", setting.key, "=", ExpandHome(setting.key, value, environment)));
     }
   }
-  // Behind "--" everything is an argument.
+  // Insert before "--": everything after it is an argument.
   const auto end_of_flags = std::find(arguments.begin(), arguments.end(), "--");
   arguments.insert(end_of_flags, flags.begin(), flags.end());
   return arguments;

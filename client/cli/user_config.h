@@ -10,25 +10,27 @@
 
 namespace annulus {
 
-// One key of the user's file.
+// One key of the user's configuration file.
 struct UserSetting {
-  std::string key;  // the flag of that name, without dashes before it
+  std::string key;  // name of a flag, without the dashes before it
   std::vector<std::string> values;
-  int line = 0;
+  int line = 0;  // from 1
 };
 
-// $XDG_CONFIG_HOME/annulus/config.yaml, else ~/.config/annulus/config.yaml; empty without a home.
+// Returns $XDG_CONFIG_HOME/annulus/config.yaml, else ~/.config/annulus/config.yaml; empty if
+// neither variable is set.
 std::string UserConfigPath(const Environment& environment);
 
-// What the file says, with the settings of a profile in place of those of the same key: `profile`,
-// or if that is empty the one that the file names. No file: no settings. INVALID_ARGUMENT, with
-// path and line, for a file that cannot be read or is wrong, and for a profile that is not there.
+// Reads the file's settings. The settings of a profile, either `profile` or if that is empty the
+// file's own choice, override those outside of profiles. If there is no file, returns no settings.
+// INVALID_ARGUMENT, with path and line, if the file is wrong or the profile does not exist; errors
+// of LoadFile if the file cannot be read.
 absl::StatusOr<std::vector<UserSetting>> ReadUserConfig(const std::string& path,
                                                         const std::string& profile);
 
-// The command line with the settings as further flags, where neither it nor a variable of the
-// environment says otherwise. `app` has parsed `arguments`. A setting that the command does not
-// take is left out; INVALID_ARGUMENT if no command takes it.
+// Returns `arguments`, which `app` must have parsed, with the settings added as flags. Flags and
+// environment variables override settings. Leaves out settings that the chosen command does not
+// take; INVALID_ARGUMENT if no command takes a setting, or if its value has the wrong form.
 absl::StatusOr<std::vector<std::string>> WithSettings(const std::string& path,
                                                       const std::vector<UserSetting>& settings,
                                                       const CLI::App& app,

@@ -20,11 +20,11 @@ constexpr Color kFaint = {100, 112, 133};
 constexpr int kMargin = 20;
 constexpr int kGap = 24;         // between squares
 constexpr int kHeader = 56;      // title and subtitle
-constexpr int kAbove = 28;       // a square's label and the name of its rows
-constexpr int kBelow = 30;       // ticks and the name of its columns
+constexpr int kAbove = 28;       // above a square: its label and the name of its rows
+constexpr int kBelow = 30;       // below a square: ticks and the name of its columns
 constexpr int kTick = 4;         // length of a tick
 constexpr int kFooter = 34;      // the legend
-constexpr int kOneSquare = 512;  // units, about, where there is one
+constexpr int kOneSquare = 512;  // approximate side of a single square, in units
 constexpr int kManySquares = 256;
 constexpr int kMostColumns = 4;
 constexpr int kTickSpace = 64;  // units between ticks, at least
@@ -58,7 +58,7 @@ struct Layout {
   std::vector<int64_t> ticks;
 };
 
-// What a row's query may see.
+// Colours the causal cells: in each row, those up to the diagonal. The others stay empty.
 ColorGrid GridOf(const std::string& cells, int side, const CellScale& scale) {
   ColorGrid grid;
   grid.side = side;
@@ -125,13 +125,14 @@ void Draw(const AttentionPicture& picture, const Layout& layout, Canvas& canvas)
   DrawLegend(scale, kMargin, layout.height - 14, canvas);
 }
 
-// How much of a cell is attended, in steps that a terminal can show.
+// How much of a cell is attended, in the five steps that a terminal can show: 0 (nothing) to 4
+// (all).
 int Level(uint8_t share) {
   if (share == 0) return 0;
   return share == 255 ? 4 : 1 + std::min(2, share / 85);
 }
 
-// One character for a cell and the one below it.
+// One character for two cells, one above the other.
 const char* Character(int above, int below, bool causal) {
   static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
   if (!causal) return " ";

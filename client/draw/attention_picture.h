@@ -12,35 +12,36 @@
 
 namespace annulus {
 
-// Who attends what, drawn on squares of cells: one square for each head, all in one scale of
-// colours.
+// A picture of which queries attend which keys: one square of cells for each head, all with the
+// same colour scale.
 struct AttentionPicture {
   struct Square {
     std::string label;
-    // side * side bytes, 0 (nothing) to 255 (every causal pair), row by row (queries), in a row by
-    // columns (keys).
+    // [side, side] bytes: rows are queries, columns are keys. A cell is the share of its causal
+    // pairs that are attended, from 0 (none) to 255 (all).
     std::string cells;
   };
 
   std::string title;
   std::string subtitle;
   int64_t tokens = 0;
-  int64_t span = 0;  // tokens that a side stands for, at least `tokens`: its last block may be cut
+  int64_t span = 0;  // tokens along a side, whole blocks, so it may exceed `tokens`
   int side = 0;      // cells
   std::vector<Square> squares;
 };
 
-// Squares with axes in tokens, and a legend. An SVG of four squares of 128 cells takes less than
-// 200,000 bytes, whatever is attended.
+// Draws the squares with axes in tokens, and a legend. An SVG of four squares with 128 cells per
+// side is always smaller than 200,000 bytes.
 std::string DrawSvg(const AttentionPicture& picture);
 absl::StatusOr<std::string> DrawPng(const AttentionPicture& picture);
 
-// Lines for a terminal of so many columns. A character is one cell wide and two high; blocks and
-// shades of Unicode, no colours.
+// Draws for a terminal of `columns` columns. A character is one cell wide and two cells high. Uses
+// Unicode blocks and shades, no colours. At least one square stands in a line, even if it is too
+// wide.
 std::string DrawText(const AttentionPicture& picture, int columns);
 
-// One square by itself, one pixel for each cell; what no query may see is white. Rows of which
-// `computed`, [side] or empty, holds 0 are hatched: they were not computed.
+// Draws a single square without axes, one pixel for each cell. Cells that are not causal are white.
+// `computed` is [side], or empty: rows with 0 were not computed and are hatched.
 Image DrawCells(absl::string_view cells, absl::string_view computed, int side,
                 const CellScale& scale);
 

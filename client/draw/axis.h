@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// Round token counts at equal distances (1, 2 or 5 times a power of ten), ascending from 0 up to
-// `tokens`, at most `intervals` of them behind the first. `intervals` is at least 1.
+// Returns round token counts for an axis: 0, step, 2 * step, ... up to `tokens`, at most
+// `intervals` + 1 of them. The step is 1, 2 or 5 times a power of ten. `intervals` >= 1.
 std::vector<int64_t> AxisTicks(int64_t tokens, int intervals);
 
 }  // namespace annulus

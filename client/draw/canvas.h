@@ -16,15 +16,15 @@ struct Color {
   bool operator==(const Color&) const = default;
 };
 
-// Cells of a square, each in one of a few colours.
+// A square of cells, each empty or in one of a few colours.
 struct ColorGrid {
   int side = 0;                // cells
   std::vector<uint8_t> cells;  // [side * side], by rows: 0 (empty), or 1 + an index into `colors`
   std::vector<Color> colors;   // at most 255
 };
 
-// Something to draw on. Coordinates are whole units from the top left corner; a text is as wide as
-// its characters times kAdvance (or kTitleAdvance), and `y` is its base line.
+// A surface to draw on. Coordinates are whole units from the top left corner. Every character of a
+// text is kAdvance units wide (kTitleAdvance in titles), and the `y` of a text is its base line.
 class Canvas {
  public:
   enum class Anchor : uint8_t { kStart, kMiddle, kEnd };
@@ -33,10 +33,10 @@ class Canvas {
 
   virtual ~Canvas() = default;
   virtual void Rectangle(int x, int y, int width, int height, Color color) = 0;
-  // Cells are `cell` units wide and high; empty ones are left as they are.
+  // Cells are `cell` units wide and high. Does not draw empty cells.
   virtual void Grid(int x, int y, int cell, const ColorGrid& grid) = 0;
   virtual void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) = 0;
-  // Larger, from the left.
+  // Draws a larger text that starts at `x`.
   virtual void Title(int x, int y, absl::string_view text, Color color) = 0;
 };
 

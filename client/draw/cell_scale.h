@@ -10,34 +10,34 @@
 
 namespace annulus {
 
-inline constexpr Color kLeftOut = {233, 238, 245};      // causal, and not attended
-inline constexpr Color kNotComputed = {247, 241, 228};  // hatched with:
-inline constexpr Color kHatch = {205, 189, 158};
+inline constexpr Color kLeftOut = {233, 238, 245};      // causal but not attended
+inline constexpr Color kNotComputed = {247, 241, 228};  // background of rows not computed
+inline constexpr Color kHatch = {205, 189, 158};        // hatching on kNotComputed
 
-// How shares of attended pairs become colours: a few steps from light to dark blue, the darkest for
-// the largest share that there is.
+// Maps shares of attended pairs to colours: kSteps steps from light to dark blue. The darkest one
+// stands for the largest share that was added.
 class CellScale {
  public:
   static constexpr int kSteps = 8;
 
-  // Takes in every cell of a map; maps that are to be compared share one scale.
+  // Adds every cell of a map to the range. Use one scale for all maps that will be compared.
   void Add(absl::string_view cells);
 
   // The largest share, 1 to 255; 255 if nothing is attended.
   int most() const { return most_ == 0 ? 255 : most_; }
-  // Whether all attended cells have that share.
+  // Whether all attended cells have the same share.
   bool uniform() const { return least_ >= most_; }
-  // 0 for nothing, else 1 to kSteps.
+  // The step of a share: 0 if nothing is attended, else 1 to kSteps.
   int Step(uint8_t share) const;
-  // "37%": the largest share.
+  // The largest share as a percentage, for example "37%".
   std::string MostText() const;
 
-  // Of a step, 1 to kSteps.
+  // The colour of a step from 1 to kSteps.
   static Color ColorOf(int step);
 
  private:
   int most_ = 0;
-  int least_ = 255;  // of those that are attended
+  int least_ = 255;  // the smallest share of the attended cells
 };
 
 }  // namespace annulus

@@ -17,10 +17,10 @@
 namespace annulus {
 namespace {
 
-// What one layer and head has of something; absent: nothing is known.
+// The value to colour for one layer and head; nullopt if unknown.
 using ValueOf = absl::FunctionRef<std::optional<double>(const v1::AttentionDetail&)>;
 
-// From the smallest to the largest value that there is.
+// The range from the smallest to the largest known value.
 struct Range {
   Range(const v1::AttentionReport& report, ValueOf value_of) {
     for (const v1::AttentionDetail& detail : report.details()) {
@@ -63,7 +63,7 @@ std::string HeatLegend(const Range& range, bool gaps) {
                       FormatShare(range.most), unknown, "</p>\n");
 }
 
-// Layers down, heads across, one value of each as a colour.
+// Draws one value per layer (rows) and head (columns) as a colour.
 std::string Heat(const v1::AttentionReport& report, ValueOf value_of) {
   constexpr int kCell = 22;
   constexpr int kLeft = 74;
@@ -89,7 +89,7 @@ std::string Heat(const v1::AttentionReport& report, ValueOf value_of) {
   int row = -1;
   for (const v1::AttentionDetail& detail : report.details()) {
     const std::optional<double> value = value_of(detail);
-    // Layers that attend everything by themselves are not told of, and take no row.
+    // The server does not report layers that are dense in any case; they have no row.
     if (detail.layer() != labelled) {
       labelled = detail.layer();
       ++row;
@@ -131,7 +131,7 @@ absl::Status CheckDetail(const v1::AttentionDetail& detail) {
 absl::StatusOr<std::string> Map(const v1::AttentionDetail& detail, int64_t prompt_tokens,
                                 const CellScale& scale) {
   constexpr int kSquare = 160;
-  constexpr int kAdvance = 6;  // of a digit, at most
+  constexpr int kAdvance = 6;  // upper bound for the width of a digit
   const int side = static_cast<int>(std::lround(std::sqrt(detail.map().size())));
   const auto png = EncodePng(DrawCells(detail.map(), detail.computed(), side, scale));
   if (!png.ok()) return png.status();

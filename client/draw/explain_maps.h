@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// The part of the page of `explain` about layers and heads, as HTML: density and coverage of each
-// as colours that run from the smallest to the largest there is, and the blocks that each chose, on
-// axes in tokens. INTERNAL if the server tells of a layer, a head or a map that cannot be.
+// Returns, as HTML, the part of the `explain` page about layers and heads: the density and coverage
+// of each as colours that run from the smallest to the largest value, and the blocks that each
+// chose, on axes in tokens. INTERNAL if the report holds an impossible layer, head or map.
 absl::StatusOr<std::string> ExplainMaps(const v1::AttentionReport& report, int64_t prompt_tokens);
 
 }  // namespace annulus

@@ -155,7 +155,7 @@ std::string Fact(const char* name, const std::string& value) {
   return absl::StrCat("<tr><th>", name, "</th><td>", value, "</td></tr>\n");
 }
 
-// What the page is about, so that it can be told from others later.
+// The subject of the page, so that a saved page can be told from others later.
 std::string Facts(const ExplainedRun& run) {
   constexpr size_t kMostTitles = 20;
   const ExplainedRun::Subject& subject = run.subject;

@@ -10,13 +10,13 @@
 
 namespace annulus {
 
-// A request that has run, and perhaps the same one with dense attention.
+// A finished request and, optionally, the same request with dense attention.
 struct ExplainedRun {
   struct Answer {
     std::string text;
     v1::Completion completion;
   };
-  // What the page is about; what is empty is left out.
+  // Facts that identify the run. The page leaves out empty ones.
   struct Subject {
     std::string model{};
     std::vector<std::string> documents{};  // their titles
@@ -29,22 +29,25 @@ struct ExplainedRun {
   std::optional<Answer> dense;
 };
 
-// Whether a coverage was asked for: policies in effect name every parameter, that one only then.
+// Whether the request asked for a coverage. The policy in the report spells out all parameters, and
+// has "coverage=" only if it was asked for.
 bool HasContract(const v1::AttentionReport& report);
 
-// Wall time that the policy saved. Measured if the request was also run densely: the difference of
-// the two runs without their queues, absent if they reused different tokens. Else an estimate,
-// estimating counted in: attending takes as long as there are pairs to attend, so dense attention
-// would have taken attend_wall_seconds / density. Absent where nothing was timed.
+// Wall time that the policy saved.
+// - Measured if the request was also run densely: the difference of the two runs' total times
+//   without queueing. nullopt if the runs reused different numbers of tokens, or lack timings.
+// - Estimated otherwise. Attention time is taken as proportional to the number of attended pairs,
+//   so dense attention would have taken attend_wall_seconds / density; the time to choose blocks
+//   counts against the policy. nullopt if attention was not timed.
 struct SavedTime {
-  double seconds = 0;  // < 0: lost
-  double dense = 0;    // what dense attention took, or would take
+  double seconds = 0;  // negative if the policy took longer
+  double dense = 0;    // seconds of the dense run, or estimated seconds of dense attention
   bool measured = false;
 };
 std::optional<SavedTime> SavedSeconds(const ExplainedRun& run);
 
-// One HTML document that needs nothing else: figures, density and coverage of every layer and head,
-// and the blocks that each chose.
+// Returns a self-contained HTML document: figures, the density and coverage of every layer and
+// head, and the blocks that each chose. INTERNAL as for ExplainMaps.
 absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run);
 
 }  // namespace annulus

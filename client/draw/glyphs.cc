@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// In the order of their characters.
+// Sorted by character, for the binary search below.
 constexpr Glyph kGlyphs[] = {
     // clang-format off
     {' ', { 0,  0,  0,  0,  0,  0,  0,  0,  0}},

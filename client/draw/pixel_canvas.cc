@@ -8,8 +8,8 @@
 namespace annulus {
 namespace {
 
-constexpr int kDot = 2;       // pixels of a dot of small texts
-constexpr int kTitleDot = 3;  // and of titles
+constexpr int kDot = 2;       // pixels per dot in texts
+constexpr int kTitleDot = 3;  // pixels per dot in titles
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void PixelCanvas::Grid(int x, int y, int cell, const ColorGrid& grid) {
   }
 }
 
-// Glyphs advance by one dot more than they are wide.
+// A glyph takes its width plus one dot.
 void PixelCanvas::Write(int x, int y, absl::string_view text, Color color, int dot) {
   for (const char c : text) {
     const Glyph& glyph = GlyphOf(absl::ascii_tolower(static_cast<unsigned char>(c)));

@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// Draws pixels, two for each unit of length. Texts are in lower case, with a small face of its own;
-// what the face lacks is a box.
+// Draws pixels, kScale for each unit. Writes texts in lower case with a small built-in font;
+// characters that the font lacks become boxes.
 class PixelCanvas final : public Canvas {
  public:
   static constexpr int kScale = 2;

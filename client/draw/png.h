@@ -24,7 +24,7 @@ struct Image {
   std::vector<Color> pixels;
 };
 
-// The bytes of a PNG file. INTERNAL with the library's words where it fails.
+// Encodes a PNG file. INTERNAL with libpng's message if encoding fails.
 absl::StatusOr<std::string> EncodePng(const Image& image);
 
 }  // namespace annulus

@@ -21,8 +21,9 @@ const char* AnchorName(Canvas::Anchor anchor) {
   return "start";
 }
 
-// Strokes through the rows of cells that `chosen` takes, each one cell high: neighbours in a row
-// are one stroke, and every move is relative, which takes the fewest digits.
+// Returns path commands that stroke all cells for which `chosen` is true, with strokes one cell
+// high. Adjacent cells of a row become one stroke. Moves are relative, because that takes the
+// fewest digits.
 std::string Strokes(const ColorGrid& grid, absl::FunctionRef<bool(uint8_t)> chosen) {
   std::string path;
   int x = 0;  // where the last stroke ended
@@ -106,7 +107,7 @@ void SvgCanvas::Grid(int x, int y, int cell, const ColorGrid& grid) {
     absl::StrAppend(&text_, "<path stroke=\"", ColorText(grid.colors[index]), "\" d=\"M0 .5",
                     Strokes(grid, chosen), "\"/>\n");
   };
-  // The commonest colour lies below all others, without holes for them.
+  // The most common colour is drawn first and under all others, so its path needs no holes.
   const auto below = static_cast<size_t>(common - counts.begin());
   add(below, [](uint8_t color) { return color > 0; });
   for (size_t index = 0; index < counts.size(); ++index) {

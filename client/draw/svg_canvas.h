@@ -7,13 +7,13 @@
 
 namespace annulus {
 
-// Draws an SVG document. Texts are escaped.
+// Draws an SVG document. Escapes texts.
 class SvgCanvas final : public Canvas {
  public:
   SvgCanvas(int width, int height);
 
   void Rectangle(int x, int y, int width, int height, Color color) override;
-  // One path for each colour, so that a document of many cells stays small.
+  // Writes one path for each colour, so that a document of many cells stays small.
   void Grid(int x, int y, int cell, const ColorGrid& grid) override;
   void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) override;
   void Title(int x, int y, absl::string_view text, Color color) override;
@@ -25,11 +25,11 @@ class SvgCanvas final : public Canvas {
   std::string text_;
 };
 
-// "&", "<", ">" and quotes as character references, for XML and HTML; what both cannot hold, such
-// as most control characters, becomes a blank.
+// Escapes text for XML and HTML: "&", "<", ">" and quotes become character references, and control
+// characters other than newline and tab become blanks.
 std::string EscapeMarkup(absl::string_view text);
 
-// "#0b3c7d".
+// Returns a colour as in "#0b3c7d".
 std::string ColorText(Color color);
 
 }  // namespace annulus

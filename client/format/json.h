@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// Writes one JSON value (RFC 8259) on one line, in the order of the calls. The caller keeps begins,
-// ends and keys balanced. Doubles have the fewest digits that read back the same; those that JSON
-// lacks become null.
+// Writes one JSON value (RFC 8259) on one line, in the order of the calls. The caller must balance
+// begins and ends, and give each value in an object a key. Doubles get the fewest digits that parse
+// back to the same value; infinities and NaN become null.
 class JsonWriter {
  public:
   JsonWriter& BeginObject() { return Open('{'); }
@@ -22,7 +22,7 @@ class JsonWriter {
   JsonWriter& String(absl::string_view value);
   JsonWriter& Int(int64_t value);
   JsonWriter& Double(double value);
-  // The shortest text that reads back as the same float: 0.6, not 0.6000000238418579.
+  // Writes the shortest text that parses back to the same float: 0.6, not 0.6000000238418579.
   JsonWriter& Float(float value);
   JsonWriter& Bool(bool value);
   JsonWriter& Null();

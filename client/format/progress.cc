@@ -14,8 +14,8 @@ namespace {
 constexpr std::chrono::milliseconds kBarInterval{100};
 constexpr std::chrono::seconds kTickInterval{1};
 constexpr std::chrono::seconds kLineInterval{5};
-constexpr std::chrono::milliseconds kLook{200};  // between two ticks
-// Columns kept for the numbers, so that the bar does not change its width while they do.
+constexpr std::chrono::milliseconds kLook{200};  // between two calls of Tick
+// Columns reserved for the numbers, so that the bar keeps its width while they grow.
 constexpr int kNumberColumns = 72;
 constexpr int kShortestBar = 8;
 constexpr int kLongestBar = 40;
@@ -44,7 +44,7 @@ double PerSecond(const ProgressSample& sample) {
   return static_cast<double>(Worked(sample)) / std::max(sample.elapsed, 1e-9);
 }
 
-// Absent if nothing is left, or nobody can tell.
+// nullopt if nothing is left, or if there is no estimate yet.
 std::optional<double> SecondsLeft(const ProgressSample& sample) {
   if (!sample.total.has_value() || *sample.total <= sample.done) return std::nullopt;
   if (sample.eta.has_value()) return sample.eta;
@@ -52,8 +52,8 @@ std::optional<double> SecondsLeft(const ProgressSample& sample) {
   return static_cast<double>(*sample.total - sample.done) / PerSecond(sample);
 }
 
-// The sample as it looks when nothing was heard for so many seconds: what is left gets less, and
-// what has no end takes longer.
+// The sample as it looks after `seconds` without news: the ETA counts down, and without a known
+// total the elapsed time goes up.
 ProgressSample After(ProgressSample sample, double seconds) {
   const std::optional<double> left = SecondsLeft(sample);
   if (left.has_value()) sample.eta = std::max(0.0, *left - seconds);
@@ -85,7 +85,7 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
       absl::StrCat("[", std::string(filled, '#'), std::string(width - filled, '-'), "]  ");
   const std::string whole = absl::StrCat(head, percent, "  ", numbers, eta);
   if (columns <= 0) return whole;
-  // The last column stays empty, because some terminals wrap when it is written.
+  // Leaves the last column empty, because some terminals wrap when it is written.
   const auto fits = [&](const std::string& line) {
     return static_cast<int>(line.size()) < columns;
   };
@@ -146,7 +146,7 @@ void ProgressDisplay::DrawBar(Time now) {
   last_ = now;
   bar_visible_ = true;
   drawn_columns_ = columns_();
-  // A line that wraps could not be redrawn.
+  // Cut to the width: a line that wraps cannot be redrawn.
   out_ << kClearLine
        << Line(now, drawn_columns_).substr(0, static_cast<size_t>(std::max(1, drawn_columns_ - 1)))
        << std::flush;

@@ -15,34 +15,34 @@
 
 namespace annulus {
 
-// One reading of something that goes on.
+// One progress report of a running task.
 struct ProgressSample {
   enum class Unit { kTokens, kBytes, kItems };
   std::string phase;  // "Reading"; a change of phase begins a new line
   Unit unit = Unit::kTokens;
   int64_t done = 0;
-  std::optional<int64_t> total;  // absent where the end is not known
-  int64_t cached = 0;            // of `done`, what cost nothing
+  std::optional<int64_t> total;  // nullopt if unknown
+  int64_t cached = 0;            // part of `done` that took no work
   double elapsed = 0;            // seconds since the phase began
-  std::optional<double> eta;     // seconds to the end; absent: estimated from the rate; 0: overdue
+  std::optional<double> eta;     // seconds to the end; 0: overdue; nullopt: estimate it
 };
 
-// One line without a newline, without a bar where `columns` is 0:
+// Returns one line, without a newline:
 //   "Reading    [#######-------]  50%  32,768/65,536 tokens  5,244 tok/s  ETA 6.20 s".
-// Where it does not fit in `columns` the bar goes first, then the rate, then the amount: how far it
-// is and when it ends are seen on any terminal.
+// If it does not fit in `columns`, leaves out first the bar, then the rate, then the amount, so
+// that percentage and ETA are visible on any terminal. With `columns` 0, leaves out the bar only.
 std::string ProgressLine(const ProgressSample& sample, int columns);
 
-// Draws progress on a stream. Thread-safe; whoever writes on the same stream calls Clear before.
+// Draws progress on a stream. Thread-safe. Call Clear before writing anything else to the stream.
 class ProgressDisplay {
  public:
   enum class Mode {
     kNone,
-    kLines,  // a line now and then, for logs
-    kBar,    // one line that is redrawn, for terminals
+    kLines,  // a new line every few seconds, for logs
+    kBar,    // one line that is redrawn in place, for terminals
   };
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
-  // Of the terminal: asked before a bar is drawn, since windows change their size.
+  // Returns the width of the terminal. Called before each drawing, since windows can be resized.
   using Columns = std::function<int()>;
 
   ProgressDisplay(std::ostream& out, Mode mode, Columns columns,
@@ -53,27 +53,28 @@ class ProgressDisplay {
 
   Mode mode() const { return mode_; }
 
-  // Shows `sample` unless the last one of its phase was shown a moment ago. A finished phase
-  // (done == total) is shown always as a bar, and as a line if a line of it was shown before.
+  // Shows `sample`, unless the previous one was shown less than 0.1 s ago (kBar) or 5 s ago
+  // (kLines). Always shows the end of a phase (done == total) as a bar; as a line only if the phase
+  // already has a line.
   void Show(const ProgressSample& sample);
 
-  // Shows a short remark in place of the bar, with the same restraint.
+  // Shows a short remark in place of the bar, no more often than Show.
   void Note(absl::string_view remark);
 
-  // Takes the bar away, so that something else can be written.
+  // Erases the bar, so that other output can be written.
   void Clear();
 
-  // Brings a visible bar up to date if a second has passed or the window has another size: nothing
-  // may be heard for long while a prompt is read. No-op without one.
+  // Redraws a visible bar if it is more than a second old or the window was resized, because there
+  // may be no news for long while a prompt is processed. No-op without a visible bar.
   void Tick();
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  // What was shown last, as of `now`.
+  // The latest sample or remark.
   struct Shown {
-    std::optional<ProgressSample> sample;  // absent: a remark
+    std::optional<ProgressSample> sample;  // nullopt: show `remark`
     std::string remark;
-    Time heard;  // when it came
+    Time heard;  // time of the call
   };
 
   void Draw(absl::string_view phase, Shown shown, bool finished);
@@ -86,15 +87,15 @@ class ProgressDisplay {
   const Clock clock_;
   std::mutex mutex_;
   std::string phase_;
-  Time began_;  // when the phase did
-  Time last_;   // when the phase began or was shown last
+  Time began_;  // when the phase began
+  Time last_;   // when it was last shown, or else began
   Shown current_;
-  int drawn_columns_ = 0;  // that the bar was drawn for
-  bool shown_ = false;     // anything of this phase
+  int drawn_columns_ = 0;  // terminal width when the bar was drawn
+  bool shown_ = false;     // whether this phase was shown at all
   bool bar_visible_ = false;
 };
 
-// Has a display tick on a thread of its own while it lives.
+// Owns a thread that calls Tick on a display every 200 ms.
 class ProgressTicker {
  public:
   // `display` must outlive the ticker.

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// A plain table: a header row, then rows, columns two blanks apart, no blanks at line ends.
+// A plain text table: a header row, then data rows; two blanks between columns, no trailing blanks.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -20,8 +20,9 @@ class Table {
   // `cells` has one entry for each column.
   void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-  // Every line ends in a newline. Where a line would be longer than `columns`, each row becomes a
-  // block of lines, a header and a cell in each, with an empty line between blocks. 0: never.
+  // Every line ends in a newline. If a line would be longer than `columns`, writes each row as a
+  // block of lines instead: one header and cell per line, an empty line between blocks. `columns`
+  // 0: no limit.
   std::string Render(int columns = 0) const;
 
  private:

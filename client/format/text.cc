@@ -15,7 +15,7 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// Bytes of the well-formed character at the beginning of `text`; 0 if there is none.
+// Size in bytes of the well-formed character at the beginning of `text`; 0 if there is none.
 size_t CharacterLength(absl::string_view text) {
   const auto first = static_cast<uint8_t>(text[0]);
   if (first < 0x80) return 1;
@@ -35,7 +35,7 @@ size_t CharacterLength(absl::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
-// Of one well-formed character.
+// The code point of one well-formed character.
 uint32_t CodePoint(absl::string_view character) {
   const auto first = static_cast<uint8_t>(character[0]);
   if (character.size() == 1) return first;
@@ -44,8 +44,8 @@ uint32_t CodePoint(absl::string_view character) {
   return c;
 }
 
-// Characters to add, drop or replace, or neighbours to swap, that make one word of the other: the
-// distance of optimal string alignment.
+// The optimal string alignment distance: how many insertions, deletions, replacements or swaps of
+// neighbours turn one word into the other.
 size_t Slips(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before, row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -62,7 +62,7 @@ size_t Slips(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-// Blanks between words stay as they are, but where the line is broken.
+// Keeps the blanks between words, except at line breaks.
 std::string WrappedLine(absl::string_view line, size_t columns, const std::string& margin) {
   std::string result;
   size_t column = 0;
@@ -180,7 +180,7 @@ std::string MeantWord(absl::string_view word, const std::vector<std::string>& kn
   std::string meant;
   size_t least = kMostSlips + 1;
   for (const std::string& candidate : known) {
-    if (word.size() > candidate.size() + kMostSlips) continue;  // anything may be typed
+    if (word.size() > candidate.size() + kMostSlips) continue;  // bounds the work for long words
     const size_t slips = Slips(word, candidate);
     if (slips >= least || 3 * slips > std::max(word.size(), candidate.size())) continue;
     least = slips;

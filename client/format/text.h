@@ -11,33 +11,34 @@
 
 namespace annulus {
 
-// Interprets \n, \t and \\ as a shell user writes them. INVALID_ARGUMENT for any other escape and
-// for a lone backslash at the end.
+// Replaces the escapes \n, \t and \\ by the characters that they stand for. INVALID_ARGUMENT for
+// any other escape and for a backslash at the end.
 absl::StatusOr<std::string> Unescape(absl::string_view text);
 
 // Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no overlong forms, no
-// surrogates, at most U+10FFFF); nothing if the text is well formed.
+// surrogates, at most U+10FFFF); nullopt if the text is well formed.
 std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 
-// Replaces control characters other than newline and tab by U+FFFD, so that text from elsewhere
-// cannot steer the terminal. `text` is UTF-8 in whole characters.
+// Replaces control characters other than newline and tab by U+FFFD, so that untrusted text cannot
+// send commands to the terminal. `text` must be UTF-8 in whole characters.
 std::string WithoutControls(absl::string_view text);
 
-// The same on one line, to be read back: a newline becomes \n, a backslash two, any other control
-// character, line separator or character that turns the direction of writing \u and its number.
+// Escapes untrusted text so that it fits on one line and can be decoded again: newline becomes \n
+// and backslash \\; other control characters, line separators and characters that change the
+// direction of writing become \u with four or more hexadecimal digits.
 std::string OnOneLine(absl::string_view text);
 
-// Characters of UTF-8 text, one column each.
+// The width of UTF-8 text on a terminal, taken as one column per character.
 size_t DisplayWidth(absl::string_view text);
 
-// Breaks every line that does not fit in `columns` between words; what goes on below begins with
-// `indent` blanks, or none where a word does not fit behind them or half of the columns would be
-// blank. A longer word stays whole.
+// Breaks lines longer than `columns` between words. A continuation line begins with `indent`
+// blanks, except if its first word would not fit after them, or if the blanks take half of the
+// columns or more. Never breaks a word.
 std::string Wrapped(absl::string_view text, int columns, int indent);
 
-// The member of `known` that `word` is a slip of: at most 3 characters, and a third of the longer
-// word, were added, dropped, replaced or swapped with a neighbour. Of several, the one that differs
-// least; empty if there is none.
+// Returns the word of `known` that `word` is most likely a misspelling of, or "" if none is close.
+// Close means: at most 3 characters, and at most a third of the longer word, were added, dropped,
+// replaced or swapped with a neighbour. The word with the fewest changes wins.
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known);
 
 }  // namespace annulus

@@ -12,7 +12,8 @@
 namespace annulus {
 namespace {
 
-// Larger durations and rates than these are not worth writing out, and would not fit an integer.
+// Limits above which durations and rates are shown as "?"; values far above would not fit an
+// integer.
 constexpr double kLongestDuration = 1e9;
 constexpr double kHighestRate = 1e15;
 

@@ -45,7 +45,7 @@ absl::StatusOr<std::string> Gunzip(absl::string_view what, absl::string_view byt
     if (absl::Status time = budget.CheckTime(what); !time.ok()) return time;
     text.append(chunk, 0, size);
     if (result == Z_STREAM_END) {
-      // Another member may follow; zeros that pad the file are none.
+      // Another member may follow, or zeros that pad the file.
       while (stream.avail_in > 0 && *stream.next_in == 0) ++stream.next_in, --stream.avail_in;
       if (stream.avail_in == 0 && bytes.empty()) return text;
       if (inflateReset(&stream) != Z_OK) return BrokenArchive(what, "zlib cannot start again");

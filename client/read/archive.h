@@ -15,14 +15,18 @@ struct zip;
 
 namespace annulus {
 
-// The bytes of a gzip file, of all its members. What is unpacked is taken from the budget.
+// Unpacks all members of a gzip file and charges the unpacked bytes to the budget. INVALID_ARGUMENT
+// if the file is broken, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file
+// in messages.
 absl::StatusOr<std::string> Gunzip(absl::string_view what, absl::string_view bytes,
                                    ReadBudget& budget);
 
-// A zip archive in memory. The sizes that it states are not believed: unpacking ends at the budget.
+// A zip archive in memory. Does not trust the sizes stated in the archive: reading counts the
+// unpacked bytes and stops when the budget is used up.
 class ZipArchive {
  public:
-  // `bytes` must outlive the archive; `what` names it in messages.
+  // INVALID_ARGUMENT if the archive is broken. `bytes` must outlive the archive; `what` names it in
+  // messages.
   static absl::StatusOr<std::unique_ptr<ZipArchive>> Open(absl::string_view what,
                                                           absl::string_view bytes);
   ~ZipArchive();
@@ -32,9 +36,10 @@ class ZipArchive {
   const std::vector<std::string>& names() const { return names_; }
   std::optional<size_t> Find(const std::string& name) const;
 
-  // The entry of that index in names().
+  // Unpacks the entry names()[index]. INVALID_ARGUMENT if it is broken or encrypted,
+  // RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
   absl::StatusOr<std::string> Read(size_t index, ReadBudget& budget) const;
-  // NOT_FOUND if there is no such entry.
+  // The same for an entry given by name; NOT_FOUND if there is none.
   absl::StatusOr<std::string> Read(const std::string& name, ReadBudget& budget) const;
 
  private:

@@ -20,7 +20,7 @@ namespace annulus {
 namespace {
 
 constexpr size_t kErrorBytes = 4096;
-constexpr int kInputDescriptor = 3;  // of the child; kInputPath names it
+constexpr int kInputDescriptor = 3;  // the child's; kInputPath names it
 constexpr int kNoProgram = 127;
 
 class Descriptor {
@@ -55,8 +55,8 @@ struct Streams {
   int err = -1;
 };
 
-// In the child, between fork and exec, where only calls are allowed that are safe in signal
-// handlers.
+// Turns the forked child into the program. Between fork and exec, only functions that are safe in
+// signal handlers may be called.
 [[noreturn]] void Become(char* const* arguments, const Streams& streams, int64_t memory,
                          rlim_t seconds, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -64,7 +64,7 @@ struct Streams {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // Above those that are given out below.
+  // Move them above the descriptors that dup2 overwrites below.
   const int in = fcntl(streams.in, F_DUPFD_CLOEXEC, 10);
   const int out = fcntl(streams.out, F_DUPFD_CLOEXEC, 10);
   const int err = fcntl(streams.err, F_DUPFD_CLOEXEC, 10);
@@ -81,7 +81,8 @@ struct Streams {
   setrlimit(RLIMIT_CORE, &no_core);
   execvp(arguments[0], arguments);
   const int error = errno;
-  // Told apart from an exit of the program by what is written.
+  // The message tells RunChild that the program did not start, since a program can exit with
+  // kNoProgram too.
   constexpr char kMessage[] = "annulus-no-program";
   if (error == ENOENT || error == EACCES) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
@@ -89,7 +90,7 @@ struct Streams {
   _exit(kNoProgram);
 }
 
-// Reads both pipes until they end. OK, or why the child must be killed.
+// Reads both pipes to their ends. An error says why the child must be killed.
 absl::Status Collect(Descriptor& out, Descriptor& err, const ChildLimits& limits,
                      ChildResult& result) {
   std::vector<char> buffer(1 << 16);

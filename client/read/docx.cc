@@ -22,11 +22,11 @@ constexpr char kMainPart[] = "word/document.xml";
 
 using XmlPart = std::unique_ptr<pugi::xml_document>;
 
-// What a style of paragraphs means for the layout.
+// The properties of a paragraph style that matter for plain text.
 struct Style {
   int heading = 0;  // 1 to 6; 0: none
   bool item = false;
-  std::string list;  // of numbering.xml; empty: none
+  std::string list;  // id of a list in numbering.xml; empty: none
   int level = 0;
 };
 
@@ -35,7 +35,7 @@ void ReadList(const pugi::xml_node& properties, Style* style) {
   const pugi::xml_node numbering = LocalChild(properties, "numPr");
   const absl::string_view list = LocalAttribute(LocalChild(numbering, "numId"), "val");
   if (list.empty()) return;
-  style->list = list == "0" ? "" : std::string(list);  // 0 takes back what a style says
+  style->list = list == "0" ? "" : std::string(list);  // 0 cancels the list of the style
   style->item = style->heading == 0 && list != "0";
   if (!absl::SimpleAtoi(LocalAttribute(LocalChild(numbering, "ilvl"), "val"), &style->level)) {
     style->level = 0;
@@ -59,7 +59,8 @@ Style StyleOf(const pugi::xml_node& style) {
   return result;
 }
 
-// Parts that most elements are looked through for, and those that hold nothing to read.
+// Whether to skip an element: it holds properties, deleted text or field codes, but no text to
+// read.
 bool IsSkipped(absl::string_view name) {
   static const auto& skipped = *new std::set<absl::string_view>{
       "del",   "moveFrom", "delText", "instrText", "delInstrText", "pPr",
@@ -70,11 +71,11 @@ bool IsSkipped(absl::string_view name) {
 
 class DocxText {
  public:
-  // `numbering` is the document element of numbering.xml; null: there is none.
+  // `numbering` is the document element of numbering.xml, or null if the document has none.
   DocxText(std::map<std::string, Style> styles, const pugi::xml_node& numbering)
       : styles_(std::move(styles)), numbering_(numbering) {}
 
-  // Notes of one kind, by their number in the document.
+  // Registers the notes of one kind ("footnote" or "endnote") under their ids.
   void AddNotes(const pugi::xml_node& notes, absl::string_view kind) {
     for (const pugi::xml_node& note : notes.children()) {
       notes_[absl::StrCat(kind, LocalAttribute(note, "id"))] = note;
@@ -84,7 +85,7 @@ class DocxText {
   std::string Read(const pugi::xml_node& body) {
     Descend(body);
     text_.EndParagraph();
-    // A note may refer to another one; each is written once.
+    // A note may cite another one and so extend `cited_`. Each is written once.
     for (size_t i = 0; i < cited_.size(); ++i) {
       text_.EndLine();
       text_.Prefix(absl::StrCat("[^", i + 1, "]: "));
@@ -131,7 +132,7 @@ class DocxText {
     }
   }
 
-  // Of a drawing only the text in its boxes.
+  // Reads only the text boxes of a drawing.
   void Boxes(const pugi::xml_node& node) {
     for (const pugi::xml_node& child : node.children()) {
       if (LocalName(child) == "txbxContent") {
@@ -191,13 +192,13 @@ class DocxText {
   DocxNumbering numbering_;
   TextBuilder text_;
   std::map<std::string, pugi::xml_node> notes_;
-  std::map<std::string, size_t> numbers_;  // of notes, in the order in which the text cites them
+  std::map<std::string, size_t> numbers_;  // of cited notes, from 1 in the order of citation
   std::vector<pugi::xml_node> cited_;
   int lists_ = 0;
   bool in_note_ = false;
 };
 
-// Null if the document lacks that part.
+// Parses a part of the document. Null if the document does not have it.
 absl::StatusOr<XmlPart> OptionalPart(absl::string_view what, const ZipArchive& archive,
                                      const std::string& name, ReadBudget& budget) {
   if (!archive.Find(name).has_value()) return nullptr;
@@ -229,7 +230,7 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
   if (!numbering.ok()) return numbering.status();
   DocxText text(std::move(style_of),
                 *numbering == nullptr ? pugi::xml_node() : (*numbering)->document_element());
-  std::vector<XmlPart> notes;  // which the text looks at
+  std::vector<XmlPart> notes;  // owns the trees that `text` refers to
   for (const absl::string_view kind : {"footnote", "endnote"}) {
     absl::StatusOr<XmlPart> part =
         OptionalPart(what, archive, absl::StrCat("word/", kind, "s.xml"), budget);

@@ -13,9 +13,10 @@ namespace annulus {
 // Whether the archive is a Word document (Office Open XML).
 bool IsDocx(const ZipArchive& archive);
 
-// Headings, paragraphs, lists and rows of tables in the order of the document; footnotes and
-// endnotes as "[^1]" with their text at the end. What was deleted while changes were tracked is
-// left out.
+// Returns the headings, paragraphs, lists and table rows in document order. Footnotes and endnotes
+// become "[^1]", with their text at the end. Leaves out tracked deletions. INVALID_ARGUMENT if the
+// file is broken or encrypted, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the
+// file in messages.
 absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& archive,
                                      ReadBudget& budget);
 

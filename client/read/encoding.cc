@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// More text does not change the guess.
+// How much text uchardet gets; more would not change its guess.
 constexpr size_t kGuessBytes = size_t{1} << 20;
 
 struct ByteOrderMark {
@@ -25,13 +25,14 @@ struct ByteOrderMark {
   const char* encoding;
 };
 
-// UTF-32LE before UTF-16LE, whose mark it begins with.
+// UTF-32LE comes before UTF-16LE, because its mark begins with the mark of UTF-16LE.
 const ByteOrderMark kMarks[] = {{absl::string_view("\xFF\xFE\0\0", 4), "UTF-32LE"},
                                 {absl::string_view("\0\0\xFE\xFF", 4), "UTF-32BE"},
                                 {"\xFF\xFE", "UTF-16LE"},
                                 {"\xFE\xFF", "UTF-16BE"}};
 
-// Nothing if iconv does not know the encoding or the bytes are not in it.
+// Converts to UTF-8. nullopt if iconv does not know the encoding, or if the bytes are not valid in
+// it.
 std::optional<std::string> Converted(absl::string_view bytes, const std::string& encoding) {
   const iconv_t converter = iconv_open("UTF-8", encoding.c_str());
   if (converter == reinterpret_cast<iconv_t>(-1)) return std::nullopt;
@@ -56,8 +57,8 @@ std::string Guess(absl::string_view bytes) {
   uchardet_handle_data(detector.get(), bytes.data(), std::min(bytes.size(), kGuessBytes));
   uchardet_data_end(detector.get());
   const std::string encoding = uchardet_get_charset(detector.get());
-  // Text that was said to be Latin-1 is Windows-1252 nearly always, which has quotes and dashes
-  // where the other has control characters.
+  // Text detected as Latin-1 is nearly always Windows-1252, which has quotes and dashes where
+  // Latin-1 has control characters.
   return encoding == "ISO-8859-1" ? "WINDOWS-1252" : encoding;
 }
 

@@ -10,13 +10,13 @@ namespace annulus {
 
 struct Utf8Text {
   std::string text;
-  std::string converted_from;  // name of the encoding; empty: it was UTF-8
+  std::string converted_from;  // name of the original encoding; empty if it was UTF-8
 };
 
-// Text of any encoding as UTF-8, without a byte order mark. What the text is in is told by its
-// mark; without one it is UTF-8 if it can be, else `declared` (a name that iconv knows, or empty),
-// else what uchardet takes it for. INVALID_ARGUMENT, with `what` for a name, if it is not text or
-// its encoding is not known.
+// Converts text of any encoding to UTF-8 and drops its byte order mark. The first of these that
+// fits decides the encoding: the byte order mark; UTF-8 if the text is valid UTF-8; `declared` (a
+// name for iconv, may be empty); the guess of uchardet. INVALID_ARGUMENT if it is not text (it
+// holds a zero byte) or if no encoding fits. `what` names the text in messages.
 absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
                                 const std::string& declared = "");
 

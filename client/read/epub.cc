@@ -21,7 +21,7 @@ int HexDigit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-// A reference of the package ("text/ch%201.xhtml") as the name of an entry of the archive.
+// Resolves a reference in the package file ("text/ch%201.xhtml") to the name of an archive entry.
 std::string EntryName(absl::string_view folder, absl::string_view href) {
   std::string path;
   href = href.substr(0, href.find('#'));
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<pugi::xml_document>> Part(absl::string_view what,
   return ParseXml(what, *text, budget);
 }
 
-// Names of the entries that hold the pages, in reading order.
+// Names of the entries that hold the book's pages, in reading order (the "spine" of the package).
 absl::StatusOr<std::vector<std::string>> ReadingOrder(absl::string_view what,
                                                       const ZipArchive& archive,
                                                       ReadBudget& budget) {
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> ReadEpub(absl::string_view what, const ZipArchive& a
   }
   std::string text;
   for (const std::string& entry : *order) {
-    // Fonts may be listed there in a book that can be read.
+    // encryption.xml alone proves nothing: a readable book lists its obfuscated fonts there.
     if (absl::StrContains(encrypted, entry)) {
       return absl::InvalidArgumentError(
           absl::StrCat(what, " is protected against copying (DRM); its text cannot be read"));

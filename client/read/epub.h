@@ -10,8 +10,10 @@
 
 namespace annulus {
 
-// The pages of an e-book in its reading order, as ReadHtml gives them. Pages that stand outside of
-// the order, and its table of contents, are left out.
+// Returns the pages of an e-book in reading order, each as from ReadHtml. Leaves out the table of
+// contents and pages outside of the reading order. INVALID_ARGUMENT if the book is broken or
+// protected (DRM), NOT_FOUND if it lacks a part, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a
+// limit. `what` names the file in messages.
 absl::StatusOr<std::string> ReadEpub(absl::string_view what, const ZipArchive& archive,
                                      ReadBudget& budget);
 

@@ -16,7 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMaxFiles = 10000;
-constexpr int kMaxEntries = 1000000;  // looked at
+constexpr int kMaxEntries = 1000000;  // files and folders visited by one walk
 
 std::vector<std::string> Segments(absl::string_view path) {
   return absl::StrSplit(path, '/', absl::SkipEmpty());
@@ -38,7 +38,7 @@ bool Chosen(const FileChoice& choice, const std::string& path) {
   return (choice.include.empty() || any(choice.include)) && !any(choice.exclude);
 }
 
-// What a pattern begins with that is no pattern: the folder to look in; and the rest.
+// A pattern split into the folder to search, which has no wildcards, and the rest.
 struct Split {
   std::string folder;
   std::string pattern;
@@ -51,7 +51,7 @@ Split SplitPattern(const std::string& path) {
   return {at == 0 ? "/" : path.substr(0, at), path.substr(at + 1)};
 }
 
-// Calls take(path below `folder`) for every file; false from it ends the walk.
+// Calls take(path relative to `folder`) for every file. The walk ends when take returns false.
 template <typename Take>
 absl::Status WalkFolder(const std::string& folder, bool with_hidden, const Take& take) {
   namespace fs = std::filesystem;
@@ -86,7 +86,7 @@ bool IsPattern(absl::string_view path) {
 
 bool MatchesPattern(absl::string_view pattern, absl::string_view path) {
   const std::vector<std::string> patterns = Segments(pattern), names = Segments(path);
-  // Whether the patterns up to here match the names up to j: one row for each pattern.
+  // row[j]: whether the segments of the pattern so far match the first j names of the path.
   std::vector<bool> row(names.size() + 1, false);
   row[0] = true;
   for (const std::string& segment : patterns) {

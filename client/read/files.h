@@ -10,28 +10,31 @@
 
 namespace annulus {
 
-// Which files of a folder or a pattern are meant. A pattern without "/" is held against the file's
-// own name, any other one against its path below the folder.
+// Selects among the files of a folder or a pattern: those that match any `include` and no
+// `exclude`. A pattern without "/" is matched against the file's name, any other against the file's
+// path relative to the folder.
 struct FileChoice {
   std::vector<std::string> include;  // empty: all
   std::vector<std::string> exclude;
 };
 
-// Whether it has one of the signs of a pattern: "*", "?", "[".
+// Whether `path` contains a wildcard: "*", "?" or "[".
 bool IsPattern(absl::string_view path);
 
-// Whether a path matches a pattern: "*" and "?" stand for anything but "/", "**" for any number of
-// folders, "[a-z]" for one of these letters. Names that begin with a dot must be named so.
+// Whether a path matches a pattern. Within one name, "*" matches any characters, "?" one character
+// and "[a-z]" one of these letters; "**" matches any number of names, also none. No wildcard
+// matches the dot at the beginning of a name.
 bool MatchesPattern(absl::string_view pattern, absl::string_view path);
 
-// The files of a folder and those below it, or those that match a pattern, sorted. Files and
-// folders whose names begin with a dot are left out unless a pattern names them; links to folders
-// are not followed. NOT_FOUND if there is no such file, RESOURCE_EXHAUSTED for more than 10,000.
+// Returns the files in a folder and its subfolders, or those that match a pattern, sorted. Leaves
+// out files and folders whose names begin with a dot, unless the pattern has such a name. Does not
+// follow links to folders. NOT_FOUND if there is no such file, RESOURCE_EXHAUSTED for more than
+// 10,000 files or if the folder has more than 1,000,000 entries.
 absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_pattern,
                                                    const FileChoice& choice);
 
-// All bytes of a file. NOT_FOUND if it cannot be opened, RESOURCE_EXHAUSTED if it has more than
-// `limit`, DATA_LOSS if reading fails.
+// Reads a whole file. NOT_FOUND if it cannot be opened, RESOURCE_EXHAUSTED if it has more than
+// `limit` bytes, DATA_LOSS if reading fails.
 absl::StatusOr<std::string> LoadFile(const std::string& path, int64_t limit);
 
 }  // namespace annulus

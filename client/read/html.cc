@@ -19,7 +19,7 @@
 namespace annulus {
 namespace {
 
-// Name of the encoding that a page declares in its head; empty if it declares none.
+// Name of the encoding that a page declares at its beginning; empty if it declares none.
 std::string DeclaredEncoding(absl::string_view page) {
   const std::string head = absl::AsciiStrToLower(page.substr(0, kDetectBytes));
   for (const std::string key : {"charset=", "encoding="}) {
@@ -28,7 +28,7 @@ std::string DeclaredEncoding(absl::string_view page) {
     absl::string_view rest = absl::string_view(head).substr(at + key.size());
     absl::ConsumePrefix(&rest, "\"") || absl::ConsumePrefix(&rest, "'");
     const std::string name(rest.substr(0, rest.find_first_of("\"' />;?")));
-    // Browsers take the first for the second.
+    // Browsers treat Latin-1 as Windows-1252.
     return name == "iso-8859-1" || name == "latin1" ? "windows-1252" : name;
   }
   return "";
@@ -103,13 +103,13 @@ bool IsLine(GumboTag tag) {
 
 bool IsList(GumboTag tag) { return tag == GUMBO_TAG_UL || tag == GUMBO_TAG_OL; }
 
-// Calls enter(node) and leave(node) for all nodes in the order of the page, without a recursion.
-// What enter() refuses is skipped with all below it, and not left.
+// Calls enter(node) and leave(node) for all nodes in page order, without recursion. If enter
+// returns false, the node and its descendants are skipped, and leave is not called for it.
 template <typename Enter, typename Leave>
 void Walk(const GumboNode* root, const Enter& enter, const Leave& leave) {
   struct Place {
     const GumboNode* node;
-    unsigned int next = 0;  // child
+    unsigned int next = 0;  // index of the next child
   };
   std::vector<Place> path;
   if (enter(root)) path.push_back({root});
@@ -133,7 +133,7 @@ GumboTag TagOf(const GumboNode* node) {
                                                                                : GUMBO_TAG_UNKNOWN;
 }
 
-// Whether an element says that it is this part of a footnote, in the words of EPUB or of ARIA.
+// Whether an element is marked as this part of a footnote, in EPUB ("epub:type") or ARIA ("role").
 bool IsNotePart(const GumboNode* node, absl::string_view part) {
   constexpr std::pair<const char*, absl::string_view> kAttributes[] = {{"epub:type", ""},
                                                                        {"role", "doc-"}};
@@ -151,7 +151,8 @@ bool IsNoteReference(const GumboNode* node) {
   return TagOf(node) == GUMBO_TAG_A && IsNotePart(node, "noteref");
 }
 
-// Tables that arrange a page instead of holding data: they have headings, lists or tables in them.
+// Finds the tables that lay out the page instead of holding data: those that contain headings,
+// lists or other tables.
 std::unordered_set<const GumboNode*> ArrangingTables(const GumboNode* root) {
   std::unordered_set<const GumboNode*> arranging;
   std::vector<const GumboNode*> open;
@@ -208,7 +209,7 @@ class PageText {
     const GumboTag tag = node->v.element.tag;
     if (tag == GUMBO_TAG_HEAD) FindTitle(node);
     if (IsHidden(tag)) return false;
-    // The way back from a note is an arrow for readers with a finger.
+    // Skip the link from a note back to the text: it is only an arrow to click.
     if (tag == GUMBO_TAG_A && IsNotePart(node, "backlink")) return false;
     if (IsNoteReference(node)) text_.Flow("[^");
     if (tag == GUMBO_TAG_BR) text_.EndLine();
@@ -278,7 +279,7 @@ class PageText {
         [](const GumboNode*) {});
   }
 
-  // Whether the table around here holds data.
+  // Whether the innermost open table holds data.
   bool InData() const { return !tables_.empty() && tables_.back(); }
 
   static constexpr int kNoNumber = 0;

@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// The text that a page shows: headings, paragraphs, lists, rows of tables, preformatted text.
-// Scripts, styles and templates are left out. The page's title stands before a page that has no
-// heading. INVALID_ARGUMENT if the page is not text, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a
-// limit.
+// Returns the visible text of a page: headings, paragraphs, lists, table rows and preformatted
+// text. Leaves out scripts, styles, templates and form fields. If the page has no heading, its
+// title becomes one. INVALID_ARGUMENT if the page is not text, RESOURCE_EXHAUSTED or
+// DEADLINE_EXCEEDED at a limit. `what` names the page in messages.
 absl::StatusOr<Utf8Text> ReadHtml(absl::string_view what, std::string bytes, ReadBudget& budget);
 
 }  // namespace annulus

@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
-constexpr int kAllocationsPerLook = 64;  // at the clock
+constexpr int kAllocationsPerLook = 64;  // allocations between two looks at the clock
 
 }  // namespace
 
@@ -21,7 +21,7 @@ struct HtmlTree::Arena {
     for (void* block : blocks) std::free(block);
   }
 
-  // Leaves the parser by longjmp where a limit is reached: it cannot be told to stop.
+  // At a limit, leaves the parser by longjmp, because Gumbo has no way to stop it.
   static void* Allocate(void* self, size_t bytes) {
     auto& arena = *static_cast<Arena*>(self);
     constexpr size_t kAlignment = alignof(std::max_align_t);
@@ -48,7 +48,7 @@ struct HtmlTree::Arena {
     left = size;
   }
 
-  // Null at a limit. Nothing here may need a destructor, which longjmp would skip.
+  // Returns null at a limit. Must not have locals with destructors: longjmp would skip them.
   const GumboOutput* Parse(absl::string_view text) {
     if (setjmp(out) != 0) return nullptr;
     GumboOptions options = kGumboDefaultOptions;
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<HtmlTree>> HtmlTree::Parse(absl::string_view what
                                                           const ReadBudget& budget) {
   auto arena = std::make_unique<Arena>();
   arena->budget = &budget;
-  // So that adding a block leaves nothing half done.
+  // Reserve the list of blocks, so that push_back in AddBlock cannot fail and leak a block.
   arena->blocks.reserve(static_cast<size_t>(budget.limits().html_memory) / kBlockBytes + 2);
   std::unique_ptr<HtmlTree> tree(new HtmlTree(std::move(arena)));
   tree->output_ = tree->arena_->Parse(text);

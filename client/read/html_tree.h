@@ -13,12 +13,13 @@
 
 namespace annulus {
 
-// A parsed page. Gumbo takes any memory and time that a page makes it take, and frees its tree by a
-// recursion as deep as the page; so all its memory comes from here, is counted, and is freed at
-// once.
+// A parsed page. Gumbo itself bounds neither memory nor time, and frees its tree by a recursion as
+// deep as the page. So this class gives Gumbo all its memory, counts it, and frees it in whole
+// blocks.
 class HtmlTree {
  public:
-  // `text` is UTF-8 and must outlive the tree, which points into it.
+  // `text` is UTF-8 and must outlive the tree, which points into it. RESOURCE_EXHAUSTED if the tree
+  // needs more memory than the limits allow, DEADLINE_EXCEEDED if the time is up.
   static absl::StatusOr<std::unique_ptr<HtmlTree>> Parse(absl::string_view what,
                                                          absl::string_view text,
                                                          const ReadBudget& budget);

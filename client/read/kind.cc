@@ -45,7 +45,8 @@ absl::string_view AfterMark(absl::string_view text) {
   return absl::StripLeadingAsciiWhitespace(text);
 }
 
-// A page says at its beginning that it is one. Tags alone do not count: Markdown has them too.
+// Whether a file begins as an HTML page: with a doctype, or with html, head or body. Other tags
+// prove nothing, because Markdown has them too.
 bool IsHtml(absl::string_view head) {
   absl::string_view text = AfterMark(head);
   const bool is_xml = absl::StartsWith(text, "<?xml");
@@ -74,7 +75,8 @@ Detected DetectKind(absl::string_view head) {
     return {FileKind::kZip};
   }
   if (absl::StartsWith(head, "\x1F\x8B")) return {FileKind::kGzip};
-  // Readers of PDF look for the sign in the first 1024 bytes; text about PDF may name it.
+  // PDF readers accept the signature anywhere in the first 1024 bytes. Require it at the beginning,
+  // because a text about PDF may contain it.
   if (absl::StartsWith(AfterMark(head), "%PDF-")) return {FileKind::kPdf};
   for (const Signature& signature : kUnreadable) {
     if (absl::StartsWith(head, signature.bytes)) return {FileKind::kOther, signature.why};

@@ -8,24 +8,25 @@
 namespace annulus {
 
 enum class FileKind {
-  kText,  // and all that nothing else is known of
+  kText,  // also everything without a known signature
   kHtml,
   kPdf,
-  kZip,  // docx, odt and epub too
+  kZip,  // also docx, odt and epub
   kGzip,
-  kOther,  // known, and not readable
+  kOther,  // a known kind that cannot be read
 };
 
 struct Detected {
   FileKind kind = FileKind::kText;
-  // Of kOther: what it is and what to do, behind the file's name: "is a PNG picture; ...".
+  // For kOther: text to put after the file's name that says what it is and what to do, for example
+  // "is a picture; convert it to text first ...".
   absl::string_view why{};
 };
 
-// Bytes that DetectKind looks at.
+// The number of bytes that DetectKind examines.
 inline constexpr size_t kDetectBytes = 4096;
 
-// Says what a file is by its first bytes; its name counts for nothing.
+// Detects what a file is from its first bytes alone, never from its name.
 Detected DetectKind(absl::string_view head);
 
 }  // namespace annulus

@@ -10,23 +10,23 @@
 
 namespace annulus {
 
-// What reading one file may take, however the file was made. The defaults are far above any real
-// document.
+// Bounds for reading one file, so that a hostile file cannot exhaust memory or time. The defaults
+// are far above any real document.
 struct ReadLimits {
   int64_t file_bytes = int64_t{512} << 20;      // as stored
-  int64_t unpacked_bytes = int64_t{256} << 20;  // of all that lies packed in it, and of its text
-  int64_t xml_tags = int64_t{8} << 20;          // of one XML part; a tag takes about 64 bytes
-  int xml_depth = 256;                          // elements inside each other
-  int64_t html_bytes = int64_t{64} << 20;       // of one page
-  int64_t html_memory = int64_t{1} << 30;       // that its tree may take
-  int entries = 10000;                          // files in archives, nested ones included
-  int nesting = 3;                              // archives inside each other
+  int64_t unpacked_bytes = int64_t{256} << 20;  // unpacked from its archives, and text of its PDFs
+  int64_t xml_tags = int64_t{8} << 20;          // "<" and "=" in an XML part, about 64 bytes each
+  int xml_depth = 256;                          // nested elements
+  int64_t html_bytes = int64_t{64} << 20;       // size of one page
+  int64_t html_memory = int64_t{1} << 30;       // bytes of a page's tree
+  int entries = 10000;                          // files in archives, including nested ones
+  int nesting = 3;                              // archives inside one another
   std::chrono::milliseconds time = std::chrono::minutes(2);
-  int64_t child_memory = int64_t{2} << 30;  // address space of a program that reads for us
-  std::string pdf_program = "pdftotext";    // looked for in PATH
+  int64_t child_memory = int64_t{2} << 30;  // address space of a converter such as pdftotext, bytes
+  std::string pdf_program = "pdftotext";    // searched in PATH
 };
 
-// What is left of the limits while one file is read. Not thread-safe.
+// The part of the limits that is left while one file is read. Not thread-safe.
 class ReadBudget {
  public:
   explicit ReadBudget(const ReadLimits& limits)

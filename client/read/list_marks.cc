@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// A document may claim any number; text of more digits than this helps nobody.
+// Larger numbers in a document are cut to this one.
 constexpr int kMostCounted = 1000000;
 
 int NumberAt(const pugi::xml_node& node, absl::string_view attribute, int otherwise) {
@@ -31,13 +31,13 @@ std::string Roman(int number) {
   return text;
 }
 
-// a to z, then aa to zz.
+// 1 to 26 are a to z, 27 to 52 are aa to zz, and so on.
 std::string Letters(int number) {
   return std::string(static_cast<size_t>((number - 1) / 26 + 1),
                      static_cast<char>('a' + (number - 1) % 26));
 }
 
-// What a document wants before an item, on one line.
+// Makes the text that a document puts before an item a mark on one line.
 std::string MarkOf(std::string text) {
   for (char& c : text) c = absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
   const absl::string_view trimmed = absl::StripAsciiWhitespace(text);

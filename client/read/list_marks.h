@@ -12,33 +12,35 @@
 
 namespace annulus {
 
-// What stands before the items of lists that have no numbers.
+// The mark of items in lists without numbers.
 inline constexpr char kBulletMark[] = "- ";
 
-// "3", "c", "C", "iii" or "III" for 3 by the name that docx ("lowerRoman") or odt ("i") has for it;
-// any other name is decimal. Numbers that a form cannot write are decimal too.
+// Formats 3 as "3", "c", "C", "iii" or "III". `form` is the number format's name in docx
+// ("lowerRoman") or odt ("i"); any other name means decimal. Numbers that the format cannot express
+// (below 1, above 3999 in Roman, above 104 in letters) are decimal too.
 std::string FormatListNumber(int number, absl::string_view form);
 
-// The marks of numbered paragraphs in a docx, which word/numbering.xml describes. Ask for them in
-// the order of the text.
+// Computes the marks of numbered paragraphs in a docx, as word/numbering.xml defines them. Call
+// Next in the order of the text.
 class DocxNumbering {
  public:
-  // `root` is the document element of word/numbering.xml. Null: all marks are bullets.
+  // `root` is the document element of word/numbering.xml, or null: then all marks are bullets.
   explicit DocxNumbering(const pugi::xml_node& root);
 
-  // "3. ", or "- " if the list has bullets or is unknown.
+  // Counts one item at `level` (0 is the outermost) of a list and returns its mark: "3. ", or "- "
+  // if the level has bullets or the list is unknown.
   std::string Next(const std::string& list, int level);
 
  private:
   static constexpr int kLevels = 9;
   struct Level {
     std::string form = "bullet";
-    std::string text;  // "%1.%2." stands for the numbers of two levels and what is between
+    std::string text;  // a template: "%1.%2." has the numbers of levels 1 and 2
     int start = 1;
   };
   struct List {
-    std::string abstract;       // lists of one abstract list count on
-    std::map<int, int> starts;  // number that a level has at the first use of this list
+    std::string abstract;       // id of its abstract list; lists with the same one share counts
+    std::map<int, int> starts;  // by level: the number to restart at when the list is first used
   };
 
   static Level ReadLevel(const pugi::xml_node& node);
@@ -46,18 +48,19 @@ class DocxNumbering {
   std::map<std::string, std::array<Level, kLevels>> abstracts_;
   std::map<std::string, List> lists_;
   std::map<std::string, std::array<int, kLevels>> counts_;  // of abstract lists; 0: none yet
-  std::set<std::string> used_;                              // lists
+  std::set<std::string> used_;                              // ids of the lists used so far
 };
 
-// The marks of lists in an odt. Lists are entered and left as the text has them.
+// Computes the marks of list items in an odt. Call Enter and Leave at the beginning and end of
+// every list, in the order of the text.
 class OdtNumbering {
  public:
-  // Takes the list styles below `node`, at any of the places where a part may have them.
+  // Adds the list styles that are grandchildren of `node`, the document element of a part.
   void AddStyles(const pugi::xml_node& node);
 
   void Enter(const pugi::xml_node& list);
   void Leave();
-  // Of the innermost list.
+  // Counts one item of the innermost open list and returns its mark.
   std::string Next(const pugi::xml_node& item);
 
  private:
@@ -66,7 +69,7 @@ class OdtNumbering {
     std::string prefix;
     std::string suffix;
     int start = 1;
-    int shown = 1;  // levels
+    int shown = 1;  // how many levels the mark shows: 2 for "1.3"
   };
   struct Open {
     std::string style;
@@ -77,7 +80,7 @@ class OdtNumbering {
 
   std::map<std::string, std::map<int, Level>> styles_;
   std::vector<Open> open_;
-  std::map<std::string, int> last_;  // count of the latest list of a style, by style and depth
+  std::map<std::string, int> last_;  // by depth and style: the count at the end of the last list
 };
 
 }  // namespace annulus

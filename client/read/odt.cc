@@ -15,7 +15,7 @@ namespace {
 
 class OdtText {
  public:
-  // `part` is the document element of one that has list styles.
+  // `part` is the document element of content.xml or styles.xml.
   void AddStyles(const pugi::xml_node& part) { numbering_.AddStyles(part); }
 
   std::string Read(const pugi::xml_node& body) {
@@ -103,7 +103,7 @@ class OdtText {
     }
   }
 
-  // The text of a paragraph or a heading. One may hold others, in the frames that stand in it.
+  // Reads the text of a paragraph or a heading. It may contain further ones, inside frames.
   void Line(const pugi::xml_node& node) {
     const bool before = in_paragraph_;
     in_paragraph_ = true;
@@ -114,7 +114,7 @@ class OdtText {
   OdtNumbering numbering_;
   TextBuilder text_;
   std::vector<pugi::xml_node> notes_;  // in the order of the text
-  int items_ = 0;                      // of lists, around here
+  int items_ = 0;                      // number of open list items
   bool in_paragraph_ = false;
   bool in_note_ = false;
 };
@@ -123,7 +123,7 @@ class OdtText {
 
 absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& archive,
                                     ReadBudget& budget) {
-  // An encrypted document is an archive that is not, with parts that are.
+  // In an encrypted document the archive itself is not encrypted, only its parts are.
   if (archive.Find("META-INF/manifest.xml").has_value()) {
     const absl::StatusOr<std::string> manifest = archive.Read("META-INF/manifest.xml", budget);
     if (!manifest.ok()) return manifest.status();

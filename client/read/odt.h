@@ -10,8 +10,10 @@
 
 namespace annulus {
 
-// Headings, paragraphs, lists and rows of tables of an OpenDocument text in their order; notes as
-// "[^1]" with their text at the end. What was deleted while changes were tracked is left out.
+// Returns the headings, paragraphs, lists and table rows of an OpenDocument text in document order.
+// Notes become "[^1]", with their text at the end. Leaves out tracked deletions and comments.
+// INVALID_ARGUMENT if the file is broken or encrypted, NOT_FOUND if it lacks its content,
+// RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in messages.
 absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& archive,
                                     ReadBudget& budget);
 

@@ -9,8 +9,9 @@
 
 namespace annulus {
 
-// The text of a PDF as pdftotext lays it out, with "[page 7]" above each page. FAILED_PRECONDITION
-// if pdftotext is absent, INVALID_ARGUMENT for a file that is encrypted, broken or without text.
+// Returns the text of a PDF as pdftotext lays it out, with a line such as "[page 7]" above each
+// page. FAILED_PRECONDITION if pdftotext is not installed, INVALID_ARGUMENT if the file is
+// encrypted, broken or has no text, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
 absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view bytes,
                                     ReadBudget& budget);
 

@@ -43,7 +43,7 @@ class FileReader {
     return std::move(texts_);
   }
 
-  // `depth` archives are around it.
+  // `depth` is the number of archives that contain this file.
   void Read(const std::string& title, std::string bytes, int depth) {
     const Detected detected = DetectKind(bytes);
     switch (detected.kind) {
@@ -70,7 +70,7 @@ class FileReader {
     texts_.push_back({title, std::move(status)});
   }
 
-  // False, and a failure, if there are too many archives inside each other.
+  // Returns false and records a failure if archives are nested too deeply.
   bool MayGoDeeper(const std::string& title, int depth) {
     if (depth < budget_.limits().nesting) return true;
     Fail(title, absl::ResourceExhaustedError(
@@ -95,7 +95,7 @@ class FileReader {
   void ReadZip(const std::string& title, absl::string_view bytes, int depth) {
     const auto archive = ZipArchive::Open(title, bytes);
     if (!archive.ok()) return Fail(title, archive.status());
-    std::string type;  // what OpenDocument and EPUB say that they are
+    std::string type;  // media type that OpenDocument and EPUB files state
     if ((*archive)->Find("mimetype").has_value()) {
       const absl::StatusOr<std::string> stated = (*archive)->Read("mimetype", budget_);
       if (!stated.ok()) return Fail(title, stated.status());
@@ -132,7 +132,7 @@ class FileReader {
       absl::StatusOr<std::string> bytes = archive.Read(index, budget_);
       if (!bytes.ok()) {
         Fail(inner, bytes.status());
-        // What exceeds a limit goes on exceeding it.
+        // A limit was reached, so all later entries would fail too.
         if (bytes.status().code() != absl::StatusCode::kInvalidArgument) return;
         continue;
       }
@@ -144,7 +144,7 @@ class FileReader {
     }
   }
 
-  // Not a folder, and not what file managers add.
+  // False for folders, hidden files and the files that macOS adds.
   static bool IsDocument(const std::string& name) {
     if (name.empty() || name.back() == '/' || absl::StartsWith(name, "__MACOSX/")) return false;
     return name[name.rfind('/') + 1] != '.';

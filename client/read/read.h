@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// One text that was found in a file, or why there is none.
+// One text found in a file, or the reason why it could not be read.
 struct FileText {
-  std::string title;  // the file's name; of a file in an archive "archive.zip/name"
+  std::string title;  // the file's name; "archive.zip/name" for a file in an archive
   absl::StatusOr<std::string> text;
-  std::string remark{};  // what a person should know: "latin.txt was converted from ...", or empty
+  std::string remark{};  // note for the user: "latin.txt was converted from ..."; may be empty
 };
 
-// Reads a file of any kind that DetectKind knows: one text, or one for each file of an archive.
-// Text that is UTF-8 comes back as it is. Never throws, and ends at the limits whatever the bytes
-// are.
+// Reads a file of any kind that DetectKind knows. Returns one text, or one for each file of an
+// archive. UTF-8 text is returned unchanged, except for its byte order mark. Safe for untrusted
+// bytes: never throws, and stops at the limits.
 std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
                                 const ReadLimits& limits = {});
 

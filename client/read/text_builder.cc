@@ -61,7 +61,7 @@ void TextBuilder::EndLine() {
 
 void TextBuilder::EndParagraph() {
   EndLine();
-  // A paragraph that begins an item or a heading belongs to its prefix.
+  // No empty line between a pending prefix and its text: an item may hold a paragraph.
   if (row_depth_ == 0 && prefix_.empty()) gap_pending_ = true;
 }
 
@@ -79,7 +79,7 @@ void TextBuilder::EndList() {
 
 void TextBuilder::BeginItem(absl::string_view mark) {
   EndLine();
-  // The items of one list stand together.
+  // No empty line between the items of a list.
   if (list_depth_ > 0 && !first_item_) gap_pending_ = false;
   first_item_ = false;
   Prefix(absl::StrCat(std::string(2 * std::clamp(list_depth_ - 1, 0, 7), ' '), mark));

@@ -7,32 +7,32 @@
 
 namespace annulus {
 
-// Lays out text in the way of Markdown: paragraphs with an empty line between, "# " before a
-// heading,
-// "- " before an item, rows of tables as "| a | b |". Blanks at the ends of lines are dropped.
+// Lays out text like Markdown: an empty line between paragraphs, "# " before a heading, "- " before
+// an item, table rows as "| a | b |". Drops blanks at the ends of lines.
 class TextBuilder {
  public:
-  // Adds text; any run of white space becomes one blank, and none begins a line.
+  // Adds text. Every run of white space becomes one blank; blanks at the beginning of a line are
+  // dropped.
   void Flow(absl::string_view text);
-  // Adds text as it is, newlines included; in a cell of a table they become blanks.
+  // Adds text unchanged, including newlines. Within a table row, works like Flow.
   void Verbatim(absl::string_view text);
 
   // Ends the line, if it has begun.
   void EndLine();
-  // Ends the paragraph: an empty line comes before the next text.
+  // Ends the paragraph: an empty line will come before the next text.
   void EndParagraph();
 
-  // Put before the next text, at the beginning of its line. The latest one counts; an empty one
-  // takes back what no text has followed.
+  // Sets the text to put at the beginning of the next line. Replaces a prefix that is still
+  // pending; an empty prefix cancels it.
   void Prefix(absl::string_view prefix) { prefix_ = std::string(prefix); }
 
-  // A list indents the prefixes of its items, up to 8 deep.
+  // Items are indented by two blanks for each enclosing list, up to 8 levels deep.
   void BeginList();
   void EndList();
   void BeginItem(absl::string_view mark);
 
-  // Ends of lines and paragraphs become blanks between the begin and the end of a row. A row within
-  // a row has its cells in the outer one.
+  // Between BeginRow and EndRow, the ends of lines and paragraphs become blanks. The cells of a
+  // nested row join the outer row.
   void BeginRow();
   void BeginCell();
   void EndRow();
@@ -40,17 +40,17 @@ class TextBuilder {
   std::string Take();
 
  private:
-  void Start();  // of text: places the empty line and the prefix
+  void Start();  // prepares to add text: writes the pending empty line, prefix or blank
   void TrimLine();
 
   std::string text_;
   std::string prefix_;
   int list_depth_ = 0;
   int row_depth_ = 0;
-  bool first_item_ = false;     // of the outermost list, comes next
+  bool first_item_ = false;     // the next item is the first of an outermost list
   bool line_open_ = false;      // the last line has text
-  bool blank_pending_ = false;  // white space was seen that only counts before more text
-  bool gap_pending_ = false;    // an empty line comes before the next text
+  bool blank_pending_ = false;  // write a blank if more text follows on this line
+  bool gap_pending_ = false;    // write an empty line before the next text
 };
 
 }  // namespace annulus

@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view w
                      " tags and attributes; save it as several files"));
   }
   auto document = std::make_unique<pugi::xml_document>();
-  // Blanks between two runs of text matter.
+  // Keep text that consists of white space only, such as the blank between two runs.
   const pugi::xml_parse_result result = document->load_buffer(
       text.data(), text.size(), pugi::parse_default | pugi::parse_ws_pcdata_single);
   if (!result) {

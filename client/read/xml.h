@@ -11,20 +11,21 @@
 
 namespace annulus {
 
-// Parses one XML part of a document. Entities that the part defines are never expanded. The depth
-// and the number of tags are limited, so the tree can be walked by recursion. `what` names the
-// document in messages.
+// Parses one XML part of a document. Never expands entities that the part defines. Limits the
+// depth, so that callers may walk the tree recursively, and the number of tags and attributes.
+// INVALID_ARGUMENT if the part is not XML, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
+// `what` names the document in messages.
 absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view what,
                                                              absl::string_view text,
                                                              const ReadBudget& budget);
 
-// "p" for the element w:p: its name without the prefix of its namespace.
+// The name of an element without its namespace prefix: "p" for w:p.
 absl::string_view LocalName(const pugi::xml_node& node);
 
-// Value of the attribute of that name without a prefix; empty if there is none.
+// Value of the attribute with that name, ignoring namespace prefixes; empty if there is none.
 absl::string_view LocalAttribute(const pugi::xml_node& node, absl::string_view name);
 
-// The first child of that name without a prefix; null if there is none.
+// The first child with that name, ignoring namespace prefixes; null if there is none.
 pugi::xml_node LocalChild(const pugi::xml_node& node, absl::string_view name);
 
 }  // namespace annulus
