@@ -8,19 +8,19 @@
 
 namespace annulus {
 
-// Decides who may make calls that change the server for everybody: who has the role admin, from the
-// tokens file or by opening the admin socket, and whoever sends the token of --admin-token-file. To
-// come from this machine is not enough: a proxy makes all its clients callers on its own machine.
-// Thread-safe.
+// Decides who may make calls that change the server for everybody: callers with the role admin
+// (given by the tokens file, or by the admin socket to whoever can open it), and callers that send
+// the token of --admin-token-file. A connection from this machine is not enough, because all
+// clients of a local proxy have one. Thread-safe.
 class AdminGate {
  public:
   // `credentials` must outlive the gate.
   explicit AdminGate(const Credentials& credentials) : credentials_(credentials) {}
 
-  // Whether the call carries the token of --admin-token-file: then no other is needed.
+  // Whether the call carries the token of --admin-token-file. Such a call needs no other token.
   bool HasToken(const grpc::CallbackServerContext& call) const;
 
-  // PERMISSION_DENIED, with what to do, unless `caller`, who did not send that token, has the role.
+  // For a call without that token: PERMISSION_DENIED, with advice, unless `caller` has the role.
   absl::Status CheckWithoutToken(const Caller& caller) const;
 
  private:

@@ -40,15 +40,15 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, std::max<size_t>(1, path.rfind('/')));
 }
 
-// Whether it made the folder.
+// Returns whether it made the folder: false if the folder exists.
 absl::StatusOr<bool> MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) == 0) return true;
   if (errno == EEXIST) return false;
   return SystemRefusal(folder, "cannot make the folder");
 }
 
-// Whoever may write into the folder could put a socket of his own in the place of ours. OK if it is
-// gone again: then no socket can be made in it.
+// Checks that no other user can write to the folder: they could replace the socket with their own.
+// OK if the folder is gone again: then no socket can be made in it.
 absl::Status CheckFolder(const std::string& folder) {
   struct stat state {};
   if (lstat(folder.c_str(), &state) != 0) {
@@ -62,7 +62,7 @@ absl::Status CheckFolder(const std::string& folder) {
                       folder, state.st_mode & 07777u, kElsewhere));
 }
 
-// A file of a daemon that was killed goes; nobody else's does.
+// Removes the socket file of a daemon that was killed, and no other file.
 absl::Status RemoveStale(const std::string& path) {
   struct stat state {};
   if (lstat(path.c_str(), &state) != 0) {
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<AdminSocket>> AdminSocket::Open(const std::string
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (listener < 0) return SystemRefusal(path, "cannot listen on");
   absl::Cleanup undo = [listener] { close(listener); };
-  // Of a socket that has no name yet: the file that bind makes takes this mode, less the umask.
+  // Set the mode before bind: the socket file is created with this mode, less the umask.
   if (fchmod(listener, 0600) != 0) return SystemRefusal(path, "cannot protect");
   const sockaddr_un address = AddressOfPath(path);
   const auto bind_it = [&] {

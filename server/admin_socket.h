@@ -12,14 +12,14 @@
 
 namespace annulus {
 
-// A Unix socket that takes connections, and its file: mode 0600 from the moment that it is there,
-// so only this user and root ever open it. The destructor removes the file, unless another socket
-// has taken its name meanwhile, and the folder if Open made it and nothing else is in it.
+// A listening Unix socket and its file. The file is created with mode 0600, so only this user and
+// root can ever open it. The destructor removes the file, unless another socket has replaced it, and
+// the folder if Open made it and nothing else is in it.
 class AdminSocket {
  public:
-  // Makes the last folder of the path if it is missing, with mode 0700. A socket file that nobody
-  // listens on is replaced. FAILED_PRECONDITION: a daemon listens there, the path is no socket, or
-  // others than this user could replace it; UNAVAILABLE: the system refuses.
+  // Creates the last folder of the path with mode 0700 if it is missing. Replaces a socket file on
+  // which nobody listens. FAILED_PRECONDITION if a daemon listens there, if the path is not a
+  // socket, or if other users could replace it; UNAVAILABLE if a system call fails.
   static absl::StatusOr<std::unique_ptr<AdminSocket>> Open(const std::string& path);
   ~AdminSocket();
   AdminSocket(const AdminSocket&) = delete;
@@ -27,7 +27,7 @@ class AdminSocket {
 
   const std::string& path() const { return path_; }
 
-  // Takes the connections that wait; once.
+  // Returns the acceptor of the socket's connections. Call it once.
   std::unique_ptr<ConnectionAcceptor> TakeAcceptor() { return std::move(acceptor_); }
 
  private:

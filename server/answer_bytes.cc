@@ -13,7 +13,7 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
-// Deltas and responses give these the same numbers, so a delta's bytes are a response's.
+// Delta and GenerateResponse have the same field numbers, so encoded parts of one fit the other.
 static_assert(int{v1::Delta::kTokenIdsFieldNumber} ==
               int{v1::GenerateResponse::kTokenIdsFieldNumber});
 static_assert(int{v1::Delta::kLogprobsFieldNumber} ==

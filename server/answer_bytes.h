@@ -13,24 +13,24 @@
 
 namespace annulus {
 
-// A GenerateResponse that is encoded while its parts come. One thread carries the answers of all
-// clients, so an answer of many megabytes must not be encoded at its end, all at once: each part
-// costs what it is long, and the end next to nothing.
+// A GenerateResponse that is encoded part by part, as the parts arrive. One thread delivers the
+// answers of all clients, and encoding an answer of many megabytes all at once would hold the
+// others up. So each part is encoded when it arrives, and the end costs next to nothing.
 class AnswerBytes {
  public:
-  // The answer goes on so.
+  // Appends a part of the answer.
   void Add(const v1::Delta& delta);
 
-  // What the parts take on the wire, at most; in memory kBlockBytes more for each of two arrays.
+  // Upper bound of the parts' size on the wire. Memory is kBlockBytes more for each of two arrays.
   size_t size() const { return text_.size() + lists_.size() + kMostHeader; }
 
-  // The whole message. Nothing may be added after it.
+  // Writes the whole message to `bytes`. Add must not be called afterwards.
   void Finish(const v1::Completion& completion, grpc::ByteBuffer& bytes);
 
   static constexpr size_t kBlockBytes = size_t{64} << 10;
 
  private:
-  // Bytes in blocks, which neither move nor are copied when they become a message.
+  // Bytes in blocks of fixed size. Full blocks become part of the message without a copy.
   class Blocks {
    public:
     void Append(absl::string_view bytes);
@@ -46,7 +46,7 @@ class AnswerBytes {
   static constexpr size_t kMostHeader = 16;  // the tag and length of the text
 
   Blocks text_;
-  Blocks lists_;  // token ids and log probabilities: fields that may go on in further pieces
+  Blocks lists_;  // token ids and log probabilities: repeated fields may be encoded in pieces
 };
 
 }  // namespace annulus

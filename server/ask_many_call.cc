@@ -16,10 +16,10 @@
 namespace annulus {
 namespace {
 
-// What a question takes beside its prompt and events: itself, its sink, its place in tables.
+// Memory of a question beside its prompt and events: the object, its sink and table entries.
 constexpr size_t kQuestionBytes = 4096;
 
-// All sinks of a call together have about what the one of another call has.
+// Small, so that all sinks of a call together take about as much as the single sink of other calls.
 constexpr SinkLimits kQuestionSink{.max_bytes = size_t{32} << 10, .max_deltas = 32};
 
 }  // namespace
@@ -60,7 +60,8 @@ absl::Status AskManyCall::Begin(const grpc::CallbackServerContext& call,
   return absl::OkStatus();
 }
 
-// Does nothing if no question may be asked now, or a job is there that will.
+// Posts a job that asks questions. No-op if no question may be asked now, or if a job is already
+// there.
 void AskManyCall::PostFeed() {
   const JobId id = context_.pool.NewId();
   {
@@ -77,11 +78,11 @@ void AskManyCall::PostFeed() {
   if (!posted.ok()) Abort(std::move(posted));
 }
 
-// The pool takes no job. An error if that ends the call.
+// Handles that the pool takes no job. Returns an error if that ends the call.
 absl::Status AskManyCall::RefusePost() {
   std::lock_guard lock(mutex_);
   feeding_.reset();
-  if (!active_.empty()) return absl::OkStatus();  // the next of them that ends tries again
+  if (!active_.empty()) return absl::OkStatus();  // the end of one of them will post again
   if (!MayAskLocked()) return context_.PoolRefusal();
   TakeNextLocked()->run.End(context_.PoolRefusal());
   return absl::OkStatus();
@@ -113,7 +114,7 @@ void AskManyCall::Feed(const WorkTurn& turn) {
   }
 }
 
-// Null if none may be asked now: then the job is over.
+// The next question to ask; null if none may be asked now, and the job must end.
 std::shared_ptr<AskManyCall::Question> AskManyCall::NextToAsk() {
   std::shared_ptr<Question> question;
   bool all = false;
@@ -132,8 +133,8 @@ std::shared_ptr<AskManyCall::Question> AskManyCall::NextToAsk() {
   return question;
 }
 
-// Gives back what questions took that have ended. Their sinks may be about to call the reader, and
-// are detached where no lock but this is held: Close must not return before.
+// Releases the memory of questions that have ended. Detaching a sink waits until its reader is not
+// being called, so only closing_mutex_ is held then; Close takes it too and so waits for this.
 void AskManyCall::FreeEnded() {
   std::lock_guard closing(closing_mutex_);
   std::vector<std::shared_ptr<Question>> ended;
@@ -148,7 +149,7 @@ void AskManyCall::FreeEnded() {
   }
 }
 
-// Every question was asked. No job comes after this one: feeding_ stays set.
+// Frees the request once every question was asked. feeding_ stays set, so no further job is posted.
 void AskManyCall::DropRequest() {
   asked_ = AskedGeneration();
   google::protobuf::RepeatedPtrField<std::string>().Swap(&questions_);
@@ -166,7 +167,7 @@ absl::Status AskManyCall::Decode() {
   ANNULUS_RETURN_IF_ERROR(CheckRequest());
   ANNULUS_ASSIGN_OR_RETURN(asked_.documents,
                            FindDocuments(asked_.spec, context_.documents, facts_.caller.tenant));
-  // The question in its place, and the text in front of it, which may move as it grows.
+  // The shared text with the longest question appended, twice because the text may be reallocated.
   size_t longest = 0;
   for (const std::string& question : questions_) longest = std::max(longest, question.size());
   ANNULUS_RETURN_IF_ERROR(
@@ -230,7 +231,7 @@ void AskManyCall::PlaceQuestion(const std::string& text) {
   message.set_content(text);
 }
 
-// What is wrong with the input is wrong with its end, the question.
+// Errors in the input concern its last part, the question, so name that field instead.
 absl::Status AskManyCall::PlaceQuestionField(int index, absl::Status status) const {
   const auto payload = status.GetPayload(kFieldPayload);
   if (!payload.has_value()) return status;
@@ -245,11 +246,11 @@ absl::Status AskManyCall::PlaceQuestionField(int index, absl::Status status) con
 
 void AskManyCall::UseRefusal(const std::shared_ptr<Question>& question, absl::Status status) {
   const auto field = status.GetPayload(kFieldPayload);
-  // What the first shows to be wrong with the spec would be wrong with all others too.
+  // An error that the first question finds in the spec would affect all others too.
   const bool ends_call = question->index == 0 && field.has_value() && field->StartsWith("spec.");
   {
     std::lock_guard lock(mutex_);
-    // What others held that have ended meanwhile is not free yet: then it is tried again at once.
+    // If others have ended meanwhile, their memory is about to be freed: try again at once.
     const bool frees = !ended_.empty();
     const bool again = absl::IsResourceExhausted(status) && (frees || active_.size() > 1);
     if (!again && !ends_call) return question->run.End(std::move(status));
@@ -305,7 +306,7 @@ google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& 
         {facts_.method, facts_.caller.tenant, question.run.request_id(), facts_.connection},
         completion.status, facts_.trace);
   }
-  // Counted when it has ended: one that waits for its turn again is not counted twice.
+  // Count it only now, so that a question that was refused and asked again is not counted twice.
   context_.metrics.balance().Offer();
   context_.metrics.balance().Settle(static_cast<absl::StatusCode>(wire.error_code()));
   google::rpc::Status failure;

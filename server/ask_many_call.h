@@ -26,14 +26,15 @@
 
 namespace annulus {
 
-// One call of AskMany: its questions, of which at most kAtOnce are under way. A question is built
-// and submitted when its turn comes, in the pool, so the call holds the prompts of kAtOnce
-// questions and not of all. Until the first answer begins, one question is under way alone: it
-// leaves the keys and values of what all share, and the others find them.
+// One AskMany call with its questions, of which at most kAtOnce run at a time. A pool job builds
+// and submits each question when its turn comes, so the call holds the prompts of at most kAtOnce
+// questions. Until the first answer begins, a single question runs: it computes the keys and values
+// of the shared prompt, and the others reuse them.
 //
-// A question that is refused for want of room (a quota, memory, the queue) waits until another of
-// the call ends, and fails if there is no other. The next question begins when the reader has taken
-// the end of an earlier one, so a client that does not read stops its own call only.
+// A question that is refused for lack of room (a quota, memory, the queue) waits until another
+// question of the call ends; if no other is running, it fails. The next question starts when the
+// reader has taken the end of an earlier one, so a client that does not read stops only its own
+// call.
 //
 // The pool's job, the reactor and, through the sinks, the engine share ownership. Thread-safe.
 class AskManyCall final : public Abortable, public std::enable_shared_from_this<AskManyCall> {
@@ -43,17 +44,17 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   // `reader` must live until Close.
   static std::shared_ptr<AskManyCall> Create(ServiceContext& context, SinkReader& reader);
 
-  // Begins the work. Events may come from now on, also before this returns.
+  // Starts the call. The reader may be called from now on, even before this returns.
   void Start(const grpc::CallbackServerContext& call, const grpc::ByteBuffer& request);
 
-  // A question that is under way, or whose end was just taken.
+  // A question that is running, or whose end was just taken.
   struct Question {
     Question(ServiceContext& context, const CallFacts& facts, SinkReader& reader, int index);
 
     const int index;
-    bool told = false;     // an event of it was written; the reader's
-    absl::Status failure;  // not OK: a part of its answer is missing; the reader's
-    CallMemory memory;     // used by the pool's job
+    bool told = false;     // whether an event was written; used by the reader only
+    absl::Status failure;  // not OK if part of the answer is missing; used by the reader only
+    CallMemory memory;     // used by the pool's job only
     GenerationRun run;
   };
   struct QuestionEvent {
@@ -64,30 +65,31 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   struct CallEnd {
     absl::Status status;
   };
-  // The next event, of the questions in turns, and last the call's end; nothing if there is none
-  // now. The reader calls it again when it is ready for more.
+  // Takes the next event, visiting the questions in turn; the last event is CallEnd. nullopt if
+  // there is none now. The reader calls this again whenever it is ready for more.
   using Event = std::variant<QuestionEvent, CallEnd>;
   std::optional<Event> NextEvent();
 
-  // Counts and logs a question's end; gives what the client is told of one that failed.
+  // Counts and logs the end of a question. Returns the status to send if the question failed.
   google::rpc::Status Conclude(Question& question, const Completion& completion);
-  // The same for the call.
+  // Counts and logs the end of the call. Returns the status to send.
   grpc::Status Conclude(const absl::Status& status, grpc::CallbackServerContext& call);
 
-  // The client cancelled, went away, or its deadline passed.
+  // Ends the call for a client that cancelled, disconnected, or whose deadline passed.
   void Cancel();
 
-  // Ends all questions, and the call, with `status`.
+  // Ends all questions and the call with `status`.
   void Abort(absl::Status status) override;
 
-  // The reader ends: it is not called again once this returns.
+  // Detaches the reader. It is not called again once this returns.
   void Close();
 
  private:
   AskManyCall(ServiceContext& context, SinkReader& reader);
 
   absl::Status Begin(const grpc::CallbackServerContext& call, const grpc::ByteBuffer& request);
-  // In the pool: decodes the request if that is still to do, and asks what may be asked now.
+  // Runs in the pool. Decodes the request, the first time, and asks the questions that may be asked
+  // now.
   void Feed(const WorkTurn& turn);
   void PostFeed();
   absl::Status RefusePost();
@@ -97,12 +99,12 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   absl::Status Ask(Question& question, const CancelFlag& cancel);
   void PlaceQuestion(const std::string& text);
   absl::Status PlaceQuestionField(int index, absl::Status status) const;
-  // The question that Ask refused fails, waits, or ends the call.
+  // Handles a refusal by Ask: fails the question, lets it wait, or ends the call.
   void UseRefusal(const std::shared_ptr<Question>& question, absl::Status status);
   void FreeEnded();
   void DropRequest();
 
-  // mutex_ is held.
+  // These require mutex_ to be held.
   bool MayAskLocked() const;
   std::shared_ptr<Question> TakeNextLocked();
   std::optional<Event> TakeEventLocked();
@@ -110,34 +112,35 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
 
   ServiceContext& context_;
   SinkReader& reader_;
-  CallFacts facts_;                         // filled by Start, then only read
-  std::string client_;                      // as the facts: whose share of the pool it uses
-  size_t request_bytes_ = 0;                // as the facts
-  Engine* engine_ = nullptr;                // as the facts
-  const std::shared_ptr<BoundedSink> own_;  // has the reader called for the call's end
+  // Set by Start, constant afterwards.
+  CallFacts facts_;
+  std::string client_;  // ClientOf the call: whose share of the pool it uses
+  size_t request_bytes_ = 0;
+  Engine* engine_ = nullptr;
+  const std::shared_ptr<BoundedSink> own_;  // its only use: to call the reader for the call's end
 
-  // Of the pool's job, of which there is one at a time.
+  // Used by the pool's job only; there is one job at a time.
   CallMemory memory_;
   grpc::ByteBuffer bytes_;
   bool decoded_ = false;
-  AskedGeneration asked_;  // what all share; while a question is asked, with it
+  AskedGeneration asked_;  // the shared request; Ask adds a question to it and removes it again
   google::protobuf::RepeatedPtrField<std::string> questions_;
-  bool names_itself_ = false;  // the request has an id
+  bool names_itself_ = false;  // the request has a request_id
 
   std::mutex closing_mutex_;  // held while questions are closed; taken before mutex_
-  std::mutex mutex_;          // guards all below
+  std::mutex mutex_;          // guards everything below
   std::string request_id_;
-  std::optional<JobId> feeding_;  // the job that waits or runs
-  int count_ = 0;                 // of questions; 0: not decoded yet
+  std::optional<JobId> feeding_;  // the job that is queued or running
+  int count_ = 0;                 // number of questions; 0: not decoded yet
   int next_ = 0;                  // the first question that was not asked yet
-  bool waits_ = false;            // for one of its own to end: the next was refused
-  bool answered_ = false;         // the answer of one has begun
+  bool waits_ = false;            // the next question was refused and waits for another to end
+  bool answered_ = false;         // an answer has begun
   bool closed_ = false;
   bool told_end_ = false;
   std::optional<absl::Status> aborted_;
-  size_t turn_ = 0;  // whose events come next
+  size_t turn_ = 0;  // index into active_ of the question whose event is taken next
   std::vector<std::shared_ptr<Question>> active_;
-  std::vector<std::shared_ptr<Question>> ended_;  // their sinks may call the reader still
+  std::vector<std::shared_ptr<Question>> ended_;  // not closed yet: sinks may still call the reader
 };
 
 }  // namespace annulus

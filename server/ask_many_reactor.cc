@@ -61,7 +61,7 @@ void AskManyReactor::Advance() {
     auto& told = std::get<AskManyCall::QuestionEvent>(*event);
     if (std::holds_alternative<Completion>(told.event)) {
       TellEndLocked(std::move(told));
-    } else if (!cancelled_) {  // nobody reads what a cancelled call says
+    } else if (!cancelled_) {  // nobody reads the events of a cancelled call
       TellLocked(std::move(told));
     }
   }
@@ -79,7 +79,7 @@ absl::Status AskManyReactor::EncodeLocked(AskManyCall::QuestionEvent& told,
 
 void AskManyReactor::TellLocked(AskManyCall::QuestionEvent told) {
   AskManyCall::Question& question = *told.question;
-  if (!question.failure.ok()) return;  // nothing may follow what is missing
+  if (!question.failure.ok()) return;  // drop events after the one that could not be sent
   v1::AskManyResponse response;
   question.failure = Guarded([&] { return EncodeLocked(told, response); });
   if (!question.failure.ok()) return question.run.Abort(question.failure);
@@ -91,7 +91,7 @@ void AskManyReactor::TellEndLocked(AskManyCall::QuestionEvent told) {
   AskManyCall::Question& question = *told.question;
   auto& completion = std::get<Completion>(told.event);
   v1::AskManyResponse response;
-  // The engine may have ended well before it was told of the failure.
+  // The engine may have finished successfully before it learned of the failure.
   if (completion.status.ok()) completion.status = question.failure;
   if (completion.status.ok()) {
     completion.status = Guarded([&] { return EncodeLocked(told, response); });

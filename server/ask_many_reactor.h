@@ -29,7 +29,7 @@ class AskManyReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   void Advance();
   void TellLocked(AskManyCall::QuestionEvent told);
   void TellEndLocked(AskManyCall::QuestionEvent told);
-  // Fills the message, or fails where one message cannot hold the event.
+  // Fills the response. OUT_OF_RANGE if the event is larger than a message may be.
   absl::Status EncodeLocked(AskManyCall::QuestionEvent& told, v1::AskManyResponse& response) const;
   void WriteLocked(const v1::AskManyResponse& response);
 

@@ -26,7 +26,8 @@ absl::StatusOr<AttentionAssignment> ReadAssignment(const std::string& text,
   return assignment;
 }
 
-// Dense parts cover all, whatever is asked.
+// Sets the coverage that a policy must keep. `alone`: there are no rules for single layers and
+// heads. Among rules, a dense part is left as it is, since it covers everything.
 absl::Status SetCoverage(double coverage, bool alone, absl::string_view field,
                          AttentionPolicy& policy) {
   if (!alone && policy.kind == PolicyKind::kDense) return absl::OkStatus();

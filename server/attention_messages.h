@@ -9,14 +9,16 @@
 
 namespace annulus {
 
-// The policies that a request names, with its contract; nothing where it leaves the choice to the
-// engine. `place` is where the message stands in the request: "spec.attention". INVALID_ARGUMENT
-// with the field: no such policy, a value out of range, a contract that the policy cannot keep.
+// Returns the policies that a request names, with the coverage it asks for; nullopt if it leaves
+// the choice to the engine. `place` is the path of the message in the request: "spec.attention".
+// INVALID_ARGUMENT with the field if there is no such policy, a value is out of range, or the
+// policy cannot guarantee a coverage.
 absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::AttentionSpec& message,
                                                                  absl::string_view place);
 
-// What to draw, by a policy of the request or else `default_attention`. INVALID_ARGUMENT with the
-// field; also where the policy has rules, as a map shows one layer's heads under one policy.
+// Returns the map to draw, for the policy of the request or else `default_attention`.
+// INVALID_ARGUMENT with the field if a value is not allowed, or if the policy has rules, because a
+// map shows the heads of one layer under one policy.
 absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& request,
                                             const AttentionAssignment& default_attention);
 

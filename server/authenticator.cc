@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Names in the client's certificate, which the listener has verified; none without one.
+// Names in the client's certificate, which the listener has verified; empty if it has none.
 std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& call) {
   std::vector<std::string> names;
   const auto context = call.auth_context();

@@ -10,25 +10,24 @@
 
 namespace annulus {
 
-// Who makes a call.
+// The caller of a call.
 using Identity = Caller;
 
-// Decides whether a call may be answered, and for whom. Health and reflection do not ask: probes
-// have no token. Implementations are thread-safe.
+// Identifies the caller of a call. The health and reflection services do not use it, because probes
+// have no token. Implementations must be thread-safe.
 class Authenticator {
  public:
   virtual ~Authenticator() = default;
 
-  // UNAUTHENTICATED, a ReasonError, unless the call proves an identity.
+  // UNAUTHENTICATED (a ReasonError) unless the call proves an identity.
   virtual absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const = 0;
 
-  // One that knows the tokens and certificates of `credentials`, which must outlive it: calls must
-  // carry "authorization: Bearer TOKEN", or come with a certificate that the tokens file names.
-  // A token, where one is sent, decides. If nobody needs an identity, everybody is the tenant
-  // `default`.
+  // Accepts the tokens and certificates of `credentials`, which must outlive the authenticator.
+  // Calls must carry "authorization: Bearer TOKEN" or come with a client certificate that the
+  // tokens file names. If both are there, only the token counts. If the server requires no
+  // identity, every caller is the tenant `default`.
   static std::unique_ptr<const Authenticator> For(const Credentials& credentials);
-  // For callers of the admin socket: who may open it has every role, and belongs to the tenant
-  // `default`.
+  // For the admin socket: every caller has all roles and belongs to the tenant `default`.
   static std::unique_ptr<const Authenticator> ForAdminSocket();
 };
 

@@ -41,7 +41,7 @@ void BoundedSink::OnDone(Completion completion) {
   std::lock_guard lock(mutex_);
   if (stage_ == Stage::kDone) return;
   stage_ = Stage::kDone;
-  if (!completion.status.ok()) DropLocked();  // a failed call's last words are its status
+  if (!completion.status.ok()) DropLocked();  // a failed call sends only its status
   completion_ = std::move(completion);
   PostLocked();
 }

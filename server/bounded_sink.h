@@ -18,14 +18,15 @@ struct QueuedEvent {
 };
 using SinkEvent = std::variant<QueuedEvent, PromptProgress, Delta, Completion>;
 
-// Memory that a delta takes while it waits, roughly.
+// Approximate memory of a waiting delta, in bytes.
 size_t DeltaBytes(const Delta& delta);
 
-// Whoever takes a sink's events.
+// The consumer of a sink's events.
 class SinkReader {
  public:
   virtual ~SinkReader() = default;
-  // Events wait; Pop until there are none, now or later. Called by the delivery thread.
+  // Called on the delivery thread when events are waiting. The reader must call Pop until it
+  // returns nullopt, now or later.
   virtual void OnReady() = 0;
 };
 
@@ -34,35 +35,35 @@ struct SinkLimits {
   size_t max_deltas = 256;
 };
 
-// One request's results between the engine and its reader. The engine shares ownership, so either
-// side may end first: after Detach, events are dropped and the reader is never called again.
+// A queue of one request's events between the engine and a reader. The engine shares ownership, so
+// either side may end first: after Detach, events are dropped and the reader is never called again.
 //
-// Events come out in the order queued, progress, delta, completion; of queued and progress only the
-// newest is kept, and neither comes after what follows it. The limits are where HasRoom turns
-// false: the few deltas of steps already under way still fit. The first completion ends the sink,
-// whoever sent it; later events are dropped. Thread-safe.
+// Events come out in the order queued, progress, delta, completion. Of queued and progress, only
+// the newest is kept, and it is dropped once a later kind of event has come. At the limits HasRoom
+// becomes false, but a few more deltas of steps already running are still accepted. The first
+// completion ends the sink, whoever sent it; later events are dropped. Thread-safe.
 class BoundedSink final : public TokenSink,
                           public Deliverable,
                           public std::enable_shared_from_this<BoundedSink> {
  public:
-  // `delivery` and `reader` must outlive the time until Detach.
+  // `delivery` and `reader` must live until Detach.
   BoundedSink(SinkLimits limits, DeliveryThread& delivery, SinkReader& reader)
       : limits_(limits), delivery_(&delivery), reader_(&reader) {}
 
-  // For the engine, and for whoever ends a request in its place.
+  // For the engine, and for code that ends a request in the engine's place.
   void OnQueued(int position) override;
   void OnProgress(const PromptProgress& progress) override;
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
   bool HasRoom() const override;
 
-  // For the reader: the next event, if there is one.
+  // For the reader: takes the next event; nullopt if there is none.
   std::optional<SinkEvent> Pop();
 
-  // Has OnReady called once more, behind others that wait for the delivery thread.
+  // Schedules another call of OnReady, after the others that wait for the delivery thread.
   void ComeAgain();
 
-  // Drops everything. On return no OnReady runs, and none will.
+  // Drops all events. Once this returns, OnReady is not running and will not be called again.
   void Detach();
 
   void Deliver() override;
@@ -81,7 +82,7 @@ class BoundedSink final : public TokenSink,
 
   mutable std::mutex mutex_;
   Stage stage_ = Stage::kQueued;
-  bool posted_ = false;  // waits in the delivery queue
+  bool posted_ = false;  // in the delivery thread's queue
   std::optional<QueuedEvent> queued_;
   std::optional<PromptProgress> progress_;
   std::deque<Delta> deltas_;

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kRetryNoRoomMs = 500;
 
 absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
-  // Not how much is free: that tells what other tenants have.
+  // Do not say how much is free: it would reveal how much other tenants use.
   const ErrorMetadata numbers = {{"needed", absl::StrCat(needed)},
                                  {"limit", absl::StrCat(budget.limit())}};
   if (needed > budget.limit()) {

@@ -13,25 +13,26 @@
 
 namespace annulus {
 
-// What one call holds of the memory for requests (--max-prompts-memory), part by part, until it
-// ends. A part is held before its memory is allocated, so the heap of all calls stays within the
-// budget. Not thread-safe.
+// The share of the memory for requests (--max-prompts-memory) that one call holds, by part, until
+// the call ends. A part must be held before its memory is allocated, so that the heap of all calls
+// stays within the budget. Not thread-safe.
 class CallMemory {
  public:
   enum Part : uint8_t {
-    kReceived,  // the request as it came; gRPC keeps it until the call ends
-    kDecoded,   // the message, while it lives
-    kWork,      // texts and token ids that are being made, and the answer before it is encoded
-    kKept,      // what stays until the call ends: the prompt's ids, the encoded answer
+    kReceived,  // the request's bytes, which gRPC keeps until the call ends
+    kDecoded,   // the decoded message, as long as it lives
+    kWork,      // texts and token ids being made, and the answer before it is encoded
+    kKept,      // kept until the call ends: the prompt's ids, the encoded answer
   };
 
   explicit CallMemory(std::shared_ptr<MemoryBudget> budget) : lease_(std::move(budget)) {}
 
-  // Sets what a part takes. RESOURCE_EXHAUSTED, without a change: other calls hold what is missing
-  // (with RetryInfo), or the call alone would hold more than the budget.
+  // Sets the size of a part. On an error nothing changes: RESOURCE_EXHAUSTED, with RetryInfo, if
+  // other calls hold the memory; OUT_OF_RANGE if this call alone would need more than the whole
+  // budget.
   absl::Status Hold(Part part, size_t bytes);
 
-  // Work is done: releases its part, and holds what stays of it.
+  // Ends the work: sets kWork to 0 and kKept to `bytes`. Errors as for Hold.
   absl::Status Keep(size_t bytes);
 
   void Release(Part part) { SetPart(part, 0); }
@@ -46,8 +47,8 @@ class CallMemory {
   std::array<size_t, 4> parts_{};
 };
 
-// Grants work of a call its part kWork, beside `beside` bytes that are held of it already. The work
-// is refused as Hold refuses.
+// Grants memory to work of a call, held as the call's part kWork in addition to `beside` bytes.
+// Errors as for CallMemory::Hold.
 class WorkGrant final : public MemoryGrant {
  public:
   WorkGrant(CallMemory& memory, size_t beside) : memory_(memory), beside_(beside) {}
@@ -59,7 +60,7 @@ class WorkGrant final : public MemoryGrant {
   size_t allowed_ = 0;
 };
 
-// The status of a call for which the system had no memory.
+// RESOURCE_EXHAUSTED: the system had no memory for the call.
 absl::Status OutOfMemoryError();
 
 }  // namespace annulus

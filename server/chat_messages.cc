@@ -35,7 +35,7 @@ absl::Status CheckMessage(const v1::Message& message, const std::string& place) 
   return CheckLength(absl::StrCat(place, ".tool_calls"), message.tool_calls(), 0, kLongestJson);
 }
 
-// That there are not too many was checked before they were decoded.
+// Checks only the lower limit: decoding has checked the upper one.
 absl::Status CheckCount(const v1::Messages& messages, absl::string_view place) {
   if (messages.messages_size() >= 1) return absl::OkStatus();
   return FieldError(place, absl::StrCat("0 messages are not allowed: 1 to ", kMostMessages));
@@ -68,7 +68,7 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   request.framed = documents.framed;
   absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel, memory);
   if (chat.ok()) return chat;
-  // The engine names fields from "messages" on.
+  // The engine's field names begin with "messages"; replace that by `place`.
   absl::Status status = chat.status();
   const auto field = status.GetPayload(kFieldPayload);
   if (field.has_value()) {

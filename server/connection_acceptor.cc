@@ -25,10 +25,10 @@ namespace annulus {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kBatch = 64;              // connections taken before the listeners are asked again
-constexpr int kRetryMs = 20;            // after the system had no descriptor or memory left
-constexpr int kSweepEveryMs = 10;       // looking at every connection takes a while; not more often
-constexpr int kOtherDescriptors = 256;  // files, sockets of scrapes, gRPC's own
+constexpr int kBatch = 64;              // connections accepted before polling the listeners again
+constexpr int kRetryMs = 20;            // pause after the system had no descriptor or memory left
+constexpr int kSweepEveryMs = 10;       // shortest interval between looks at every connection
+constexpr int kOtherDescriptors = 256;  // for files, sockets of scrapers and gRPC itself
 
 absl::Status Refusal(const std::string& address, const std::string& cause) {
   return absl::UnavailableError(absl::StrCat(address, ": ", cause));
@@ -43,7 +43,7 @@ struct AddressList {
   addrinfo* first = nullptr;
 };
 
-// Resolvers may name one address twice.
+// Whether the list has the same address before `target`: resolvers may return one twice.
 bool IsRepeated(const addrinfo* first, const addrinfo& target) {
   for (; first != &target; first = first->ai_next) {
     if (first->ai_addrlen == target.ai_addrlen &&
@@ -63,7 +63,8 @@ int PortOf(int descriptor) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// A listening socket, or -1 with errno. `port` replaces a free choice where it is not 0.
+// Opens a listening socket; -1 with errno if that fails. `port`, if not 0, replaces the port of
+// `target`.
 int OpenListener(const addrinfo& target, int port) {
   sockaddr_storage address{};
   std::copy_n(reinterpret_cast<const char*>(target.ai_addr), target.ai_addrlen,
@@ -80,7 +81,7 @@ int OpenListener(const addrinfo& target, int port) {
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // connections inherit it
   if (target.ai_family == AF_INET6) {
-    // "[::]" means every address, as it does for gRPC; where 0.0.0.0 is listened on too, it fails.
+    // "[::]" also accepts IPv4 connections, as in gRPC. Fails if something listens on 0.0.0.0.
     const int off = 0;
     setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
@@ -94,14 +95,14 @@ int OpenListener(const addrinfo& target, int port) {
   return -1;
 }
 
-// The kernel's number of the socket behind a descriptor; nothing where there is none.
+// The inode number of a descriptor's socket; nullopt if it is not an open socket.
 std::optional<uint64_t> SocketNumber(int descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
   return status.st_ino;
 }
 
-// Whether the other side has left already: then nothing needs to be set up for it.
+// Whether the peer has disconnected already, so that nothing needs to be set up for it.
 bool IsGone(int connection) {
   sockaddr_storage peer{};
   socklen_t peer_size = sizeof(peer);
@@ -137,7 +138,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
 
   std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor);
   if (acceptor->stop_ < 0) return Refusal(address, SystemError());
-  // A name may stand for an address of a kind that this machine lacks; one that works is enough.
+  // A name may have addresses that this machine does not support; one that works is enough.
   std::string cause;
   for (const addrinfo* target = targets.first; target != nullptr; target = target->ai_next) {
     if (IsRepeated(targets.first, *target)) continue;
@@ -196,7 +197,7 @@ bool ConnectionAcceptor::Sleep(int milliseconds) {
   return poll(&stop, 1, milliseconds) <= 0;
 }
 
-// False when the system has no room for another connection.
+// Returns false if the system has no resources for another connection.
 bool ConnectionAcceptor::AcceptSome(int listener) {
   for (int i = 0; i < kBatch; ++i) {
     const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -206,7 +207,7 @@ bool ConnectionAcceptor::AcceptSome(int listener) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return false;
-    // Anything else is about that one connection, which ended before it was accepted.
+    // Any other error concerns one connection only, which ended before it was accepted.
   }
   return true;
 }
@@ -247,7 +248,7 @@ int MakeRoomForConnections(int connections, int descriptors) {
     getrlimit(RLIMIT_NOFILE, &limit);
   }
   if (limit.rlim_cur >= wanted) return connections;
-  // Too few for both: connections get what is left, or half where that is little.
+  // Too few for everything: connections get the rest, or half of all if the rest is less.
   const rlim_t rest = limit.rlim_cur - std::min<rlim_t>(limit.rlim_cur, kOtherDescriptors);
   return static_cast<int>(std::max(std::max(rest, limit.rlim_cur / 2) / each, rlim_t{1}));
 }

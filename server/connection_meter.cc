@@ -14,10 +14,10 @@ constexpr uint8_t kContinuation = 9;
 constexpr uint8_t kEndStream = 1;
 constexpr uint8_t kEndHeaders = 4;
 constexpr uint8_t kPadded = 8;
-// Far more than gRPC lets be open: it refuses the rest, which takes a moment to come back.
+// Far more than gRPC allows. It refuses the excess, but its refusals take a moment to arrive here.
 constexpr size_t kMostOpenStreams = 16'384;
 
-// Adds bytes to an array of which `have` are there, and takes them off `bytes`.
+// Moves bytes from the front of `bytes` into `array`, of which the first `have` are filled.
 template <size_t kSize>
 void Fill(std::array<uint8_t, kSize>& array, size_t& have, absl::string_view& bytes) {
   for (; have < kSize && !bytes.empty(); bytes.remove_prefix(1)) {
@@ -72,7 +72,7 @@ bool ConnectionMeter::TakeFromClient(absl::string_view bytes, SteadyTime now) {
 
 bool ConnectionMeter::TakeClientFrame(SteadyTime now) {
   const uint8_t type = from_client_.type();
-  // gRPC's clients pad nothing, and its server refuses it too.
+  // gRPC clients never pad, and gRPC's server rejects padding.
   if (type == kData) return (from_client_.flags() & kPadded) == 0;
   if (type == kReset) Forget(from_client_.stream());
   if (type != kHeaders && type != kContinuation) return true;
@@ -95,11 +95,11 @@ void ConnectionMeter::OpenStream(SteadyTime now) {
   stream.kept = kStreamBytes;
   held_ += kStreamBytes;
   ++awaiting_;
-  // gRPC answers a call that ends without a message at once.
+  // gRPC answers a call without a message at once, so there is nothing to wait for.
   if ((from_client_.flags() & kEndStream) != 0) EndMessages(stream);
 }
 
-// Of the block under way, for as long as its call lives.
+// Counts the headers of the current block, until its call ends.
 void ConnectionMeter::KeepHeaders(size_t bytes) {
   const auto stream = open_.find(from_client_.stream());
   if (stream == open_.end()) return;
@@ -145,13 +145,13 @@ void ConnectionMeter::TakeFromServer(absl::string_view bytes) {
   }
 }
 
-// The message has been handed on, or never will be.
+// Stops counting a message that was delivered to its call, or never will be.
 void ConnectionMeter::Release(Message& message) {
   held_ -= message.held;
   message = Message();
 }
 
-// The client sends nothing more on the stream.
+// Called when the client sends nothing more on the stream.
 void ConnectionMeter::EndMessages(Stream& stream) {
   Release(stream.message);
   if (std::exchange(stream.awaits_first, false)) --awaiting_;

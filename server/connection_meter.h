@@ -17,58 +17,62 @@ class FrameReader {
  public:
   enum class Piece : uint8_t { kNone, kHeader, kPayload };
 
-  // Takes the next piece off `bytes`, which may be cut anywhere: the header of a frame, or some of
-  // its payload, then in `payload`.
+  // Removes the next piece from the front of `bytes`, which may be cut anywhere: the header of a
+  // frame (kHeader), or part of its payload (kPayload), which is returned in `payload`. kNone: more
+  // bytes are needed.
   Piece Next(absl::string_view& bytes, absl::string_view& payload);
 
-  // The frame whose header came last.
+  // These describe the frame whose header came last.
   uint8_t type() const { return header_[3]; }
   uint8_t flags() const { return header_[4]; }
   uint32_t stream() const;
-  size_t size() const { return size_; }  // of its payload
-  bool complete() const { return left_ == 0; }
+  size_t size() const { return size_; }         // bytes of its payload
+  bool complete() const { return left_ == 0; }  // whether the whole payload has come
 
  private:
   std::array<uint8_t, 9> header_{};
-  size_t header_bytes_ = 0;  // of header_ that have come
+  size_t header_bytes_ = 0;  // how many bytes of header_ have come
   size_t size_ = 0;
   size_t left_ = 0;
 };
 
-// Counts what one client makes gRPC keep, from the frames that both send: for each stream that is
-// open, the call itself and its headers, and the bytes of messages that are not complete yet. What
-// a message takes from then on is held by its call (CallMemory). And the bytes of the header block
-// under way (HEADERS and its CONTINUATION frames). Takes about 120 bytes for each open stream.
+// Estimates the memory that gRPC keeps for one connection, from the frames in both directions.
+// Counts, for each open stream, the call, its headers and the bytes of a message that is not
+// complete yet; the memory of complete messages is counted by their calls (CallMemory). Also limits
+// the size of a header block (HEADERS and its CONTINUATION frames). Uses about 120 bytes for each
+// open stream.
 class ConnectionMeter {
  public:
-  // What gRPC 1.51 was measured to keep: of a call without a message 13 KiB; of headers up to 160
-  // times what was sent, since one byte can stand for a header that was sent before, and at most
-  // 618 KiB for a call, since it takes 128 KiB of headers unpacked.
+  // gRPC 1.51 was measured to keep 13 KiB for a call without a message. For headers, it keeps up to
+  // 160 times the bytes sent, because one byte can refer to a header that was sent before; but at
+  // most 618 KiB for a call, because it accepts 128 KiB of unpacked headers.
   static constexpr size_t kStreamBytes = size_t{16} << 10;
   static constexpr size_t kHeaderFactor = 160;
   static constexpr size_t kMostHeadersKept = size_t{640} << 10;
-  // A call's first message comes this fast at least, or is whole before the time limit.
+  // The least rate at which a call's first message must arrive, unless it is complete within the
+  // time limit.
   static constexpr double kLeastBytesPerSecond = 1024;
 
   explicit ConnectionMeter(size_t most_block_bytes) : most_block_bytes_(most_block_bytes) {}
 
-  // Takes the next bytes, cut anywhere. False: a header block is longer than the limit, the frames
-  // are not those of a gRPC client, or many more streams are open than a client may open. Nothing
-  // may be taken after that.
+  // Takes the next bytes, which may be cut anywhere. Returns false if a header block exceeds the
+  // limit, if the bytes are not frames of a gRPC client, or if far more streams are open than a
+  // client may open. Must not be called again after that.
   bool TakeFromClient(absl::string_view bytes, SteadyTime now);
   void TakeFromServer(absl::string_view bytes);
 
-  // What gRPC keeps for the client now.
+  // Estimated bytes that gRPC keeps for this connection now.
   size_t held_bytes() const { return held_; }
 
-  // Called now and then. True: some call has waited `limit` for its first message to go on by
-  // kLeastBytesPerSecond. The time begins anew for all of them if `held_up`, which says that gRPC
-  // is not reading: then the client is not to blame. Later messages have the time limits of their
-  // calls.
+  // Returns true if the first message of some call has arrived more slowly than
+  // kLeastBytesPerSecond over a period of `limit`. `held_up` says that gRPC is not reading, so the
+  // delay is not the client's fault: all periods start again. Call it periodically. Later messages
+  // are subject to the time limits of their calls.
   bool Trickles(SteadyTime now, std::chrono::milliseconds limit, bool held_up);
 
  private:
-  // Where a stream is in its message: a flag, four bytes of length, and so many bytes.
+  // A stream's position in its current message: a prefix (a flag and four bytes of length), then
+  // that many bytes.
   struct Message {
     std::array<uint8_t, 5> prefix{};
     size_t prefix_bytes = 0;
@@ -77,11 +81,10 @@ class ConnectionMeter {
   };
   struct Stream {
     Message message;
-    size_t kept = 0;  // for the call and its headers
+    size_t kept = 0;  // bytes for the call and its headers
     bool awaits_first = true;
-    // Of the time that Trickles looks at: since when, and what has come in it.
-    SteadyTime since;
-    size_t came = 0;
+    SteadyTime since;  // start of the period that Trickles measures
+    size_t came = 0;   // bytes that have come since
   };
 
   bool TakeClientFrame(SteadyTime now);
@@ -95,11 +98,11 @@ class ConnectionMeter {
   const size_t most_block_bytes_;
   FrameReader from_client_;
   FrameReader from_server_;
-  size_t preface_ = 0;      // bytes of it that have come
-  size_t block_bytes_ = 0;  // of the header block under way
+  size_t preface_ = 0;      // how many bytes of the connection preface have come
+  size_t block_bytes_ = 0;  // bytes of the current header block
   uint32_t newest_stream_ = 0;
   absl::flat_hash_map<uint32_t, Stream> open_;
-  size_t held_ = 0;      // the sum of `held` and `kept`
+  size_t held_ = 0;      // the sum of `held` and `kept` of all streams
   size_t awaiting_ = 0;  // streams that await their first message
 };
 

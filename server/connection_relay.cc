@@ -35,16 +35,16 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr absl::string_view kNamePrefix = "annulus-";
-constexpr int kPiecesAtATime = 4;  // of one direction, before others have their turn
+constexpr int kPiecesAtATime = 4;  // moved in one direction before other connections have a turn
 constexpr milliseconds kSweepEvery{1000};
-// How long a client may take to read the last words after gRPC has hung up.
+// How long a client may take to read the rest after gRPC has closed the connection.
 constexpr milliseconds kLinger{5000};
-constexpr milliseconds kLastWords{500};  // the same for all, when the relay ends
+constexpr milliseconds kLastWords{500};  // the same for all clients, when the relay ends
 
-// What moves from one socket to another.
+// One direction of a connection.
 struct Flow {
-  std::vector<char> waiting;  // read and not yet sent
-  bool ended = false;         // nothing more is read
+  std::vector<char> waiting;  // read but not yet sent
+  bool ended = false;         // no more to read
 
   bool stalled() const { return !waiting.empty(); }
 };
@@ -53,7 +53,7 @@ enum class Moved : uint8_t { kAll, kSourceFailed, kSinkFailed, kRefused };
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// The bytes sent, perhaps none; nothing when the other side is gone.
+// Returns the number of bytes sent, which may be 0; nullopt if the other side is gone.
 std::optional<size_t> Send(int to, const char* bytes, size_t size) {
   const ssize_t sent = send(to, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return static_cast<size_t>(sent);
@@ -61,7 +61,8 @@ std::optional<size_t> Send(int to, const char* bytes, size_t size) {
   return std::nullopt;
 }
 
-// Moves what there is, up to a few pieces. `take` sees each, and may refuse it.
+// Moves the available bytes, up to kPiecesAtATime pieces. Passes each piece to `take`, which may
+// refuse it.
 Moved Move(Flow& flow, int from, int to, absl::FunctionRef<bool(absl::string_view)> take,
            std::vector<char>& piece) {
   for (int i = 0; i < kPiecesAtATime; ++i) {
@@ -91,7 +92,7 @@ Moved Move(Flow& flow, int from, int to, absl::FunctionRef<bool(absl::string_vie
   return Moved::kAll;
 }
 
-// As gRPC writes it.
+// The client's address in the notation of gRPC.
 std::string AddressOf(int client) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -112,7 +113,7 @@ std::string AddressOf(int client) {
   return absl::StrCat("ipv6:[", text.data(), "]:", ntohs(v6.sin6_port));
 }
 
-// Two connected sockets, of which the first is called `name`.
+// Creates two connected sockets and gives the first one the abstract name `name`.
 std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
   std::array<int, 2> pair{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()) != 0) {
@@ -120,7 +121,7 @@ std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // A name that begins with a zero byte is no file.
+  // The first byte stays zero: an abstract name, which creates no file.
   const size_t size = std::min(name.size(), sizeof(address.sun_path) - 1);
   std::copy_n(name.begin(), size, address.sun_path + 1);
   if (bind(pair[0], reinterpret_cast<const sockaddr*>(&address),
@@ -132,7 +133,7 @@ std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
   return std::nullopt;
 }
 
-// Other servers may share the space of names.
+// A random name, because other servers may use the same name space.
 std::string UniqueName() {
   std::random_device random;
   const uint64_t number = uint64_t{random()} << 32 | random();
@@ -144,7 +145,7 @@ std::string UniqueName() {
 struct ConnectionRelay::End {
   Link* link;
   int descriptor;
-  uint32_t watched = 0;  // events asked for; 0: not known to epoll
+  uint32_t watched = 0;  // events that epoll watches for; 0: not registered
 };
 
 struct ConnectionRelay::Link {
@@ -156,14 +157,14 @@ struct ConnectionRelay::Link {
         meter(most_header_bytes) {}
 
   const std::string name;  // the client's address and port
-  const std::string host;  // who counts as one client
+  const std::string host;  // AddressOf(name): connections with the same one count as one client
 
   End client;
   End server;
   ConnectionMeter meter;
   Flow up;                                          // from the client to gRPC
   Flow down;                                        // from gRPC to the client
-  std::optional<steady_clock::time_point> hung_up;  // gRPC, and words of it still wait
+  std::optional<steady_clock::time_point> hung_up;  // when gRPC closed, if bytes still wait
   bool closed = false;
 };
 
@@ -253,7 +254,7 @@ void ConnectionRelay::Loop() {
   while (!links_.empty()) Close(**links_.begin());
 }
 
-// True when it is time to stop.
+// Takes over new connections. Returns true if the relay must stop.
 bool ConnectionRelay::TakeArrived() {
   uint64_t count = 0;
   while (read(wake_, &count, sizeof(count)) > 0) {
@@ -281,7 +282,7 @@ void ConnectionRelay::Serve(Link& link) {
       link.up, link.client.descriptor, link.server.descriptor,
       [&](absl::string_view bytes) { return link.meter.TakeFromClient(bytes, now); }, piece_);
   bool done = up == Moved::kRefused || up == Moved::kSourceFailed;
-  if (up == Moved::kSinkFailed) {  // gRPC has hung up, perhaps with words still to send
+  if (up == Moved::kSinkFailed) {  // gRPC has closed, but may have bytes left for the client
     link.up.ended = true;
     link.up.waiting.clear();
   }
@@ -303,7 +304,8 @@ void ConnectionRelay::Serve(Link& link) {
   CloseGreedy();
 }
 
-// Nobody else loses a call for what one client began and does not end, on however many connections.
+// Closes connections until the total is within the limit. Chooses the largest connection of the
+// client that holds most over all its connections, so that other clients lose no calls.
 void ConnectionRelay::CloseGreedy() {
   while (held_ > limits_.held_bytes) {
     absl::flat_hash_map<absl::string_view, size_t> of_host;
@@ -319,8 +321,8 @@ void ConnectionRelay::CloseGreedy() {
   }
 }
 
-// Each side is watched for what can be done next: a side that must wait for the other is not, so
-// that a connection which cannot go on costs nothing.
+// Watches each side only for events that can be handled now. A side that must wait for the other is
+// not watched, so a blocked connection costs nothing.
 bool ConnectionRelay::Watch(Link& link) {
   const auto wanted = [](const Flow& in, const Flow& out) {
     return (in.ended || in.stalled() ? 0U : uint32_t{EPOLLIN}) |
@@ -338,7 +340,7 @@ bool ConnectionRelay::WatchEnd(End& end, uint32_t wanted) {
   return epoll_ctl(events_, change, end.descriptor, &event) == 0;
 }
 
-// Ends connections whose client does not read the last words of a gRPC that has hung up.
+// Closes connections whose client does not read the rest after gRPC has closed.
 void ConnectionRelay::SweepStalled(steady_clock::time_point now) {
   std::vector<Link*> over;
   for (Link* link : links_) {
@@ -351,8 +353,8 @@ void ConnectionRelay::SweepStalled(steady_clock::time_point now) {
   for (Link* link : over) Close(*link);
 }
 
-// Ends connections on which a call's message does not come: gRPC would wait for it, and keep what
-// has come, for as long as the client likes.
+// Closes connections on which a call's first message does not come: gRPC would wait for it, and
+// keep the part that has come, without a limit.
 void ConnectionRelay::SweepSlow(steady_clock::time_point now) {
   std::vector<Link*> slow;
   for (Link* link : links_) {
@@ -389,7 +391,7 @@ std::string AddressOf(const std::string& client) {
   absl::string_view text = whole;
   if (!absl::ConsumePrefix(&text, "ipv6:[") || !absl::ConsumeSuffix(&text, "]")) return whole;
   in6_addr address{};
-  // Of a link's address what stands behind % names the interface.
+  // In a link-local address, the part after % names the interface.
   const std::string numbers(text.substr(0, text.find('%')));
   if (inet_pton(AF_INET6, numbers.c_str(), &address) != 1) return whole;
   std::array<char, INET6_ADDRSTRLEN> printed{};

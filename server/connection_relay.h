@@ -17,45 +17,46 @@
 
 namespace annulus {
 
-// Stands between clients and gRPC on connections without TLS, and bounds what gRPC 1.51 gathers in
-// memory before it knows who the client is, and how long. A connection is closed
-// - whose header block grows too long,
-// - on which some call's message does not come, or comes too slowly (ConnectionMeter::Trickles),
-// - and, when open calls with their headers and messages that are not whole take too much, the
-//   largest connection of the address that has most of it.
-// It looks at the headers of frames and the lengths of messages. One thread serves all connections;
-// each has at most one piece of kPiece bytes a direction waiting here, and then the sender has to
-// wait.
+// A relay between clients and gRPC for connections without TLS. It bounds how much memory gRPC 1.51
+// uses, and for how long, before it knows who the client is. It closes
+// - a connection whose header block is too long,
+// - a connection on which the first message of a call comes too slowly (ConnectionMeter::Trickles),
+// - and, while open calls with their headers and incomplete messages take too much memory in all,
+//   the largest connection of the client address that holds most.
+// It parses only the headers of frames and the lengths of messages. One thread serves all
+// connections. For each connection and direction, at most one piece of kPiece bytes waits here;
+// then the sender has to wait.
 class ConnectionRelay {
  public:
   static constexpr size_t kPiece = size_t{64} << 10;
 
   struct Limits {
-    size_t header_block_bytes;  // of one block, as it is sent
-    // What gRPC keeps of all connections together, as ConnectionMeter counts it.
+    size_t header_block_bytes;  // size of one header block as sent
+    // Memory that gRPC keeps for all connections together, as ConnectionMeter estimates it.
     size_t held_bytes;
-    std::chrono::milliseconds message_time{60'000};  // for a call's first message to go on
+    std::chrono::milliseconds message_time{60'000};  // `limit` of ConnectionMeter::Trickles
   };
 
   // Why a connection was closed.
   enum class CutOff : uint8_t { kHeaders, kMemory, kSlow };
-  // Learns of each, with the client's address and port, on the relay's thread.
+  // Called on the relay's thread for each connection that is closed, with the client's address and
+  // port.
   using Report = std::function<void(CutOff why, const std::string& client)>;
 
-  // UNAVAILABLE: the system has no descriptor left.
+  // UNAVAILABLE if the system has no descriptors left.
   static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(
       Limits limits, Report report = [](CutOff, const std::string&) {});
-  // Gives what gRPC has said a moment to reach the clients, then closes all connections.
+  // Waits a moment for gRPC's last bytes to reach the clients, then closes all connections.
   ~ConnectionRelay();
   ConnectionRelay(const ConnectionRelay&) = delete;
   ConnectionRelay& operator=(const ConnectionRelay&) = delete;
 
-  // Takes a connected, non-blocking socket, which is the relay's own from then on, and returns the
-  // socket to hand to gRPC in its place; -1, and `client` is closed, when the system has no
-  // descriptor left. gRPC's name for the peer tells ClientAddress the client's own. Thread-safe.
+  // Takes ownership of a connected, non-blocking socket and returns the socket to pass to gRPC in
+  // its place. If the system has no descriptors left, closes `client` and returns -1. The peer name
+  // that gRPC sees contains the client's address; see ClientAddress. Thread-safe.
   int Connect(int client);
 
-  // Connections closed for what they sent, or did not send. Thread-safe.
+  // Number of connections closed for the reasons in CutOff. Thread-safe.
   int64_t cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
 
  private:
@@ -65,11 +66,11 @@ class ConnectionRelay {
   ConnectionRelay(Limits limits, Report report, int events, int wake);
 
   void Wake();
-  // These are the thread's.
+  // These run on the relay's thread.
   void Loop();
   bool TakeArrived();
   void Serve(Link& link);
-  bool Watch(Link& link);  // false when the system can watch no more
+  bool Watch(Link& link);  // returns false if epoll fails
   bool WatchEnd(End& end, uint32_t wanted);
   void CloseGreedy();
   void SweepStalled(std::chrono::steady_clock::time_point now);
@@ -79,7 +80,7 @@ class ConnectionRelay {
 
   const Limits limits_;
   const Report report_;
-  const std::string name_;  // in front of every client's address; of this relay only
+  const std::string name_;  // unique prefix of the names of this relay's sockets
   const int events_;        // epoll
   const int wake_;          // eventfd
   std::atomic<uint64_t> next_{0};
@@ -89,23 +90,23 @@ class ConnectionRelay {
   std::vector<std::unique_ptr<Link>> arrived_;
   bool stopping_ = false;
 
-  // Of the thread.
+  // Used by the relay's thread only.
   std::vector<char> piece_;  // scratch
   std::unordered_set<Link*> links_;
-  size_t held_ = 0;                            // the sum of what the links' meters count
-  std::vector<std::unique_ptr<Link>> closed_;  // events at hand may still name them
+  size_t held_ = 0;                            // the sum of the links' held_bytes()
+  std::vector<std::unique_ptr<Link>> closed_;  // kept alive: pending events may refer to them
 
   std::thread thread_;
 };
 
-// The address of the client at the other end of a gRPC call whose peer is `peer`:
-// "ipv4:127.0.0.1:4567", whether or not a relay stands between.
+// Returns the address of the client from the peer name of a gRPC call, with or without a relay in
+// between: "ipv4:127.0.0.1:4567".
 std::string ClientAddress(const std::string& peer);
 
-// Who counts as one client, of all that ClientAddress gives: the address without the port, which is
-// another one for each connection, "ipv4:127.0.0.1". Of IPv6 the first 64 bits,
-// "ipv6:[2001:db8::]/64": whoever has one address there has 2^64. An IPv4 address in IPv6 clothes
-// is an IPv4 address.
+// Maps a result of ClientAddress to the client that it counts for. IPv4: the address without the
+// port, which differs between connections ("ipv4:127.0.0.1"). IPv6: the first 64 bits, because
+// whoever has one such address has all 2^64 ("ipv6:[2001:db8::]/64"). An IPv4 address mapped to
+// IPv6 counts as the IPv4 address.
 std::string AddressOf(const std::string& client);
 
 }  // namespace annulus

@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// Most entries of repeated fields, checked before a message is decoded.
+// The most entries that repeated fields may have. Checked before a message is decoded.
 inline constexpr int kMostMessages = 10'000;
 inline constexpr int kMostDocuments = 64;
 inline constexpr int kMostStops = 16;
@@ -14,13 +14,13 @@ inline constexpr int kMostBiases = 1024;
 inline constexpr int kMostQuestions = 1000;
 
 struct CountLimit {
-  absl::string_view field;  // full name
+  absl::string_view field;  // full name of the field
   int most;
-  absl::string_view noun;     // of the entries: "messages"
-  absl::string_view allowed;  // for people: "1 to 10000"
+  absl::string_view noun;     // what the entries are, for errors: "messages"
+  absl::string_view allowed;  // the allowed number, for errors: "1 to 10000"
 };
 
-// The limit of a repeated field; null where only memory limits it.
+// Returns the limit of a repeated field; null if only memory limits it.
 const CountLimit* FindCountLimit(absl::string_view field);
 
 }  // namespace annulus

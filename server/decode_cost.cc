@@ -23,39 +23,39 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-constexpr int kDeepest = 100;  // as protobuf's own limit
+constexpr int kDeepest = 100;  // protobuf's own limit
 constexpr int kTagTypeBits = 3;
 
-// What the heap takes for a block (glibc): a word before it, in units of 16 bytes, 32 at least, and
-// one unit more where a rest would be too small to be of use.
+// Heap bytes of an allocation in glibc: one word in front, rounded up to 16 bytes, at least 32, and
+// 16 more if the rest of a free block would be too small to use.
 constexpr size_t Block(size_t bytes) {
   return std::max<size_t>(32, (bytes + 8 + 15) / 16 * 16) + 16;
 }
 
 constexpr size_t kStringObject = Block(32);
-constexpr size_t kInlineText = 15;     // bytes that a string keeps in itself
-constexpr size_t kLeastCapacity = 30;  // of a string that has a block
-// Up to this size a string gets its block at once; beyond it grows by doubling.
+constexpr size_t kInlineText = 15;     // longest text that a string stores without an allocation
+constexpr size_t kLeastCapacity = 30;  // smallest capacity of a string with an allocation
+// Up to this size protobuf allocates a string at once; longer ones grow by doubling.
 constexpr size_t kReservedText = 50'000'000;
 
-// Arrays double: while one moves, a third of the room is the old one's. The first blocks of an
-// array are larger than their entries.
+// Arrays grow by doubling; during a copy the old one takes a third of the memory, so an entry
+// counts three times. The first allocation of an array is larger than its entries.
 constexpr size_t kPointerEntry = 3 * sizeof(void*);
 constexpr size_t kFirstPointers = 64;
 constexpr size_t kFirstNumbers = 96;
 constexpr size_t kUnknownEntry = 3 * 16;
 constexpr size_t kFirstUnknown = 96;
 constexpr size_t kUnknownGroup = Block(24);
-// Of each entry of a map: links, the share of the table of buckets, and the node of a tree where
-// many fall into one bucket.
+// Overhead of each map entry: links, its share of the bucket table, and a tree node, since many
+// entries may fall into one bucket.
 constexpr size_t kMapEntry = 16 + 32 + 80;
 constexpr size_t kFirstMapEntry = 160;
-// A map's entry is decoded on the side, and its key copied twice.
+// A map entry is decoded separately, and its key is copied twice.
 constexpr size_t kMapCopies = 3;
 
-// What protobuf writes of a text that is not UTF-8, for a log that drops it.
+// The message that protobuf formats for a text that is not UTF-8, though the log drops it.
 constexpr size_t kComplaint = 1024;
-// Large blocks are whole pages (4 KiB for 128 KiB or more).
+// Large allocations are rounded up to whole pages (4 KiB for 128 KiB or more).
 constexpr size_t kLargeBlock = size_t{128} << 10;
 constexpr size_t kPageShare = 32;
 
@@ -65,15 +65,15 @@ size_t TextBytes(size_t size) {
   return Block(std::max(size, kLeastCapacity) + 1);
 }
 
-// A text in place of one that was there: the new block may be twice as large.
+// For a text that replaces another: the new block may be twice as large.
 size_t ReplacedTextBytes(size_t size) {
   return size <= kInlineText ? 0 : TextBytes(2 * std::max(size, kLeastCapacity));
 }
 
-// Which fields of one message have come, as far as they are counted.
+// Remembers which of the first 64 fields of a message have come.
 class SeenFields {
  public:
-  // True when it has not come before, or nobody knows.
+  // Returns true if the field has not come before, or if that is not known.
   bool First(int index) {
     if (index >= 64) return true;
     const uint64_t bit = uint64_t{1} << index;
@@ -86,12 +86,12 @@ class SeenFields {
   uint64_t bits_ = 0;
 };
 
-// Walks the bytes of one message in the order of the parser.
+// Walks the bytes of a message in the order in which the parser reads them, and adds up the cost.
 class Walk {
  public:
   explicit Walk(google::protobuf::io::ZeroCopyInputStream& bytes) : in_(&bytes) {}
 
-  // False for bytes that are not well-formed.
+  // Walks a whole message of `size` bytes. Returns false if the bytes are not well-formed.
   bool Whole(int size, const MessageLayout& layout) {
     cost_ = Block(layout.object_bytes) + kComplaint;
     const CodedInputStream::Limit all = in_.PushLimit(size);
@@ -102,7 +102,7 @@ class Walk {
 
   size_t cost() const { return cost_ + (cost_ < kLargeBlock ? 0 : cost_ / kPageShare); }
 
-  // The first field that has too many entries.
+  // An error for the first field with too many entries.
   absl::Status CheckCounts() const {
     for (const auto& [limit, count] : counts_) {
       if (count.entries <= static_cast<size_t>(limit->most)) continue;
@@ -120,7 +120,7 @@ class Walk {
 
   bool AtEnd() const { return in_.BytesUntilLimit() == 0; }
 
-  // Fields up to the limit. `fresh`: nothing of this message was there before.
+  // Walks the fields up to the limit. `fresh`: the message object is new, not merged into.
   bool Message(const MessageLayout& layout, bool fresh, int depth) {
     SeenFields seen;
     bool unknown = false;
@@ -257,7 +257,7 @@ class Walk {
     }
   }
 
-  // `size` bytes of varints: each ends with a byte below 128.
+  // Skips `size` bytes of varints and counts them: each ends with a byte below 128.
   bool SkipVarints(int size, size_t* entries) {
     uint8_t last = 0;
     while (size > 0) {
@@ -290,7 +290,7 @@ class Walk {
 
   CodedInputStream in_;
   size_t cost_ = 0;
-  std::vector<const std::string*> path_;  // of the field being read
+  std::vector<const std::string*> path_;  // path of the field being read
   std::map<const CountLimit*, Count> counts_;
 };
 
@@ -298,8 +298,7 @@ class Walk {
 
 absl::StatusOr<size_t> DecodeCost(const grpc::ByteBuffer& bytes,
                                   const google::protobuf::Message& prototype) {
-  // The reader asks for a buffer that it may change, and changes nothing of one that is not
-  // compressed.
+  // The reader takes a mutable buffer, but changes it only if it is compressed.
   grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
   if (reader.status().ok()) {
     Walk walk(reader);

@@ -9,24 +9,24 @@
 
 namespace annulus {
 
-// Something with news for its reader.
+// An object with events for its reader.
 class Deliverable {
  public:
   virtual ~Deliverable() = default;
   virtual void Deliver() = 0;
 };
 
-// Carries events from the engine's thread to gRPC: serialising and writing happen here, so that a
-// step never waits for them. Each deliverable posts itself at most once before it is delivered,
-// which bounds the queue by the number of streams. Thread-safe.
+// The thread that passes events from the engine to gRPC. Serialising and writing happen here, so
+// that a step never waits for them. A deliverable must not post itself again before it was
+// delivered, so the queue is never longer than the number of streams. Thread-safe.
 class DeliveryThread {
  public:
   DeliveryThread();
-  ~DeliveryThread();  // drops what waits, then joins
+  ~DeliveryThread();  // drops the queue, then joins the thread
   DeliveryThread(const DeliveryThread&) = delete;
   DeliveryThread& operator=(const DeliveryThread&) = delete;
 
-  // Never blocks. Deliver() follows on the thread.
+  // Has the thread call deliverable->Deliver(). Never blocks.
   void Post(std::shared_ptr<Deliverable> deliverable);
 
  private:
@@ -36,7 +36,7 @@ class DeliveryThread {
   std::condition_variable wake_;
   std::deque<std::shared_ptr<Deliverable>> queue_;
   bool stopping_ = false;
-  std::thread thread_;  // stands last: it uses all of the above
+  std::thread thread_;  // last member, because it uses all of the above
 };
 
 }  // namespace annulus

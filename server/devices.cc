@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
-  // Where a peer is silent, the exchange says so before the wait for the GPU behind it ends.
+  // Longer than the exchange timeout, so that a silent peer is reported as such, before the wait
+  // for the GPU that depends on it times out.
   auto backend = CreateCudaBackends(config.engine.ranks,
                                     {.longest_wait = config.engine.exchange_timeout * 3 / 2});
   if (!backend.ok()) return OfDevice(backend.status());

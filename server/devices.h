@@ -15,28 +15,30 @@
 
 namespace annulus {
 
-// What computes.
+// The backend and kernels that compute.
 struct Devices {
   std::unique_ptr<Backend> backend;
   KernelRegistry kernels;
-  std::string gpu;  // what was found, or why there is none to use
+  std::string gpu;  // the GPUs found, or why none is used; empty if none was looked for
 };
 
-// The GPUs that ranks would be on. All errors are the device's.
+// Opens the GPUs for the ranks. All errors satisfy IsOfDevice.
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config);
 
-// As ServerConfig::device says. FAILED_PRECONDITION, OfDevice: it cannot be had, and what to do.
+// Opens the devices that ServerConfig::device selects. If they cannot be used, the error satisfies
+// IsOfDevice and says what to do.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config);
 
-// The engine on `devices`; only where any device will do, and the GPU will not, on the processor.
+// Creates the engine on `devices`. If the device is `auto` and the GPU cannot serve the model, logs
+// why, replaces `devices` by the CPU and creates the engine there.
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
                                                    std::unique_ptr<Devices>& devices);
 
-// What the control groups around this process leave it of memory; absent: no limit can be seen.
+// Memory that the control groups allow this process, in bytes; nullopt: no visible limit.
 std::optional<uint64_t> ControlGroupMemory();
 
-// Those that --plan is for: the ones that are there or GPUs of a kind, as many as there may be
-// ranks, with the memory that the configuration says. They compute nothing.
+// Returns devices for --plan, which cannot compute: this machine's, or GPUs of the configured kind,
+// as many as there may be ranks. The configured memory, if set, replaces their own.
 absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config);
 
 }  // namespace annulus

@@ -30,7 +30,8 @@ namespace {
 
 using Verdict = Finding::Verdict;
 
-// Of the model's largest file; enough for a rate, and read in a second from a slow disk.
+// How much of the model's largest file to read: enough to measure a rate, and about a second for a
+// slow disk.
 constexpr size_t kReadBytes = size_t{128} << 20;
 constexpr double kSlowDisk = 200e6;  // bytes a second
 constexpr uint64_t kLeastMemory = uint64_t{1} << 30;
@@ -43,7 +44,7 @@ std::string ReadText(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(text.str()));
 }
 
-// The value behind "name:" in a file of such lines, or empty.
+// The value of "name: value" in a text of such lines; empty if there is none.
 std::string ValueIn(const std::string& text, absl::string_view name) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -85,8 +86,9 @@ Finding Processor(const std::string& root) {
   return finding;
 }
 
-// What the daemon needs of the machine's memory at least: keys and values, or the program alone,
-// and the model's files. With a GPU the program alone: it maps the files, and they can be let go.
+// The least host memory that the daemon needs. Without a GPU: the model's files, and either the
+// keys and values or 1 GiB for the program, whichever is more. With a GPU: 1 GiB only, because the
+// mapped files can be dropped from memory.
 uint64_t MemoryNeeded(const ServerConfig& config, const MachineFacts& facts, uint64_t model_bytes) {
   if (facts.on_gpu) return kLeastMemory;
   return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + model_bytes;
@@ -193,7 +195,7 @@ Finding Port(const char* option, const std::string& address) {
           absl::StrCat("end what listens there, or set --", option)};
 }
 
-// The largest regular file of the model, and the bytes of all; of a path that is one file, itself.
+// The model's largest file and the size of all its files. The model may also be a single file.
 struct ModelFiles {
   std::string largest;
   uint64_t largest_bytes = 0;
@@ -221,7 +223,8 @@ ModelFiles FindFiles(const std::string& model) {
   return found;
 }
 
-// Bytes a second, read past what the system keeps of the file; 0: it cannot be read.
+// Measures the read rate in bytes per second, after dropping the file from the page cache. 0: the
+// file cannot be read.
 double ReadRate(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return 0;
@@ -240,7 +243,7 @@ double ReadRate(const std::string& path) {
   return static_cast<double>(done) / std::max(seconds, 1e-6);
 }
 
-// A model of random weights is a file of sizes alone.
+// A model with random weights consists of a config.json only.
 Finding RandomModel(const std::string& file) {
   const absl::Status status = ReadPlainFile("model", file, kLongestConfig).status();
   if (!status.ok()) {

@@ -10,12 +10,12 @@
 
 namespace annulus {
 
-// What annulusd --doctor finds out about one thing that a daemon needs.
+// A result of annulusd --doctor about one thing that the daemon needs.
 struct Finding {
   enum class Verdict : uint8_t {
     kGood,
-    kAdvice,  // it serves, but slower or less than it could
-    kBad      // it does not serve
+    kAdvice,  // the daemon would serve, but slower or less than it could
+    kBad      // the daemon would not serve
   };
   std::string subject;
   Verdict verdict = Verdict::kGood;
@@ -23,21 +23,22 @@ struct Finding {
   std::string remedy;  // what to do; empty if good
 };
 
-// What the daemon would find where it would run, of things that this folder does not read itself.
+// Facts about the machine that the caller must find out.
 struct MachineFacts {
-  // What the control groups around the process leave it; absent: no limit that can be seen.
+  // Memory that the control groups allow this process, in bytes; nullopt: no visible limit.
   std::optional<uint64_t> group_memory;
-  // Weights, keys and values will be in a GPU's memory, so the machine's need not hold them.
+  // Whether weights, keys and values will be in the memory of a GPU instead of the host's.
   bool on_gpu = false;
 };
 
-// Looks at the machine for a daemon of this configuration: processor, memory, huge pages, memory
-// nodes, control group, open files, ports, model and the disk that it is on. Loads nothing; reads a
-// part of the model's largest file. `root` stands before /proc and /sys, for tests.
+// Examines the machine for a daemon with this configuration: processor, memory, huge pages, memory
+// nodes, control group, open files, ports, the model and its disk. Does not load the model, but
+// reads part of its largest file to measure the disk. `root` is prepended to /proc and /sys, for
+// tests.
 std::vector<Finding> ExamineMachine(const ServerConfig& config, const MachineFacts& facts,
                                     const std::string& root = "");
 
-// A line for each finding, and one for each remedy.
+// Formats one line for each finding, and one for its remedy if it has one.
 std::string FindingsText(const std::vector<Finding>& findings);
 
 }  // namespace annulus

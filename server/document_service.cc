@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kLargestPage = 1000;
 
-// Messages of documents, with what the engine has of each, if it is there.
+// Returns messages that describe the documents and, if there is an engine, how much of each is in
+// memory and on disk.
 absl::StatusOr<std::vector<v1::Document>> Describe(const OwnWork& work,
                                                    const std::vector<DocumentPtr>& documents,
                                                    const CancelFlag& cancel) {
@@ -50,7 +51,7 @@ absl::Status HandleListDocuments(const OwnWork& work, const v1::ListDocumentsReq
     return FieldError("page_size",
                       absl::StrCat(request.page_size(), " is not allowed: 0 to ", kLargestPage));
   }
-  // The token of a page is the last name of the page before.
+  // A page token is the last name of the previous page.
   if (!request.page_token().empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckDocumentName("page_token", request.page_token()));
   }
@@ -77,7 +78,7 @@ absl::Status HandleUnpinDocument(ServiceContext& context, const TenantId& tenant
   return absl::OkStatus();
 }
 
-// Looks at every page on the disk, and waits for the disk.
+// May take long: looks at every page in --kv-disk, and waits for the disk.
 absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentRequest& request,
                                   v1::DeleteDocumentResponse&, const CancelFlag& cancel) {
   ServiceContext& context = work.context;
@@ -90,8 +91,8 @@ absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentR
   const absl::Status forgotten =
       (*engine)->ForgetDocument(tenant, deleted.document->sha256, cancel);
   if (forgotten.ok() || absl::IsCancelled(forgotten)) return forgotten;
-  // The client hears of a fault of the server, the log has the reason. Not UNAVAILABLE: who tries
-  // again finds no document.
+  // INTERNAL, so the client learns only of a fault and the log has the reason. Not UNAVAILABLE,
+  // because a retry would find no document.
   return absl::InternalError(
       absl::StrCat("the document is deleted, but not all that kv-disk keeps of prompts with it: ",
                    forgotten.message()));

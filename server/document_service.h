@@ -19,7 +19,7 @@ class DocumentService final : public RawDocumentService {
  public:
   explicit DocumentService(ServiceContext& context) : context_(context) {}
 
-  // Cuts off uploads that have sent nothing since `limit`.
+  // Cuts off uploads that are silent or too slow; see UploadRegistry::CutOffSlow.
   void CutOffSlow(SteadyTime now, std::chrono::milliseconds timeout) {
     uploads_.CutOffSlow(now, timeout);
   }

@@ -37,7 +37,7 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) 
 }
 
 absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
-  // Not how much is free: that tells what other tenants have.
+  // Do not say how much is free: it would reveal how much other tenants use.
   return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
                      absl::StrCat("the document store is full: ", needed,
                                   " bytes of memory are needed, and fewer of ", budget.limit(),
@@ -119,7 +119,7 @@ void DocumentStore::Withdraw(const DocumentPtr& document) {
   std::lock_guard lock(mutex_);
   const auto found = documents_.find({document->tenant, document->name});
   if (found == documents_.end() || found->second != document) return;
-  // Not when another upload of the same text was told that it is there.
+  // Keep it if another upload of the same text was told that it is stored.
   if (!document->promised) documents_.erase(found);
 }
 

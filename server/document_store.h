@@ -19,8 +19,8 @@
 
 namespace annulus {
 
-// Never changes once stored. Requests share ownership, so a deleted document's memory is given back
-// when the last request that reads it has ended.
+// A stored document. Its content never changes. Requests share ownership, so the memory of a
+// deleted document is freed when the last request that reads it ends.
 struct StoredDocument {
   TenantId tenant;
   std::string name;
@@ -31,27 +31,29 @@ struct StoredDocument {
   MemoryLease lease;
   std::string title;            // UTF-8, may be empty
   bool holds_end_mark = false;  // see TextStream
-  DocumentShare share;          // of its tenant's quota
-  // When a request last named it; stored_at: none has.
+  DocumentShare share;          // its part of the tenant's quota
+  // When a request last named it; equals stored_at if none has.
   mutable std::atomic<SteadyTime> last_used = stored_at;
-  mutable bool promised = false;  // see DocumentStore::Withdraw, whose lock guards it
+  mutable bool promised = false;  // see DocumentStore::Withdraw; guarded by the store's mutex
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
 
 struct DocumentLimits {
   size_t max_document_bytes = 0;
-  size_t max_memory = 0;  // bytes of all documents and uploads
+  size_t max_memory = 0;  // bytes of all documents and running uploads
   int max_documents = 0;
 };
 
-// INVALID_ARGUMENT unless `name` has 1 to 128 of [A-Za-z0-9._-], begins with a letter or digit and
-// has no "..". `field` is named in the error.
+// INVALID_ARGUMENT, naming `field`, unless `name` consists of 1 to 128 characters [A-Za-z0-9._-],
+// begins with a letter or digit and does not contain "..".
 absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 
-// Documents by tenant and name. A tenant sees its own alone; all share the limits. Thread-safe.
+// Documents by tenant and name. A tenant sees only its own; the limits are for all tenants
+// together. Thread-safe.
 class DocumentStore {
  public:
-  // Beside its token ids, which are all that is kept of a text, and its title.
+  // Bytes counted for a document in addition to its token ids and title. The text itself is not
+  // kept.
   static constexpr size_t kMemoryPerDocument = 1024;
 
   explicit DocumentStore(const DocumentLimits& limits)
@@ -63,29 +65,30 @@ class DocumentStore {
   size_t memory_most() const { return budget_->most(); }
   int count() const;
 
-  // Whether a text of `size_bytes` may be uploaded now. OUT_OF_RANGE: it is too long, with needed
-  // and available numbers; RESOURCE_EXHAUSTED: there are too many documents. What its tokens take
-  // is known only as they come.
+  // Checks whether a text of `size_bytes` may be uploaded now. OUT_OF_RANGE, with the numbers, if
+  // it is too long; RESOURCE_EXHAUSTED if there are too many documents. Does not check memory,
+  // which depends on the tokens and is known only as they arrive.
   absl::Status CheckRoom(size_t size_bytes) const;
 
-  // Stores a document. The tenant's same name with the same sha256 gives the one that is there
-  // already; another text under that name is ALREADY_EXISTS; too many documents are
-  // RESOURCE_EXHAUSTED.
+  // Stores a document. If the tenant has one with the same name and the same sha256, returns that
+  // one. ALREADY_EXISTS if the tenant has another text under the name; RESOURCE_EXHAUSTED if there
+  // are too many documents.
   absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
 
   // NOT_FOUND with ResourceInfo.
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
   struct Deleted {
     DocumentPtr document;
-    bool last = false;  // the tenant has its text under no other name
+    bool last = false;  // the tenant has the text under no other name
   };
   absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name);
 
-  // Deletes exactly this document, if it is still there and nobody else was told that it is.
+  // Deletes exactly this document, if it is still stored, and if Add has not returned it to another
+  // upload of the same text.
   void Withdraw(const DocumentPtr& document);
 
-  // At most `count` of the tenant's documents with names after `after`, in the order of their
-  // names.
+  // Returns at most `count` of the tenant's documents, sorted by name, from the first name after
+  // `after`.
   std::vector<DocumentPtr> List(const TenantId& tenant, absl::string_view after,
                                 size_t count) const;
 
@@ -98,7 +101,7 @@ class DocumentStore {
   std::map<std::pair<TenantId, std::string>, DocumentPtr> documents_;
 };
 
-// RESOURCE_EXHAUSTED: the store has no room for `needed` more bytes.
+// RESOURCE_EXHAUSTED: the store has no room for `needed` bytes.
 absl::Status StoreFullError(size_t needed, const MemoryBudget& budget);
 
 }  // namespace annulus

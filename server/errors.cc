@@ -42,7 +42,8 @@ std::optional<std::string> Payload(const absl::Status& status, const char* url) 
   return std::string(*payload);
 }
 
-// The reason of a status that carries none: each such code has one meaning only.
+// The reason of a status that carries none. Such a code always has the same meaning, except for
+// RESOURCE_EXHAUSTED, which the payloads distinguish.
 v1::ErrorReason DefaultReason(const absl::Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:

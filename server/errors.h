@@ -1,9 +1,9 @@
 #ifndef ANNULUS_SERVER_ERRORS_H_
 #define ANNULUS_SERVER_ERRORS_H_
 
-// From absl::Status, which the engine and the rest of the server speak, to the status that a client
-// gets: a google.rpc.Status with ErrorInfo and, where they apply, BadRequest, RetryInfo and
-// ResourceInfo. The table of codes and reasons is proto/annulus/v1/errors.proto.
+// Converts absl::Status, which the engine and the server use, to the status that a client gets: a
+// google.rpc.Status with ErrorInfo and, where they apply, BadRequest, RetryInfo, ResourceInfo and
+// RequestInfo. The table of codes and reasons is proto/annulus/v1/errors.proto.
 
 #include <grpcpp/support/status.h>
 
@@ -20,37 +20,37 @@ namespace annulus {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// INVALID_ARGUMENT with BadRequest. `field` is the path in the request: "spec.sampling.top_p".
+// INVALID_ARGUMENT with BadRequest. `field` is the path of the field: "spec.sampling.top_p".
 absl::Status FieldError(absl::string_view field, absl::string_view message);
 
-// NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model" or "document".
+// NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model", "document" or "request".
 absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
                            absl::string_view name, absl::string_view message);
 
-// Any code with a reason of its own. `metadata` goes into ErrorInfo.
+// Any code with a reason; `metadata` goes into ErrorInfo.
 absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view message,
                          const ErrorMetadata& metadata = {});
 
-// An answer that does not fit into one message. `needed` is what is known to be needed of
-// `available` bytes.
+// OUT_OF_RANGE: the answer does not fit into one message of `available` bytes. `needed` is a lower
+// bound of its size.
 absl::Status AnswerTooLargeError(size_t needed, size_t available);
 
-// The same for a status that has its reason already, or gets it by what follows.
+// Adds metadata for ErrorInfo to a status.
 absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata);
 
-// Adds RetryInfo.
+// Adds RetryInfo: the client should try again after `milliseconds`.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 
-// What the client gets. Codes that only a fault of ours can cause become INTERNAL with a message
-// that reveals nothing: log the original first. Messages are cut to 1 KiB of printable ASCII, so
-// that all of it fits into gRPC's trailers. `request_id`: what the log names the call by, for
-// google.rpc.RequestInfo; empty: none.
+// Converts a status for the client. Codes that only a fault of the server can cause become INTERNAL
+// with a message that reveals nothing, so log the original first. Messages are cut to 1 KiB of
+// printable ASCII, so that everything fits into gRPC's trailers. `request_id`, the call's id in the
+// log, goes into google.rpc.RequestInfo; empty: none.
 grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id = "");
 
-// True where ToGrpcStatus hides the message.
+// Whether ToGrpcStatus hides the message of this status.
 bool HidesMessage(const absl::Status& status);
 
-// Quotes a name that a client sent, for messages: printable ASCII, at most 64 characters.
+// Quotes a client's text for a message: printable ASCII, cut to 64 characters.
 std::string QuoteName(absl::string_view name);
 
 }  // namespace annulus

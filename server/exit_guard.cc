@@ -30,7 +30,8 @@ void ExitGuard::WaitingFor(std::function<std::string()> what) {
 void ExitGuard::Wait(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, limit, [&] { return over_; })) return;
-  // To look and to log may hang as well. The lock stays: nobody changes what_ any more.
+  // what_ and the log may hang too, so call them on another thread. Keep the lock held, so that
+  // what_ does not change.
   std::promise<void> said;
   std::thread([&] {
     log_.Warning("stop_cut_short",

@@ -12,26 +12,26 @@
 
 namespace annulus {
 
-// Bounds how long the process takes to stop: a thread that is stuck in a client's work, in a driver
-// or in a library must not keep it alive. Thread-safe.
+// Bounds the time that the process takes to stop, even if a thread is stuck in a client's work, a
+// driver or a library. Thread-safe.
 class ExitGuard {
  public:
-  // How long the log may take for the last line.
+  // How long the last log line may take.
   static constexpr std::chrono::milliseconds kLastWords{500};
 
   // `log` must outlive the guard.
   explicit ExitGuard(const Logger& log) : log_(log) {}
-  // The stop has ended in time.
+  // The process has stopped in time: disarms the guard.
   ~ExitGuard();
   ExitGuard(const ExitGuard&) = delete;
   ExitGuard& operator=(const ExitGuard&) = delete;
 
-  // The stop begins. If the guard still lives after `limit`, it logs `stop_cut_short` with what the
-  // stop waits for, and within kLastWords ends the process with status 0: all that was promised to
-  // clients is done or was refused before. Called once.
+  // Starts the countdown. If the guard still exists after `limit`, it logs `stop_cut_short` with
+  // the thing that is being waited for, and ends the process within kLastWords. The exit status is
+  // 0, because by then every client has its answer or an error. Call it once.
   void Arm(std::chrono::milliseconds limit);
 
-  // What the stop waits for from now on. `what` may be called, by the guard's thread, until the
+  // Sets what the process waits for from now on. A thread of the guard may call `what` until the
   // next WaitingFor returns.
   void WaitingFor(std::function<std::string()> what);
 
@@ -43,7 +43,7 @@ class ExitGuard {
   std::condition_variable changed_;
   bool over_ = false;
   std::function<std::string()> what_ = [] { return "nothing"; };
-  std::thread thread_;  // once armed
+  std::thread thread_;  // started by Arm
 };
 
 }  // namespace annulus

@@ -18,7 +18,7 @@ bool FairQueue::Add(JobId id, const std::string& client) {
 }
 
 void FairQueue::AddAdmitted(JobId id, const std::string& client) {
-  const auto place = clients_.try_emplace(client).first;  // without a job it is forgotten by Next
+  const auto place = clients_.try_emplace(client).first;  // Next removes clients without jobs
   const auto [job, is_new] = jobs_.emplace(id, place);
   ANNULUS_CHECK(is_new) << "job " << id << " is queued already";
   absl::Cleanup undo = [this, job] { jobs_.erase(job); };
@@ -36,7 +36,7 @@ std::optional<JobId> FairQueue::Next(absl::FunctionRef<bool(JobId)> may_run) {
   std::deque<JobId>::iterator job;
   for (auto& [name, client] : clients_) {
     if (client.running >= limits_.running_of_client) continue;
-    // What its running jobs will have used is not known yet: fewer of them go first.
+    // On a tie, prefer the client with fewer running jobs, whose use is not counted yet.
     if (next != nullptr &&
         std::pair(client.used, client.running) >= std::pair(next->used, next->running)) {
       continue;
@@ -76,7 +76,8 @@ bool FairQueue::Remove(JobId id) {
   return true;
 }
 
-// Clients without jobs that would start level anyway; with nothing to do, all.
+// Removes clients without jobs that would restart at level_ anyway; if there are no jobs at all,
+// removes all clients.
 void FairQueue::Forget() {
   for (auto it = clients_.begin(); it != clients_.end();) {
     const Client& client = it->second;

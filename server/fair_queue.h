@@ -15,33 +15,33 @@ namespace annulus {
 
 using JobId = uint64_t;
 
-// Says which job of which client runs next, so that each client with work gets the same share of
-// the threads however many jobs it brings: of those that may run one, the client that has used
-// least comes next, and its own jobs come in their order. A client that was idle starts level with
-// the others; it saves nothing up. Only names and numbers: no thread, lock or clock. (Start-time
-// fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996, section 2.)
+// Decides which job runs next, so that all clients with work get equal shares of the threads,
+// however many jobs each has. The next job is the oldest one of the client that has used least. A
+// client that was idle starts level with the others; it does not save up a claim. Contains only
+// names and numbers: no thread, lock or clock. (Start-time fair queueing: Goyal, Vin, Cheng,
+// SIGCOMM 1996, section 2.)
 class FairQueue {
  public:
   struct Limits {
-    size_t waiting = 1;  // most jobs that wait
-    int running_of_client = 1;
+    size_t waiting = 1;         // the most jobs in the queue
+    int running_of_client = 1;  // the most running jobs of one client
   };
   explicit FairQueue(const Limits& limits) : limits_(limits) {}
 
-  // Queues a job. Without memory for it throws bad_alloc and changes nothing. False when the queue
-  // is full, or when the client has more waiting than places are free: one client alone fills half
-  // of the queue, and the rest stays for others.
+  // Queues a job. Returns false if the queue is full, or if the client has more jobs waiting than
+  // there are free places; so one client alone can fill half of the queue. Throws bad_alloc, and
+  // changes nothing, if there is no memory.
   [[nodiscard]] bool Add(JobId id, const std::string& client);
-  // Queues a job that was admitted before, whatever the limits say. Throws as Add.
+  // Queues a job that was admitted before, regardless of the limits. Throws like Add.
   void AddAdmitted(JobId id, const std::string& client);
 
-  // Takes the job that is to run now, of those that `may_run` allows. It runs until Ended. This,
-  // and all below, needs no memory.
+  // Takes the job to run next, among those for which `may_run` is true. It counts as running until
+  // Ended. This function and those below allocate no memory.
   std::optional<JobId> Next(absl::FunctionRef<bool(JobId)> may_run = [](JobId) { return true; });
-  // A job that runs has stopped; it has used `used` of whatever the clients share.
+  // A running job has stopped after using `used` units of the shared resource.
   void Ended(JobId id, uint64_t used);
 
-  // Takes a waiting job out. False when there is none of that name.
+  // Removes a waiting job. Returns false if there is no waiting job with that id.
   bool Remove(JobId id);
 
   size_t waiting() const { return waiting_; }
@@ -50,17 +50,17 @@ class FairQueue {
   struct Client {
     std::deque<JobId> waiting;
     int running = 0;
-    uint64_t used = 0;  // what counts of it: never less than idle clients start with
+    uint64_t used = 0;  // units used; raised to level_ when the client stops being idle
   };
   using Clients = std::map<std::string, Client>;
 
   void Forget();
 
   const Limits limits_;
-  Clients clients_;                                    // those that still matter
+  Clients clients_;                                    // clients with jobs, or above level_
   std::unordered_map<JobId, Clients::iterator> jobs_;  // waiting and running
   size_t waiting_ = 0;
-  uint64_t level_ = 0;  // what the client that ran last had used: where idle ones start
+  uint64_t level_ = 0;  // what the client chosen last had used; idle clients start here
 };
 
 }  // namespace annulus

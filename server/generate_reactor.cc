@@ -16,12 +16,12 @@ namespace {
 
 // Room for everything in a response but text, ids and logprobs.
 constexpr size_t kCompletionBytes = 4096;
-// Of one event: as a message, as bytes, and those while they grow.
+// Copies of one event that exist at a time: the message, its bytes, and the bytes while they grow.
 constexpr size_t kCopies = 4;
 // The tag and length of a completion.
 constexpr size_t kMostHeader = 16;
-// Events between two looks at others: one thread delivers everybody's, and a kept answer comes
-// whole.
+// Events taken before other calls get a turn. One thread delivers the events of all calls, and an
+// answer that was kept arrives all at once.
 constexpr int kMostAtOnce = 256;
 
 }  // namespace
@@ -72,7 +72,7 @@ absl::Status GenerateReactor::Gather(Delta delta) {
   return absl::OkStatus();
 }
 
-// Two arrays of blocks, and the list of them.
+// Upper bound of answer_'s memory: two arrays of blocks, and their lists.
 size_t GenerateReactor::HeldByAnswer() const {
   const size_t size = answer_.size();
   return size + size / 64 + 4 * std::min(size, AnswerBytes::kBlockBytes);
@@ -81,7 +81,7 @@ size_t GenerateReactor::HeldByAnswer() const {
 absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
   const v1::Completion message =
       ToMessage(completion, generation_->run().request_id(), generation_->run().origin());
-  // Attention details have no bound of their own.
+  // Check again: attention details are not bounded by kCompletionBytes.
   const size_t size = answer_.size() + message.ByteSizeLong() + kMostHeader;
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(HeldByAnswer() + kCopies * message.SpaceUsedLong()));
@@ -90,7 +90,7 @@ absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
 }
 
 void GenerateReactor::End(Completion completion) {
-  // The engine may have ended well before it was told of the failure.
+  // The engine may have finished successfully before it learned of the failure.
   if (completion.status.ok()) completion.status = failure_;
   if (completion.status.ok()) {
     completion.status = Guarded([&] { return EncodeAnswer(completion); });

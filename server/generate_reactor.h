@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// Generate: gathers the events of one generation into one response. Deletes itself.
+// The reactor of Generate. Gathers the events of one generation into one response. Deletes itself.
 class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader {
  public:
   GenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
@@ -34,9 +34,9 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_bytes_;
-  AnswerBytes answer_;    // touched by the delivery thread only
-  absl::Status failure_;  // not OK: a part of the answer is missing
-  CallMemory memory_;     // what answer_ takes
+  AnswerBytes answer_;    // used by the delivery thread only
+  absl::Status failure_;  // not OK if part of the answer is missing
+  CallMemory memory_;     // memory held for answer_
   const std::shared_ptr<GenerationCall> generation_;
 };
 

@@ -37,7 +37,8 @@ absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size
   ANNULUS_RETURN_IF_ERROR(context_.Admit(call, facts_.method, facts_.caller));
   facts_.connection = ClientAddress(call.peer());
   facts_.trace = TraceOf(call);
-  // What cannot begin uses no quota. From Enter on others may end this call, and use the place.
+  // Check first that the call can begin, since a call that cannot must use no quota. From Enter on,
+  // other threads may end this call and so end its place.
   ANNULUS_RETURN_IF_ERROR(context_.lifecycle.engine_for_changes().status());
   ANNULUS_RETURN_IF_ERROR(run_.TakePlace());
   ANNULUS_ASSIGN_OR_RETURN(Engine* const engine, context_.lifecycle.Enter(*this));
@@ -58,7 +59,7 @@ void GenerationCall::Prepare(Engine& engine, const Decoder& decoder, const Cance
 
 absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
                                     const CancelFlag& cancel) {
-  if (run_.aborted()) return absl::OkStatus();  // its end is in the sink
+  if (run_.aborted()) return absl::OkStatus();  // the sink has its end already
   ANNULUS_ASSIGN_OR_RETURN(const AskedGeneration asked, decoder(memory_));
   absl::Status status = [&]() -> absl::Status {
     if (asked.spec.has_request_id()) {
@@ -80,7 +81,7 @@ void GenerationCall::Cancel() {
 
 void GenerationCall::Abort(absl::Status status) {
   run_.Abort(std::move(status));
-  context_.pool.Cancel(job_);  // with the request's bytes, if it has not begun
+  context_.pool.Cancel(job_);  // frees the request's bytes if the job has not begun
 }
 
 grpc::Status GenerationCall::Conclude(const Completion& completion,

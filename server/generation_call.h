@@ -22,7 +22,7 @@
 
 namespace annulus {
 
-// The generation that a request of either service asks for.
+// Decodes a request whose field `spec` says what to generate.
 template <typename Request>
 absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes,
                                            CallMemory& memory) {
@@ -33,37 +33,38 @@ absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t
   return asked;
 }
 
-// A call that asks for one generation, from the request's bytes to the terminal event: Generate,
-// StreamGenerate and PrefillDocument alike. The pool's job, the reactor and, through the sink, the
-// engine share ownership: each may be the last. Thread-safe.
+// A call for one generation (Generate, StreamGenerate or PrefillDocument), from the request's bytes
+// to the terminal event. The pool's job, the reactor and, through the sink, the engine share
+// ownership; any of them may be the last owner. Thread-safe.
 class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
  public:
-  // Decodes the request's bytes; runs in the pool.
+  // Decodes the request's bytes. Runs in the pool.
   using Decoder = std::function<absl::StatusOr<AskedGeneration>(CallMemory& memory)>;
 
-  // `name` is the method's, for the log. `reader` must live until Close.
+  // `name` is the method's name, a literal. `reader` must live until Close.
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, absl::string_view name,
                                                 SinkReader& reader);
 
-  // Begins the work. Events may come from now on, also before this returns. `request_bytes` is what
-  // the request takes, which gRPC keeps until the call ends. An answer that is sure to have more
-  // than `most_answer_bytes` is refused before any work.
+  // Starts the call. The reader may be called from now on, even before this returns.
+  // `request_bytes` is the size of the request, which gRPC keeps until the call ends. If the answer
+  // is certain to exceed `most_answer_bytes`, the call fails before any work.
   void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder,
              size_t most_answer_bytes = SIZE_MAX);
 
-  // For the events, the name and the origin.
+  // Gives access to the events, the request id and the origin.
   GenerationRun& run() { return run_; }
 
-  // The client cancelled, went away, or its deadline passed: stops the engine's work.
+  // Ends the call for a client that cancelled, disconnected, or whose deadline passed. Stops the
+  // engine's work.
   void Cancel();
 
   // Stops the engine's work and ends the events with `status`, unless they have ended already.
   void Abort(absl::Status status) override;
 
-  // Counts and logs the end; gives the status to send.
+  // Counts and logs the end of the call. Returns the status to send.
   grpc::Status Conclude(const Completion& completion, grpc::CallbackServerContext& call);
 
-  // The reader ends: it is not called again once this returns.
+  // Detaches the reader. It is not called again once this returns.
   void Close();
 
  private:
@@ -75,10 +76,10 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
 
   ServiceContext& context_;
-  CallFacts facts_;  // filled by Start, then only read
+  CallFacts facts_;  // set by Start, constant afterwards
   const JobId job_;
-  size_t most_answer_bytes_ = SIZE_MAX;  // as the facts
-  CallMemory memory_;                    // used by Start, then by the job only
+  size_t most_answer_bytes_ = SIZE_MAX;  // set by Start, constant afterwards
+  CallMemory memory_;                    // used by Start, later by the job only
   GenerationRun run_;
 };
 

@@ -17,7 +17,8 @@
 namespace annulus {
 namespace {
 
-// What tells requests of one name apart: the message, and the texts and titles that it names.
+// A hash that distinguishes requests with the same request_id: of the message, and of the texts and
+// titles of its documents.
 std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
                       const TenantId& tenant) {
   const v1::GenerationSpec& spec = asked.spec;
@@ -29,7 +30,7 @@ std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
     spec.SerializeToCodedStream(&coded);
   }
   Sha256 digest;
-  // First: at the end it could be an unknown field of the message before it.
+  // Hashed first: after the message, the same bytes could be an unknown field of it.
   digest.Update(asked.prefill_only ? "prefill " : "generate ");
   if (asked.pin) digest.Update("pin ");
   if (asked.ttl.has_value()) digest.Update(absl::StrCat("ttl ", asked.ttl->count(), " "));
@@ -48,7 +49,7 @@ std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
   return digest.FinishHex();
 }
 
-// Errors are in the terms of a generation's request.
+// Errors name the fields of a GenerationSpec.
 absl::StatusOr<RequestId> TrySubmitTo(Engine& engine, const v1::GenerationSpec& spec,
                                       RequestSpec request, std::shared_ptr<TokenSink> sink) {
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
@@ -60,7 +61,7 @@ absl::StatusOr<RequestId> TrySubmitTo(Engine& engine, const v1::GenerationSpec& 
   return PlaceField(spec, id.status());
 }
 
-// Errors are in the terms of the request.
+// Errors name the fields of the request that the client sent.
 absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
                                    RequestSpec request, std::shared_ptr<TokenSink> sink) {
   const bool prefill_only = request.prefill_only;
@@ -76,7 +77,7 @@ v1::Origin OriginOf(const Engine& engine, const RequestSpec& request) {
   return origin;
 }
 
-// Of a request that ended well.
+// For the log; of a request that ended with OK.
 absl::string_view ReasonName(FinishReason reason) {
   if (reason == FinishReason::kPrefilled) return "prefilled";
   return reason == FinishReason::kStop ? "stop" : "length";
@@ -100,7 +101,7 @@ absl::Status GenerationRun::TakePlace() {
 absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
                                    size_t most_answer_bytes, CallMemory& memory,
                                    const CancelFlag& cancel) {
-  if (aborted()) return absl::OkStatus();  // its end is in the sink
+  if (aborted()) return absl::OkStatus();  // the sink has its end already
   const v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   const size_t answer_bytes = LeastAnswerBytes(spec.sampling());
@@ -149,8 +150,8 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
   return absl::OkStatus();
 }
 
-// The request belongs to all calls that follow it, so none's deadline ends it: each leaves when its
-// own has passed.
+// The request belongs to all calls that follow it, so the engine gets no deadline: each call leaves
+// when its own deadline has passed.
 absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
                                          RequestSpec request, const std::string& content,
                                          CallMemory& memory) {
@@ -169,7 +170,8 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpe
     context_.metrics.CountAttached();
     return absl::OkStatus();
   }
-  // Others may follow it by now, so it goes on without this call, and an end reaches them.
+  // Other calls may follow the request by now. So submit it even if this call has ended, and report
+  // a failure to all of them.
   const absl::Status status = Guarded([&]() -> absl::Status {
     if (!generation.Wanted()) {
       return absl::CancelledError("the client cancelled the call or went away");
@@ -225,7 +227,8 @@ std::optional<SinkEvent> GenerationRun::NextEvent() {
   if (shared != nullptr) shared->Refill(*sink_);
   const Delta* const delta = event ? std::get_if<Delta>(&*event) : nullptr;
   if (delta != nullptr) place_->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
-  // A client that hears the end may begin the next at once.
+  // End the place before the client learns of the end, because it may start its next request at
+  // once.
   Completion* const end = event ? std::get_if<Completion>(&*event) : nullptr;
   if (end == nullptr) return event;
   if (place_ != nullptr) place_->End();

@@ -22,67 +22,71 @@
 
 namespace annulus {
 
-// What a call asks for.
+// A generation as a call asks for it.
 struct AskedGeneration {
   v1::GenerationSpec spec;
-  // The prompt is read up to the end of its last document, and nothing is generated.
+  // Whether to compute only the prompt up to the end of its last document, and generate nothing.
   bool prefill_only = false;
   // As in RequestSpec.
   bool pin = false;
   std::optional<std::chrono::milliseconds> ttl = std::nullopt;
-  // The documents that the spec names, if they were looked up already.
+  // The documents that the spec names, if the caller has looked them up already.
   std::optional<FoundDocuments> documents = std::nullopt;
 };
 
-// What the generations of one call have in common.
+// Facts that all generations of one call have in common.
 struct CallFacts {
-  absl::string_view method;  // for the log; a literal
+  absl::string_view method;  // the method's name, a literal
   Identity caller = {};
-  std::string connection = {};  // ADDRESS:PORT: whose share of the engine the generations use
+  std::string connection = {};  // ADDRESS:PORT of the client, whose share of the engine is used
   std::string trace = {};       // see TraceOf
   SteadyTime deadline = SteadyTime::max();
 };
 
-// One generation: from its place in the caller's quotas to its terminal event. Whatever goes wrong
-// arrives as a Completion with an error, so that the reader has one path only. Thread-safe from
-// TakePlace on.
+// One generation, from its place in the caller's quotas to its terminal event. Failures arrive as a
+// Completion with an error, so that the reader needs only one path. Thread-safe once TakePlace has
+// returned.
 class GenerationRun {
  public:
-  // `facts` must outlive the run; they are read from TakePlace on. `reader` must live until Close.
+  // `facts` must outlive the run, and must be complete when TakePlace is called. `reader` must live
+  // until Close.
   GenerationRun(ServiceContext& context, const CallFacts& facts, const SinkLimits& limits,
                 SinkReader& reader);
 
-  // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED: one of them is used up.
+  // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED if one of them is used up.
   absl::Status TakePlace();
 
-  // Gives the request to the engine, or follows one of the same name. On an error no event has come
-  // or will: the caller calls End. An answer that is sure to have more than `most_answer_bytes` is
-  // refused before any work. What the work takes is held in `memory`, as kWork and, until the
-  // generation ends, as kKept. Does nothing after Abort.
+  // Submits the request to the engine, or follows a running or kept one with the same request_id.
+  // After an error no event will come, and the caller must call End. Returns OUT_OF_RANGE, before
+  // any work, if the answer is certain to exceed `most_answer_bytes`. Holds the memory that it
+  // needs in `memory`: as kWork during the call, and as kKept until the generation ends. No-op
+  // after Abort.
   absl::Status Submit(Engine& engine, const AskedGeneration& asked, size_t most_answer_bytes,
                       CallMemory& memory, const CancelFlag& cancel);
 
-  // The terminal event gives the place in the quotas back.
+  // Takes the next event; nullopt if there is none. Taking the terminal event ends the place in the
+  // quotas.
   std::optional<SinkEvent> NextEvent();
-  // Has the reader called once more, after others.
+  // Schedules another call of the reader, after the readers of other calls.
   void ComeAgain() { sink_->ComeAgain(); }
 
-  // Ends the events with `status`, unless they have ended.
+  // Ends the events with `status`, unless they have ended already.
   void End(absl::Status status);
-  // The same, and stops the engine's work.
+  // The same, and also stops the engine's work.
   void Abort(absl::Status status);
   bool aborted() const;
 
-  // The terminal event was taken: logs a generation that ended well, and the cause of a failed one.
+  // Call this when the terminal event was taken. Logs a successful generation, or the cause of a
+  // failure.
   void Conclude(const Completion& completion);
 
-  // The reader ends: it is not called again once this returns.
+  // Detaches the reader. It is not called again once this returns.
   void Close();
 
-  // The caller's name for the request, or ours.
+  // The client's request_id, or a generated one.
   std::string request_id() const;
   void set_request_id(std::string id);
-  // What the answer follows from; of a request that the engine was not given yet, nothing.
+  // What the answer follows from (seed, kernels); empty until the request is submitted.
   v1::Origin origin() const;
 
  private:
@@ -90,10 +94,11 @@ class GenerationRun {
                          CallMemory& memory);
   absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
                             const std::string& content, CallMemory& memory);
-  // Whether a request of that name is there; then this generation follows it. Holds mutex_ from the
-  // first event on until shared_ is set: whoever takes that event asks shared_ for more.
+  // Follows the request with the same request_id, if there is one, and returns whether there is.
+  // Holds mutex_ from before the first event until shared_ is set, because NextEvent asks shared_
+  // for more.
   absl::StatusOr<bool> Follow(const std::string& content);
-  // Leaves at once if the generation has ended. mutex_ is held.
+  // Sets shared_; if this generation was aborted, leaves at once instead. mutex_ must be held.
   void AttachLocked(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;
   void LogDone(const Completion& completion) const;
@@ -105,9 +110,9 @@ class GenerationRun {
 
   mutable std::mutex mutex_;
   std::string request_id_;
-  v1::Origin origin_;  // of a request that its client has not named
+  v1::Origin origin_;  // of a request without a client's request_id
   bool aborted_ = false;
-  std::shared_ptr<SharedGeneration> shared_;  // of a request that its client has named
+  std::shared_ptr<SharedGeneration> shared_;  // of a request with a client's request_id
   Engine* engine_ = nullptr;  // set together with id_, once the engine has the request
   RequestId id_ = 0;
 };

@@ -22,42 +22,43 @@
 namespace annulus {
 namespace {
 
-// Messages up to twice the limit are read, so that the refusal can say what to do instead.
+// gRPC reads messages up to twice the limit, so that our own error can say what to do.
 constexpr size_t kReceiveFactor = 2;
 constexpr int kMaxStreamsPerConnection = 1024;
-// Of one call's headers, unpacked. gRPC ends the whole connection for more, so calls with too many
-// below that are left to ServiceContext::Admit, which refuses them alone.
+// The most bytes of one call's headers, unpacked. Beyond this, gRPC closes the whole connection.
+// ServiceContext::CheckHeaders has a lower limit, beyond which it refuses only the call.
 constexpr int kMaxMetadataBytes = 128 << 10;
-// Of one header block as it is sent, with its frames: a header of 64 KiB, and the 16 KiB that a
-// call may have.
+// The most bytes of one header block as sent, including its frames: one header of 64 KiB, plus the
+// 16 KiB that a call may have.
 constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
-// A peer's first words, and its answer to a ping, are waited for as long as the silence that leads
-// to a ping, but not longer than this.
+// Upper bound for the time that a peer has for its handshake and for the answer to a ping.
+// Otherwise that time equals --keepalive-time.
 constexpr int kLongestWaitMs = 10'000;
-constexpr int kMaxIdleMs = 300'000;        // a connection without a call; clients come back
+constexpr int kMaxIdleMs = 300'000;        // then a connection without calls is closed
 constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
 constexpr int kMaxPingStrikes = 2;
 constexpr int kMostTrustedConnections = 32;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
 
-// An upload that sends nothing is ended by itself, before its connection is.
+// Added to the upload timeout, so that a silent upload ends by itself before its connection is
+// closed.
 constexpr std::chrono::milliseconds kAfterUploads{2'000};
 
-// Calls that are open and messages that clients have begun and not ended may take as much as those
-// that are complete, in addition: less would end connections that only send much at once. And
-// always one message.
+// The most memory for open calls and incomplete messages: as much again as for complete requests,
+// since less would close connections that only send much at once, plus always one message.
 size_t MostUnfinishedBytes(const ServerConfig& config) {
   return config.max_prompts_memory + config.max_message_bytes * kReceiveFactor;
 }
 
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
-  // gRPC counts in int, and takes a negative number for none given.
+  // gRPC takes an int, and treats a negative number as not set.
   const auto limit = [](size_t bytes) {
     return static_cast<int>(std::min<size_t>(bytes, std::numeric_limits<int>::max()));
   };
   builder.SetMaxReceiveMessageSize(limit(config.max_message_bytes * kReceiveFactor));
   builder.SetMaxSendMessageSize(limit(config.max_message_bytes));
-  // Small compressed messages can unpack to huge ones, and this gRPC checks only the small size.
+  // Refuse compression: a small message can unpack to a huge one, and gRPC 1.51 checks only the
+  // small size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
@@ -75,26 +76,26 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   grpc::ResourceQuota quota("annulus");
   quota.SetMaxThreads(kMaxSyncThreads);
-  // With TLS this alone bounds messages that are not complete, and at the price of calls that did
-  // nothing wrong; without, the relay ends the connection at fault long before.
+  // With TLS, only this bounds incomplete messages, and innocent calls may fail too. Without TLS,
+  // the relay closes the responsible connection long before.
   quota.Resize(config.max_prompts_memory + 2 * MostUnfinishedBytes(config));
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
 }
 
-// Keeps gRPC from shutting itself down with the last server: it would join a thread of its own that
-// polls for up to 10 seconds after a large message (run_poller in its tcp_posix.cc), and the
-// process ends well without.
+// Keeps gRPC initialised when the last server is destroyed. Its shutdown would join a thread that
+// polls for up to 10 seconds after a large message (run_poller in tcp_posix.cc); the process can
+// end without that.
 void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
 
 using ExternalAcceptor = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
-// Builds listener.server, and the door by which it is given connections.
+// Builds listener.server. Returns the object through which it is given connections.
 absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
                                              const std::vector<grpc::Service*>& services,
                                              GrpcListener& listener) {
   HoldGrpc();
-  // Both are settings of the process in this gRPC; they say which services it adds to servers.
+  // In gRPC 1.51 these two are process-wide: they make it add these services to its servers.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -111,7 +112,7 @@ absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
   return door;
 }
 
-// Gives the connections that come to the server, through the relay if there is one.
+// Starts passing accepted connections to the server, through the relay if there is one.
 void StartTaking(int max_connections, ExternalAcceptor door, GrpcListener& listener) {
   listener.acceptor->Start(max_connections, [door, relay = listener.relay.get()](int connection) {
     if (relay != nullptr) connection = relay->Connect(connection);
@@ -159,7 +160,7 @@ absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::
 
 void GrpcListener::Shutdown(std::chrono::milliseconds grace) {
   acceptor.reset();
-  // gRPC's interface wants wall-clock time; only a difference matters.
+  // gRPC's interface takes wall-clock time, but uses only the difference to now.
   server->Shutdown(std::chrono::system_clock::now() + grace);
 }
 

@@ -16,25 +16,26 @@
 namespace annulus {
 
 struct GrpcListener {
-  std::unique_ptr<ConnectionRelay> relay;  // without TLS only; outlives the server's last words
-  std::shared_ptr<grpc::ServerCredentials> credentials;  // outlive the server, which asks them
+  std::unique_ptr<ConnectionRelay> relay;  // null with TLS; outlives the server to relay its rest
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // outlive the server, which uses them
   std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<ConnectionAcceptor> acceptor;  // stands last: it hands connections to the server
+  std::unique_ptr<ConnectionAcceptor> acceptor;  // last member: it passes connections to the server
 
-  // Takes no more connections, gives calls under way `grace`, then cancels them.
+  // Stops accepting connections, lets running calls continue for `grace`, then cancels them.
   void Shutdown(std::chrono::milliseconds grace);
 };
 
 // Starts a gRPC server on config.listen with these services, health (NOT_SERVING at first) and
-// reflection, hardened against clients that ping, reset or connect too much. `report` learns of
-// connections that were closed for it. UNAVAILABLE: the address cannot be had.
+// reflection. It is hardened against clients that ping, reset or connect too much, or send too
+// slowly. `report` is called for each connection that the relay closes. UNAVAILABLE if the address
+// cannot be used.
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
                                        std::shared_ptr<TlsFiles> tls,
                                        ConnectionRelay::Report report);
 
-// The same on a socket that trusted callers alone can open: without TLS and without a relay, for a
-// few connections. Its health is not shown to anybody.
+// The same for a socket that only trusted callers can open: no TLS, no relay, few connections. Its
+// health service is not kept up to date.
 absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
                                               std::unique_ptr<ConnectionAcceptor> acceptor);
 

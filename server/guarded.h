@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// Runs `work`, a part of handling one call; a failed allocation becomes the call's status.
+// Runs `work`, a part of handling one call. Turns a failed allocation into OutOfMemoryError.
 template <typename Work>
 absl::Status Guarded(Work&& work) {
   return Guarded(std::forward<Work>(work), OutOfMemoryError);

@@ -8,18 +8,18 @@
 
 namespace annulus {
 
-// What gRPC's health service says of this daemon's names. gRPC 1.51 sends a message to every
-// watcher whenever a status is set, changed or not, and watching takes no token; so this passes on
-// changes only, and a daemon in a steady state sends nothing. Thread-safe.
+// Sets the statuses of gRPC's health service, but only when they change: gRPC 1.51 sends a message
+// to every watcher whenever a status is set, changed or not, and anybody may watch without a token.
+// Thread-safe.
 class HealthBoard {
  public:
-  // `ready` is the status of the empty name, "readiness" and each of our services; `alive` that of
-  // "liveness". `service` is the same one in every call.
+  // `ready` is the status of the empty name, of "readiness" and of every service of this daemon;
+  // `alive` is the status of "liveness". Always pass the same `service`.
   void Show(bool ready, bool alive, grpc::HealthCheckServiceInterface& service);
 
  private:
   std::mutex mutex_;
-  std::optional<bool> ready_;  // as shown last; absent: not yet
+  std::optional<bool> ready_;  // as set last; nullopt: not set yet
   std::optional<bool> alive_;
 };
 

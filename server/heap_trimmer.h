@@ -7,17 +7,17 @@
 
 namespace annulus {
 
-// Gives freed memory of the heap back to the system, which the C library keeps otherwise: a burst
-// of connections or requests would be held as resident memory for good. Looks only where resident
-// memory has grown, so it costs nothing in quiet times. Not thread-safe.
+// Returns freed heap memory to the system. The C library would keep it, so the memory of one burst
+// of connections or requests would stay resident forever. Trims only if resident memory has grown,
+// so it costs nothing in quiet times. Not thread-safe.
 class HeapTrimmer {
  public:
-  // To be called now and then. Trims at most every few seconds.
+  // Call this periodically. Trims at most every 5 seconds.
   void Tick(SteadyTime now);
 
  private:
   SteadyTime next_look_{};
-  size_t resident_ = 0;  // after the last trim
+  size_t resident_ = 0;  // bytes after the last trim
 };
 
 }  // namespace annulus

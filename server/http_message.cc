@@ -47,7 +47,7 @@ bool IsPrintable(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
 }
 
-// "/metrics?x" and "http://host:1/metrics" -> "/metrics". Empty: no path.
+// "/metrics?x" and "http://host:1/metrics" -> "/metrics". Empty if the target has no path.
 std::string PathOf(absl::string_view target) {
   if (absl::StartsWithIgnoreCase(target, "http://")) {
     target.remove_prefix(7);
@@ -66,7 +66,7 @@ absl::Status NotHttp(absl::string_view what) {
 }  // namespace
 
 size_t EndOfHead(absl::string_view bytes) {
-  // A recipient may take a lone line feed for the end of a line (RFC 9112, 2.2).
+  // A recipient may accept a single LF as the end of a line (RFC 9112, section 2.2).
   const size_t strict = bytes.find("\n\r\n");
   const size_t loose = bytes.find("\n\n");
   if (strict == absl::string_view::npos && loose == absl::string_view::npos) return strict;

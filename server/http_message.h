@@ -1,8 +1,8 @@
 #ifndef ANNULUS_SERVER_HTTP_MESSAGE_H_
 #define ANNULUS_SERVER_HTTP_MESSAGE_H_
 
-// HTTP/1.1 as far as scrapes and probes need it: one request without a body, one answer, then the
-// connection ends (RFC 9112).
+// The part of HTTP/1.1 (RFC 9112) that scrapers and probes need: one request without a body, one
+// response, then the connection is closed.
 
 #include <string>
 #include <vector>
@@ -13,10 +13,10 @@
 namespace annulus {
 
 struct HttpRequest {
-  std::string method;         // as it was sent: "GET"
-  std::string path;           // "/metrics", without what follows a question mark
+  std::string method;         // as sent: "GET"
+  std::string path;           // "/metrics", without the query
   std::string authorization;  // value of that header; empty: none
-  // In the certificate that the client showed, which the listener has verified; empty: none.
+  // Names in the client's certificate, which the listener has verified; empty: no certificate.
   std::vector<std::string> certificate_names = {};
 };
 
@@ -24,16 +24,18 @@ struct HttpAnswer {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body = {};
-  std::string header = {};  // one more line, "Name: value"; empty: none
+  std::string header = {};  // one additional header, "Name: value"; empty: none
 };
 
-// Position behind the empty line that ends a request's head, or npos while it is not there yet.
+// Returns the position after the empty line that ends a request's head; npos if it has not come
+// yet.
 size_t EndOfHead(absl::string_view bytes);
 
-// `head` ends with its empty line. INVALID_ARGUMENT with a sentence for the client.
+// Parses a request's head, which must end with its empty line. INVALID_ARGUMENT with a message for
+// the client.
 absl::StatusOr<HttpRequest> ParseHead(absl::string_view head);
 
-// The bytes to send. `with_body` is false for the answer to HEAD.
+// Formats a response. `with_body` must be false for the response to HEAD.
 std::string Serialize(const HttpAnswer& answer, bool with_body);
 
 }  // namespace annulus

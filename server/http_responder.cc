@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 using Outcome = PeerStream::Outcome;
 
 constexpr int kEvents = 64;
-constexpr milliseconds kTimeToPart{1000};  // for the peer to see the answer's end
+constexpr milliseconds kTimeToPart{1000};  // how long to wait for the peer to close
 
 void Ring(int wake) {
   const uint64_t one = 1;
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(
   }
   HttpResponder* const self = responder.get();
   self->thread_ = std::thread([self] { self->Loop(); });
-  // The responder keeps their number small itself.
+  // No limit here: MakeRoom limits the number of connections.
   self->acceptor_->Start(INT_MAX, [self](int connection) { self->Arrive(connection); });
   return responder;
 }
@@ -103,7 +103,7 @@ void HttpResponder::Loop() {
   }
 }
 
-// Until the next deadline.
+// Milliseconds until the next deadline; -1: none.
 int HttpResponder::WaitMs() const {
   if (connections_.empty()) return -1;
   const auto next =
@@ -137,7 +137,7 @@ void HttpResponder::Welcome() {
                                                  .deadline = steady_clock::now() + kTimeToAsk,
                                                  .watched = EPOLLIN});
     by_descriptor_[descriptor] = place;
-    // Its request may be here already: before others arrive that could push it out.
+    // The request may have come already; serve it now, before MakeRoom could close the connection.
     if (!Serve(*place)) Close(place);
   }
 }
@@ -166,7 +166,7 @@ bool HttpResponder::Read(Connection& connection) {
       Watch(connection, outcome);
       return true;
     }
-    if (connection.phase == Phase::kParting) return true;  // whatever it is, nobody reads it
+    if (connection.phase == Phase::kParting) return true;  // discard anything after the request
     connection.received.append(buffer.data(), size);
     const size_t end = EndOfHead(connection.received);
     if (end != absl::string_view::npos && end <= kMostHeadBytes) {
@@ -220,7 +220,8 @@ bool HttpResponder::Send(Connection& connection) {
     }
     connection.sent += size;
   }
-  // Closing with bytes unread would reset the connection, and the peer could lose the answer.
+  // Do not close yet: with unread bytes that would reset the connection, and the peer could lose
+  // the answer.
   connection.stream->EndWriting();
   connection.answer = std::string();
   connection.phase = Phase::kParting;

@@ -20,24 +20,25 @@
 
 namespace annulus {
 
-// Answers GET and HEAD over HTTP/1.1 for scrapers and probes, plain or through TLS, one request a
-// connection, from one thread that never waits for a client. Clients that say nothing, trickle or
-// do not read cost a descriptor for a few seconds; where there are too many connections, the one
-// that has owed its request for longest is closed, so newcomers are always served.
+// Answers GET and HEAD over HTTP/1.1, plain or with TLS, for scrapers and probes: one request per
+// connection, on one thread that never waits for a client. A client that sends nothing, sends too
+// slowly or does not read costs one descriptor for a few seconds. If there are too many
+// connections, closes the oldest one that has not sent its request, or else the oldest, so that new
+// clients are always served.
 class HttpResponder {
  public:
-  // Called on the responder's thread: must return soon.
+  // Called on the responder's thread; must return quickly.
   using Handler = std::function<HttpAnswer(const HttpRequest&)>;
   using Routes = std::map<std::string, Handler>;  // by path: "/metrics"
 
   static constexpr size_t kMostConnections = 128;
   static constexpr size_t kMostHeadBytes = 8 << 10;
-  // From its arrival on, the handshake of TLS included.
+  // Time that a new connection has for its TLS handshake and request.
   static constexpr std::chrono::milliseconds kTimeToAsk{2000};
-  static constexpr std::chrono::milliseconds kTimeToRead{5000};  // the answer
+  static constexpr std::chrono::milliseconds kTimeToRead{5000};  // time to read the answer
 
-  // Listens on "HOST:PORT", and speaks TLS if `tls` is not null. UNAVAILABLE: the address is in use
-  // or not this machine's.
+  // Listens on "HOST:PORT", with TLS if `tls` is not null. UNAVAILABLE if the address is in use or
+  // not this machine's.
   static absl::StatusOr<std::unique_ptr<HttpResponder>> Start(
       const std::string& address, Routes routes, std::unique_ptr<TlsStreams> tls = nullptr);
   ~HttpResponder();  // closes all connections at once
@@ -71,28 +72,28 @@ class HttpResponder {
   int WaitMs() const;
   void Welcome();
   void MakeRoom();
-  // Both: false when the connection is done with.
+  // These return false if the connection must be closed.
   bool Serve(Connection& connection);
   bool Read(Connection& connection);
   bool Send(Connection& connection);
   void Answer(Connection& connection, const HttpAnswer& answer, bool with_body = true);
   void AnswerHead(Connection& connection, size_t head_bytes);
-  // Until `outcome` is over, one that says what to wait for.
+  // Has epoll watch for the event that `outcome` (kWaitToRead or kWaitToWrite) waits for.
   void Watch(Connection& connection, PeerStream::Outcome outcome);
   Place Close(Place place);
   void CloseLate(Time now);
 
   const Routes routes_;
-  const std::unique_ptr<TlsStreams> tls_;  // of the thread; null: plain
+  const std::unique_ptr<TlsStreams> tls_;  // used by the thread only; null: no TLS
   int epoll_;
-  int wake_;  // written when somebody arrives, and at the end
+  int wake_;  // eventfd, written for each new connection and by the destructor
   std::mutex mutex_;
   std::vector<int> arrived_;
   bool stopping_ = false;
-  std::list<Connection> connections_;  // the thread's own, as is the next
-  std::map<int, Place> by_descriptor_;
+  std::list<Connection> connections_;   // used by the thread only
+  std::map<int, Place> by_descriptor_;  // used by the thread only
   std::thread thread_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // stands last: it hands connections over
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // last member: it passes connections to the rest
 };
 
 }  // namespace annulus

@@ -20,12 +20,12 @@
 namespace annulus {
 namespace {
 
-// What the engine says about bad text or ids, as an error of that field.
+// Turns the engine's INVALID_ARGUMENT about a text or ids into an error of that field.
 absl::Status AsField(absl::string_view field, const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? FieldError(field, status.message()) : status;
 }
 
-// Ids are copied into the answer.
+// Upper bound of the answer with the ids of a text: at most one id for each byte.
 size_t IdsAnswer(size_t text_bytes) { return text_bytes * sizeof(int32_t); }
 
 absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request,
@@ -43,8 +43,8 @@ absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
                         cancel);
 }
 
-// Drawing takes two numbers for each cell of each head that differs from the others; the maps, a
-// byte for each, are copied into the answer.
+// Drawing uses two doubles for each cell of each head that differs from the others. The maps have
+// one byte for each cell and are copied into the answer.
 absl::StatusOr<size_t> CostOfMapAttention(ServiceContext& context,
                                           const v1::MapAttentionRequest& request,
                                           const CancelFlag&) {

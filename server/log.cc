@@ -47,7 +47,8 @@ std::string TextLine(absl::string_view time, LogLevel level, absl::string_view e
   return line;
 }
 
-// ASCII whatever the bytes are, so that every line is valid.
+// Appends a JSON string. Escapes every byte that is not printable ASCII, so that any text gives a
+// valid line.
 void AppendJsonText(absl::string_view text, std::string& line) {
   line.push_back('"');
   for (const char c : text) {
@@ -69,7 +70,7 @@ void AppendJsonField(absl::string_view key, absl::string_view value, std::string
   AppendJsonText(value, line);
 }
 
-// Infinity and NaN are no numbers of JSON.
+// JSON has no infinity and no NaN.
 bool IsJsonNumber(const LogField& field) {
   return field.number && field.value.find_first_of("in") == std::string::npos;
 }
@@ -116,7 +117,8 @@ Logger::~Logger() {
 void Logger::FromClient(LogLevel level, absl::string_view event,
                         std::initializer_list<LogField> fields) const {
   if (level < least_.load(std::memory_order_relaxed)) return;
-  // Errors of ours are not held back by how often clients err, nor one tenant's lines by another's.
+  // Limit each level and each tenant separately: neither clients' errors nor another tenant's lines
+  // may hold a line back.
   std::string kind = absl::StrCat(LevelName(level), ":", event);
   for (const LogField& field : fields) {
     if (field.key == "tenant" && !field.omit) absl::StrAppend(&kind, ":", field.value);

@@ -16,13 +16,13 @@
 
 namespace annulus {
 
-// One fact of an event: a key of letters and underscores, and a number or short text. Never text of
-// a prompt, an answer or a document.
+// One field of a log line: a key of letters and underscores, and a number or a short text. Must
+// never contain text of a prompt, an answer or a document.
 struct LogField {
   template <typename Value>
   LogField(absl::string_view key, const Value& value)
       : key(key), value(absl::AlphaNum(value).Piece()), number(std::is_arithmetic_v<Value>) {}
-  // Left out of the line if `value` is empty.
+  // A field that is left out of the line if `value` is empty.
   static LogField IfAny(absl::string_view key, absl::string_view value) {
     LogField field(key, value);
     field.omit = value.empty();
@@ -34,15 +34,15 @@ struct LogField {
   bool omit = false;
 };
 
-// Writes one line per event: "2026-11-21T09:30:00.123Z info request_done id=r-7 code=OK", or
-// {"time":"..","level":"info","event":"request_done","id":"r-7","code":"OK"}. Values that are empty
-// or hold spaces, quotes or unprintable bytes are quoted and escaped, so an event never makes two
-// lines. Callers never wait for the descriptor (see LogWriter). Thread-safe.
+// Writes one line per event: "2026-11-21T09:30:00.123Z info request_done id=r-7 code=OK" or
+// {"time":"..","level":"info","event":"request_done","id":"r-7","code":"OK"}. Quotes and escapes
+// values that are empty or contain spaces, quotes or unprintable bytes, so an event is always
+// exactly one line. Callers never wait for the descriptor (see LogWriter). Thread-safe.
 class Logger {
  public:
   // Events below `least` are dropped. `descriptor` must stay open.
   explicit Logger(LogLevel least, int descriptor = 2, LogFormat format = LogFormat::kText);
-  ~Logger();  // waits a moment for what is not written yet
+  ~Logger();  // waits a moment for lines that are not written yet
 
   void SetLevel(LogLevel least) { least_.store(least, std::memory_order_relaxed); }
 
@@ -59,27 +59,29 @@ class Logger {
     Write(LogLevel::kError, event, fields);
   }
 
-  // For events that clients cause, so limited in rate (see LogLimiter), each tenant's for itself if
-  // there is a field "tenant". It must be a known one's name. After lines were held back,
-  // the next line of that event ends with "suppressed=N".
+  // For events that clients cause. Limits their rate (see LogLimiter), separately for each tenant
+  // if there is a field "tenant", which must be the name of a known tenant. After lines were
+  // suppressed, the next line of that event ends with "suppressed=N".
   void FromClient(LogLevel level, absl::string_view event,
                   std::initializer_list<LogField> fields) const;
 
-  // For who may do what: never held back, whatever its rate and the level. Only a descriptor that
-  // takes no more loses such a line, and that is counted.
+  // For the use of permissions. Writes the line whatever its rate and the log level. Such a line is
+  // lost only if the descriptor does not accept it, which is counted.
   void Audit(absl::string_view event, std::initializer_list<LogField> fields) const;
 
-  // Writes a line for each event of which lines were held back and none came since. Cheap; to be
-  // called now and then.
+  // Writes a line for each event of which lines were suppressed and that has been quiet since.
+  // Cheap; call it periodically.
   void SayWhatWasSuppressed() const;
 
-  // Why the process ends: as text a line as it is, without time and level.
+  // Writes why the process ends. In text format the line is written unchanged, without time and
+  // level.
   void LastWords(absl::string_view line) const;
 
-  // Blocks until everything logged so far is written or lost, at most `limit`.
+  // Blocks until everything logged so far is written or lost, at most for `limit`.
   void Flush(std::chrono::milliseconds limit) const { writer_.Flush(limit); }
 
-  // Lines lost because the descriptor took no more, and lines held back because of their rate.
+  // Number of lines lost because the descriptor did not accept them, and of lines suppressed
+  // because of their rate.
   uint64_t dropped() const { return writer_.dropped(); }
   uint64_t suppressed() const { return limiter_.suppressed(); }
 

@@ -13,9 +13,9 @@
 
 namespace annulus {
 
-// How often lines that clients cause may be written: per event, kBurst at once and kPerSecond in
-// the long run. So a client that fails in a loop fills no disk and hides no other event.
-// Thread-safe.
+// Limits how often lines that clients cause are written: for each event, kBurst lines at once and
+// kPerSecond in the long run. So a client that fails in a loop neither fills the disk nor hides
+// other events. Thread-safe.
 class LogLimiter {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -25,16 +25,19 @@ class LogLimiter {
 
   struct Verdict {
     bool write = false;
-    uint64_t suppressed = 0;  // if it may: lines of this event held back since the last that might
+    uint64_t suppressed =
+        0;  // if `write`: lines of this event suppressed since the last written one
   };
-  // `event` is one of a bounded set, as kinds of events by tenant: each is remembered for good.
+  // Whether a line of `event` may be written. There must be a bounded number of different events,
+  // because each one is remembered forever.
   Verdict Ask(absl::string_view event, Time now);
 
-  // Events of which lines were held back and none came for kQuiet, with how many: nobody would say
-  // so otherwise. They count anew from then on.
+  // Returns the events of which lines were suppressed and none came for kQuiet, with the number of
+  // suppressed lines, and resets these numbers. Otherwise they would not be reported before the
+  // next line of the event.
   std::vector<std::pair<std::string, uint64_t>> TakeQuiet(Time now);
 
-  // Lines held back so far.
+  // Number of lines suppressed so far.
   uint64_t suppressed() const;
 
  private:

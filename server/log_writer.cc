@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kPollMs = 100;
 
-// False where the descriptor takes no more, or `give_up` says so.
+// Writes a line. Returns false if the descriptor fails, or if `give_up` returns true.
 bool WriteAll(int descriptor, const std::string& line, const std::function<bool()>& give_up) {
   for (size_t done = 0; done < line.size();) {
     if (give_up()) return false;
@@ -49,14 +49,14 @@ struct LogWriter::State {
   const int descriptor;
   const std::function<std::string(uint64_t)> gap_line;
   std::mutex mutex;
-  std::condition_variable wake;   // of the thread
-  std::condition_variable moved;  // written grew, or the thread has ended
+  std::condition_variable wake;   // wakes the thread
+  std::condition_variable moved;  // `written` has grown, or the thread has ended
   std::deque<std::string> queue;
   size_t queued_bytes = 0;
   uint64_t posted = 0;   // lines that entered the queue
-  uint64_t written = 0;  // of them, those that are done with
+  uint64_t written = 0;  // of these, lines written or lost
   uint64_t dropped = 0;
-  uint64_t gap = 0;  // lines dropped behind the queue, not yet said
+  uint64_t gap = 0;  // lines dropped because the queue was full, not yet reported
   bool stopping = false;
   bool abandoned = false;  // nobody waits for the thread any more
   bool ended = false;
@@ -67,7 +67,7 @@ void LogWriter::State::Loop() {
   for (;;) {
     wake.wait(lock, [this] { return stopping || !queue.empty(); });
     if (queue.empty() || abandoned) break;
-    // The gap opened when the queue was full, so it is behind all of these lines.
+    // Lines were dropped when the queue was full, so the gap comes after all of these lines.
     std::deque<std::string> lines = std::exchange(queue, {});
     const uint64_t count = lines.size();
     queued_bytes = 0;
@@ -89,7 +89,7 @@ void LogWriter::State::Loop() {
 
 LogWriter::LogWriter(int descriptor, std::function<std::string(uint64_t)> gap_line)
     : state_(std::make_shared<State>(descriptor, std::move(gap_line))) {
-  // Signals are for other threads: this one may hang.
+  // Block all signals on this thread, because it may hang.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

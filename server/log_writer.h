@@ -10,30 +10,31 @@
 
 namespace annulus {
 
-// Writes lines to a descriptor from a thread of its own, in order. Whoever posts a line never waits
-// for the descriptor: a pipe that nobody reads costs lines, which are counted, and nothing else.
+// Writes lines to a descriptor, in order, on a thread of its own. Callers never wait for the
+// descriptor. If nobody reads the pipe, lines are lost and counted, and nothing else happens.
 // Thread-safe.
 class LogWriter {
  public:
   static constexpr size_t kMostQueuedBytes = size_t{1} << 20;
   static constexpr std::chrono::milliseconds kLongestFarewell{500};
 
-  // `descriptor` must stay open. After lines were dropped because too many wait, `gap_line` gives
-  // the line that says how many; it stands where they are missing.
+  // `descriptor` must stay open. If lines were dropped because too many were waiting, writes the
+  // line that `gap_line` returns for their number in their place.
   LogWriter(int descriptor, std::function<std::string(uint64_t dropped)> gap_line);
-  // Waits for what is queued, but not longer than kLongestFarewell. A write that still hangs then
-  // is left to itself: it ends with the process, or when somebody reads.
+  // Waits until the queue is written, at most for kLongestFarewell. A write that still hangs then
+  // is abandoned: it ends with the process, or when somebody reads.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // Drops the line where the ones that wait hold kMostQueuedBytes.
+  // Queues a line. Drops it if the queue would exceed kMostQueuedBytes.
   void Post(std::string line);
 
-  // Blocks until everything posted so far is written or lost, at most `limit`. True if so.
+  // Blocks until everything posted so far is written or lost, at most for `limit`. Returns whether
+  // it is.
   bool Flush(std::chrono::milliseconds limit);
 
-  // Lines that were dropped, or that the descriptor refused.
+  // Number of lines that were dropped, or that the descriptor refused.
   uint64_t dropped() const;
 
  private:

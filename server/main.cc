@@ -50,15 +50,16 @@ namespace {
 
 constexpr int kExitMisuse = 2;
 constexpr size_t kLongestToken = size_t{8} << 10;
-// From the end of the grace time to the last words of the process, whatever its threads do.
+// Longest time from the end of the grace time to the last log line of the process, even if threads
+// hang.
 constexpr std::chrono::milliseconds kStopLimit{2500};
-// What the services, their threads and buffers take once the daemon serves, beyond what --plan
-// itself takes: 6 to 7 MiB were measured.
+// Memory of the services, their threads and buffers, beyond what a --plan process takes itself.
+// Measured: 6 to 7 MiB.
 constexpr size_t kServicesBytes = size_t{6} << 20;
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
 
-// gRPC's own lines, in our form. Only for debugging: clients can cause any number of them. Its
-// threads may log until the process ends, so that logger is never destroyed.
+// Writes gRPC's own log lines in our format. Only for debugging, because clients can cause any
+// number of them. gRPC's threads may log until the process ends, so the logger is never destroyed.
 void LogFromGrpc(gpr_log_func_args* line) {
   static const Logger* const log = new Logger(LogLevel::kDebug);
   if (line->severity == GPR_LOG_SEVERITY_ERROR) log->Debug("grpc", {{"message", line->message}});
@@ -66,7 +67,7 @@ void LogFromGrpc(gpr_log_func_args* line) {
 
 void DropFromGrpc(gpr_log_func_args*) {}
 
-// What quantising lost: while loading, or when the directory was converted.
+// The error caused by quantising, while loading or when the directory was converted.
 std::string DescribeError(const ModelInfo& model) {
   std::string text;
   if (model.weights_error > 0 || !model.conversion_error.has_value()) {
@@ -149,7 +150,7 @@ absl::Status Convert(const ServerConfig& config) {
   return absl::OkStatus();
 }
 
-// The hash of the token on standard input's first line.
+// Prints the hash of the token on the first line of standard input.
 absl::Status HashToken() {
   std::string token;
   for (int c; (c = std::getchar()) != EOF && c != '\n' && token.size() < kLongestToken;) {
@@ -160,7 +161,7 @@ absl::Status HashToken() {
   return absl::OkStatus();
 }
 
-// `on_gpu`: whether the daemon would compute on one.
+// Sets `on_gpu` to whether the daemon would compute on a GPU.
 Finding ExamineGpu(const ServerConfig& config, bool& on_gpu) {
   if (config.device == DeviceChoice::kCpu) {
     return {"gpu", Finding::Verdict::kGood, "not asked for", ""};
@@ -175,7 +176,7 @@ Finding ExamineGpu(const ServerConfig& config, bool& on_gpu) {
   return {"gpu", Finding::Verdict::kBad, why, "do what it says, or set --device auto"};
 }
 
-// 1 if a daemon of this configuration would not serve here.
+// Returns 1 if a daemon with this configuration would not serve on this machine.
 int Doctor(const ServerConfig& config) {
   MachineFacts facts{.group_memory = ControlGroupMemory()};
   Finding gpu = ExamineGpu(config, facts.on_gpu);
@@ -193,7 +194,7 @@ int Doctor(const ServerConfig& config) {
   return bad ? 1 : 0;
 }
 
-// Where ranks are kept.
+// Describes the memory nodes on which the ranks are.
 std::string DescribePlacement(const ServerConfig& config, int nodes,
                               const std::vector<RankLoad>& ranks) {
   if (!config.numa) return "anywhere: numa is off";
@@ -206,8 +207,8 @@ std::string DescribePlacement(const ServerConfig& config, int nodes,
   return text;
 }
 
-// What one device, or the host, is to hold as long as the server runs. `others`: this program and
-// the driver, and on a device whatever else uses it.
+// Logs what one device, or the host, will hold as long as the server runs. `others`: this program,
+// the driver, and anything else that uses the device.
 void LogMemory(const Logger& log, const MemoryPlan& plan) {
   const auto bytes = [](size_t count) { return FormatBytes(static_cast<uint64_t>(count)); };
   log.Info("memory", {{"of", plan.of_host ? "the host" : "a device"},
@@ -253,11 +254,11 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"metrics_port", server.metrics_port()}});
 }
 
-// The server that a signal drains or has read its files again, and what its manager is told of the
-// latter; none while there is nothing to drain.
+// The server that signals act on, and the notifier that reports reloads to the service manager.
+// Empty while no server is running.
 class SignalTarget {
  public:
-  // All must outlive the next call; `status` is what the manager shows once files are read.
+  // Both must live until the next Set or Clear. `status` is the status line after a reload.
   void Set(Server* server, ServiceNotifier* notifier, std::string status) {
     std::lock_guard lock(mutex_);
     server_ = server;
@@ -265,14 +266,14 @@ class SignalTarget {
     status_ = std::move(status);
   }
   void Clear() { Set(nullptr, nullptr, ""); }
-  // False when there is none.
+  // Returns false if there is no server.
   bool Drain() {
     std::lock_guard lock(mutex_);
     if (server_ == nullptr) return false;
     server_->RequestDrain(std::nullopt);
     return true;
   }
-  // Nothing when there is none: what is not read yet needs no second reading.
+  // No-op without a server: its files have not been read yet.
   void Reload() {
     std::lock_guard lock(mutex_);
     if (server_ == nullptr) return;
@@ -287,7 +288,7 @@ class SignalTarget {
   std::string status_;
 };
 
-// Members go in the reverse order: the engine computes on the devices.
+// Destroyed in reverse order: the engine uses the devices.
 struct Loaded {
   std::unique_ptr<Devices> devices;
   std::unique_ptr<Engine> engine;
@@ -305,9 +306,10 @@ absl::Status Load(const ServerConfig& config, const Logger& log, int port, Loade
   return absl::OkStatus();
 }
 
-// Another start would find the same device: the server stays, says why, and is seen by monitoring.
+// Keeps the server running without an engine, since a restart would find the same device. It
+// reports the reason to clients and monitoring.
 void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& server) {
-  server.CannotServe(why);  // who reads the line finds it so
+  server.CannotServe(why);  // before the log line, so that readers of the line find this state
   log.Error("no_device", {{"reason", std::string(why.message())},
                           {"remedy", "do what the reason says, then start annulusd again"},
                           {"port", server.port()},
@@ -315,7 +317,7 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
 }
 
 absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
-  // Without TLS a relay stands between client and gRPC, with a pair of sockets of its own.
+  // Without TLS, the relay uses two more sockets for each connection.
   const int descriptors = config.tls_certificate.empty() ? 3 : 1;
   const int connections = MakeRoomForConnections(config.max_connections, descriptors);
   if (connections < config.max_connections) {
@@ -351,7 +353,7 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
                                "give the server more memory, or lower "
                                "--max-prompts-memory or --kv-memory"}});
   });
-  ExitGuard guard(log);  // outlives all that may be slow to stop
+  ExitGuard guard(log);  // outlives everything that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(auto server, Server::Start(config, log));
   ServiceNotifier notifier(ReadNotifyAddress());
@@ -363,7 +365,8 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   }
   const absl::Status status = Load(config, log, server->port(), loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
-  // Without a device it has started as far as it can: a manager would only try the same again.
+  // Report READY also without a device: otherwise the service manager would only restart the
+  // daemon.
   const std::string words =
       status.ok() ? absl::StrCat("serves ", config.served_model_name, " on ", config.listen)
                   : absl::StrCat("cannot serve: ", status.message());
@@ -386,14 +389,15 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   return absl::OkStatus();
 }
 
-// `status` on standard error, if it is one; the exit status.
+// Prints an error to standard error. Returns the exit status.
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "annulusd: %s\n", std::string(status.message()).c_str());
   return 1;
 }
 
-// As Report, but standard error may hang while it serves: then its end does not wait for it.
+// Serves. Reports through the logger instead of Report, so that the end does not wait if standard
+// error hangs.
 int ServeAndReport(const CommandLine& command_line, const std::vector<std::string>& arguments) {
   const ServerConfig& config = command_line.config;
   gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
@@ -447,6 +451,6 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   signal(SIGPIPE,
          SIG_IGN);  // a closed log or connection is an error to return, not a reason to die
-  google::protobuf::SetLogHandler(nullptr);  // it would log what clients send
+  google::protobuf::SetLogHandler(nullptr);  // it would log texts from clients
   return annulus::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

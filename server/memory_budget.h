@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// Bytes that many holders share. Thread-safe.
+// A number of bytes that several holders share. Thread-safe.
 class MemoryBudget {
  public:
   explicit MemoryBudget(size_t limit) : limit_(limit) {}
@@ -16,7 +16,7 @@ class MemoryBudget {
   void GiveBack(size_t bytes);
   size_t limit() const { return limit_; }
   size_t used() const { return used_.load(std::memory_order_relaxed); }
-  // Most ever in use at once.
+  // The most that was ever in use at a time.
   size_t most() const { return most_.load(std::memory_order_relaxed); }
   size_t available() const { return limit_ - used(); }  // used() never exceeds the limit
 
@@ -26,7 +26,7 @@ class MemoryBudget {
   std::atomic<size_t> most_{0};
 };
 
-// A share of a budget, given back at the end of its life. Not thread-safe.
+// A share of a budget; the destructor gives it back. Not thread-safe.
 class MemoryLease {
  public:
   explicit MemoryLease(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
@@ -34,7 +34,7 @@ class MemoryLease {
   MemoryLease(MemoryLease&& other) noexcept;
   MemoryLease& operator=(MemoryLease&&) = delete;
 
-  // Grows or shrinks the share; false, without a change, when the budget has no room.
+  // Sets the size of the share. Returns false, and changes nothing, if the budget has no room.
   [[nodiscard]] bool TryResize(size_t bytes);
   const MemoryBudget& budget() const { return *budget_; }
   size_t bytes() const { return bytes_; }

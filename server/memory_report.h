@@ -11,12 +11,12 @@
 
 namespace annulus {
 
-// The most memory that the process has needed at once, as it was foreseen, in bytes by what it is
-// for: MemoryForecast's members by their names, and "documents".
+// Returns the most bytes that the process should have needed at a time so far, according to
+// admission, by purpose: the names of MemoryForecast's members, and "documents".
 std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
                                               const DocumentStore& documents);
 
-// The same as metrics, beside what the system counts.
+// The same as metrics, together with the resident memory that the system reports.
 std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents);
 
 }  // namespace annulus

@@ -12,9 +12,9 @@ namespace {
 std::atomic<void*> reserve{nullptr};
 std::atomic<bool> in_use{false};
 
-// Called by operator new when it finds no memory; it tries again once this returns.
+// The new handler: operator new calls it when there is no memory, and tries again when it returns.
 void UseReserve() {
-  // With room for any small allocation, it is a large one that failed.
+  // If a small allocation is possible, a large one has failed: do not use the reserve for it.
   if (void* const probe = std::malloc(MemoryReserve::kSmall); probe != nullptr) {
     std::free(probe);
     throw std::bad_alloc();

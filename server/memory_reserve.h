@@ -5,28 +5,30 @@
 
 namespace annulus {
 
-// Memory set aside for the day on which the system has no more, so that what is under way can end.
+// A block of memory that is freed when the system has no more, so that running work can end.
 //
-// Large allocations, of texts, token ids and answers, are made where a failure becomes the call's
-// status (Guarded). Small ones, of a queue's entry or a log line, are everywhere, and one that
-// fails would end the process; those take of the reserve. While it is gone, calls that need memory
-// are refused. Not covered: what calls malloc itself and ends the process without it, as gRPC does
-// for its buffers.
+// Large allocations (texts, token ids, answers) are made within Guarded, where a failure becomes
+// the call's status. Small ones, such as a queue entry or a log line, are everywhere, and a failure
+// would end the process; those use the reserve. While the reserve is used up, calls that need
+// memory are refused. It does not help code that calls malloc directly and aborts on failure, as
+// gRPC does for its buffers.
 //
-// One at a time in a process: it is the handler of operator new (std::set_new_handler).
+// Only one may exist in a process, because it installs the handler of operator new
+// (std::set_new_handler).
 class MemoryReserve {
  public:
   static constexpr size_t kBytes = size_t{8} << 20;
-  static constexpr size_t kSmall = size_t{1} << 20;  // what the reserve is for: all below
+  static constexpr size_t kSmall = size_t{1} << 20;  // larger allocations do not use the reserve
 
   MemoryReserve();
   ~MemoryReserve();
   MemoryReserve(const MemoryReserve&) = delete;
   MemoryReserve& operator=(const MemoryReserve&) = delete;
 
-  // Whether it is used up, so that calls should take no more memory. Any thread.
+  // Whether the reserve is used up, so that calls should take no more memory. Thread-safe.
   static bool Gone();
-  // Sets it aside again if it is gone; false where the system still has too little. Any thread.
+  // Allocates the reserve again if it is used up. Returns false if the system still has too little
+  // memory. Thread-safe.
   bool Restore();
 };
 

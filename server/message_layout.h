@@ -15,22 +15,22 @@ namespace annulus {
 
 struct MessageLayout;
 
-// What a field of a message becomes in memory.
+// The size of a message's field in memory.
 struct FieldLayout {
   enum class Kind : uint8_t { kNumber, kText, kMessage, kMap };
 
   int number = 0;
-  int index = 0;  // in its message
+  int index = 0;  // within its message
   Kind kind = Kind::kNumber;
   bool repeated = false;
   google::protobuf::internal::WireFormatLite::WireType wire_type{};  // of one value
-  size_t element_bytes = 0;                // of a number; of a map's entry: key, value and links
-  const MessageLayout* message = nullptr;  // of a message, and of a map's entry
+  size_t element_bytes = 0;                // of a number, a message, or a map entry with its links
+  const MessageLayout* message = nullptr;  // layout of a message or a map entry
   const CountLimit* limit = nullptr;
   std::string name;
 };
 
-// What an empty message takes, and its fields in the order of their numbers.
+// The size of an empty message, and its fields, sorted by number.
 struct MessageLayout {
   size_t object_bytes = 0;
   std::vector<FieldLayout> fields;
@@ -39,7 +39,8 @@ struct MessageLayout {
   const FieldLayout* Find(int number) const;
 };
 
-// The layout of a generated message; made once, and kept to the end of the process. Thread-safe.
+// Returns the layout of a generated message. It is computed once and lives until the process ends.
+// Thread-safe.
 const MessageLayout& LayoutOf(const google::protobuf::Descriptor& descriptor);
 
 }  // namespace annulus

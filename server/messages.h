@@ -1,7 +1,7 @@
 #ifndef ANNULUS_SERVER_MESSAGES_H_
 #define ANNULUS_SERVER_MESSAGES_H_
 
-// Engine data to protocol messages and back, field by field.
+// Converts engine data to protocol messages and back, field by field.
 
 #include <string>
 
@@ -14,17 +14,16 @@
 
 namespace annulus {
 
-// Protocol messages to engine data.
 ChatRequest FromMessage(const v1::Messages& messages);
 
 v1::PromptProgress ToMessage(const PromptProgress& progress);
 v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
 v1::Delta ToMessage(Delta delta);
 v1::CacheMiss ToMessage(const CacheMiss& miss);
-// For completions with an OK status. `origin`: as in the first event.
+// For completions with status OK. `origin` is the one in the first event.
 v1::Completion ToMessage(const Completion& completion, const std::string& request_id,
                          const v1::Origin& origin);
-// The fields that a model's publisher may recommend.
+// Only the fields that a model's publisher may recommend.
 v1::SamplingParams DefaultsMessage(const SamplingParams& params);
 v1::Model ToMessage(const ModelInfo& info, const std::string& name);
 v1::RankLoad ToMessage(const RankLoad& rank);

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// The text form that Prometheus scrapes, and its content type.
+// Formats metrics in the text format of Prometheus; kMetricsContentType is its content type.
 std::string MetricsText(const std::vector<MetricFamily>& families);
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 

@@ -12,17 +12,17 @@
 namespace annulus {
 namespace {
 
-// Who asks, as a call would: by the token, if there is one, else by the certificate.
+// Identifies the caller as for a call: by the token if there is one, else by the certificate.
 std::optional<Caller> FindCaller(const Credentials& credentials, const HttpRequest& request) {
   if (!request.authorization.empty()) return credentials.FindToken(request.authorization);
   return credentials.FindCertificate(request.certificate_names);
 }
 
-// The same handler for those who may read metrics.
+// Restricts a handler to callers that may read metrics.
 HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Handler handler) {
   return [&credentials, handler = std::move(handler)](const HttpRequest& request) {
     if (credentials.IsAdminToken(request.authorization)) return handler(request);
-    // Where nobody needs a name, a trusted certificate is enough.
+    // If the server requires no identity, any trusted certificate is enough.
     if (credentials.open_to_all() && !request.certificate_names.empty()) return handler(request);
     const std::optional<Caller> caller = FindCaller(credentials, request);
     if (caller && caller->roles.Has(Role::kMetrics)) return handler(request);
@@ -39,7 +39,7 @@ HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Ha
   };
 }
 
-// What a probe gets: it looks at the status alone, people read the body.
+// The answer to a probe, which looks only at the status; the body is for people.
 HttpAnswer Verdict(bool good, absl::string_view words) {
   return HttpAnswer{.status = good ? 200 : 503, .body = absl::StrCat(words, "\n")};
 }

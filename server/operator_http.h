@@ -15,24 +15,24 @@
 
 namespace annulus {
 
-// What operators' programs are told. Each function is called on the responder's thread.
+// Sources of the answers. Each function is called on the responder's thread.
 struct OperatorAnswers {
   std::function<std::vector<MetricFamily>()> metrics;
-  std::function<bool()> alive;             // false: only a restart helps
-  std::function<v1::ServerState()> state;  // SERVING: it takes new work
+  std::function<bool()> alive;             // false if only a restart helps
+  std::function<v1::ServerState()> state;  // SERVING if the server takes new work
 };
 
-// Starts what operators' programs ask over HTTP on `config.metrics`, or over HTTPS with `tls` if
+// Starts the HTTP endpoint for operators on `config.metrics`; HTTPS with `tls` if
 // config.metrics_tls is set:
-//   /metrics  for Prometheus. On a loopback address it is open. Elsewhere scrapers must send a
-//             token if the server has one, as "authorization: Bearer TOKEN": that of
-//             auth-token-file or admin-token-file, or one with the role metrics. Over HTTPS a
-//             client's certificate does too, if tls-client-ca trusts it and the tokens file, where
-//             there is one, gives it that role.
-//   /healthz  200 while the server is alive, else 503; open, as it tells nothing but that.
-//   /readyz   200 while the server takes new work, else 503; the body names its state; open.
-// UNAVAILABLE: the address is in use or not this machine's. `credentials` must outlive the
-// responder. `tls` may be null without config.metrics_tls.
+//   /metrics  for Prometheus. Open on a loopback address. On others, if the server has tokens,
+//             scrapers must send one as "authorization: Bearer TOKEN": that of auth-token-file or
+//             admin-token-file, or one with the role metrics. Over HTTPS, a client certificate is
+//             enough if tls-client-ca trusts it and the tokens file, if there is one, gives it
+//             that role.
+//   /healthz  200 while the server is alive, else 503. Open to all, since it reveals only that.
+//   /readyz   200 while the server takes new work, else 503; the body names its state. Open.
+// UNAVAILABLE if the address is in use or not this machine's. `credentials` must outlive the
+// responder. `tls` may be null if config.metrics_tls is not set.
 absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
                                                                  const Credentials& credentials,
                                                                  std::shared_ptr<TlsFiles> tls,

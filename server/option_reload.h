@@ -9,17 +9,17 @@
 
 namespace annulus {
 
-// Reads the configuration again while the daemon serves, and puts into effect what the option table
-// marks with `reloads`. One thread at a time.
+// Reads the configuration again while the daemon serves, and puts the options into effect that have
+// `reloads` in the option table. Not thread-safe.
 class OptionReload {
  public:
-  // `arguments` are those of the command line, which `in_effect` was read from. `log` must outlive
-  // this object.
+  // `arguments` is the command line from which `in_effect` was read. `log` must outlive this
+  // object.
   OptionReload(std::vector<std::string> arguments, OptionTexts in_effect, Logger& log);
 
-  // Logs options_reloaded with the options that differ: those taken, and those that need a restart,
-  // each time as long as they differ. A configuration that cannot be read is logged as
-  // reload_failed and changes nothing.
+  // Logs options_reloaded with the changed options: those put into effect, and those that need a
+  // restart (these again at every reload, as long as they differ). If the configuration cannot be
+  // read, logs reload_failed and changes nothing.
   void Reload();
 
  private:

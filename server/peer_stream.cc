@@ -16,7 +16,7 @@ namespace {
 
 using Outcome = PeerStream::Outcome;
 
-// Would-block and interruptions are no failures.
+// Whether to try again later: the call would have blocked, or was interrupted.
 bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 class Plain final : public PeerStream {
@@ -48,7 +48,8 @@ void AddText(const ASN1_STRING* text, std::vector<std::string>& names) {
   OPENSSL_free(bytes);
 }
 
-// Those that callers may have in a tokens file: alternative names that are texts, and common names.
+// The names by which a tokens file may identify a certificate: DNS, URI and email alternative
+// names, and common names.
 std::vector<std::string> NamesIn(X509* certificate) {
   std::vector<std::string> names;
   const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> alternatives(
@@ -89,7 +90,7 @@ class Tls final : public PeerStream {
   }
   void EndWriting() override {
     ended_ = true;
-    SSL_shutdown(session_.get());  // sends its alert, if there is room; nothing depends on it
+    SSL_shutdown(session_.get());  // sends close_notify if there is room; nothing depends on it
     ERR_clear_error();
     shutdown(descriptor_, SHUT_WR);
   }
@@ -108,15 +109,16 @@ class Tls final : public PeerStream {
     if (error == SSL_ERROR_WANT_WRITE) return {Outcome::kWaitToWrite};
     return {Outcome::kEnded};
   }
-  // Whatever it is, nobody decrypts it.
+  // After EndWriting: discards further bytes without decrypting them.
   Result ReadPast(void* buffer, size_t size) { return Plain(descriptor_).Read(buffer, size); }
 
   const int descriptor_;
   const Session session_;
-  bool ended_ = false;  // our side
+  bool ended_ = false;  // EndWriting was called
 };
 
-// The first certificate is the server's, those behind it lead to the one that clients trust.
+// The first certificate is the server's; the others are the chain to an authority that clients
+// trust.
 bool UseCertificates(SSL_CTX* context, const std::string& pems) {
   const Bio file = OpenPem(pems);
   const Certificate own = NextCertificate(file.get());
@@ -132,17 +134,17 @@ bool TrustSigners(SSL_CTX* context, const std::string& pems) {
   while (const Certificate signer = NextCertificate(file.get())) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), signer.get()) != 1) return false;
   }
-  // Probes have none, and may ask what everybody may know.
+  // Do not require a certificate: probes have none, and what they ask is public.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   return true;
 }
 
-// Null if the library cannot use them.
+// Returns null if OpenSSL cannot use the certificates or the key.
 std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems) {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   if (context == nullptr) return nullptr;
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // One request a connection: nothing is resumed, so that nothing is kept for it.
+  // No session resumption: there is one request per connection, so nothing needs to be kept.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context.get(),
                       SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);

@@ -9,11 +9,12 @@
 
 namespace annulus {
 
-// Calls a function at once and then at fixed intervals, from a thread of its own, until destroyed.
+// Calls a function on a thread of its own: at once, and again `interval` after each call has ended,
+// until destroyed.
 class PeriodicThread {
  public:
   PeriodicThread(std::chrono::milliseconds interval, std::function<void()> task);
-  ~PeriodicThread();  // waits for a call under way
+  ~PeriodicThread();  // waits for a running call
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;
 
@@ -23,7 +24,7 @@ class PeriodicThread {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
-  std::thread thread_;  // stands last: it uses all of the above
+  std::thread thread_;  // last member, because it uses all of the above
 };
 
 }  // namespace annulus

@@ -54,7 +54,8 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
       RequestSpec spec,
       BuildRequest(request.spec(), *engine, context.documents, work.tenant, work.memory, cancel));
   spec.tenant_room = work.caller.quotas.room;
-  // What the request was made from is gone; the engine's question stays until it is answered.
+  // The memory for building the request is free again; the spec stays until the engine has
+  // answered.
   ANNULUS_RETURN_IF_ERROR(work.memory.Keep(KeptBytes(spec)));
   const auto prompt = static_cast<int64_t>(spec.prompt.size());
   const int64_t answer = spec.sampling.max_tokens;

@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// Plan: builds the request's prompt, as Generate would, and has the engine say what it would take.
-// Runs in the pool.
+// Handles the call Plan: builds the request's prompt, as Generate would, and asks the engine what
+// it would cost. Runs in the pool.
 absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
                         v1::PlanResponse& response, const CancelFlag& cancel);
 

@@ -17,7 +17,7 @@ using Row = std::array<std::string, kColumns>;
 
 std::string Bytes(size_t bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
 
-// The model's own context ends what more memory would hold.
+// The longest context that fits; not more than the model's own, even if there is memory for more.
 std::string Longest(const CapacityCase& planned, int64_t context) {
   const MemoryPlan& plan = planned.plan;
   const size_t taken = plan.weights + plan.program + plan.needed();

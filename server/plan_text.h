@@ -7,8 +7,9 @@
 
 namespace annulus {
 
-// What annulusd --plan prints: the model, the machine, and a line for each case, with notes on what
-// the columns count. `machine`: what the memory is of, for people. `cases` is not empty.
+// Formats the output of annulusd --plan: the model, the machine, a row for each case, and notes
+// that explain the columns. `machine` describes the machine or GPU whose memory is meant.
+// table.cases must not be empty.
 std::string PlanText(const CapacityTable& table, const std::string& machine);
 
 }  // namespace annulus

@@ -21,8 +21,8 @@
 namespace annulus {
 namespace {
 
-// Stands for all questions: what comes before it is the same whatever it is. Not empty, for
-// templates that refuse that.
+// A placeholder for the question: the prompt before it does not depend on it. Not empty, because
+// some templates refuse empty messages.
 constexpr char kAnyQuestion[] = "?";
 
 absl::StatusOr<std::chrono::milliseconds> ReadTtl(double seconds) {
@@ -108,7 +108,7 @@ absl::Status PlacePrefillField(absl::Status status) {
   absl::string_view field = absl::StripPrefix(path, "spec.");
   if (absl::StartsWith(field, "documents")) field = "name";
   if (absl::StartsWith(field, "messages")) field = "system";
-  if (absl::StartsWith(field, "sampling")) field = "name";  // no place for what is to follow
+  if (absl::StartsWith(field, "sampling")) field = "name";  // the context has no room for an answer
   status.SetPayload(kFieldPayload, absl::Cord(field));
   return status;
 }

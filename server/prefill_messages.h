@@ -1,7 +1,7 @@
 #ifndef ANNULUS_SERVER_PREFILL_MESSAGES_H_
 #define ANNULUS_SERVER_PREFILL_MESSAGES_H_
 
-// PrefillDocument: its messages, told as a generation.
+// Handles the messages of PrefillDocument as those of a generation.
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -10,13 +10,15 @@
 
 namespace annulus {
 
-// The request is a question about the documents of which only what stands before it is read.
+// Treats the request as a question about the documents, of which only the part before the question
+// is computed.
 StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuffer& request);
 
-// Leaves of a prompt what ends with its last document's frame, and makes it one to read ahead.
+// Cuts a prompt after the frame of its last document, and sets prefill_only. The request must have
+// a document.
 void CutBehindDocuments(RequestSpec& request);
 
-// Puts what an error says of a generation's fields into the terms of PrefillDocumentRequest.
+// Replaces the name of a GenerationSpec field in an error by the field of PrefillDocumentRequest.
 absl::Status PlacePrefillField(absl::Status status);
 
 }  // namespace annulus

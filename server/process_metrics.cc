@@ -39,7 +39,8 @@ std::optional<double> CpuSeconds() {
   return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
 }
 
-// In pages: all of the address space, then what is resident.
+// Memory from field `which` of statm, which counts pages. 0: the address space; 1: the resident
+// part.
 std::optional<double> MemoryBytes(size_t which) {
   const std::vector<std::string> pages = absl::StrSplit(ReadAll("/proc/self/statm"), ' ');
   const std::optional<double> count = which < pages.size() ? Number(pages[which]) : std::nullopt;
@@ -51,7 +52,7 @@ std::optional<double> OpenDescriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator all("/proc/self/fd", error);
   if (error) return std::nullopt;
-  return std::distance(begin(all), end(all)) - 1;  // without the one that reads the folder
+  return std::distance(begin(all), end(all)) - 1;  // without the descriptor that reads the folder
 }
 
 std::optional<double> MostDescriptors() {
@@ -60,7 +61,7 @@ std::optional<double> MostDescriptors() {
   return static_cast<double>(limit.rlim_cur);
 }
 
-// The system's start and the process' own after it (proc(5): stat, field 22).
+// The system's boot time plus the start of the process after it (proc(5): stat, field 22).
 std::optional<double> StartTime() {
   constexpr size_t kFieldsBehindName = 19;  // from the third, the state, to the 22nd
   const std::string stat = ReadAll("/proc/self/stat");

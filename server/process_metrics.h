@@ -7,10 +7,10 @@
 
 namespace annulus {
 
-// What Prometheus' client libraries tell of every process, under their names:
+// Returns the metrics that Prometheus' client libraries report for every process:
 // process_cpu_seconds_total, process_resident_memory_bytes, process_virtual_memory_bytes,
-// process_open_fds, process_max_fds and process_start_time_seconds. Asks the system each time; a
-// figure that it does not tell is left out.
+// process_open_fds, process_max_fds and process_start_time_seconds. Asks the system at every call,
+// and leaves out values that are not available.
 std::vector<MetricFamily> ProcessMetrics();
 
 }  // namespace annulus

@@ -7,19 +7,19 @@
 
 namespace annulus {
 
-// Tells whether the server is alive. It is while it loads, is busy, drains or has no device; it is
-// not when a restart is the only remedy: its housekeeping stands still, or its engine has been sick
-// for longer than ranks take to come back. Thread-safe.
+// Decides whether the server is alive. It is alive while it loads, is busy, drains or has no
+// device. It is not alive if only a restart can help: if its housekeeping thread has stopped, or if
+// its engine has been unhealthy for longer than ranks need to recover. Thread-safe.
 class Pulse {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   static constexpr std::chrono::seconds kLongestPause{10};      // between two beats
-  static constexpr std::chrono::seconds kLongestSickness{300};  // of the engine, without a break
+  static constexpr std::chrono::seconds kLongestSickness{300};  // how long it may be unhealthy
 
   explicit Pulse(Time start) : last_(start) {}
 
-  // To be called every fraction of a second. `sick`: there is an engine, and it is not healthy.
+  // Call this several times a second. `sick`: there is an engine and it is not healthy.
   void Beat(Time now, bool sick);
 
   bool alive(Time now) const;

@@ -6,11 +6,13 @@
 
 namespace annulus {
 
-// RESOURCE_EXHAUSTED: which quota of its tenant a call would exceed, and when to try again.
+// RESOURCE_EXHAUSTED: names the tenant's quota that a call would exceed, and says when to retry or
+// what to do.
 absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal);
 
-// What the engine ended a request of `caller` with. Where that is for want of kv_bytes, `quotas`
-// counts the refusal, and the status tells the quota and its limit as QuotaError does.
+// Takes the status with which the engine ended a request of `caller`. If the reason is the quota
+// kv_bytes, counts the refusal in `quotas` and adds the quota and its limit to the status, as
+// QuotaError does. Returns the status.
 absl::Status NoteKvRefusal(absl::Status status, const Caller& caller, QuotaBook& quotas);
 
 }  // namespace annulus

@@ -11,24 +11,24 @@
 
 namespace annulus {
 
-// What became of the calls that asked for generations (Generate, StreamGenerate, PrefillDocument),
-// and of the questions of AskMany. At every moment offered = completed + rejected + cancelled +
+// Counts the calls that ask for a generation (Generate, StreamGenerate, PrefillDocument) and the
+// questions of AskMany, by their outcome. At any time, offered = completed + rejected + cancelled +
 // failed + open. Thread-safe.
 class RequestBalance {
  public:
   enum class Fate : uint8_t {
     kCompleted,
-    kRejected,   // what the client asked for, or its quota, or the load did not allow it
-    kCancelled,  // by its client, or its deadline passed
-    kFailed,     // UNAVAILABLE, INTERNAL, UNKNOWN, DATA_LOSS, ABORTED: not by the client's doing
+    kRejected,   // the request was wrong, or a quota or the load did not allow it
+    kCancelled,  // the client cancelled it, or its deadline passed
+    kFailed,     // UNAVAILABLE, INTERNAL, UNKNOWN, DATA_LOSS, ABORTED: not caused by the client
   };
   static Fate FateOf(absl::StatusCode code);
 
-  // Each call: once when it arrives, once when its status is settled.
+  // Call each once per call: Offer when it arrives, Settle when its status is known.
   void Offer();
   void Settle(absl::StatusCode code);
 
-  // All of one moment.
+  // Returns the counts, all from the same moment.
   std::vector<MetricFamily> Collect() const;
 
  private:

@@ -33,7 +33,7 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
   }
 }
 
-// The input as text, unless it is token ids. What had to be put together is in `joined`.
+// The input as text; an error if it is token ids or missing. `joined` owns the text of messages.
 absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std::string& joined) {
   switch (spec.input_case()) {
     case v1::GenerationSpec::kText:
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   return ids;
 }
 
-// The documents as their frames show them.
+// The titles and marks of the documents, for their frames.
 absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engine& engine,
                                       const std::vector<DocumentPtr>& documents) {
   constexpr size_t kMarkDigits = 32;  // 128 bits: no text can be made to hold those of its own hash
@@ -87,7 +87,7 @@ absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engi
   return framed;
 }
 
-// The ids of the input, special ones included, and where among them documents go.
+// The ids of the input, including special ones, and the places of the documents among them.
 struct Input {
   std::vector<int32_t> ids;
   std::vector<DocumentPlace> places;
@@ -129,7 +129,7 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
   return input;
 }
 
-// Absent: the server's own choice.
+// nullopt: the server chooses.
 absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation speculation) {
   switch (speculation) {
     case v1::SPECULATION_UNSPECIFIED:
@@ -145,7 +145,7 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
   }
 }
 
-// What names and frames may take beside the input: with each byte of a name escaped.
+// Upper bound of the memory for names and frames, with every byte of a name escaped.
 size_t FrameWork(const std::vector<DocumentPtr>& documents) {
   constexpr size_t kWords = 1024;
   constexpr size_t kEscape = 6;
@@ -153,11 +153,11 @@ size_t FrameWork(const std::vector<DocumentPtr>& documents) {
   for (const DocumentPtr& document : documents) {
     bytes += kWords + kEscape * std::max(document->title.size(), document->name.size());
   }
-  // As TokenizeMemory of a text without spaces.
+  // The factor that TokenizeMemory uses for a text without spaces.
   return 64 * bytes;
 }
 
-// What BuildPrompt may take at its peak, but for what a chat template makes of messages.
+// Upper bound of the memory of BuildPrompt at its peak, except for the output of a chat template.
 size_t PromptWork(const v1::GenerationSpec& spec, bool has_template,
                   const std::vector<DocumentPtr>& documents) {
   size_t ids = 0;
@@ -173,17 +173,17 @@ size_t PromptWork(const v1::GenerationSpec& spec, bool has_template,
     default:
       ids += static_cast<size_t>(spec.token_ids().ids_size());
   }
-  // Where there are documents, the input's ids are copied behind theirs.
+  // With documents, the ids of the input are copied into a prompt together with theirs.
   if (documents.empty()) return bytes + ids * sizeof(int32_t);
   return 2 * (bytes + FrameWork(documents)) + 2 * ids * sizeof(int32_t);
 }
 
-// The prompt: the documents' ids at their places among those of the input.
+// Builds the prompt: puts the ids of the documents at their places among those of the input.
 void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
                  RequestSpec& request) {
   ANNULUS_CHECK(input.places.size() == documents.size()) << "a document without a place";
   std::vector<int32_t>& prompt = request.prompt;
-  size_t taken = 0;  // of the input's ids
+  size_t taken = 0;  // how many of the input's ids are in the prompt
   const auto take = [&](size_t end) {
     const auto begin = input.ids.begin();
     prompt.insert(prompt.end(), begin + static_cast<std::ptrdiff_t>(taken),
@@ -200,7 +200,8 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
   take(input.ids.size());
 }
 
-// Fills the prompt and where its documents end: other prompts are likely to begin the same way.
+// Fills in the prompt and shared_prefixes, the ends of its documents, because other prompts are
+// likely to begin with the same documents.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          const FoundDocuments& found, CallMemory& memory, const CancelFlag& cancel,
                          RequestSpec& request) {
@@ -239,7 +240,7 @@ absl::StatusOr<int32_t> ReadPriority(int32_t priority) {
                    "requests, below 0 for what may come after them, or leave it out"));
 }
 
-// The fields that are there; for the rest the model's defaults.
+// The fields that are set; the model's defaults for the others.
 SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingParams& defaults) {
   SamplingParams params = defaults;
   if (message.has_max_tokens()) params.max_tokens = message.max_tokens();
@@ -289,7 +290,7 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
                                          const FoundDocuments* found) {
   RequestSpec request;
   request.tenant = tenant;
-  // Before much work is done.
+  // Check these fields before doing much work.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();
@@ -303,10 +304,11 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
   }
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
-  // Here, so that the first event can tell it.
+  // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {
-    // Near the end of the context the default is what is left of it.
+    // If less than the default number of tokens is left in the context, the default is what is
+    // left.
     const int64_t left = engine.model().max_context - static_cast<int64_t>(request.prompt.size());
     request.sampling.max_tokens =
         static_cast<int32_t>(std::clamp<int64_t>(left, 1, request.sampling.max_tokens));
@@ -319,8 +321,8 @@ size_t LeastAnswerBytes(const v1::SamplingParams& sampling) {
                                sampling.stop_token_ids().empty() && sampling.has_max_tokens();
   const int32_t tokens = runs_to_its_end ? sampling.max_tokens() : sampling.min_tokens();
   if (tokens < 1) return 0;
-  // An id, and for each log probability a message with a number of 4 bytes; fields of value 0 are
-  // not sent, which at most one of them is.
+  // Each token has an id, and for each log probability a message with a 4-byte number. Fields with
+  // value 0 are not sent, but at most one of these can be 0.
   constexpr size_t kId = 1;
   constexpr size_t kLogprob = 7;
   const size_t logprobs = static_cast<size_t>(std::clamp(sampling.logprobs(), 0, 20));

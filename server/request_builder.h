@@ -13,49 +13,56 @@
 
 namespace annulus {
 
-// The documents that a request names, in its order, and when they were looked up.
+// The documents that a request names, in its order, and the time of the lookup.
 struct FoundDocuments {
   std::vector<DocumentPtr> list;
   SteadyTime at;
 };
-// NOT_FOUND, or INVALID_ARGUMENT for a text that can be no document's name.
+// Looks up the documents that a request names and marks them as used now. NOT_FOUND if one does not
+// exist; INVALID_ARGUMENT if a name is not allowed.
 absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
                                              const DocumentStore& store, const TenantId& tenant);
 
-// OK, or INVALID_ARGUMENT: 1 to 128 printable ASCII characters.
+// INVALID_ARGUMENT unless `request_id` consists of 1 to 128 printable ASCII characters.
 absl::Status CheckRequestId(absl::string_view request_id);
 
-// Turns a request into the engine's form: the tokenizer's special prefix, the documents' ids in
-// their order, the input's ids, and the sampling fields that are present; the model's defaults for
-// the others; the attention policy if there is one. Messages go through the model's chat template,
-// which writes special tokens itself, and `tenant`'s documents stand in their frames, mostly in
-// front of the first user message's content. Tokenizes, so it may take long; `cancel` ends it,
-// CANCELLED. INVALID_ARGUMENT with the field, NOT_FOUND (document), OUT_OF_RANGE (longer than the
-// context, found before anything that long is put together). Ranges of sampling fields and ids are
-// the engine's to check; see PlaceField. `memory` holds what the work may take as kWork before it
-// is done, and RESOURCE_EXHAUSTED means that there is no room. `found`: what FindDocuments gave for
-// the spec; null: the documents are looked up now.
+// Converts a request to the engine's form.
+// - The prompt consists of the tokenizer's special prefix, the ids of `tenant`'s documents in
+//   order, and the ids of the input. Messages go through the model's chat template, which writes
+//   special tokens itself; then the documents stand in their frames, mostly before the content of
+//   the first user message.
+// - Sampling fields that are not set get the model's defaults.
+// - Ranges of sampling fields and ids are left to the engine; see PlaceField.
+//
+// Tokenizes, so it may take long; `cancel` ends it with CANCELLED. Before it allocates, it holds
+// the memory as kWork in `memory`. `found` is the result of FindDocuments for the spec; if null,
+// the documents are looked up now.
+//
+// INVALID_ARGUMENT with the field; NOT_FOUND for a document; OUT_OF_RANGE if the prompt is longer
+// than the context, which is found before a prompt that long is built; errors of CallMemory::Hold.
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents, const TenantId& tenant,
                                          CallMemory& memory, const CancelFlag& cancel,
                                          const FoundDocuments* found = nullptr);
 
-// Bytes that the answer is sure to have in one message, however it ends.
+// A lower bound of the answer's size in one message, in bytes.
 size_t LeastAnswerBytes(const v1::SamplingParams& sampling);
 
-// Heap that a request keeps for as long as the engine has it.
+// Heap bytes that a request occupies as long as the engine has it.
 size_t KeptBytes(const RequestSpec& request);
 
-// Puts the engine's name of a field into the request's terms: "sampling.top_p" is
-// "spec.sampling.top_p", and "input" is "spec.text", "spec.messages" or "spec.token_ids".
+// Replaces the engine's name of a field in an error by its path in the request: "sampling.top_p"
+// becomes "spec.sampling.top_p", and "input" becomes "spec.text", "spec.messages" or
+// "spec.token_ids".
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status);
 
-// What the engine said can never fit: the reason by its kLimitPayload, and the field's path.
+// Converts the engine's OUT_OF_RANGE, a request that can never fit: chooses the reason by its
+// kLimitPayload, and adds the field's path. `needed` and `available`: as for ContextError.
 absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& status,
                            int64_t needed, int64_t available);
 
-// Adds to the engine's OUT_OF_RANGE the numbers that clients can read: `needed` tokens of prompt
-// and answer where `available` fit.
+// OUT_OF_RANGE with reason CONTEXT_TOO_LONG: prompt and answer have `needed` tokens, and the
+// context has `available`.
 absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available);
 
 }  // namespace annulus

@@ -39,8 +39,8 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kHousekeepingInterval{200};
 constexpr milliseconds kAbortGrace{1000};     // for aborted calls to send their last status
-constexpr milliseconds kShutdownGrace{1000};  // for what is left, health watches for example
-// Long work leaves half of the processors to the engine and to short work.
+constexpr milliseconds kShutdownGrace{1000};  // for remaining calls, such as health watches
+// Long jobs use at most half of the processors, which leaves the rest to the engine and short jobs.
 WorkPool::Options PoolOptions() {
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   WorkPool::Options options;
@@ -143,18 +143,18 @@ class ServerImpl final : public Server {
                                    delivery_,  unread_,    context_.prompts, attach_};
   AdminService operator_admin_{operator_context_};
   GrpcListener grpc_;
-  std::unique_ptr<AdminSocket> admin_socket_;  // null: there is none
-  GrpcListener admin_grpc_;                    // on it
+  std::unique_ptr<AdminSocket> admin_socket_;  // null if there is none
+  GrpcListener admin_grpc_;                    // listens on admin_socket_
   HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
-  int64_t mismatches_said_ = 0;  // of the housekeeping thread, as the next three
+  int64_t mismatches_said_ = 0;  // this and the next two: used by the housekeeping thread only
   bool disk_said_ = false;
   bool stalls_said_ = false;
-  HeapTrimmer trimmer_;  // of the housekeeping thread
-  FileWatch watch_;      // of the housekeeping thread
+  HeapTrimmer trimmer_;  // used by the housekeeping thread only
+  FileWatch watch_;      // used by the housekeeping thread only
   std::mutex reload_mutex_;
-  std::vector<std::function<void()>> reload_done_;  // of the requests that wait
+  std::vector<std::function<void()>> reload_done_;  // `done` of each pending RequestReload
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
@@ -176,7 +176,7 @@ absl::Status ServerImpl::Listen() {
                        }));
   port_ = grpc_.acceptor->port();
   ANNULUS_RETURN_IF_ERROR(ListenForAdmins());
-  SetHealth(false);  // so that health knows every service's name from the start
+  SetHealth(false);  // so that the health service knows every name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
     ReloadIfAsked();
@@ -187,7 +187,8 @@ absl::Status ServerImpl::Listen() {
   return absl::OkStatus();
 }
 
-// A folder that cannot be written is no reason not to serve, unless it was asked for.
+// With --admin-listen auto, a socket that cannot be opened is only a warning. With an explicit path
+// it is an error.
 absl::Status ServerImpl::ListenForAdmins() {
   if (config_.admin_listen.empty()) return absl::OkStatus();
   const bool automatic = config_.admin_listen == "auto";
@@ -243,12 +244,12 @@ void ServerImpl::Housekeep() {
   const SteadyTime now = steady_clock::now();
   document_service_.CutOffSlow(now, config_.upload_timeout);
   attach_.Expire(now);
-  // The engine ends a request whose reader is behind, and says so; the reader has as long again to
-  // hear it.
+  // The engine ends a request whose client does not read for slow_reader_timeout. The client then
+  // has the same time again to read the error.
   unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout);
 }
 
-// Once: the model is too slow for the budget, whatever the load.
+// Warns once if the model is too slow for the stall budget even without load.
 void ServerImpl::WarnOfStalls(const EngineLoad& load) {
   if (stalls_said_ || load.stall_budget_seconds <= 0) return;
   if (load.smallest_chunk_seconds <= load.stall_budget_seconds) return;
@@ -271,9 +272,10 @@ void ServerImpl::ReloadIfAsked() {
   for (const auto& call : done) call();
 }
 
-// What cannot be read leaves what was read of it before.
+// Reads the token and certificate files again. If one cannot be read, its previous content stays in
+// use.
 void ServerImpl::Reload() {
-  // All files are tried: a broken one does not keep the others from being used.
+  // Try all files, so that a broken one does not prevent the others from taking effect.
   absl::Status status = credentials_->Reload();
   if (tls_ != nullptr) status.Update(tls_->Reload());
   metrics_.SetReloadFailed(!status.ok());
@@ -293,7 +295,7 @@ void ServerImpl::WarnOfDisk(const EngineLoad& load) {
           "what differed was dropped and the prompts were computed; look at the memory and "
           "the disk of this machine, and at who may write into --kv-disk"}});
   }
-  // Once: what turns it off does so for good.
+  // Warn once, because a disk that was turned off stays off.
   if (disk_said_ || load.kv_disk_off.empty()) return;
   disk_said_ = true;
   log_.Warning("kv_disk_off", {{"reason", load.kv_disk_off},
@@ -326,14 +328,14 @@ void ServerImpl::Stop(ExitGuard* guard) {
   log_.Info("drained");
 }
 
-// Does nothing the second time.
+// No-op the second time.
 void ServerImpl::EndAll(milliseconds grace) {
   housekeeping_.reset();
   for (GrpcListener* const listener : {&grpc_, &admin_grpc_}) {
     if (listener->server != nullptr) listener->Shutdown(grace);
     listener->server.reset();  // waits for the last callbacks
   }
-  pool_.Stop();  // its jobs use what is destroyed next
+  pool_.Stop();  // before members are destroyed that its jobs use
 }
 
 std::string ServerImpl::AtWork() const {
@@ -351,7 +353,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerConfig& config, const Logger& log,
     std::unique_ptr<const Authenticator> authenticator) {
-  // Looks before the files are read: what is replaced in between is then read again.
+  // Create the watch before reading the files, so that a file replaced in between is read again.
   FileWatch watch({config.auth_token_file, config.admin_token_file, config.tokens_file,
                    config.tls_certificate, config.tls_key, config.tls_client_ca});
   ANNULUS_ASSIGN_OR_RETURN(auto credentials, Credentials::Open(config));

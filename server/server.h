@@ -17,16 +17,17 @@
 
 namespace annulus {
 
-// The daemon but for its engine: gRPC services, health, reflection, metrics, documents.
+// The daemon without its engine: gRPC services, health, reflection, metrics and documents.
 // Thread-safe.
 class Server {
  public:
-  // Listens on both addresses at once. Until StartServing, health is NOT_SERVING and calls are
-  // UNAVAILABLE. INVALID_ARGUMENT, NOT_FOUND: a bad token or TLS file; UNAVAILABLE: an address that
-  // cannot be had. `log` must outlive the server.
+  // Listens at once: for gRPC, for metrics and on the admin socket, as configured. Until
+  // StartServing, health is NOT_SERVING and calls get UNAVAILABLE. INVALID_ARGUMENT or NOT_FOUND if
+  // a token or TLS file is bad; UNAVAILABLE if an address cannot be used; FAILED_PRECONDITION as
+  // for AdminSocket::Open. `log` must outlive the server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config,
                                                        const Logger& log);
-  // The same with another way to tell who calls; null: as the token files say.
+  // The same with another authenticator for gRPC calls; null: the one for the token files.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerConfig& config, const Logger& log,
       std::unique_ptr<const Authenticator> authenticator);
@@ -35,33 +36,34 @@ class Server {
   // `engine` must outlive the server.
   virtual void StartServing(Engine& engine) = 0;
   virtual bool loading() const = 0;
-  // False when only a restart helps (see Pulse).
+  // False if only a restart helps (see Pulse).
   virtual bool alive() const = 0;
 
-  // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`, and
-  // metrics show the state "unhealthy" and all ranks down.
+  // Call this instead of StartServing if there will be no engine. Health stays NOT_SERVING, calls
+  // get UNAVAILABLE with the message of `why`, and metrics show the state "unhealthy" and all ranks
+  // down.
   virtual void CannotServe(absl::Status why) = 0;
 
-  // Reads files of tokens and certificates again, soon, as it does by itself when they change; also
-  // on a thread that handles signals. A file that cannot be read, or says nonsense, is logged and
-  // changes nothing. `done` is called afterwards, on a thread of the server; never if the server
-  // stops first.
+  // Makes the server read the token and certificate files again soon, as it also does by itself
+  // when they change. May be called on a signal-handling thread (not in a handler). A file that
+  // cannot be read or is malformed is logged and its previous content stays in use. Afterwards
+  // `done` is called on a thread of the server; never if the server stops first.
   virtual void RequestReload(std::function<void()> done = [] {}) = 0;
 
-  // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
-  // time). Only the first call counts.
+  // Starts a drain: from now on new work is refused, and admitted work may continue for `grace`
+  // (nullopt: the configured time). Later calls have no effect.
   virtual void RequestDrain(std::optional<std::chrono::milliseconds> grace) = 0;
 
-  // Blocks until a drain was requested. Returns the grace of admitted work.
+  // Blocks until a drain is requested. Returns how long admitted work may continue.
   virtual std::chrono::milliseconds WaitForDrain() = 0;
 
-  // Blocks until a drain was requested and all admitted work is done, or its grace is over.
+  // Blocks until a drain is requested and either all admitted work is done or its grace time is
+  // over.
   virtual void WaitUntilDrained() = 0;
 
-  // Ends the calls that are left, UNAVAILABLE, and waits for all threads that work for them. Takes
-  // a second or two where clients do not read or work does not end when it is told to, and for ever
-  // where it never does: `guard`, which may be null, learns what it waits for. The destructor does
-  // the same.
+  // Ends the remaining calls with UNAVAILABLE and waits for all threads that work for them. Takes a
+  // second or two if clients do not read or work is slow to end, and forever if some work never
+  // ends. `guard`, which may be null, is told what it waits for. The destructor does the same.
   virtual void Stop(ExitGuard* guard) = 0;
 
   virtual int port() const = 0;

@@ -28,7 +28,7 @@ MetricSample Labelled(std::string label, std::string text, double value) {
   return sample;
 }
 
-// Families that vLLM (0.10) has under the same stem.
+// Metrics that vLLM (0.10) has with the same name after the prefix.
 constexpr absl::string_view kVllmStems[] = {"cache_config_info",
                                             "e2e_request_latency_seconds",
                                             "generation_tokens_total",
@@ -56,7 +56,7 @@ bool IsInVllm(absl::string_view family) {
          std::find(std::begin(kVllmStems), std::end(kVllmStems), family) != std::end(kVllmStems);
 }
 
-// One of them is 1.
+// One sample for each state; that of the current state is 1.
 MetricFamily States(v1::ServerState now) {
   static constexpr v1::ServerState kStates[] = {v1::SERVER_STATE_LOADING, v1::SERVER_STATE_SERVING,
                                                 v1::SERVER_STATE_DRAINING,
@@ -96,7 +96,7 @@ void ServerMetrics::CountUpload(UploadOutcome outcome) {
   uploads_[static_cast<size_t>(outcome)].fetch_add(1, std::memory_order_relaxed);
 }
 
-// Of codes but OK those that a method has had.
+// For each method, OK and the other codes with which calls of it have ended.
 MetricFamily ServerMetrics::Calls() const {
   MetricFamily calls{"annulus_grpc_requests_total",
                      "Calls that ended, by method and gRPC status code.",

@@ -24,20 +24,20 @@ namespace annulus {
 
 enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
 
-// What the server counts itself, beside the engine's own metrics. Thread-safe.
+// The server's own counters; the engine has others. Thread-safe.
 class ServerMetrics {
  public:
   ServerMetrics();
 
-  // A call of a method in the table of roles ended.
+  // Counts the end of a call. Ignores methods that are not in the table of roles.
   void CountCall(absl::string_view method, absl::StatusCode code);
   void CountError(absl::StatusCode code);
   void CountUpload(UploadOutcome outcome);
-  // A call follows a request that another one sent.
+  // Counts a call that follows a request sent by another call.
   void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
   void SetReloadFailed(bool failed) { reload_failed_ = failed; }
   RequestBalance& balance() { return balance_; }
-  // The relay has closed a connection for what it sent, or did not send.
+  // Counts a connection that the relay has closed.
   void CountCutOff(ConnectionRelay::CutOff why);
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
@@ -60,27 +60,30 @@ class ServerMetrics {
   std::atomic<bool> reload_failed_{false};
 };
 
-// "headers", "memory" or "slow": the label of annulus_connections_cut_off_total, and for the log.
+// "headers", "memory" or "slow", for the label of annulus_connections_cut_off_total and the log.
 const char* CutOffReason(ConnectionRelay::CutOff why);
 
-// Lines of the log that are missing.
+// The number of log lines that were not written.
 MetricFamily LostLogLines(const Logger& log);
 
-// How keys and values are cached; always 1, as vLLM's metric of that name.
+// Labels that describe the cache of keys and values. The value is always 1, as in vLLM's metric of
+// that name.
 MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load);
 
-// Gives the families that vLLM has too the label model_name, which dashboards for it choose by.
+// Adds the label model_name to the metrics that vLLM has too, because dashboards for vLLM select by
+// it.
 void AddModelName(absl::string_view name, std::vector<MetricFamily>& families);
 
-// When each certificate in use ends; no sample without TLS, where `files` is null.
+// The expiry time of each certificate in use. `files` is null without TLS: then there are no
+// samples.
 MetricFamily CertificateEnds(const TlsFiles* files);
 
-// What answers take that are kept for calls that ask again.
+// Memory of the answers that are kept for repeated request_ids.
 MetricFamily ReplayMemory(size_t bytes);
-// Generations and uploads that a tenant's quota did not allow.
+// The number of generations and uploads that a tenant's quota did not allow.
 MetricFamily QuotaRefusals(const QuotaBook& quotas);
 
-// The engine's annulus_rank_up where there will be no engine: 0 for each rank.
+// Replaces the engine's annulus_rank_up if there is no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);
 
 }  // namespace annulus

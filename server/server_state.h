@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// What GetServerInfo and the metric annulus_server_state say that the server is doing.
+// The state that GetServerInfo and the metric annulus_server_state report.
 v1::ServerState StateOf(const Lifecycle& lifecycle);
 
 // "loading", "serving", "draining" or "unhealthy".

@@ -18,18 +18,18 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kRetryBusyMs = 500;
-// As HTTP/2 counts: 32 bytes more for each header.
+// The most bytes of a call's headers, counted as in HTTP/2: 32 more for each header.
 constexpr size_t kMostHeaderBytes = size_t{16} << 10;
 constexpr size_t kHeaderOverhead = 32;
 
-// Mark of a refusal that came before anybody asked who calls.
+// Marks a refusal that came before the caller was identified.
 constexpr char kNobodyPayload[] = "annulus/nobody";
 
 }  // namespace
 
 std::string ServiceContext::NewRequestId() {
   uint64_t number = 0;
-  // Never fails for so few bytes, once the system has started.
+  // Cannot fail for so few bytes once the system has booted.
   ANNULUS_CHECK(getrandom(&number, sizeof(number), 0) == sizeof(number));
   return absl::StrCat("r-", absl::Hex(number, absl::kZeroPad16));
 }
@@ -47,7 +47,7 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
     return grpc::Status::OK;
   }
   metrics.CountCall(name.method, static_cast<absl::StatusCode>(ToGrpcStatus(status).error_code()));
-  // A look-up that finds nothing has told what was asked: clients look before they upload.
+  // A lookup that finds nothing is not an error: clients look before they upload.
   if (name.method == "GetDocument" && absl::IsNotFound(status) && !HidesMessage(status)) {
     log.Debug("call_done", {{"call", name.method}, {"id", id}, {"found", "nothing"}});
     return ToGrpcStatus(status, id);
@@ -153,7 +153,7 @@ SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
   const gpr_timespec left = gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC),
                                          gpr_now(GPR_CLOCK_MONOTONIC));
   const auto now = std::chrono::steady_clock::now();
-  // Far deadlines are as good as none, and adding them up would overflow.
+  // Treat a far deadline as none, because adding it to the current time could overflow.
   constexpr int64_t kFarSeconds = int64_t{10} * 365 * 24 * 3600;
   if (left.tv_sec >= kFarSeconds) return SteadyTime::max();
   const int64_t seconds = std::max<int64_t>(left.tv_sec, -1);

@@ -26,16 +26,17 @@
 
 namespace annulus {
 
-// How the log and the client name a call.
+// Names a call in the log and for the client.
 struct CallName {
   absl::string_view method;
   TenantId tenant;
-  std::string id;    // empty: one of ours
-  std::string peer;  // ADDRESS:PORT of the client; empty: as gRPC tells it, which it does no more
-                     // once a call was torn down
+  std::string id;  // request id; empty: a new one is generated
+  // ADDRESS:PORT of the client. Empty: ask gRPC, which no longer knows it once the call is torn
+  // down.
+  std::string peer;
 };
 
-// What every service shares. All of it is thread-safe and outlives every call.
+// The objects that all services share. All are thread-safe and outlive every call.
 struct ServiceContext {
   const ServerConfig& config;
   const Logger& log;
@@ -47,36 +48,38 @@ struct ServiceContext {
   WorkPool& pool;
   DeliveryThread& delivery;
   UnreadAnswers& unread;
-  // Memory of the calls under way: see CallMemory.
+  // Memory of all running calls: see CallMemory.
   const std::shared_ptr<MemoryBudget> prompts;
   AttachTable& attach;
   const std::shared_ptr<QuotaBook> quotas = std::make_shared<QuotaBook>();
   const SteadyTime started = std::chrono::steady_clock::now();
 
-  // A name for a request that brought none: "r-" and 16 random digits, which tell nobody how many
-  // calls others make.
+  // Generates an id for a request without one: "r-" and 16 hexadecimal digits. They are random, so
+  // as not to reveal how many calls there are.
   static std::string NewRequestId();
 
-  // Counts and logs how a call ended, and gives the status to send. The call's id goes into the
-  // trailer annulus-request-id, and into the details of an error. A status that says when to try
-  // again says so to gRPC's own retries too: the trailer grpc-retry-pushback-ms.
+  // Counts and logs the end of a call, and returns the status to send. Puts the call's id into the
+  // trailer annulus-request-id and into the details of an error. If the status says when to retry,
+  // also sets the trailer grpc-retry-pushback-ms for gRPC's automatic retries.
   grpc::Status Conclude(const CallName& name, const absl::Status& status,
                         grpc::CallbackServerContext& call);
 
-  // The same for a part of a call that failed by itself: counts and logs it, and gives its status
-  // as clients get it. `name` has its peer; `trace`: see TraceOf.
+  // Counts and logs a failure, of a call or of a part of one, and returns its status for the
+  // client. name.peer must be set. `trace`: see TraceOf.
   grpc::Status Fail(const CallName& name, const absl::Status& status, const std::string& trace);
 
-  // Why the pool took no job: it is busy, or the server stops.
+  // The error for a job that the pool refused: the pool is busy, or the server is stopping.
   absl::Status PoolRefusal() const;
 
   // RESOURCE_EXHAUSTED if the call's headers are too large.
   absl::Status CheckHeaders(const grpc::CallbackServerContext& call) const;
 
-  // Who calls: the headers are not too large, and the token or certificate is right.
+  // Identifies the caller. Errors of CheckHeaders; UNAUTHENTICATED if the token or certificate is
+  // not valid.
   absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const;
-  // The same into `caller`, who must have a role that allows `method` (see RolesFor). Who has none
-  // is in `caller` too: the log says whose call was refused.
+  // Identifies the caller like Authenticate and checks that a role allows `method` (see RolesFor);
+  // PERMISSION_DENIED otherwise. Also sets `caller` in that case, so that the log can say whose
+  // call was refused.
   absl::Status Admit(const grpc::CallbackServerContext& call, absl::string_view method,
                      Identity& caller) const;
 
@@ -84,15 +87,15 @@ struct ServiceContext {
   absl::Status CheckModel(absl::string_view name) const;
 };
 
-// Whose share of the pool a call uses: its tenant's, and of callers without an identity that of the
-// address that they come from, whatever the port.
+// Names the client whose share of the pool a call uses: the tenant; for callers without an
+// identity, the address without the port.
 std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant);
 
-// The 32 digits of the trace that the caller's metadata `traceparent` names (W3C Trace Context), or
+// Returns the 32 digits of the trace id in the caller's metadata `traceparent` (W3C Trace Context);
 // empty if there is none or it is malformed.
 std::string TraceOf(const grpc::CallbackServerContext& call);
 
-// When the call must have ended, on the steady clock. A deadline that has passed gives a past time.
+// The call's deadline on the steady clock; SteadyTime::max() if there is none. May be in the past.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);
 
 }  // namespace annulus

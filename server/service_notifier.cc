@@ -23,9 +23,9 @@ using std::chrono::seconds;
 
 constexpr milliseconds kLongestInterval{10000};
 constexpr milliseconds kShortestInterval{10};
-// A manager that takes no datagrams holds up a start or a stop by this much at most.
+// The longest time that sending to a manager which does not read can delay a start or a stop.
 constexpr timeval kLongestSend{1, 0};
-constexpr seconds kTimeToLeave{5};  // for the process to go, beyond what it says it needs
+constexpr seconds kTimeToLeave{5};  // added to the time that the process says it needs to stop
 
 int64_t Usec(microseconds time) { return time.count(); }
 
@@ -37,7 +37,7 @@ ServiceNotifier::ServiceNotifier(NotifyAddress address) : address_(std::move(add
   const std::string& name = address_.socket;
   if (name.empty() || name.size() >= sizeof(place.sun_path)) return;
   std::memcpy(place.sun_path, name.data(), name.size());
-  if (name[0] == '@') place.sun_path[0] = '\0';  // a name that is no file
+  if (name[0] == '@') place.sun_path[0] = '\0';  // an abstract name
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) return;
@@ -65,7 +65,7 @@ void ServiceNotifier::Ready(absl::string_view status) {
   Send(absl::StrCat("READY=1\nSTATUS=", absl::StrReplaceAll(status, {{"\n", " "}}), "\n"));
 }
 
-// The time tells the manager that this is the answer to its request and not to an earlier one.
+// The time tells the manager that this answers its latest request, not an earlier one.
 void ServiceNotifier::Reloading() {
   std::lock_guard lock(order_);
   if (stopping_) return;
@@ -93,11 +93,11 @@ void ServiceNotifier::GiveSign(const std::function<bool()>& alive) const {
 
 void ServiceNotifier::Send(const std::string& lines) const {
   if (socket_ < 0) return;
-  // Lost where the manager has gone: nothing depends on it.
+  // Ignore failures: nothing depends on the message.
   (void)!send(socket_, lines.data(), lines.size(), MSG_NOSIGNAL);
 }
 
-// sd_watchdog_enabled(3) advises half of the watchdog's time.
+// sd_watchdog_enabled(3) recommends half of the watchdog's time.
 milliseconds ServiceNotifier::Interval() const {
   if (address_.watchdog.count() == 0) return kLongestInterval;
   const auto half = std::chrono::duration_cast<milliseconds>(address_.watchdog / 2);

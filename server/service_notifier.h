@@ -14,11 +14,11 @@
 
 namespace annulus {
 
-// Tells the service manager (systemd) what the daemon is doing, by datagrams as in sd_notify(3).
-// No-op if no manager asked for it; a manager that does not listen is passed over. Thread-safe.
+// Reports the daemon's state to the service manager (systemd), with datagrams as in sd_notify(3).
+// No-op if there is no manager, or if it does not listen. Thread-safe.
 class ServiceNotifier {
  public:
-  // What the process is given to start, again from each sign of life while it loads.
+  // The start timeout that each sign of life requests while the process loads.
   static constexpr std::chrono::seconds kTimeToLoad{60};
 
   explicit ServiceNotifier(NotifyAddress address);
@@ -26,22 +26,23 @@ class ServiceNotifier {
   ServiceNotifier(const ServiceNotifier&) = delete;
   ServiceNotifier& operator=(const ServiceNotifier&) = delete;
 
-  // From now on gives signs of life for as long as `alive`, from a thread of its own. Until Ready
-  // each asks for more time to start, later each feeds the watchdog.
+  // Starts a thread that sends signs of life periodically while alive() is true. Until Ready each
+  // one asks for more time to start; later each one feeds the watchdog.
   void StartSigns(std::function<bool()> alive);
 
-  // What `alive` asks is about to go. Nothing without StartSigns.
+  // Stops the signs of life; call it before the objects that `alive` uses are destroyed. No-op
+  // without StartSigns.
   void EndSigns() { signs_.reset(); }
 
-  // It has started, or has read its files again. `status` is a line for people: systemctl status
-  // shows it.
+  // The daemon has started, or has read its files again. `systemctl status` shows the line
+  // `status`.
   void Ready(absl::string_view status);
 
-  // It begins to read its files again; Ready must follow.
+  // The daemon begins to read its files again. Ready must follow.
   void Reloading();
 
-  // It stops, and has ended after `limit`: until then the manager must not end it.
-  // Nothing is said of reloading any more.
+  // The daemon is stopping and needs at most `limit`; the manager must not kill it before. Later
+  // calls of Ready and Reloading have no effect.
   void Stopping(std::chrono::milliseconds limit);
 
  private:
@@ -50,8 +51,8 @@ class ServiceNotifier {
   std::chrono::milliseconds Interval() const;
 
   const NotifyAddress address_;
-  int socket_ = -1;   // -1: nobody listens
-  std::mutex order_;  // of what is said: nothing takes STOPPING back
+  int socket_ = -1;   // -1: no manager
+  std::mutex order_;  // orders the messages, so that none follows STOPPING
   bool stopping_ = false;
   std::atomic<bool> ready_ = false;
   std::unique_ptr<PeriodicThread> signs_;

@@ -10,12 +10,12 @@ struct evp_md_ctx_st;
 
 namespace annulus {
 
-// SHA-256 (FIPS 180-4) of bytes that arrive in pieces. Not thread-safe.
+// Computes the SHA-256 (FIPS 180-4) of bytes that arrive in pieces. Not thread-safe.
 class Sha256 {
  public:
   Sha256();
   void Update(absl::string_view bytes);
-  // The digest as 64 lower-case hexadecimal digits. Ends the object's use.
+  // Returns the digest as 64 lower-case hexadecimal digits. Call it last.
   std::string FinishHex();
 
  private:

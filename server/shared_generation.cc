@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kEntryBytes = 1024;  // without events
+constexpr size_t kEntryBytes = 1024;  // memory of an entry without events
 constexpr size_t kMostFollowers = 16;
 constexpr int64_t kRetryAttachMs = 1000;
 
@@ -61,8 +61,8 @@ void AttachTable::State::Drop(const SharedGeneration& generation) {
   if (found != entries.end() && found->second.get() == &generation) entries.erase(found);
 }
 
-// One that a follower still reads would keep its memory: to drop it helps nobody, and others would
-// be dropped after it in vain.
+// Skips answers that a follower still reads: dropping one would not free its memory, and others
+// would be dropped in vain.
 bool AttachTable::State::DropOldest(Tenant& tenant) {
   const auto found = std::find_if(tenant.complete.begin(), tenant.complete.end(),
                                   [](const auto& one) { return !one.second->BeingReadLocked(); });
@@ -112,7 +112,8 @@ bool AttachTable::State::Resize(SharedGeneration& generation, size_t bytes) {
     });
     if (DropOldest(most->second)) continue;
     if (most->first == own) return false;
-    // Last those that are being read: a call that reads slowly must not keep others' memory.
+    // As a last resort, end answers that are being read: a slow call must not keep the memory of
+    // others.
     if (CutLargest(most->first) || EndOldestRead(most->second)) continue;
     if (!DropOldest(tenants[own])) return false;
   }
@@ -124,7 +125,8 @@ void AttachTable::State::Expire(SteadyTime now) {
     for (auto next = tenant.complete.begin();
          next != tenant.complete.end() && now - next->second->completed_ >= limits.window;) {
       const SharedGeneration& one = *(next++)->second;
-      // Its memory is kept by the call that reads it: whoever needs that must find it here.
+      // Keep an answer that is being read: its memory is in use, and Resize must be able to find
+      // it.
       if (one.BeingReadLocked()) continue;
       const std::shared_ptr<SharedGeneration> oldest = entries.at(one.key_);
       Drop(one);
@@ -264,8 +266,8 @@ bool SharedGeneration::BeingReadLocked() const {
                      [this](const Follower& one) { return BehindLocked(one); });
 }
 
-// Where events are not kept, one who is behind would hold up those who keep up, or make the memory
-// grow that has no room.
+// If events are not kept, a follower that is behind would hold up those that keep up, or make
+// memory grow without room. So ends the slow ones if any follower keeps up.
 void SharedGeneration::EndSlowLocked() {
   const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
   if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;
@@ -287,7 +289,7 @@ bool SharedGeneration::ResizeLocked(size_t bytes) {
   return lease_.TryResize(bytes) && tenant_lease_.TryResize(bytes);
 }
 
-// Lets events go that nobody will ask for any more.
+// If events are not kept, frees those that every follower has taken.
 void SharedGeneration::TrimLocked() {
   if (kept_) return;
   size_t least = first_ + deltas_.size();

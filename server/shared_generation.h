@@ -26,7 +26,8 @@ namespace annulus {
 
 class SharedGeneration;
 
-// A request that its client has named: an idempotency key within its tenant.
+// Identifies a request by the request_id that its client chose, an idempotency key within the
+// tenant.
 struct RequestKey {
   std::string tenant;
   std::string id;
@@ -35,12 +36,12 @@ struct RequestKey {
 };
 
 struct AttachLimits {
-  size_t memory = 0;                    // of all events that are kept, in bytes
-  std::chrono::milliseconds window{0};  // how long those of an answer stay once it is complete
+  size_t memory = 0;                    // bytes of all kept events
+  std::chrono::milliseconds window{0};  // how long a complete answer is kept
 };
 
-// The requests that have a name: those that run, and those whose answer is complete and may still
-// be asked for again. Thread-safe.
+// The requests with a request_id: running ones, and those whose complete answer is still kept.
+// Thread-safe.
 class AttachTable {
  public:
   explicit AttachTable(const AttachLimits& limits);
@@ -48,16 +49,17 @@ class AttachTable {
   AttachTable(const AttachTable&) = delete;
   AttachTable& operator=(const AttachTable&) = delete;
 
-  // `sink` follows the request of that name, from its first event on; null if there is none.
-  // `content` tells requests apart: ALREADY_EXISTS if the name is another one's.
-  // RESOURCE_EXHAUSTED if too many follow it, or its events could not be kept.
+  // Makes `sink` follow the request with that key, from its first event on. Returns null if there
+  // is none. `content` is a hash of the request: ALREADY_EXISTS if the existing request has another
+  // one. RESOURCE_EXHAUSTED if too many calls follow the request, or if its events could not be
+  // kept.
   absl::StatusOr<std::shared_ptr<SharedGeneration>> Follow(const RequestKey& key,
                                                            const std::string& content,
                                                            const std::shared_ptr<BoundedSink>& sink,
                                                            SteadyTime now);
 
-  // The same, but makes one if there is none. `is_new`: the caller must now submit it to the
-  // engine, with the result as its sink, and call Submitted or Refused.
+  // The same, but creates the request if there is none. If `is_new`, the caller must submit it to
+  // the engine with `generation` as its sink, and then call Submitted or Refused.
   struct Claimed {
     std::shared_ptr<SharedGeneration> generation;
     bool is_new = false;
@@ -65,45 +67,47 @@ class AttachTable {
   absl::StatusOr<Claimed> Claim(const RequestKey& key, const std::string& content,
                                 const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
 
-  // Lets answers go whose window is over. Called now and then.
+  // Drops answers whose window is over. Call it periodically.
   void Expire(SteadyTime now);
 
-  size_t bytes() const;  // of the events that are kept
+  size_t bytes() const;  // memory of the kept events
 
  private:
   friend class SharedGeneration;
   using Entries = std::map<RequestKey, std::shared_ptr<SharedGeneration>>;
 
   struct Tenant {
-    // Counts what the tenant's events take, without a limit of its own.
+    // Counts the memory of the tenant's events; has no limit.
     std::shared_ptr<MemoryBudget> memory = std::make_shared<MemoryBudget>(SIZE_MAX);
-    std::map<uint64_t, SharedGeneration*> complete;  // of the entries; the oldest first
+    std::map<uint64_t, SharedGeneration*> complete;  // its complete entries, the oldest first
   };
 
-  // Outlives the table as long as the engine has a generation.
+  // Shared with the generations, which may outlive the table.
   struct State {
     explicit State(const AttachLimits& limits)
         : limits(limits), memory(std::make_shared<MemoryBudget>(limits.memory)) {}
 
-    // Sets what `generation` takes. Room is made by the tenant that takes most, so that one who
-    // keeps much displaces its own answers and not another's, even if slow calls read them. False:
-    // there is nothing to let go that is not due to it as well.
+    // Sets the memory that `generation` takes. Makes room at the cost of the tenant that takes
+    // most, so that a tenant with many answers displaces its own and not another's, even if slow
+    // calls read them. Returns false if no room can be made.
     bool Resize(SharedGeneration& generation, size_t bytes);
-    // Lets the oldest complete answer of the tenant go. False: there is none.
+    // Drops the tenant's oldest complete answer that nobody is reading. Returns false if there is
+    // none.
     bool DropOldest(Tenant& tenant);
-    // Keeps no more events of the tenant's largest running request. False: it keeps none.
+    // Stops keeping events of the tenant's largest running request. Returns false if there is no
+    // such request.
     bool CutLargest(const std::string& tenant);
-    // Ends the calls that still read the oldest complete answer of the tenant, and lets it go.
-    // False: there is none.
+    // Ends the calls that still read the tenant's oldest complete answer, and drops it. Returns
+    // false if there is none.
     bool EndOldestRead(Tenant& tenant);
     void Drop(const SharedGeneration& generation);
     void Expire(SteadyTime now);
 
     const AttachLimits limits;
     const std::shared_ptr<MemoryBudget> memory;
-    std::mutex mutex;  // guards all below, and all of the generations
+    std::mutex mutex;  // guards everything below, and all generations
     Entries entries;
-    std::map<std::string, Tenant> tenants;  // as many as the tokens file ever had
+    std::map<std::string, Tenant> tenants;  // one for each tenant that the tokens file ever had
     uint64_t next_number = 0;
   };
 
@@ -114,54 +118,57 @@ class AttachTable {
   const std::shared_ptr<State> state_;
 };
 
-// One request of the engine and all calls that follow it. Keeps the events, so that each call gets
-// them from the first; of positions and progress the newest. A call's own sink has no more of them
-// than its limits allow, and gets more as its reader takes them. If the events cannot be kept, a
-// call that is behind while another keeps up is ended with SLOW_READER. The work lasts while a call
-// is attached: when the last one leaves, the engine's request is cancelled, and the name is free.
+// One request of the engine and all calls that follow it. Keeps the events (of queue positions and
+// progress only the newest), so that every call gets them from the first one on. A call's own sink
+// holds no more events than its limits allow, and gets more as its reader takes them. If there is
+// no memory to keep the events, a call that is behind is ended with SLOW_READER while another keeps
+// up, or if other tenants need the memory. When the last call leaves, the engine's request is
+// cancelled and the request_id becomes free.
 class SharedGeneration final : public TokenSink {
  public:
   SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content);
 
-  // For whoever claimed it. What it holds of the memory for requests until the engine has ended it.
+  // These are for the call that claimed it. Hold takes memory for requests until the engine has
+  // ended the request.
   absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
-  // Before the engine gets it.
+  // Call this before the engine gets the request.
   void SetOrigin(v1::Origin origin);
   v1::Origin origin() const;
-  // Whether a call follows it still: one may have come since it was claimed.
+  // Whether any call follows the request; the one that claimed it may have left.
   bool Wanted() const;
-  // The engine has it, or refuses it.
+  // The engine has accepted or refused the request.
   void Submitted(Engine& engine, RequestId id);
   void Refused(absl::Status status);
 
-  // For the calls. A reader took from its sink.
+  // These are for the following calls. Refill: the reader has taken an event from its sink.
   void Refill(const BoundedSink& sink);
-  // The call ends, or has ended.
+  // Leave: the call ends or has ended.
   void Leave(const BoundedSink& sink);
 
   void OnQueued(int position) override;
   void OnProgress(const PromptProgress& progress) override;
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
-  // Somebody keeps up: whoever does not finds in the kept events what he missed, or is ended if
-  // they are not kept. Or somebody has read since the last call: who catches up on what he missed
-  // has a full sink whenever one looks, and must not pass for one who does not read.
+  // True if some follower keeps up: the others find what they missed in the kept events, or are
+  // ended if these are not kept. Also true if a follower that is behind has read since the last
+  // call: while it catches up its sink always looks full, but it must not count as a client that
+  // does not read.
   bool HasRoom() const override;
 
  private:
   friend class AttachTable;
   struct Follower {
     std::shared_ptr<BoundedSink> sink;
-    size_t next = 0;  // delta, from the first of all
+    size_t next = 0;  // number of the next delta to send, counted from the first of the answer
     bool ended = false;
   };
 
   void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
   void FeedLocked(Follower& follower);
   bool BehindLocked(const Follower& follower) const;
-  bool BeingReadLocked() const;  // some follower is behind
+  bool BeingReadLocked() const;  // whether some follower is behind
   void EndSlowLocked();
-  void EndBehindLocked();  // every follower that is behind
+  void EndBehindLocked();  // ends every follower that is behind
   bool ResizeLocked(size_t bytes);
   void KeepLocked(Delta delta);
   void TrimLocked();
@@ -169,25 +176,25 @@ class SharedGeneration final : public TokenSink {
   const std::shared_ptr<AttachTable::State> table_;
   const RequestKey key_;
   const std::string content_;
-  // All below under the table's mutex.
+  // Guarded by the table's mutex.
   v1::Origin origin_;
   std::vector<Follower> followers_;
   std::optional<int> queued_;
   std::optional<PromptProgress> progress_;
   std::deque<Delta> deltas_;
-  size_t first_ = 0;  // number of the first of deltas_
-  bool kept_ = true;  // all events are there
+  size_t first_ = 0;  // number of deltas_.front(), counted from the first of the answer
+  bool kept_ = true;  // whether all events are kept
   size_t bytes_ = 0;
   MemoryLease lease_;
-  MemoryLease tenant_lease_;  // as many bytes, of the tenant's
+  MemoryLease tenant_lease_;  // the same bytes, counted for the tenant
   std::optional<Completion> completion_;
   SteadyTime completed_{};
-  uint64_t number_ = 0;  // among those that are complete
+  uint64_t number_ = 0;  // key in Tenant::complete
   std::optional<CallMemory> request_memory_;
-  Engine* engine_ = nullptr;  // set together with id_, while the engine has it
+  Engine* engine_ = nullptr;  // set, with id_, while the engine has the request
   RequestId id_ = 0;
   bool abandoned_ = false;
-  mutable bool has_read_ = false;  // a follower that was behind, since the last HasRoom
+  mutable bool has_read_ = false;  // a follower that was behind has read since the last HasRoom
 };
 
 }  // namespace annulus

@@ -6,11 +6,11 @@
 
 namespace annulus {
 
-// Takes signals on a thread, where anything may be done, instead of in a handler. SIGTERM and
-// SIGINT stop: the first one calls `on_stop` with its number, the second ends the process at once
-// with 128 plus its number. SIGHUP, SIGUSR1 and SIGUSR2, which would end a process by default, call
-// `on_other` and nothing else. Construct it before other threads, which then inherit the blocked
-// signals.
+// Receives signals on a thread instead of in a handler, so that the callbacks may do anything. The
+// first SIGTERM or SIGINT calls `on_stop` with its number; the second one ends the process at once
+// with exit status 128 plus its number. SIGHUP, SIGUSR1 and SIGUSR2, which would end the process by
+// default, only call `on_other`. Construct it before other threads, because they must inherit the
+// blocked signals.
 class SignalThread {
  public:
   SignalThread(std::function<void(int)> on_stop, std::function<void(int)> on_other);
@@ -23,8 +23,8 @@ class SignalThread {
 
   const std::function<void(int)> on_stop_;
   const std::function<void(int)> on_other_;
-  int signals_;  // descriptor that signals arrive on
-  int stop_;     // descriptor that the destructor writes to
+  int signals_;  // signalfd
+  int stop_;     // eventfd that the destructor writes to
   std::thread thread_;
 };
 

@@ -55,7 +55,7 @@ StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
       request_(request),
       encode_(streamed.encode),
       generation_(GenerationCall::Create(context, streamed.name, *this)) {
-  // Nothing here keeps the decoder: a call that is refused gives its bytes back at once.
+  // Do not keep the decoder, so that a refused call frees the request's bytes at once.
   generation_->Start(call, request.Length(), std::move(streamed.decoder));
 }
 
@@ -92,7 +92,7 @@ void StreamGenerateReactor::Advance() {
     if (!event) return;
     if (Completion* completion = std::get_if<Completion>(&*event)) {
       EndLocked(std::move(*completion));
-    } else if (!cancelled_) {  // nobody reads what a cancelled call says
+    } else if (!cancelled_) {  // nobody reads the events of a cancelled call
       WriteLocked(*std::move(event));
     }
   }
@@ -109,7 +109,7 @@ absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
 }
 
 void StreamGenerateReactor::WriteLocked(SinkEvent event) {
-  if (!failure_.ok()) return;  // nothing may follow what is missing
+  if (!failure_.ok()) return;  // drop events after the one that could not be sent
   failure_ = Guarded([&] { return EncodeLocked(event); });
   if (!failure_.ok()) return generation_->Abort(failure_);
   writing_ = true;
@@ -120,7 +120,7 @@ void StreamGenerateReactor::WriteLocked(SinkEvent event) {
 void StreamGenerateReactor::EndLocked(Completion completion) {
   finished_ = true;
   unread_.Begin(call_);
-  // The engine may have ended well before it was told of the failure.
+  // The engine may have finished successfully before it learned of the failure.
   if (completion.status.ok()) completion.status = failure_;
   if (completion.status.ok()) {
     SinkEvent event(std::move(completion));

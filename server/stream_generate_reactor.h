@@ -15,25 +15,25 @@
 
 namespace annulus {
 
-// What a call that streams is named, how its request is read, and how an event is told.
+// A streaming call: its name, the decoder of its request and the encoder of its events.
 struct StreamedCall {
-  absl::string_view name;           // a literal
-  GenerationCall::Decoder decoder;  // holds the request's bytes
+  absl::string_view name;           // the method's name, a literal
+  GenerationCall::Decoder decoder;  // owns a reference to the request's bytes
   using Message = std::unique_ptr<google::protobuf::Message>;
-  // `first`: no event came before this one.
+  // `first`: this is the first event.
   using Encoder = Message (*)(SinkEvent& event, const GenerationRun& generation, bool first);
   Encoder encode = nullptr;
 };
 
-// An event as StreamGenerate tells it. `first`: no event of the generation came before.
+// Encodes an event for StreamGenerate. `first`: it is the first event of the generation.
 v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
                                            bool first);
 
-// StreamGenerate.
+// The streaming call StreamGenerate.
 StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request);
 
-// Writes the events of one generation, one at a time. While a write waits for a
-// slow reader, events gather in the sink, and only there. Deletes itself.
+// Writes the events of one generation, one at a time. While a write waits for a slow reader, events
+// gather in the sink, and only there. Deletes itself.
 class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                                     public SinkReader {
  public:
@@ -63,7 +63,7 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   bool writing_ = false;
   bool cancelled_ = false;
   bool finished_ = false;
-  absl::Status failure_;      // not OK: a part of the answer is missing
+  absl::Status failure_;      // not OK if part of the answer is missing
   grpc::ByteBuffer message_;  // belongs to gRPC while writing_
 };
 

@@ -28,7 +28,8 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
   return content;
 }
 
-// Whether a file of certificates has one at least, and each can be read: gRPC takes all or none.
+// Checks that a file has at least one certificate and that each can be read: gRPC takes all or
+// none.
 absl::Status CheckCertificates(absl::string_view option, const std::string& pem) {
   const Bio pems = OpenPem(pem);
   int read = 0;
@@ -44,7 +45,8 @@ absl::Status CheckCertificates(absl::string_view option, const std::string& pem)
                    "with its BEGIN and END lines"));
 }
 
-// gRPC would tell what does not fit to its log only, and refuse every client.
+// Checks that certificate and key belong together. gRPC would report that only in its log, and
+// refuse every client.
 absl::Status CheckPair(const TlsFiles::Pems& pems) {
   ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-certificate", pems.certificate));
   const Certificate certificate = NextCertificate(OpenPem(pems.certificate).get());
@@ -58,8 +60,8 @@ absl::Status CheckPair(const TlsFiles::Pems& pems) {
       "of the first certificate in the file, without a password");
 }
 
-// gRPC's C++ interface has no credentials that are read again and keep the old ones where the new
-// are broken; its C interface asks a function at every handshake.
+// Credentials that can be reloaded. gRPC's C++ interface has none that keep the old files if the
+// new ones are broken; its C interface calls a function at every handshake.
 class ReloadedCredentials final : public grpc::ServerCredentials {
  public:
   explicit ReloadedCredentials(std::shared_ptr<TlsFiles> files) : files_(std::move(files)) {
@@ -80,14 +82,15 @@ class ReloadedCredentials final : public grpc::ServerCredentials {
     return grpc_server_add_http2_port(server, address.c_str(), credentials_);
   }
 
-  // gRPC holds a lock of its listener, and there is one.
+  // Needs no lock: gRPC calls it with a lock of the listener held, and there is one listener.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto* const credentials = static_cast<ReloadedCredentials*>(self);
     std::shared_ptr<const TlsFiles::Pems> pems = credentials->files_->current();
     if (pems == credentials->given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {pems->key.c_str(), pems->certificate.c_str()};
-    // gRPC wants signers also where it asks no client for a certificate, and then uses none.
+    // gRPC requires root certificates even if it asks no client for a certificate and so does not
+    // use them.
     const std::string& roots = pems->client_ca.empty() ? pems->certificate : pems->client_ca;
     *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     credentials->given_ = std::move(pems);
@@ -131,7 +134,7 @@ absl::Status TlsFiles::Reload() {
   auto pems = before == nullptr ? std::make_shared<Pems>() : std::make_shared<Pems>(*before);
   absl::Status status = ReadPair(*pems);
   status.Update(ReadSigners(*pems));
-  if (before == nullptr && !status.ok()) return status;  // nothing to go on with
+  if (before == nullptr && !status.ok()) return status;  // no previous content to keep
   std::lock_guard lock(mutex_);
   current_ = std::move(pems);
   return status;

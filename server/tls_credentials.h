@@ -15,22 +15,23 @@
 
 namespace annulus {
 
-// The files of TLS: certificate and key, and the certificates of those who sign clients'. Reload
-// reads them again. Thread-safe.
+// The contents of the TLS files: certificate, key, and the client CA. Reload reads the files again.
+// Thread-safe.
 class TlsFiles {
  public:
   struct Pems {
-    std::string certificate;  // a chain
+    std::string certificate;  // the server's certificate and its chain
     std::string key;
     std::string client_ca;  // empty: clients need no certificate
   };
 
-  // Null without TLS. NOT_FOUND, INVALID_ARGUMENT: a file cannot be read, is not PEM, or the key is
-  // not the certificate's.
+  // Returns null without TLS. NOT_FOUND or INVALID_ARGUMENT if a file cannot be read or is not PEM,
+  // or if the key does not belong to the certificate.
   static absl::StatusOr<std::shared_ptr<TlsFiles>> Open(const ServerConfig& config);
 
-  // The certificate with its key takes effect by itself, and so do the signers: after an error what
-  // it is about stays as it was, and the other is used all the same.
+  // Reads the files again. The certificate with its key and the client CA take effect
+  // independently: if one of the two is broken, its previous content stays in use, and the error
+  // says why.
   absl::Status Reload();
 
   std::shared_ptr<const Pems> current() const;
@@ -51,18 +52,19 @@ class TlsFiles {
   std::shared_ptr<const Pems> current_;
 };
 
-// When a certificate in use ends.
+// The expiry time of a certificate in use.
 struct CertificateEnd {
-  std::string option;   // whose file it is in: "tls-certificate" or "tls-client-ca"
+  std::string option;   // the option that names its file: "tls-certificate" or "tls-client-ca"
   int position = 0;     // in that file, from 1
   int64_t seconds = 0;  // since 1970-01-01 00:00 UTC
 };
 
-// Of all certificates in `pems`, in the order of the files.
+// Returns the expiry times of all certificates in `pems`, in file order.
 std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems);
 
-// Every new connection is met with what `files` holds then; connections that stand go on. With
-// certificates of signers, clients must have one that they signed. Null: without TLS.
+// Creates gRPC credentials. Every new connection uses the current content of `files`; existing
+// connections are not affected. If there is a client CA, clients must have a certificate that it
+// signed. If `files` is null: no TLS.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files);
 
 }  // namespace annulus

@@ -24,28 +24,28 @@
 
 namespace annulus {
 
-// Fills the response, or fails.
+// Handles a request: fills the response, or fails.
 template <typename Request, typename Response>
 using UnaryHandler = absl::Status (*)(ServiceContext& context, const Request& request,
                                       Response& response);
 
-// The same for what differs between tenants.
+// The same for calls that depend on the tenant.
 template <typename Request, typename Response>
 using TenantHandler = absl::Status (*)(ServiceContext& context, const TenantId& tenant,
                                        const Request& request, Response& response);
 
-// An upper bound of the heap that the handler takes, its response included, or a refusal of a
-// request whose answer could not be sent.
+// Returns an upper bound of the heap memory of the handler, including its response; an error if the
+// answer would be too large to send.
 template <typename Request>
 using UnaryCost = absl::StatusOr<size_t> (*)(ServiceContext& context, const Request& request,
                                              const CancelFlag& cancel);
-// The same for work that grows with the request; it ends early once it is cancelled.
+// A handler for work that grows with the request. Must end early when `cancel` is set.
 template <typename Request, typename Response>
 using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& request,
                                      Response& response, const CancelFlag& cancel);
 
-// The same for work that differs between tenants and whose cost shows only while it is done: the
-// handler holds its memory as CallMemory::kWork.
+// For work that depends on the tenant and whose cost becomes known only on the way: the handler
+// itself holds memory as CallMemory::kWork.
 struct OwnWork {
   ServiceContext& context;
   const Identity& caller;
@@ -56,36 +56,38 @@ template <typename Request, typename Response>
 using OwnWorkHandler = absl::Status (*)(const OwnWork& work, const Request& request,
                                         Response& response, const CancelFlag& cancel);
 
-// One raw unary call from bytes to bytes. Its parts live until OnDone.
+// The parts of a raw unary call. All must live until OnDone.
 struct RawUnaryCall {
   grpc::CallbackServerContext* call;
   const grpc::ByteBuffer* request;
   grpc::ByteBuffer* response;
-  absl::string_view name;                                          // for the log; a literal
-  bool for_admins = false;                                         // whether AdminGate decides
-  bool long_work = false;                                          // however short the request is
-  size_t most_request_bytes = std::numeric_limits<size_t>::max();  // beside max-message-size
+  absl::string_view name;   // the method's name, a literal
+  bool for_admins = false;  // whether AdminGate admits the call
+  bool long_work = false;   // the work may take long even for a short request
+  // Limit of the request's size, in addition to max-message-size.
+  size_t most_request_bytes = std::numeric_limits<size_t>::max();
 };
 
-// Accounts for the memory of one unary call until its answer was sent, sees to it that a client
-// that does not read is cut off, and that a call which outlives a drain ends with its reason.
-// Deletes itself.
+// Runs one unary call from bytes to bytes. Holds its memory until the answer was sent, cuts off a
+// client that does not read, and ends a call that outlives a drain with the drain's error. Deletes
+// itself.
 class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
  public:
   UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
       : context_(context), raw_(raw), job_(context.pool.NewId()), memory_(context.prompts) {}
 
-  // The token is right and there is room for the request.
+  // Checks the caller, and holds memory for the request.
   absl::Status Admit() {
     ANNULUS_RETURN_IF_ERROR(raw_.for_admins ? AdmitAdmin()
                                             : context_.Admit(*raw_.call, raw_.name, caller_));
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 
-  // Work that takes long: a drain waits for it, and cuts it off when its time is over.
+  // Registers long work: a drain waits for it, and cuts it off when the grace time is over.
   void Follow() { context_.lifecycle.Follow(*this); }
 
-  // Decodes, handles, encodes and finishes. `cost` may be null, for small answers.
+  // Decodes the request, calls the handler, encodes the response and finishes. `cost` may be null
+  // if answers are small.
   template <typename Request, typename Response>
   void Run(UnaryHandler<Request, Response> handler, std::type_identity_t<UnaryCost<Request>> cost) {
     RunGuarded<Request, Response>(cost, CancelFlag::Never(),
@@ -102,7 +104,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
                                   });
   }
 
-  // The same in the pool; an error if it takes no job.
+  // The same in the pool. An error if the pool takes no job.
   template <typename Request, typename Response>
   absl::Status RunInPool(PoolHandler<Request, Response> handler,
                          std::type_identity_t<UnaryCost<Request>> cost) {
@@ -123,7 +125,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     if (context_.pool.Cancel(job_)) End(absl::CancelledError("the client cancelled the call"));
   }
 
-  // Work that has begun goes on to its end, but its answer is not sent.
+  // Work that has begun continues to its end, but its answer is not sent.
   void Abort(absl::Status status) override {
     std::lock_guard lock(mutex_);
     if (aborted_.ok()) aborted_ = std::move(status);
@@ -135,7 +137,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
       if (!aborted_.ok()) status = aborted_;
     }
     if (!status.ok()) raw_.response->Clear();
-    // A client that does not read its answer keeps the call, but not what it sent.
+    // Free the request now: a client that does not read its answer would keep it.
     DropMessage(*raw_.request);
     context_.unread.Begin(*raw_.call);
     Finish(context_.Conclude({raw_.name, caller_.tenant, "", ""}, status, *raw_.call));
@@ -148,7 +150,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   }
 
  private:
-  // Leaves a line in the log, whatever the outcome.
+  // Checks the caller of an administrator's call, and logs the outcome in any case.
   absl::Status AdmitAdmin() {
     const bool by_token = context_.admin_gate.HasToken(*raw_.call);
     const absl::Status status =
@@ -167,7 +169,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     return context_.admin_gate.CheckWithoutToken(caller_);
   }
 
-  // Work that was cancelled, though not by its client, was cancelled by the drain.
+  // If the work was cancelled but not by the client, the drain did it.
   absl::Status OrCutOff(absl::Status status) const {
     return absl::IsCancelled(status) && !raw_.call->IsCancelled() ? CutOffError() : status;
   }
@@ -215,18 +217,18 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   ServiceContext& context_;
   const RawUnaryCall raw_;
   Identity caller_;  // set by Admit
-  const JobId job_;  // if it runs in the pool
+  const JobId job_;  // used if the call runs in the pool
   CallMemory memory_;
 
   std::mutex mutex_;
   absl::Status aborted_;
 };
 
-// Requests of names and numbers. Longer ones take long to decode, and whoever sends them means
-// something else.
+// Limit for requests that consist of names and numbers. A longer one would take long to decode, and
+// cannot be valid.
 inline constexpr size_t kMostSmallRequestBytes = size_t{64} << 10;
 
-// For handlers that return at once: runs on gRPC's thread.
+// For handlers that return at once. Runs them on gRPC's thread.
 template <typename Handler>
 grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall& raw,
                                     Handler handler) {
@@ -256,7 +258,7 @@ grpc::ServerUnaryReactor* StartInPool(ServiceContext& context, const RawUnaryCal
   return reactor;
 }
 
-// For handlers whose work grows with the request: runs in the pool.
+// For handlers whose work grows with the request. Runs them in the pool.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
                                        PoolHandler<Request, Response> handler,

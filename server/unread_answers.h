@@ -10,17 +10,17 @@
 
 namespace annulus {
 
-// Calls whose next or last words wait for the client to read, so that those of clients that never
-// do can be torn down: nothing else ends a call without a deadline whose client holds its window
-// shut. Thread-safe.
+// The calls with a message or status that waits for the client to read. Calls of clients that never
+// read can so be cancelled: nothing else would end a call without a deadline whose client keeps its
+// flow-control window closed. Thread-safe.
 class UnreadAnswers {
  public:
-  // Something was given to gRPC to be sent. `call` must live until End.
+  // A message or status was given to gRPC to send. `call` must live until End.
   void Begin(grpc::CallbackServerContext& call);
-  // It was sent, or the call is over. Does nothing without a Begin.
+  // It was sent, or the call is over. No-op without a Begin.
   void End(grpc::CallbackServerContext& call);
 
-  // Cancels every call that has waited since before `limit`; once.
+  // Cancels every call that has been waiting since before `limit`; each call only once.
   void CutOffSince(SteadyTime limit);
 
  private:

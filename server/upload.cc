@@ -84,7 +84,7 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
                                    *total_bytes_, ")"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
-  // A document takes a place and memory however short it is.
+  // Even a short document takes an entry and memory.
   const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
   ANNULUS_RETURN_IF_ERROR(TakeShare(beside + chunk.data().size()));
   received_ = size;
@@ -93,7 +93,7 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
 }
 
 absl::Status Upload::Tokenize(absl::string_view bytes) {
-  // A byte becomes at most one id, but where a normal form is longer than the text.
+  // A byte gives at most one id, unless the normal form is longer than the text.
   ANNULUS_RETURN_IF_ERROR(MakeRoom(bytes.size()));
   const absl::Status status = stream_->Append(bytes, tokens_);
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
@@ -119,10 +119,10 @@ absl::Status Upload::CheckContext() const {
 
 absl::Status Upload::MakeRoom(size_t more_ids) {
   const size_t needed = tokens_.size() + more_ids;
-  const size_t others = more_ids + stream_->memory_bytes();  // the bytes themselves, and the text
+  const size_t others = more_ids + stream_->memory_bytes();  // the bytes, and the stream's buffer
   size_t ids = tokens_.capacity();
   if (needed > ids) {
-    // The old ids are still there while the new room is filled.
+    // While the array grows, the old and the new one both exist.
     const size_t grown = std::max(needed, ids + ids / 2);
     ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + others));
     tokens_.reserve(grown);

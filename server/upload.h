@@ -18,15 +18,14 @@
 
 namespace annulus {
 
-// One upload from its header to the stored document; knows nothing of gRPC. The text becomes token
-// ids as it arrives and is not kept, so one that is longer than the context is refused as soon as
-// that shows. Memory is taken from the store's budget as bytes arrive, so that an upload that
-// promises much and sends little holds little, and given back when the object ends. Not
-// thread-safe.
+// One upload, from its header to the stored document. Independent of gRPC. Tokenizes the text as it
+// arrives and does not keep it, so a text longer than the context is refused as soon as it exceeds
+// it. Takes memory from the store's budget as bytes arrive, so an upload that announces much but
+// sends little holds little; gives it back when destroyed. Not thread-safe.
 class Upload {
  public:
   // `store`, `engine` and `cancel`, which ends the work early, must outlive the object. The
-  // document will be `tenant`'s, and its text counts as `share`.
+  // document will belong to `tenant`; `share` counts it in the tenant's quotas.
   Upload(DocumentStore& store, const Engine& engine, TenantId tenant,
          const CancelFlag& cancel = CancelFlag::Never(), DocumentShare share = DocumentShare())
       : store_(store),
@@ -36,16 +35,17 @@ class Upload {
         lease_(store.NewLease()),
         share_(std::move(share)) {}
 
-  // Takes the header, then chunks. After an error the upload is over. OUT_OF_RANGE: longer than the
-  // largest document or the model's context; RESOURCE_EXHAUSTED: the store is full; both with the
-  // numbers.
+  // Takes the header, then the chunks in order. After an error the upload must not continue.
+  // OUT_OF_RANGE, with the numbers, if the text exceeds the document limit or the model's context;
+  // RESOURCE_EXHAUSTED if the store is full or a quota is used up; INVALID_ARGUMENT if a part is
+  // wrong or out of order.
   absl::Status Accept(const v1::UploadDocumentRequest& part);
 
   struct Result {
     DocumentPtr document;
-    bool created = false;  // false: the same text was stored already
+    bool created = false;  // false if the same text was already stored under the name
   };
-  // Checks length and hash, and stores. Ends the object's use.
+  // Checks length and hash, and stores the document. Call it last.
   absl::StatusOr<Result> Finish();
 
  private:

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// Of an upload, while its client is waited for.
+// The least average rate of an upload, over the time spent waiting for the client.
 constexpr double kLeastBytesPerSecond = 1024;
 
 SteadyTime::rep Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -68,7 +68,8 @@ void UploadReactor::ReadNext() {
     std::lock_guard lock(mutex_);
     aborted = aborted_;
     reading_ = aborted.ok();
-    // The client's silence begins here; while its message waits or is worked on, it is ours.
+    // The client's time starts here. The time in which its message waits or is processed does not
+    // count.
     last_message_.store(Now(), std::memory_order_relaxed);
     if (reading_) StartRead(&message_);  // OnReadDone comes on another thread
   }
@@ -88,7 +89,7 @@ void UploadReactor::OnReadDone(bool ok) {
       return absl::CancelledError("the client cancelled the upload or went away");
     }
     if (!ok) return InPool([this] { return Complete(); }, /*last=*/true);
-    // Before it waits for its turn.
+    // Hold the memory before the message waits for its turn.
     ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, message_.Length()));
     return InPool([this] { return AcceptMessage(); }, /*last=*/false);
   });
@@ -133,8 +134,8 @@ void UploadReactor::Abort(absl::Status status) {
   std::lock_guard lock(mutex_);
   if (ended_ || !aborted_.ok()) return;
   aborted_ = status;
-  if (!reading_) return;  // the job under way is followed by ReadNext, or by an end of its own
-  // Not here: the caller holds a lock that OnDone needs.
+  if (!reading_) return;  // the running job will call ReadNext, which checks aborted_, or End
+  // Do not call Send here: the caller holds a lock that OnDone needs.
   const auto send = [this, status = std::move(status)](const WorkTurn&) { Send(status); };
   Job job{"UploadDocument", client_, 0, send};
   ended_ = context_.pool.TryRun(context_.pool.NewId(), std::move(job));
@@ -145,7 +146,7 @@ void UploadReactor::End(absl::Status status) {
   {
     std::lock_guard lock(mutex_);
     ended_ = true;
-    // What a drain ended says so, whatever it looked like to the job.
+    // If a drain ended the upload, report the drain instead of the error that the job saw.
     if (!status.ok() && !aborted_.ok()) status = aborted_;
   }
   Send(status);
@@ -168,13 +169,13 @@ void UploadReactor::Send(const absl::Status& status) {
 
 void UploadReactor::OnCancel() {
   cancel_.Cancel();
-  if (!context_.pool.Cancel(job_)) return;  // a read ends by itself, and a job that runs sees it
+  if (!context_.pool.Cancel(job_)) return;  // a read ends by itself; a running job sees cancel_
   End(absl::CancelledError("the client cancelled the upload or went away"));
 }
 
 void UploadReactor::OnDone() {
-  // A broken connection may look like the end of the stream at first. Whoever never learned that
-  // the document exists must not leave one behind, perhaps cut short.
+  // A broken connection may first look like the end of the stream. If the client never learned that
+  // the document was stored, remove it, since it may be incomplete.
   if (result_.created && call_.IsCancelled()) context_.documents.Withdraw(result_.document);
   registry_.Remove(*this);
   context_.lifecycle.Leave(*this);
@@ -184,12 +185,12 @@ void UploadReactor::OnDone() {
 void UploadReactor::CutOffIfSlow(SteadyTime now, std::chrono::milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
-    if (!reading_ && !ended_) return;  // we are at work
+    if (!reading_ && !ended_) return;  // the server is working on a message
     const SteadyTime::duration silent(now.time_since_epoch().count() - last_message_);
     const SteadyTime::duration waited = silent + SteadyTime::duration(waited_);
     const std::chrono::duration<double> allowed(static_cast<double>(received_) /
                                                 kLeastBytesPerSecond);
-    // Of one that ends, only the last words are waited for.
+    // Once the upload has ended, only the status has to be read, so its rate does not matter.
     const bool trickles = reading_ && waited > timeout + allowed;
     if (silent <= timeout && !trickles) return;
   }

@@ -22,14 +22,14 @@ namespace annulus {
 
 class UploadReactor;
 
-// Uploads under way, so that one that falls silent, or trickles, can be cut off. Thread-safe.
+// The running uploads, so that silent or slow ones can be cut off. Thread-safe.
 class UploadRegistry {
  public:
   void Add(UploadReactor& upload);
   void Remove(UploadReactor& upload);
-  // Cuts off every upload whose client has been waited for longer than `timeout` without a word, or
-  // in all for longer than `timeout` and a second for each KiB that it has sent: a word now and
-  // then must not keep an upload's memory for ever.
+  // Cuts off every upload whose client has sent nothing for longer than `timeout`, or for which the
+  // server has waited, in total, longer than `timeout` plus one second for each KiB received: a
+  // byte now and then must not keep an upload's memory forever.
   void CutOffSlow(SteadyTime now, std::chrono::milliseconds timeout);
 
  private:
@@ -37,9 +37,10 @@ class UploadRegistry {
   std::unordered_set<UploadReactor*> uploads_;
 };
 
-// UploadDocument: reads one message at a time and hands it to an Upload in the pool. A read or a
-// job for what was read is under way at any time until Finish, never both; Abort's own job runs
-// beside a read, and what they share needs the lock. Deletes itself.
+// The reactor of UploadDocument. Reads one message at a time and passes it to an Upload in the
+// pool. Until Finish, either a read or a job for the last message is running, never both. Only
+// Abort's own job may run at the same time as a read, so their shared state is guarded by the
+// mutex. Deletes itself.
 class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Abortable {
  public:
   UploadReactor(ServiceContext& context, UploadRegistry& registry,
@@ -49,7 +50,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   void OnCancel() override;
   void OnDone() override;
 
-  // Ends the upload at once, or after the job under way.
+  // Ends the upload at once, or after the running job.
   void Abort(absl::Status status) override;
 
   // Called by the registry.
@@ -57,7 +58,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
 
  private:
   absl::Status Start();
-  // The upload ends after `job` if it was the last one, or fails.
+  // Runs `job` in the pool. The upload ends after it if `last`, or if the job fails.
   absl::Status InPool(std::function<absl::Status()> job, bool last);
   absl::Status AcceptMessage();
   absl::Status Complete();
@@ -70,22 +71,22 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   grpc::CallbackServerContext& call_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
-  CallMemory memory_;  // of the message that is being taken in
+  CallMemory memory_;  // memory of the current message
   LastingFlag cancel_;
   TenantId tenant_;
-  std::string client_;            // whose share of the pool it uses
-  std::optional<Upload> upload_;  // absent when the call was refused at once
+  std::string client_;            // ClientOf the call: whose share of the pool it uses
+  std::optional<Upload> upload_;  // nullopt if the call was refused at once
   Upload::Result result_;
-  std::atomic<SteadyTime::rep> last_message_;  // since when the client is waited for
-  std::atomic<SteadyTime::rep> waited_{0};     // how long it was before, in all
-  std::atomic<size_t> received_{0};            // bytes of messages
+  std::atomic<SteadyTime::rep> last_message_;  // since when the server waits for the client
+  std::atomic<SteadyTime::rep> waited_{0};     // total time it has waited before that
+  std::atomic<size_t> received_{0};            // bytes of all messages
   std::atomic<bool> cut_off_{false};
-  std::atomic<JobId> job_{0};  // the newest
+  std::atomic<JobId> job_{0};  // the newest job
 
   std::mutex mutex_;
   bool reading_ = false;  // from StartRead to OnReadDone
-  bool ended_ = false;    // the status is being sent, or will be
-  absl::Status aborted_;  // not OK: how the upload must end
+  bool ended_ = false;    // the status is being sent or was sent
+  absl::Status aborted_;  // not OK if the upload must end with this status
 };
 
 }  // namespace annulus

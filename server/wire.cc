@@ -25,12 +25,12 @@ absl::Status CheckMessageSize(size_t bytes, size_t most) {
 absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
                            google::protobuf::Message& message) {
   ANNULUS_RETURN_IF_ERROR(CheckMessageSize(bytes.Length(), max_bytes));
-  // gRPC hands over a call that was cancelled before its message came like any other.
+  // gRPC also starts calls that were cancelled before their message came.
   if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
   ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(bytes, message));
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kDecoded, cost));
-  // The reader changes nothing of bytes that are not compressed. A copy would copy their list of
-  // slices, which the sender may have made long.
+  // The cast is safe: the reader does not change bytes that are not compressed. Copying the buffer
+  // would copy its list of slices, which a client can make long.
   grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
   if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) {
     return NoSuchMessageError(message);

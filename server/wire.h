@@ -11,19 +11,20 @@
 
 namespace annulus {
 
-// Services take raw messages and decode them here: left to itself, this gRPC answers bytes that are
-// no message (text that is not UTF-8 among them) with UNIMPLEMENTED and no word of explanation.
+// Services decode their messages themselves: gRPC 1.51 would answer bytes that are not a message
+// (for example text that is not UTF-8) with UNIMPLEMENTED and no explanation.
 
-// Holds what decoding takes as `memory`'s part kDecoded, then decodes; the caller releases the part
-// when the message is gone. INVALID_ARGUMENT for bytes that are no such message, or lists with too
-// many entries; RESOURCE_EXHAUSTED for more than `max_bytes`, or where there is no room.
+// Decodes a raw message. First holds the memory for it as kDecoded in `memory`; the caller must
+// release that part when the message is gone. INVALID_ARGUMENT if the bytes are not such a message,
+// or if a list has too many entries; RESOURCE_EXHAUSTED if there are more than `max_bytes`;
+// CANCELLED if the call was cancelled before its message came; errors of CallMemory::Hold.
 absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
                            google::protobuf::Message& message);
 
-// RESOURCE_EXHAUSTED for more bytes than `most`.
+// RESOURCE_EXHAUSTED if `bytes` is more than `most`.
 absl::Status CheckMessageSize(size_t bytes, size_t most);
 
-// Frees a request that gRPC would keep until its call ends. Nothing may read it any more.
+// Frees a request that gRPC would keep until its call ends. It must not be read afterwards.
 void DropMessage(const grpc::ByteBuffer& bytes);
 
 void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);

@@ -9,8 +9,8 @@
 namespace annulus {
 namespace {
 
-// The conversation as the engine's values, the same with marks for documents, what it looks for in
-// them, and the texts joined, while that grows.
+// Copies of a conversation that exist at a time: the engine's values, the same with marks for
+// documents, the search for these marks, and the joined texts while they grow.
 constexpr size_t kChatCopies = 8;
 constexpr size_t kChatMessage = 3 * sizeof(ChatMessage) + 512;
 
@@ -42,7 +42,7 @@ absl::StatusOr<size_t> DetokenizeWork(const Engine& engine, std::span<const int3
   for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
     const auto text = engine.Detokenize(ids.subspan(begin, std::min(kPiece, ids.size() - begin)),
                                         skip_special, cancel);
-    if (!text.ok()) break;  // the whole fails at the same place, and says which
+    if (!text.ok()) break;  // decoding everything will fail at the same place, with the error
     size += text->size();
     if (size > most_bytes) return AnswerTooLargeError(size, most_bytes);
   }

@@ -12,17 +12,18 @@
 
 namespace annulus {
 
-// Upper bounds of the heap that the work for a request takes at its peak, beside the request.
+// Upper bounds of the heap memory that the work for a request needs at its peak, in addition to the
+// request. In bytes.
 
-// A conversation on its way to the model's chat template. What comes of it there is asked for while
-// it is made: Engine::ApplyChatTemplate.
+// For passing a conversation to the model's chat template. Engine::ApplyChatTemplate asks for the
+// memory of its output itself.
 size_t MessagesWork(const v1::Messages& messages);
 
-// A conversation for a model without a template: its contents joined, and their ids.
+// For a conversation with a model without a template: its joined contents and their ids.
 size_t JoinedWork(const v1::Messages& messages);
 
-// The text of `ids`, moved into an answer. How long it will be shows in its pieces; one of more
-// than `most_bytes` is RESOURCE_EXHAUSTED, as an answer that is too long.
+// For the text of `ids`, which is moved into an answer. Detokenizes piece by piece to learn its
+// length. OUT_OF_RANGE (AnswerTooLargeError) if the text is longer than `most_bytes`.
 absl::StatusOr<size_t> DetokenizeWork(const Engine& engine, std::span<const int32_t> ids,
                                       bool skip_special, size_t most_bytes,
                                       const CancelFlag& cancel);

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// One client leaves a place of the short lane free for others.
+// How many of `places` one client may take: all but one, which stays free for others.
 int PlacesOfClient(int places) { return places > 1 ? places - 1 : 1; }
 
 }  // namespace
@@ -30,14 +30,15 @@ WorkPool::WorkPool(const Options& options)
                 FairQueue({.waiting = options.max_waiting, .running_of_client = options.long_jobs}),
             .most_running = options.long_jobs} {
   starts_.reserve(static_cast<size_t>(options.short_jobs + options.begun));
-  // A place of the short lane always finds a thread: begun long jobs never hold more than theirs.
+  // So a job of the short lane always finds a thread: begun long jobs never occupy more than their
+  // own.
   for (int i = 0; i < options.short_jobs + options.begun; ++i) {
     threads_.emplace_back([this] { Loop(); });
   }
 }
 
 bool WorkPool::TryRun(JobId id, Job job) {
-  std::unique_ptr<Entry> entry;  // what is refused is destroyed without the lock
+  std::unique_ptr<Entry> entry;  // declared before the lock: a refused job is destroyed without it
   std::lock_guard lock(mutex_);
   if (stopping_) return false;
   const bool is_long = job.bytes > kShortBytes;
@@ -52,7 +53,7 @@ bool WorkPool::TryRun(JobId id, Job job) {
   const auto place = jobs_.try_emplace(id).first;
   absl::Cleanup take_back = [&] { jobs_.erase(place); };
   if (!LaneOf(*entry).queue.Add(id, entry->job.client)) return false;
-  // From here on nothing fails: a job that is queued runs, and its caller must be told so.
+  // From here on nothing can fail: a queued job will run, and the caller must be told so.
   std::move(take_back).Cancel();
   place->second = std::move(entry);
   ++client->second.jobs;
@@ -60,7 +61,7 @@ bool WorkPool::TryRun(JobId id, Job job) {
   return true;
 }
 
-// The job has ended, or never will begin. mutex_ is held.
+// Removes a job that has ended or will never begin. mutex_ must be held.
 std::unique_ptr<WorkPool::Entry> WorkPool::Take(Jobs::iterator job) {
   std::unique_ptr<Entry> entry = std::move(job->second);
   jobs_.erase(job);
@@ -68,8 +69,8 @@ std::unique_ptr<WorkPool::Entry> WorkPool::Take(Jobs::iterator job) {
   return entry;
 }
 
-// Gives free places to the jobs that are next. Takes no memory, so it is never left half done.
-// mutex_ is held.
+// Gives free places to the next jobs. Allocates nothing, so it cannot fail halfway. mutex_ must be
+// held.
 void WorkPool::Dispatch() {
   for (Lane* lane : {&short_, &long_}) {
     while (lane->running < lane->most_running) {
@@ -93,7 +94,8 @@ void WorkPool::Dispatch() {
   }
 }
 
-// Whether one more long job of the client may take a thread; half of them stay for others.
+// Whether the client may begin one more long job; one client gets at most half of the threads for
+// long jobs.
 bool WorkPool::MayBegin(const Client& client) const {
   return begun_ < most_begun_ && client.begun < PlacesOfClient(most_begun_ / 2 + 1);
 }
@@ -119,7 +121,7 @@ void WorkPool::Run(std::unique_lock<std::mutex>& lock, JobId id) {
   entry.turn.started_ = steady_clock::now();
   lock.unlock();
   entry.job.run(entry.turn);
-  entry.job.run = nullptr;  // what it holds goes before it counts as ended
+  entry.job.run = nullptr;  // frees what the job holds before it counts as ended
   lock.lock();
   if (entry.running) EndTurn(entry, id);
   if (entry.is_long) CountBegun(*entry.client, -1);
@@ -127,7 +129,7 @@ void WorkPool::Run(std::unique_lock<std::mutex>& lock, JobId id) {
   Dispatch();
 }
 
-// Gives the job's place back. mutex_ is held.
+// Gives back the job's place. mutex_ must be held.
 void WorkPool::EndTurn(Entry& entry, JobId id) {
   using std::chrono::microseconds;
   const auto used =
@@ -141,7 +143,7 @@ void WorkPool::EndTurn(Entry& entry, JobId id) {
 void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
   std::unique_lock lock(mutex_);
   Entry& entry = *jobs_.at(id);
-  const bool no_thread = !entry.is_long && !MayBegin(*entry.client);  // is left to pause
+  const bool no_thread = !entry.is_long && !MayBegin(*entry.client);  // cannot become a long job
   if (entry.turn.cancelled() || no_thread) {
     lock.unlock();
     if (aside != nullptr) (*aside)();
@@ -157,13 +159,13 @@ void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
     lock.unlock();
     (*aside)();
     lock.lock();
-    if (entry.turn.cancelled()) return;  // it ends beside the others, which is soon done
+    if (entry.turn.cancelled()) return;  // runs to its end without a place, which is short
   }
   const auto queue = [&] {
     long_.queue.AddAdmitted(id, entry.job.client);
     return absl::OkStatus();
   };
-  // Without memory to wait it goes on beside the others, until it pauses the next time.
+  // If there is no memory to queue it, the job continues without a place until its next pause.
   const absl::Status queued = Guarded(queue, [] { return absl::ResourceExhaustedError(""); });
   Dispatch();
   if (!queued.ok()) return;
@@ -180,7 +182,7 @@ bool WorkPool::Cancel(JobId id) {
   entry.turn.Cancel();
   const bool waits = LaneOf(entry).queue.Remove(id);
   if (entry.begun) {
-    if (waits) entry.go_on.notify_one();  // it ends beside the others, which is soon done
+    if (waits) entry.go_on.notify_one();  // runs to its end without a place, which is short
     return false;
   }
   dropped = Take(found);
@@ -192,7 +194,7 @@ void WorkPool::CancelAll() {
   TellAll();
 }
 
-// mutex_ is held.
+// Sets the cancel flag of all jobs and wakes those that are paused. mutex_ must be held.
 void WorkPool::TellAll() {
   stopping_ = true;
   all_.Cancel();
@@ -207,7 +209,7 @@ void WorkPool::Stop() {
     std::lock_guard lock(mutex_);
     TellAll();
     ended_ = true;
-    // At once, before a job that ends makes way for one of them.
+    // Remove waiting jobs now, before a job that ends could make room for one of them.
     for (auto next = jobs_.begin(); next != jobs_.end();) {
       const auto job = next++;
       if (job->second->begun) {

@@ -23,14 +23,15 @@ namespace annulus {
 
 class WorkPool;
 
-// What a job of the pool sees of it while it runs. It is cancelled once nobody wants the job's
+// The view that a running job has of the pool. Its cancel flag is set when nobody wants the job's
 // result any more.
 class WorkTurn final : public CancelFlag {
  public:
-  // Once the job has run for WorkPool::kTurn, lets others run first, and returns when it is the
-  // job's turn again, or when the job is cancelled. Only for the job's thread.
+  // If the job has run for WorkPool::kTurn, lets other jobs run, and returns when it is the job's
+  // turn again or the job is cancelled. Call it on the job's thread only.
   void MayPause() const override;
-  // Gives the job's place to others while it waits. A job of the long lane keeps only its thread.
+  // Calls `wait` and lets other jobs use this job's place meanwhile. The job moves to the long lane
+  // and keeps only its thread; if no long job may begin, it keeps its place.
   void WaitAside(const std::function<void()>& wait) const override;
 
  private:
@@ -40,14 +41,14 @@ class WorkTurn final : public CancelFlag {
 
   WorkPool& pool_;
   const JobId id_;
-  std::chrono::steady_clock::time_point started_;  // this turn
+  std::chrono::steady_clock::time_point started_;  // start of the current turn
 };
 
-// The flag of work that goes on from one job to the next.
+// The cancel flag of work that extends over several jobs.
 class LastingFlag final : public CancelFlag {
  public:
   using CancelFlag::CancelFlag;
-  // The job that works now; null: none does. Only for the job's thread.
+  // Sets the job that works now; null: none. Call it on the job's thread only.
   void Use(const WorkTurn* turn) { turn_ = turn; }
   void MayPause() const override {
     if (turn_ != nullptr) turn_->MayPause();
@@ -62,68 +63,69 @@ class LastingFlag final : public CancelFlag {
 
 struct Job {
   absl::string_view name;  // for the log; a literal
-  std::string client;      // whose share of the threads it uses
-  size_t bytes = 0;        // of input: what its work is foreseen by
+  std::string client;      // the client whose share of the threads it uses
+  size_t bytes = 0;        // size of its input, by which its work is estimated
   std::function<void(const WorkTurn&)> run;
 };
 
-// Threads for what takes longer than a gRPC callback may: parsing and tokenizing texts. gRPC's own
-// threads are shared by all calls and must stay free.
+// Threads for work that takes longer than a gRPC callback may, such as parsing and tokenizing
+// texts. gRPC's own threads are shared by all calls and must stay free.
 //
 // Two lanes keep short work from waiting for long work. Jobs of up to kShortBytes start in the
-// short lane; larger ones, and all that have run for a turn, go on in the long lane. Each lane runs
-// so many jobs at once. In each, clients get equal shares of the time (FairQueue); one client never
-// takes all places of the short lane, nor more than half of the long jobs that may be begun. A job
-// of the long lane runs for a turn and then waits behind others. It keeps its thread meanwhile, as
-// its stack: so at most `begun` long jobs are begun, and there are `short_jobs` + `begun` threads.
-// Thread-safe.
+// short lane; larger jobs, and all jobs that have run for a turn, run in the long lane. Each lane
+// runs a fixed number of jobs at a time and gives clients equal shares of it (FairQueue). One
+// client never takes all places of the short lane, nor more than half of the long jobs that may be
+// begun. A job in the long lane runs for a turn and then waits behind others. While it waits it
+// keeps its thread, which holds its stack; so at most `begun` long jobs may be begun at a time, and
+// there are `short_jobs` + `begun` threads. Thread-safe.
 class WorkPool {
  public:
   static constexpr size_t kShortBytes = size_t{64} << 10;  // some milliseconds of work
   static constexpr std::chrono::milliseconds kTurn{5};
 
   struct Options {
-    int short_jobs = 1;      // that run at once
-    int long_jobs = 1;       // that run at once
-    int begun = 1;           // long jobs that run, or have run and go on later; at least long_jobs
-    size_t max_waiting = 1;  // most jobs of each lane that have not begun
+    int short_jobs = 1;      // jobs of the short lane that run at a time
+    int long_jobs = 1;       // jobs of the long lane that run at a time
+    int begun = 1;           // long jobs that run or are paused; at least long_jobs
+    size_t max_waiting = 1;  // the most jobs of each lane that have not begun
   };
   explicit WorkPool(const Options& options);
   ~WorkPool() { Stop(); }
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // A name for a job, never used before.
+  // Returns a new job id.
   JobId NewId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Queues a job under a new name. False, without running it, when too many wait, of all clients or
-  // of this one. Throws bad_alloc without memory for it; then it never runs either.
+  // Queues a job; `id` must be new. Returns false, and does not run it, if too many jobs wait, of
+  // all clients or of this one, or if the pool is stopping. Throws bad_alloc if there is no memory;
+  // then the job does not run either.
   [[nodiscard]] bool TryRun(JobId id, Job job);
 
-  // Nobody wants the job's result any more. True: it had not begun, never will, and all that it
-  // held is free. False: it runs, and WorkTurn::cancelled says so; or it has ended.
+  // Cancels a job. Returns true if it had not begun: then it never will, and everything it held is
+  // freed. Returns false if it is running, and sets its cancel flag, or if it has ended.
   bool Cancel(JobId id);
 
-  // Set once nobody wants any job's result any more.
+  // The flag that CancelAll and Stop set.
   const CancelFlag& all() const { return all_; }
 
-  // Nobody wants any job's result any more. Those that have not begun still run when it is their
-  // turn, and are told from the start. Jobs that come later are refused.
+  // Sets the cancel flag of all jobs. Jobs that have not begun still run when it is their turn,
+  // with the flag set from the start. Later jobs are refused.
   void CancelAll();
 
-  // Destroys what has not begun, cancels the rest and waits for it. Jobs that come later are
+  // Destroys the jobs that have not begun, cancels the others and waits for them. Later jobs are
   // refused.
   void Stop();
 
-  // Names of the jobs that have begun and not ended, for the log.
+  // Names of the jobs that have begun but not ended, for the log.
   std::vector<std::string> Begun() const;
 
  private:
   friend class WorkTurn;
 
   struct Client {
-    int jobs = 0;   // that have not ended
-    int begun = 0;  // of them, long ones that have
+    int jobs = 0;   // jobs that have not ended
+    int begun = 0;  // of these, long ones that have begun
   };
   using Clients = std::unordered_map<std::string, Client>;
 
@@ -133,7 +135,7 @@ class WorkPool {
     Client* client;
     bool is_long = false;
     bool begun = false;
-    bool running = false;  // begun, and not paused
+    bool running = false;  // begun and not paused
     std::condition_variable go_on{};
   };
 
@@ -150,7 +152,8 @@ class WorkPool {
   bool MayBegin(const Client& client) const;
   void CountBegun(Client& client, int change);
   void Run(std::unique_lock<std::mutex>& lock, JobId id);
-  // `aside`: what it waits for before it wants a turn again; null: nothing.
+  // Ends the job's turn and waits for the next one. Calls `aside`, unless null, before it queues
+  // again.
   void Pause(JobId id, const std::function<void()>* aside);
   void TellAll();
   void EndTurn(Entry& entry, JobId id);
@@ -165,11 +168,11 @@ class WorkPool {
   Jobs jobs_;
   Lane short_;
   Lane long_;
-  int begun_ = 0;              // long jobs
-  Clients clients_;            // that have jobs
-  std::vector<JobId> starts_;  // jobs that a thread is to begin now; never more than threads
-  bool stopping_ = false;      // no more jobs
-  bool ended_ = false;         // no more work
+  int begun_ = 0;              // number of long jobs that have begun
+  Clients clients_;            // the clients with jobs
+  std::vector<JobId> starts_;  // jobs that a thread must begin now; never more than threads
+  bool stopping_ = false;      // accepts no more jobs
+  bool ended_ = false;         // threads must end
   std::vector<std::thread> threads_;
 };
 

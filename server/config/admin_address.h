@@ -5,18 +5,19 @@
 
 namespace annulus {
 
-// What --admin-listen auto follows from; the variables are null where unset.
+// The variables and the user id from which `--admin-listen auto` derives a path. Null: not set.
 struct RuntimeFolders {
-  const char* runtime_directory = nullptr;  // RUNTIME_DIRECTORY: folders by systemd, by colons
-  const char* xdg_runtime_dir = nullptr;    // XDG_RUNTIME_DIR: the user's own
+  const char* runtime_directory = nullptr;  // RUNTIME_DIRECTORY: systemd's folders, colon-separated
+  const char* xdg_runtime_dir = nullptr;    // XDG_RUNTIME_DIR: the user's own folder
   unsigned uid = 0;
 };
 
-// From the variables of this process.
+// Reads them from the environment of this process.
 RuntimeFolders ReadRuntimeFolders();
 
-// The path of the socket in a daemon whose gRPC has this port: admin.sock in the first
-// RUNTIME_DIRECTORY, annulus-PORT.sock in XDG_RUNTIME_DIR, or PORT.sock in /tmp/annulus-UID.
+// Returns the path of the admin socket of a daemon that serves gRPC on `port`: admin.sock in the
+// first folder of RUNTIME_DIRECTORY, else annulus-PORT.sock in XDG_RUNTIME_DIR, else PORT.sock in
+// /tmp/annulus-UID.
 std::string AutomaticAdminSocket(const RuntimeFolders& folders, int port);
 
 }  // namespace annulus

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// As a scalar of YAML: in double quotes unless it can only be read as a text.
+// Formats text as a YAML scalar: in double quotes, unless YAML reads it as the same text without.
 std::string Scalar(const std::string& text) {
   const bool plain =
       !text.empty() && text != "null" && absl::ascii_isalnum(text.front()) && text.back() != ':' &&

@@ -9,19 +9,19 @@
 
 namespace annulus {
 
-// A listener that others than this machine can reach, and what protects it too little.
+// A listener that other machines can reach and that is not protected enough.
 struct Exposure {
   std::string option;  // "listen" or "metrics"
   std::string address;
-  std::string danger;  // what anybody can do who reaches it
+  std::string danger;  // what anybody who can reach it may do
   std::string remedy;  // the options to set
 };
 
-// For warnings at start. Empty if everything listens on loopback addresses or has TLS and a token.
+// Returns the exposed listeners, for warnings at start. A listener is not exposed if its address is
+// loopback, or if it has TLS and requires a token or a client certificate.
 std::vector<Exposure> FindExposures(const ServerConfig& config);
 
-// INVALID_ARGUMENT if calls or metrics are served to others without TLS or to anybody, and
-// --insecure does not say that this is meant.
+// INVALID_ARGUMENT if there is an exposed listener, unless --insecure allows it.
 absl::Status CheckExposure(const ServerConfig& config);
 
 }  // namespace annulus

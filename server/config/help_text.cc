@@ -39,7 +39,7 @@ constexpr char kUsage[] =
     "a variable, and a variable beats the file.\n"
     "\n";
 
-// Text as roff shows it: nothing in it is a request or an escape.
+// Escapes text for roff.
 std::string Roff(absl::string_view text) {
   const std::string escaped = absl::StrReplaceAll(
       text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}, {"^", "\\(ha"}, {"~", "\\(ti"}});

@@ -25,7 +25,7 @@ namespace {
 constexpr char kVariablePrefix[] = "ANNULUS_";
 constexpr char kConfigVariable[] = "ANNULUS_CONFIG";
 
-// Text for one option, and where it was found.
+// The text given for one option, and its source for messages.
 struct Setting {
   std::string source;
   const Option* option = nullptr;
@@ -85,7 +85,7 @@ bool ParseAction(absl::string_view argument, Action& action) {
   return true;
 }
 
-// What is the same whatever is configured.
+// Whether the action needs no configuration.
 bool PrintsOnly(Action action) {
   return action == Action::kHelp || action == Action::kManual || action == Action::kVersion;
 }
@@ -182,7 +182,8 @@ absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
   return settings;
 }
 
-// In `texts` the last setting of an option counts.
+// Parses the settings into `config`, in order, so the last setting of an option wins; also in
+// `texts`, unless null.
 absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config, OptionTexts* texts) {
   for (const Setting& setting : settings) {
     if (texts != nullptr) (*texts)[setting.option] = setting.value;
@@ -204,7 +205,7 @@ std::string DefaultServedName(absl::string_view model) {
   return last.empty() || last == "." || last == ".." ? "model" : last;
 }
 
-// What no single value can tell, and files that are written later.
+// Checks combinations of options, and that files which are written later can be.
 absl::Status CheckTogether(Action action, const ServerConfig& config) {
   if (action != Action::kConvert && !config.convert_out.empty()) {
     return absl::InvalidArgumentError(

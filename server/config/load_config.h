@@ -27,23 +27,24 @@ enum class Action : uint8_t {
 
 struct CommandLine {
   Action action = Action::kServe;
-  ServerConfig config;  // for all that do more than print
-  OptionTexts texts;    // what the configuration was made of, for the same
+  ServerConfig config;  // not set for kHelp, kManual and kVersion
+  OptionTexts texts;    // the texts from which `config` was parsed; not set for the same
 };
 
-// Names and values of variables, as the process was given them.
+// Names and values of environment variables.
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// The variables of this process whose names begin with ANNULUS_. The only place in the daemon that
-// reads the environment, but for what a service manager says (notify_address.h).
+// Returns the variables of this process whose names begin with ANNULUS_. Apart from the variables
+// of service managers (admin_address.h, notify_address.h), the daemon reads no others.
 Environment ReadEnvironment();
 
-// Merges the three sources: a flag beats a variable, a variable beats the YAML file, and the file
-// beats the defaults. `arguments` leaves out the program's name. Every error is INVALID_ARGUMENT
-// (or NOT_FOUND for an unreadable file), names the source ("--ranks", "ANNULUS_RANKS",
-// "annulus.yaml:3: ranks") and says what is allowed; an unknown name is answered with the nearest
-// known one. An ANNULUS_ variable that belongs to another program (the client, the tests, or the
-// links that Kubernetes injects for a service of that name) is passed over.
+// Merges the sources: flags override variables, variables override the YAML file, and the file
+// overrides the defaults. `arguments` does not include the program's name. Errors are
+// INVALID_ARGUMENT (NOT_FOUND if a file cannot be read), name the source ("--ranks",
+// "ANNULUS_RANKS", "annulus.yaml:3: ranks") and say what is allowed; for an unknown name they
+// suggest the nearest known one. Ignores ANNULUS_ variables of other programs: ANNULUS_SERVER and
+// ANNULUS_TOKEN of the client, those of the tests, and the links that Kubernetes injects for a
+// service with this name.
 absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments,
                                        const Environment& environment);
 

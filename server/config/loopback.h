@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// Whether only this machine can reach "HOST:PORT" or "[IPV6]:PORT": an address of 127.0.0.0/8, ::1,
-// the same mapped into IPv6, or the name localhost. Other names count as reachable.
+// Whether only this machine can reach "HOST:PORT" or "[IPV6]:PORT": an address in 127.0.0.0/8, also
+// if mapped to IPv6, ::1, or the name localhost. Returns false for any other name.
 bool IsLoopbackAddress(absl::string_view host_port);
 
 }  // namespace annulus

@@ -31,7 +31,7 @@ absl::Status SetServedName(absl::string_view text, ServerConfig& config) {
   return SetText(text, config.served_model_name);
 }
 
-// LoadConfig refuses kinds of GPUs where nothing is only planned.
+// Also accepts kinds of GPUs; LoadConfig rejects these without --plan.
 absl::Status SetDevice(absl::string_view text, ServerConfig& config) {
   if (FindGpuKind(text) != nullptr) {
     config.device = DeviceChoice::kNamed;

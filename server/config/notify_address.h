@@ -6,19 +6,19 @@
 
 namespace annulus {
 
-// How to reach the service manager that started this process, as systemd has it: sd_notify(3) and
-// sd_watchdog_enabled(3).
+// How to reach the service manager that started this process, by the protocol of systemd: see
+// sd_notify(3) and sd_watchdog_enabled(3).
 struct NotifyAddress {
-  std::string socket;                     // a path, or '@' and an abstract name; empty: nobody asks
-  std::chrono::microseconds watchdog{0};  // it wants a sign of life within each; zero: none
+  std::string socket;                     // a path, or '@' and an abstract name; empty: no manager
+  std::chrono::microseconds watchdog{0};  // longest time between signs of life; 0: no watchdog
 };
 
-// From the values of NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, null where unset. A watchdog
-// for another process than `self`, or without a number, is none.
+// Parses the values of NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; null: not set. Ignores a
+// watchdog that is for another process than `self`, or whose time is not a positive number.
 NotifyAddress ParseNotifyAddress(const char* socket, const char* watchdog_usec,
                                  const char* watchdog_pid, int self);
 
-// From the variables of this process.
+// The same with the variables of this process.
 NotifyAddress ReadNotifyAddress();
 
 }  // namespace annulus

@@ -13,8 +13,9 @@
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 
-// What rows of the option table are made of. Every function sets `field` to the value of a text, or
-// leaves it and fails with INVALID_ARGUMENT that says what is allowed.
+// The groups of the option table, and the functions that its rows use. Every Set function parses a
+// text and stores the value in `field`. If the text is not allowed, it returns INVALID_ARGUMENT,
+// which says what is, and leaves `field` as it is.
 
 namespace annulus {
 
@@ -22,19 +23,18 @@ inline constexpr size_t kMiB = size_t{1} << 20;
 inline constexpr size_t kGiB = size_t{1} << 30;
 inline constexpr size_t kTiB = size_t{1} << 40;
 
-// The rows of the table, in its order: what computes and from what model; what a step is and what
-// is kept; and what the server makes of that.
+// The rows of the table, in order: devices and model; steps, caches and exchange; serving.
 std::vector<Option> ModelOptions();
 std::vector<Option> SchedulingOptions();
 std::vector<Option> ServiceOptions();
 
 absl::Status SetInteger(absl::string_view text, int64_t low, int64_t high, int& field);
-// "auto" stands for 0, which the engine takes as "choose yourself".
+// Accepts 1 to `high`. "auto" sets 0: the engine chooses.
 absl::Status SetIntegerOrAuto(absl::string_view text, int64_t high, int& field);
-// Percent, as a share.
+// Parses a whole percentage from 0 to 100 and stores it as a share from 0 to 1.
 absl::Status SetShare(absl::string_view text, double& field);
 absl::Status SetSize(absl::string_view text, size_t low, size_t high, size_t& field);
-// "auto" stands for 0.
+// Like SetSize; "auto" sets 0.
 absl::Status SetSizeOrAuto(absl::string_view text, size_t low, size_t high, size_t& field);
 absl::Status SetDuration(absl::string_view text, std::chrono::milliseconds low,
                          std::chrono::milliseconds high, std::chrono::milliseconds& field);

@@ -11,50 +11,50 @@
 
 namespace annulus {
 
-// One thing that can be set. The same row drives the flag, the variable, the YAML key, the default,
-// --help and the error messages.
+// One option. The same row defines its flag, variable, YAML key, default, --help and error
+// messages.
 struct Option {
   const char* name;           // "kv-memory": the flag without its dashes
   const char* value_name;     // "SIZE", for --help
   const char* default_value;  // text that `parse` accepts
   const char* help;           // one sentence
-  // INVALID_ARGUMENT quotes the text and says what is allowed.
+  // Parses the text into `config`. INVALID_ARGUMENT quotes the text and says what is allowed.
   absl::Status (*parse)(absl::string_view text, ServerConfig& config);
-  bool bare = false;  // the flag alone, without "on" or "off" behind it, means on
-  bool reloads =
-      false;  // SIGHUP puts a new value into effect (OptionReload); others need a restart
+  bool bare = false;  // whether the flag alone, without a value after it, means "on"
+  // Whether SIGHUP puts a new value into effect (OptionReload). Other options need a restart.
+  bool reloads = false;
 };
 
 // Every option, in the order of --help.
 const std::vector<Option>& Options();
 
-// Texts of the options that were set, by a flag, a variable or the file.
+// The texts of options that were set by a flag, a variable or the file.
 using OptionTexts = std::map<const Option*, std::string>;
 
-// What is in effect for `option`: its text in `texts`, else its default.
+// The text in effect for `option`: its text in `texts`, else its default.
 std::string TextOf(const OptionTexts& texts, const Option& option);
 
-// The options whose texts in effect differ, in the order of --help.
+// The options for which different texts are in effect, in the order of --help.
 std::vector<const Option*> DifferingOptions(const OptionTexts& one, const OptionTexts& other);
 
 std::string YamlKey(const Option& option);       // "kv_memory"
 std::string VariableName(const Option& option);  // "ANNULUS_KV_MEMORY"
 
-// What it does, and whether SIGHUP reads it again.
+// The option's help, and whether SIGHUP reads it again.
 std::string Explanation(const Option& option);
 
 // The whole text of --help.
 std::string HelpText();
 
-// annulusd(8) in the language of man(7), made of the same.
+// The manual page annulusd(8) in man(7) format, generated from the option table.
 std::string ManualText(absl::string_view version);
 
-// A YAML file with every option, its help and its value: those in `texts` as they are set, the
-// others behind a '#', with their defaults. LoadConfig reads it back.
+// A YAML file with the help and value of every option: options in `texts` with their values, the
+// others commented out with their defaults. LoadConfig can read the file.
 std::string ConfigText(const OptionTexts& texts);
 
-// The words of `text` in lines of at most 98 columns that begin with `first` (the first line) and
-// `below`; each ends in a newline.
+// Wraps the words of `text` into lines of at most 98 columns. The first line begins with `first`,
+// the others with `below`; each line ends in a newline.
 std::string Paragraph(absl::string_view text, absl::string_view first, absl::string_view below);
 
 }  // namespace annulus

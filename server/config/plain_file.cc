@@ -48,12 +48,12 @@ absl::Status NotRegular(absl::string_view option, const std::string& path, mode_
 
 absl::StatusOr<std::string> ReadPlainFile(absl::string_view option, const std::string& path,
                                           size_t max_bytes, mode_t* mode) {
-  // Without O_NONBLOCK, opening a pipe waits for somebody who writes.
+  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (file.number() < 0 || fstat(file.number(), &status) != 0) {
     const int error = errno;
-    // What cannot be opened may say by its kind what is wrong.
+    // If it is not a regular file, that explains the failure better than the error code.
     if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
       return NotRegular(option, path, status.st_mode);
     }

@@ -12,15 +12,15 @@
 
 namespace annulus {
 
-// The bytes of a file that an option names. Links are followed. A folder, pipe, socket or device is
-// refused at once: reading it could block or never end. NOT_FOUND: no such file, or no right to
-// read it. INVALID_ARGUMENT: no regular file, or longer than `max_bytes`. Messages begin with the
-// option. `mode`, if given, becomes the mode of the very file that was read.
+// Reads the file that an option names. Follows links. Refuses folders, pipes, sockets and devices,
+// because reading these could block or never end. NOT_FOUND if the file does not exist or cannot be
+// read; INVALID_ARGUMENT if it is not a regular file or is longer than `max_bytes`. Messages begin
+// with the option. `mode`, unless null, receives the mode of the opened file itself.
 absl::StatusOr<std::string> ReadPlainFile(absl::string_view option, const std::string& path,
                                           size_t max_bytes, mode_t* mode = nullptr);
 
-// OK if `path` is a regular file that can be read, or if it is not there and a file can be made in
-// its folder. Else INVALID_ARGUMENT.
+// Checks a file that is read if it exists and otherwise written later. OK if `path` is a readable
+// regular file, or if it does not exist and its folder is writable; INVALID_ARGUMENT otherwise.
 absl::Status CheckFileToWrite(absl::string_view option, const std::string& path);
 
 }  // namespace annulus

@@ -28,7 +28,7 @@ absl::Status SetMetrics(absl::string_view text, ServerConfig& config) {
   return absl::OkStatus();
 }
 
-// Longest path that a Unix socket can have: sun_path, with the NUL behind it.
+// Longest path of a Unix socket: the size of sun_path without the NUL at its end.
 constexpr size_t kLongestSocketPath = 107;
 
 absl::Status SetAdminListen(absl::string_view text, ServerConfig& config) {

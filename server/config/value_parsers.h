@@ -1,8 +1,8 @@
 #ifndef ANNULUS_SERVER_CONFIG_VALUE_PARSERS_H_
 #define ANNULUS_SERVER_CONFIG_VALUE_PARSERS_H_
 
-// Text to value, for flags, variables and YAML alike. Every error is INVALID_ARGUMENT, quotes what
-// was given and says what is allowed; the caller adds where the text came from.
+// Parsers of option values, for flags, variables and YAML. Errors are INVALID_ARGUMENT, quote the
+// text and say what is allowed; the caller adds the source of the text.
 
 #include <chrono>
 #include <cstddef>
@@ -17,22 +17,23 @@
 
 namespace annulus {
 
-// A decimal integer in [low, high].
+// Parses a decimal integer in [low, high].
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_t high);
 
-// "1024", "512MB" (10^6), "1.5GiB" (2^30): a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, in
-// any case, in [low, high] bytes.
+// Parses a size in [low, high] bytes: a number and an optional unit (B, kB, MB, GB, TB, KiB, MiB,
+// GiB or TiB in any case), for example "1024", "512MB" (10^6) or "1.5GiB" (2^30).
 absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high);
 
-// "30s", "500ms", "5m", "1h"; a bare number is seconds.
+// Parses a duration in [low, high]: "30s", "500ms", "5m" or "1h". A plain number means seconds.
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text,
                                                         std::chrono::milliseconds low,
                                                         std::chrono::milliseconds high);
 
-// "HOST:PORT" or "[IPV6]:PORT" with a port in 0..65535 (0: any free one). Returns the text.
+// Checks "HOST:PORT" or "[IPV6]:PORT" with a port in 0..65535 (0: any free one). Returns the text.
 absl::StatusOr<std::string> ParseHostPort(absl::string_view text);
 
-// One of the names; the error lists them all and names the nearest.
+// A choice between names. ParseChoice returns the value of the given name; its error lists all
+// names and the nearest one.
 template <typename T>
 using NamedValues = std::vector<std::pair<std::string, T>>;
 absl::Status UnknownChoice(absl::string_view text, const std::vector<std::string>& known);

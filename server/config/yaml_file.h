@@ -14,9 +14,9 @@ struct YamlEntry {
   int line = 0;  // from 1
 };
 
-// The entries of a YAML file that is one flat mapping from names to scalars, in file order,
-// duplicates included. An empty file has none. NOT_FOUND: unreadable; INVALID_ARGUMENT: over 1 MiB,
-// not YAML, or not flat, with file and line.
+// Reads a YAML file that is one flat mapping from names to scalars. Returns the entries in file
+// order, including duplicates; none for an empty file. NOT_FOUND if the file cannot be read;
+// INVALID_ARGUMENT, with file and line, if it is longer than 1 MiB, not YAML or not flat.
 absl::StatusOr<std::vector<YamlEntry>> ReadYamlFile(const std::string& path);
 
 }  // namespace annulus

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// The roles of which a caller of this method must have one; empty: every caller that the server
-// knows may call it. A method without a row is for administrators, so that a new one is closed
-// until somebody decides.
+// Returns the roles for a method: a caller must have one of them. Empty: every known caller may
+// call it. A method that is missing in the table needs the role admin, so that a new method is
+// closed until somebody adds it.
 Roles RolesFor(absl::string_view method);
 
 // Whether the table has a row for the method.

@@ -19,7 +19,7 @@ namespace {
 constexpr char kTokensOption[] = "tokens-file";
 constexpr size_t kLongestTokenFile = 64 << 10;
 constexpr size_t kLongestTokensFile = 4 << 20;
-// Whoever writes the file makes callers, and hashes are nobody's business.
+// Whoever can write the file can make callers, and nobody else needs to read the hashes.
 constexpr mode_t kForbiddenMode = S_IWGRP | S_IRWXO;
 
 absl::StatusOr<TenantFile> ReadTenantFile(const std::string& path) {
@@ -43,7 +43,8 @@ absl::StatusOr<std::optional<TokenHash>> HashOfFile(absl::string_view option,
   return TokenHash::Of(token);
 }
 
-// Reads one file into its part, if there is one; what is wrong with it is added to `status`.
+// Reads one file, if it is configured, into its part. On failure leaves the part as it is and adds
+// the error to `status`.
 template <typename Part, typename Read>
 void ReadInto(Part& part, const std::string& path, const Read& read, absl::Status& status) {
   if (path.empty()) return;

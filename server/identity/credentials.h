@@ -15,17 +15,17 @@
 
 namespace annulus {
 
-// The tokens that the server knows: of --auth-token-file, --admin-token-file and --tokens-file.
-// Reload reads the files again. Thread-safe.
+// The tokens and certificate names in --auth-token-file, --admin-token-file and --tokens-file.
+// Thread-safe.
 class Credentials {
  public:
-  // Reads the files that `config` names. NOT_FOUND, INVALID_ARGUMENT: one cannot be read, is
-  // malformed, or is a tokens file that too many may read or write.
+  // Reads the files that `config` names. NOT_FOUND or INVALID_ARGUMENT if one cannot be read or is
+  // malformed, or if the tokens file's mode lets other users read or change it.
   static absl::StatusOr<std::unique_ptr<Credentials>> Open(const ServerConfig& config);
 
-  // The same again. A file that is broken leaves what was read of it before, and the error names
-  // it; the others are used all the same, so that it keeps no token valid that was taken out of
-  // another.
+  // Reads the files again. If a file is broken, keeps what was read from it before, and the error
+  // names it. The other files take effect all the same, so that a token removed from one of them is
+  // no longer valid.
   absl::Status Reload();
 
   // Whether callers need no identity: neither a token file nor a tokens file is set.
@@ -34,10 +34,10 @@ class Credentials {
   bool has_roles() const { return !tokens_file_.empty(); }
   bool has_admin_token() const { return !admin_file_.empty(); }
 
-  // Who sends `authorization`, the value of that header: "Bearer TOKEN". Takes as long for every
-  // token, known or not.
+  // Finds the caller that sends `authorization`, the value of that header: "Bearer TOKEN". Takes
+  // equally long for known and unknown tokens.
   std::optional<Caller> FindToken(absl::string_view authorization) const;
-  // Whose certificate carries one of these names. The tokens file says.
+  // Finds the caller whose certificate has one of these names, according to the tokens file.
   std::optional<Caller> FindCertificate(const std::vector<std::string>& names) const;
   // Whether `authorization` carries the token of --admin-token-file.
   bool IsAdminToken(absl::string_view authorization) const;
@@ -52,7 +52,8 @@ class Credentials {
       : auth_file_(config.auth_token_file),
         admin_file_(config.admin_token_file),
         tokens_file_(config.tokens_file) {}
-  // Reads the files into `table`; of a broken one nothing.
+  // Reads the files into `table`. Leaves the part of a broken file unchanged, and names it in the
+  // error.
   absl::Status Read(Table& table) const;
   std::shared_ptr<const Table> table() const;
 
@@ -63,8 +64,8 @@ class Credentials {
   std::shared_ptr<const Table> table_;
 };
 
-// The first line of the file that `option` names, without white space around it. NOT_FOUND or
-// INVALID_ARGUMENT if there is no such regular file, or the line is empty.
+// Returns the first line of the file that `option` names, without surrounding white space.
+// NOT_FOUND or INVALID_ARGUMENT if there is no such regular file, or if the line is empty.
 absl::StatusOr<std::string> ReadTokenFile(absl::string_view option, const std::string& path);
 
 }  // namespace annulus

@@ -6,14 +6,15 @@
 
 namespace annulus {
 
-// Tells when one of some files was replaced or written. Not thread-safe.
+// Detects that one of several files was replaced or written. Not thread-safe.
 class FileWatch {
  public:
-  // Empty paths are left out. What the files are now counts as seen.
+  // Ignores empty paths. The current state of the files counts as seen.
   explicit FileWatch(std::vector<std::string> paths);
 
-  // Whether a file differs from what was seen, and is as it was at the last call: so one that is
-  // being written is not reported before it stands still. Reported once.
+  // Returns true if a file differs from its seen state and has not changed since the last call, so
+  // that a file which is still being written is not reported. The state then counts as seen: each
+  // change is reported once.
   bool Changed();
 
  private:

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr double kSecondsOfMinute = 60;
-constexpr milliseconds kRetryRunning{1000};  // when one of them ends is not known
+constexpr milliseconds kRetryRunning{1000};  // a guess: when a running request ends is not known
 
 }  // namespace
 
@@ -48,8 +48,7 @@ std::optional<QuotaRefusal> DocumentShare::Grow(size_t more) {
   return refusal;
 }
 
-// What was allowed before counts up to now; a tenant without a limit so far begins with a full
-// level.
+// Sets the rate. Until now the level fills at the old rate; a tenant that had no limit starts full.
 void QuotaBook::Level::Allow(int64_t rate, Time now) {
   FillUp(now);
   if (per_minute == 0) left = static_cast<double>(rate);
@@ -128,7 +127,7 @@ std::optional<QuotaRefusal> QuotaBook::TakeDocumentBytes(const Caller& caller, s
   }
   size_t& used = account.document_bytes;
   const size_t limit = static_cast<size_t>(caller.quotas.document_bytes);
-  // A reload may have set the limit below what is used.
+  // A reload may have set the limit below the current use.
   if (limit > 0 && (used > limit || bytes > limit - used)) {
     return Refuse(Quota::kDocumentBytes, caller.quotas.document_bytes, milliseconds(0));
   }

@@ -23,21 +23,21 @@ enum class Quota : uint8_t {
   kRunningRequests,
   kDocuments,
   kDocumentBytes,
-  kKvBytes,  // the engine counts and refuses
+  kKvBytes,  // counted and enforced by the engine
 };
 inline constexpr int kQuotaKinds = 6;
 const char* QuotaName(Quota quota);  // as in the tokens file
 
-// What a tenant may not have now.
+// The quota that a tenant has used up.
 struct QuotaRefusal {
   Quota quota = Quota::kRequestsPerMinute;
   int64_t limit = 0;
-  std::chrono::milliseconds retry{0};  // when to try again; 0: time alone does not help
+  std::chrono::milliseconds retry{0};  // when to retry; 0: waiting alone does not help
 };
 
 class QuotaBook;
 
-// One generation under way, from QuotaBook::Begin on. Thread-safe.
+// A running generation, counted from QuotaBook::Begin until End. Thread-safe.
 class QuotaPlace {
  public:
   QuotaPlace(std::shared_ptr<QuotaBook> book, const Caller& caller)
@@ -46,10 +46,10 @@ class QuotaPlace {
   QuotaPlace(const QuotaPlace&) = delete;
   QuotaPlace& operator=(const QuotaPlace&) = delete;
 
-  // Tokens of the prompt that was taken, or of the answer.
+  // Counts tokens of the accepted prompt or of the answer.
   void CountTokens(int64_t tokens);
 
-  // The generation runs no more. Does nothing the second time; the destructor does the same.
+  // The generation has ended. No-op the second time. The destructor calls it.
   void End();
 
  private:
@@ -58,10 +58,11 @@ class QuotaPlace {
   std::atomic<bool> ended_{false};
 };
 
-// One document and the bytes of its text, from the first of them until it is gone. Not thread-safe.
+// A document's part of the tenant's quotas, from the first byte of its upload until the document is
+// destroyed. Not thread-safe.
 class DocumentShare {
  public:
-  DocumentShare() = default;  // without limits
+  DocumentShare() = default;  // no limits, counts nothing
   DocumentShare(std::shared_ptr<QuotaBook> book, Caller caller)
       : book_(std::move(book)), caller_(std::move(caller)) {}
   ~DocumentShare();
@@ -71,7 +72,7 @@ class DocumentShare {
         bytes_(std::exchange(other.bytes_, 0)) {}
   DocumentShare& operator=(DocumentShare&&) = delete;
 
-  // Takes so many bytes more, or says why not.
+  // Counts `more` bytes (> 0), or returns the quota that does not allow them.
   std::optional<QuotaRefusal> Grow(size_t more);
 
  private:
@@ -80,10 +81,11 @@ class DocumentShare {
   size_t bytes_ = 0;
 };
 
-// What each tenant uses of its quotas. Requests and tokens a minute are levels that fill up evenly
-// and hold a minute's worth at most, so a tenant may use a minute's worth at once. How long an
-// answer becomes is not known when it begins: a generation begins while there are tokens left, what
-// it uses beyond is owed, and nothing begins before that has filled up again. Thread-safe.
+// Counts each tenant's use of its quotas. Requests and tokens per minute are token buckets: they
+// fill evenly and hold at most one minute's amount, which a tenant may use at once. The length of
+// an answer is not known in advance. So a generation may begin while any tokens are left; if it
+// uses more, the level becomes negative, and nothing begins before it has filled up again.
+// Thread-safe.
 class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -91,13 +93,13 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
 
   explicit QuotaBook(Clock clock = &std::chrono::steady_clock::now) : clock_(clock) {}
 
-  // Begins a generation, or says why not: `refusal` is set and null returned.
+  // Begins a generation. If a quota does not allow it, sets `refusal` and returns null.
   std::unique_ptr<QuotaPlace> Begin(const Caller& caller, std::optional<QuotaRefusal>& refusal);
 
-  // Refusals so far.
-  // The engine refused a request of the tenant for want of kv_bytes.
+  // Counts that the engine refused a request because of kv_bytes.
   void CountKvRefusal() { Refuse(Quota::kKvBytes, 0, std::chrono::milliseconds(0)); }
 
+  // Number of refusals so far.
   uint64_t refusals(Quota quota) const {
     return refusals_[static_cast<size_t>(quota)].load(std::memory_order_relaxed);
   }
@@ -106,7 +108,7 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
   friend class QuotaPlace;
   friend class DocumentShare;
   struct Level {
-    int64_t per_minute = 0;  // as the newest call was allowed; 0: without limit
+    int64_t per_minute = 0;  // the rate at the latest call; 0: no limit
     double left = 0;
     Time at;
     void Allow(int64_t rate, Time now);
@@ -121,7 +123,7 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
     size_t document_bytes = 0;
   };
 
-  // `fresh`: they are a document's first.
+  // `fresh`: these are the first bytes of a document.
   std::optional<QuotaRefusal> TakeDocumentBytes(const Caller& caller, size_t bytes, bool fresh);
   void GiveBackDocument(const Caller& caller, size_t bytes);
   std::optional<QuotaRefusal> Check(const Quotas& quotas, Account& account);
@@ -132,7 +134,7 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
   const Clock clock_;
   std::array<std::atomic<uint64_t>, kQuotaKinds> refusals_{};
   std::mutex mutex_;
-  std::map<TenantId, Account> accounts_;  // of known tenants: as many as the tokens file ever had
+  std::map<TenantId, Account> accounts_;  // one for each tenant that the tokens file ever had
 };
 
 }  // namespace annulus

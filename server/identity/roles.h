@@ -11,12 +11,12 @@
 
 namespace annulus {
 
-// What a caller may do.
+// A permission of a caller.
 enum class Role : uint8_t {
-  kGenerate,   // answers, tokens, templates, maps of attention
-  kDocuments,  // uploads, lists and deletes the tenant's documents
-  kAdmin,      // drains the server
-  kMetrics,    // reads load and metrics, of all tenants together
+  kGenerate,   // generate, prefill, plan, tokenize, apply templates, draw attention maps
+  kDocuments,  // upload, list, unpin and delete the tenant's documents
+  kAdmin,      // drain the server, read its load
+  kMetrics,    // read load and metrics, of all tenants together
 };
 
 // A set of roles.
@@ -37,13 +37,14 @@ class Roles {
   uint32_t bits_ = 0;
 };
 
-// Of callers that no tokens file names: everything but what is the administrator's.
+// The roles of callers if there is no tokens file: all except kAdmin.
 inline constexpr Roles kOrdinaryRoles = {Role::kGenerate, Role::kDocuments, Role::kMetrics};
 
-// INVALID_ARGUMENT lists the names that there are.
+// INVALID_ARGUMENT lists the names of all roles.
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 
-// "generate or documents", in the order of the enumeration; "none" if empty.
+// Joins the names of roles with `between`, in the order of the enumeration: "generate or
+// documents". "none" if empty.
 std::string RolesText(Roles roles, absl::string_view between);
 
 }  // namespace annulus

@@ -38,7 +38,7 @@ class Reader {
         absl::StrCat(path_, ":", node.Mark().line + 1, ": ", message));
   }
 
-  // As Fail, unless `status` is OK.
+  // Like Fail with the message of `status`; OK if `status` is.
   absl::Status At(const YAML::Node& node, absl::string_view what,
                   const absl::Status& status) const {
     return status.ok() ? status : Fail(node, absl::StrCat(what, ": ", status.message()));
@@ -134,7 +134,7 @@ class Reader {
     return quotas;
   }
 
-  // `caller`: the tenant's, but for its roles.
+  // `caller` has the tenant and its quotas; its roles are read here.
   absl::Status ReadCaller(const YAML::Node& node, Caller caller) {
     ANNULUS_ASSIGN_OR_RETURN(const Fields fields,
                              ReadFields(node, "a caller", {"token", "certificate", "roles"}));

@@ -13,31 +13,31 @@
 
 namespace annulus {
 
-// How much a tenant may use, all its callers together; 0: no limit but the server's.
+// What all callers of a tenant together may use. 0: no limit except the server's.
 struct Quotas {
-  int64_t requests_per_minute = 0;  // generations begun
-  int64_t tokens_per_minute = 0;    // of prompts and answers
-  int64_t running_requests = 0;     // generations under way
-  int64_t documents = 0;            // stored and being uploaded
-  int64_t document_bytes = 0;       // of their texts
-  TenantRoom room = {};             // of keys and values in memory and on disk
+  int64_t requests_per_minute = 0;  // generations started
+  int64_t tokens_per_minute = 0;    // tokens of prompts and answers
+  int64_t running_requests = 0;     // generations at a time
+  int64_t documents = 0;            // documents stored or being uploaded
+  int64_t document_bytes = 0;       // bytes of their texts
+  TenantRoom room = {};             // bytes of keys and values in memory and on disk
 };
 
-// Who makes a call, and what it may do.
+// The caller of a call: its tenant, and what it may do.
 struct Caller {
   TenantId tenant;
   Roles roles = kOrdinaryRoles;
   Quotas quotas;
 };
 
-// What --tokens-file says: who the bearer of a token or of a certificate's name is.
+// The content of --tokens-file: the caller for each token hash and each certificate name.
 struct TenantFile {
   std::vector<std::pair<TokenHash, Caller>> tokens;
   std::vector<std::pair<std::string, Caller>> certificates;
 };
 
-// Reads the YAML text of a tokens file; `path` names it in errors. INVALID_ARGUMENT, with the line,
-// if it is not of this form (quotas are optional, and each of them):
+// Parses the YAML text of a tokens file; `path` names it in errors. INVALID_ARGUMENT, with the
+// line, if it does not have this form (quotas, and every single one of them, are optional):
 //
 //   tenants:
 //     - name: acme

@@ -32,7 +32,7 @@ absl::StatusOr<TokenHash> TokenHash::Parse(absl::string_view text) {
       std::all_of(digits.begin(), digits.end(),
                   [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
   if (!allowed) {
-    // Not quoted: it may be the token itself.
+    // Do not quote the text: it may be the token itself.
     return absl::InvalidArgumentError(
         "the value of token is not a hash: \"sha256:\" and 64 hexadecimal digits, as annulusd "
         "--hash-token makes it of a token");

@@ -10,25 +10,26 @@
 
 namespace annulus {
 
-// What is kept of a token: its SHA-256. Tokens are long and random, so a hash that is quick and has
-// no salt gives nothing away; CheckNewToken keeps out those that people make up.
+// The SHA-256 of a token; the token itself is not kept. A fast hash without salt is safe, because
+// tokens are long and random; CheckNewToken rejects those that could be guessed.
 class TokenHash {
  public:
   static TokenHash Of(absl::string_view token);
 
-  // "sha256:" and 64 lower-case hexadecimal digits.
+  // Parses "sha256:" and 64 lower-case hexadecimal digits. INVALID_ARGUMENT otherwise, without
+  // quoting the text.
   static absl::StatusOr<TokenHash> Parse(absl::string_view text);
   std::string text() const;
 
-  // Takes as long whether and wherever the two differ.
+  // Compares in constant time.
   bool Is(const TokenHash& other) const;
 
  private:
   std::array<uint8_t, 32> bytes_{};
 };
 
-// INVALID_ARGUMENT, with how to make a better one, for a token that could be guessed by its length,
-// or that no header can carry.
+// INVALID_ARGUMENT, with how to make a better token, if it is too short to be safe or has
+// characters that a header cannot carry.
 absl::Status CheckNewToken(absl::string_view token);
 
 }  // namespace annulus
