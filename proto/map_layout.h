@@ -1,7 +1,7 @@
-// Read before all else by whatever uses the messages, in builds with the thread sanitizer only
-// (proto/CMakeLists.txt). Under that sanitizer map_field.h gives every map two more members, which
-// the installed libprotobuf, compiled without it, knows nothing of: the members of a message behind
-// its map would lie in other places for our code than for the library's.
+// In builds with the thread sanitizer only, every source that uses the messages includes this before
+// all else (proto/CMakeLists.txt). Under that sanitizer map_field.h gives every map two more members,
+// but the installed libprotobuf was compiled without them: members that follow a map in a message
+// would have other offsets in our code than in the library.
 #ifndef ANNULUS_PROTO_MAP_LAYOUT_H_
 #define ANNULUS_PROTO_MAP_LAYOUT_H_
 
