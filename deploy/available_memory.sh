@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the bytes of memory that this process may still take: of the machine, or of a control group
-# (cgroups(7), version 1 or 2) around it, if that has less: deploy/available_memory.sh [ROOT]
+# Prints the bytes of memory that this process may still take: what the machine has left, or a control
+# group (cgroups(7), version 1 or 2) of the process, if that has less. deploy/available_memory.sh [ROOT]
 # ROOT is put before all paths, so that tests can show another machine's files.
 set -euo pipefail
 top=${1-}
 
-# Folders of all groups that can limit this process, from its own up.
+# Folders of all groups that can limit this process: its own group first, then its parents.
 memory_groups() {
   local root folder rest kind group way
   while read -r _ _ _ root folder rest; do
@@ -20,7 +20,7 @@ memory_groups() {
     esac
     [[ $root != / ]] || root=
     way=
-    # A group outside of what the mount shows stands for the mount's root.
+    # If the mount does not show the group, the mount's root takes its place.
     if [[ $group/ == "$root"/* && $group != */..* ]]; then way=${group#"$root"}; fi
     way=${way%/}
     while :; do

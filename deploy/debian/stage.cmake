@@ -1,4 +1,4 @@
-# Run by CPack before it makes the deb: what only a Debian package has.
+# Run by CPack before it makes the deb: adds the files that only a Debian package has.
 set(documents ${CPACK_TEMPORARY_DIRECTORY}/usr/share/doc/annulus)
 file(REMOVE ${documents}/LICENSE)  # Debian has its text once, see `copyright`
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/copyright DESTINATION ${documents}

@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 # (title, unit, kind, what it tells, [(legend, query), ...]). SEL stands for the labels that the
-# variables of a dashboard choose. A stack shows shares of a whole, a stat the present alone.
+# variables of a dashboard choose. A stack shows shares of a whole, a stat only the latest value.
 SEL = 'job=~"$job",instance=~"$instance"'
 
 
