@@ -18,16 +18,16 @@ namespace annulus {
 // coordinator's thread alone.
 class AttentionAccount {
  public:
-  // From now on details are kept too; before the first step.
+  // Keeps details too from now on. Call before the first step.
   void KeepDetails(AttentionDetails details) { details_.emplace(std::move(details)); }
 
-  // What one item did in one step: all that the ranks of its ring report of it; pairs as in the
-  // mean layer.
+  // What one item did in one step, as all ranks of its ring report it. Pairs are the mean over
+  // layers.
   struct ItemOutcome {
     std::optional<PairCount> pairs;  // absent: the ranks reported nothing
     double covered = 0;              // sum over sampled rows and heads
     double samples = 0;              // their number
-    double estimated = 0;            // sum of what was believed to be covered
+    double estimated = 0;            // sum of the coverage that the policies estimated
     double estimates = 0;            // its number
     int64_t layers = 0;
     int64_t raised = 0;
@@ -38,9 +38,9 @@ class AttentionAccount {
   // Seconds of the slowest rank in a step; Add counts those of all ranks together.
   void AddEstimateWall(double seconds) { estimate_wall_seconds_ += seconds; }
 
-  // The mean coverage under which reused pages were computed.
+  // Sets the mean coverage with which reused pages were computed.
   void Inherit(double coverage) { inherited_ = coverage; }
-  // The smallest coverage of anything computed or reused so far; absent: nothing was left out.
+  // The smallest coverage of anything computed or reused so far; absent: everything was attended.
   std::optional<double> lowest() const;
 
   void Fill(AttentionReport& report) const;

@@ -56,7 +56,7 @@ std::vector<float> AttentionDetails::RowTokens() const {
 }
 
 void AttentionDetails::Add(const LayerAttention& part) {
-  // A rank chooses blocks of the policy's size; what speaks of others is not understood.
+  // A rank chooses blocks of the policy's size; a report of blocks of another size is ignored.
   if (part.lists.has_value() && part.lists->block_tokens != block_tokens_) return;
   if (!layers_.contains(part.layer)) {
     Layer whole;  // there in full or, where memory runs out, not at all
@@ -128,8 +128,8 @@ void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> row
   }
 }
 
-// A branch keeps one of `rate` keys for one of `rate` rows: blocks are drawn by the share of their
-// pairs, and no darker than full where branches meet. All pairs count, as CountDilatedPairs does.
+// A branch keeps one of `rate` keys for one of `rate` rows. A block is drawn by its share of pairs,
+// at most as full where branches overlap. All pairs count, as in CountDilatedPairs.
 void AttentionDetails::AddDilated(int32_t query_block, std::span<const int32_t> rows,
                                   std::span<const DilatedBranch> branches, Layer& layer) const {
   const double part = static_cast<double>(kv_heads_) / heads_;
@@ -165,7 +165,7 @@ std::vector<AttentionDetail> AttentionDetails::Make() const {
   for (const auto& [index, layer] : layers_) {
     std::vector<uint8_t> computed(AttentionDetail::kSide);
     for (size_t row = 0; row < computed.size(); ++row) {
-      // A row that was computed again counts once, and the least is told from nothing.
+      // A row that was computed twice counts once, and no share above 0 is rounded to 0.
       if (layer.rows[row] == 0) continue;
       const float share = std::min(1.0F, layer.rows[row] / all[row]);
       computed[row] = static_cast<uint8_t>(std::max(1L, std::lround(255 * share)));

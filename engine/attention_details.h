@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// What was chosen by each layer and kv head of one request, from the lists that ranks report.
-// Adding a part costs time linear in its rows and lists; blocks that no list names are added by
-// ranges, a cell of the map at a time, so that a long prompt whose layers attend all of it costs no
-// more.
+// Collects what each layer and key/value head of one request chose, from the lists that ranks
+// report. Adding a part takes time linear in its rows and lists. Blocks that no list names are
+// added by ranges, one cell of the map at a time, so a long prompt whose layers attend all of it
+// takes no longer.
 class AttentionDetails {
  public:
   // `heads`: a multiple of `kv_heads`.
@@ -41,7 +41,7 @@ class AttentionDetails {
     std::vector<float> cells;  // all causal (row, block) pairs
     std::vector<float> rows;   // prompt rows computed, in each row of the map
   };
-  // Along a side of the map. A block that is longer than a cell has several.
+  // A range of cells along a side of the map. A block that is longer than a cell has several.
   struct Cells {
     int begin = 0;
     int end = 0;
@@ -49,11 +49,11 @@ class AttentionDetails {
 
   // The cells of a block of the prompt; neighbours share none unless a cell holds several blocks.
   Cells CellsOf(int32_t block) const;
-  // The first block behind `first`, at most `end`, that begins in another cell. Blocks that begin
-  // in one cell lie in it, unless there is one alone.
+  // The first block after `first`, at most `end`, that begins in another cell. If several blocks
+  // begin in one cell, they lie within it.
   int32_t EndOfRun(int32_t first, int32_t end) const;
-  // Adds `value` for each of the key blocks [first, end) to every causal cell of the two blocks. At
-  // most as many steps as a map has cells, however many blocks there are.
+  // For each of the key blocks [first, end), adds `value` to every causal cell of that block and
+  // `query_block`. Takes at most as many steps as a map has cells, however many blocks there are.
   void AddRange(int32_t query_block, int32_t first, int32_t end, double value,
                 std::vector<float>& cells) const;
   // Tokens of the prompt in each row of the map, counted as Layer::rows are.

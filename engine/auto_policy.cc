@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// What a new measurement weighs beside all before it.
+// The weight of a new measurement against all earlier ones together.
 constexpr double kNews = 0.3;
 // Fewer rows say little about speed.
 constexpr int64_t kLeastRows = 512;
@@ -37,15 +37,16 @@ AutoPolicy::AutoPolicy(const AutoSetting& setting) : setting_(setting) {
     candidate.estimate_seconds = share * pair_seconds_;
     candidate.density = density;
   };
-  // First guesses. Sums along antidiagonals of 16 cost half of 1/16 and more for the exponentials;
-  // means and gates are of pages and query blocks; exact sampling is a sixteenth of a percent.
+  // First guesses of the cost per pair. Sums along antidiagonals with stride 16 cost half of 1/16,
+  // and more for the exponentials; means and gates work on pages and query blocks; exact sampling
+  // costs a sixteenth of a percent.
   add(PolicyKind::kAdaptive, Estimator::kAntidiagonal, 0.06, 0.2);
   add(PolicyKind::kAdaptive, Estimator::kPooled, 0.01, 0.4);
   if (setting.gates) add(PolicyKind::kLearned, Estimator::kAntidiagonal, 0.01, 0.2);
 }
 
 double AutoPolicy::Expected(const Candidate& candidate, int64_t prompt, double pairs) const {
-  // The nearest length that is known says most.
+  // Takes the measurement of the nearest length.
   double density = candidate.density;
   int nearest = 64;
   for (const auto& [octave, known] : candidate.densities) {

@@ -15,7 +15,7 @@ namespace annulus {
 
 // What stays the same for all requests of an engine.
 struct AutoSetting {
-  bool scores = true;   // the kernels score blocks; without, only dense keeps a contract
+  bool scores = true;   // the kernels score blocks; if not, only dense keeps a contract
   bool gates = false;   // there are gates for `learned`
   double flops = 50e9;  // of attention, per second and rank: measured, or ExchangeRates' guess
   int layers = 1;       // without a window
@@ -24,12 +24,11 @@ struct AutoSetting {
   int page_tokens = 64;
 };
 
-// Takes a policy for each request that asks for "auto": the one expected to be done first, all
-// ranks' seconds added up, among those that keep the contract. What a policy costs is guessed at
-// first, and measured from then on: every request that ends tells what attending and estimating
-// took, and how dense its contract left it, for prompts of about its length. Rows whose keys and
-// values are kept from before, under the same policy or densely, cost nothing. Used by the
-// coordinator's thread alone.
+// Chooses a policy for each request that asks for "auto": of those that keep the contract, the one
+// with the least expected seconds, added up over all ranks. The cost of a policy is first guessed,
+// then measured: each request that ends gives the seconds of attending and estimating, and the
+// density that its contract needed, for prompts of about its length. Rows whose keys and values are
+// cached, under the same policy or densely, cost nothing. Used by the coordinator's thread alone.
 class AutoPolicy {
  public:
   explicit AutoPolicy(const AutoSetting& setting);
@@ -38,17 +37,17 @@ class AutoPolicy {
     AttentionPolicy policy;
     std::string reason;  // for people, with the seconds that were expected
   };
-  // For a prompt of so many tokens; `asked` is of the kind kAuto. cached(policy): the length of its
-  // beginning that need not be computed under the policy.
+  // Chooses for a prompt of `prompt` tokens; `asked` is of the kind kAuto. cached(policy): how many
+  // tokens of its beginning need not be computed under the policy.
   using Cached = absl::FunctionRef<int64_t(const AttentionPolicy& policy)>;
   Choice Choose(const AttentionPolicy& asked, int64_t prompt, Cached cached) const;
 
-  // What came of a request under `policy` that computed rows [cached, prompt).
+  // Learns from the report of a request that computed rows [cached, prompt) under `policy`.
   void Learn(const AttentionPolicy& policy, int64_t prompt, int64_t cached,
              const AttentionReport& report);
 
  private:
-  // A candidate beside dense.
+  // A candidate other than dense.
   struct Candidate {
     AttentionPolicy policy;
     double estimate_seconds = 0;      // for each causal pair

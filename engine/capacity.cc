@@ -18,13 +18,13 @@
 namespace annulus {
 namespace {
 
-// Sizes of keys and values that are tried: what kernels work in grows with them, so the first is
-// too much, and each next one is nearer.
+// How many sizes of keys and values are tried. The kernels' workspace grows with that size, so the
+// first size is too large, and each next one is nearer.
 constexpr int kMostTries = 8;
 
 size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
 
-// PlanMemory of devices that hold the weights and nothing of anybody else.
+// PlanMemory for devices that hold nothing but the weights.
 absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOptions& ranks,
                                      size_t program, Backend& machine) {
   ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanMemory(model, ranks, program, machine));
@@ -32,7 +32,8 @@ absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOption
   return plan;
 }
 
-// With all that is left for keys and values, unless the options say how much; `ranks` gains it.
+// Plans with all that is left for keys and values, unless the options say how much; writes the size
+// to `ranks`.
 absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, size_t program,
                                 Backend& machine) {
   const auto count = static_cast<size_t>(ranks.ranks);
@@ -92,7 +93,7 @@ absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankMo
   return planned;
 }
 
-// What LoadModel makes of these options, without the numbers.
+// What LoadModel makes of these options, without the weights' values.
 absl::StatusOr<RankModel> ShapeModel(const EngineOptions& options, const ModelFiles& files,
                                      const Backend& machine, const KernelRegistry& kernels) {
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, SelectKernels(options, files, machine, kernels));

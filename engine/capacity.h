@@ -11,14 +11,13 @@
 
 namespace annulus {
 
-// What to plan for: every dtype of weights with every dtype of keys and values on every number of
-// ranks.
+// What to plan for: every combination of a weights dtype, a key/value dtype and a number of ranks.
 struct CapacityQuestion {
   EngineOptions options;  // all else; its model may also be a config.json alone
   std::vector<std::optional<DType>> weights_dtypes;  // absent: as the model is stored
   std::vector<DType> kv_dtypes;
   std::vector<int> ranks;
-  // Of the host's memory, that the process will take beside the engine and what it takes now.
+  // Host memory that the process will take besides the engine and besides what it takes now.
   size_t services_bytes = 0;
 };
 
@@ -26,8 +25,8 @@ struct CapacityCase {
   DType weights_dtype = DType::kF32;  // of the layers' matrices, or of most of them
   DType kv_dtype = DType::kF32;
   int ranks = 1;
-  // Of one device; `kv` is all that the rest leaves, or what EngineOptions::kv_memory_bytes says.
-  // Where needed() is more than `free`, it does not fit.
+  // For one device; `kv` is all that the rest leaves, or EngineOptions::kv_memory_bytes. If
+  // needed() is more than `free`, the case does not fit.
   MemoryPlan plan;
   int64_t kv_bytes_per_token = 0;  // of layers that keep every token
   // The longest prompt and answer of one request whose keys and values fit, whatever context the
@@ -43,11 +42,11 @@ struct CapacityTable {
   std::vector<std::string> missing;  // dtypes that were left out, and why
 };
 
-// Which contexts fit such devices, without loading the model: for a machine that is not there yet,
-// too (see kernels/planned_backend.h). For dense attention: policies that choose by
-// content keep summaries too. `machine` has as many devices as there may be ranks, or one that all
-// share. Errors are those of CreateEngine before it reads weights; where only some dtypes are
-// impossible, `missing` says so.
+// Finds which contexts fit the machine, without loading the model. The machine need not exist (see
+// kernels/planned_backend.h). Holds for dense attention: policies that choose by content also keep
+// summaries. `machine` has as many devices as the most ranks, or one that all ranks share. Returns
+// the errors that CreateEngine returns before it reads weights; if only some dtypes are impossible,
+// `missing` names them.
 absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Backend& machine,
                                            const KernelRegistry& kernels);
 

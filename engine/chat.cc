@@ -92,7 +92,7 @@ size_t SizeOf(const std::optional<std::string>& text) {
   return text.has_value() ? JsonText::SizeOf(*text) : 0;
 }
 
-// Of the variables, at most.
+// The most that the variables may take.
 size_t VariablesSize(const TemplateDirectory& templates, const ChatRequest& request,
                      const std::string& documents) {
   constexpr size_t kNames = 256;  // of members, with brackets and commas
@@ -111,8 +111,8 @@ size_t VariablesSize(const TemplateDirectory& templates, const ChatRequest& requ
   return size;
 }
 
-// As Transformers hands messages to templates: what is absent has no member, and reasoning goes by
-// the two names that templates know.
+// Gives messages to templates in the form that Transformers does: an absent field has no member,
+// and reasoning has the two names that templates know.
 absl::Status AddMessage(const ChatMessage& message, const std::string& place, JsonText& json) {
   const auto add = [&](const char* name, const std::optional<std::string>& text) -> absl::Status {
     if (!text.has_value()) return absl::OkStatus();
@@ -143,7 +143,7 @@ absl::Status AddMessage(const ChatMessage& message, const std::string& place, Js
   return absl::OkStatus();
 }
 
-// The members of an object that CheckJson let pass, without its brackets.
+// The members, without the brackets, of an object that CheckJson has accepted.
 absl::string_view MembersOf(absl::string_view object) {
   const size_t begin = object.find('{') + 1;
   const absl::string_view members = object.substr(begin, object.rfind('}') - begin);
@@ -161,7 +161,7 @@ absl::StatusOr<std::string> Variables(const TemplateDirectory& templates,
   }
   json.Name("documents");
   json.Add(documents);
-  // Later members win: options may name special tokens and documents, not what follows here.
+  // Later members win: options may replace special tokens and documents, but not the members below.
   if (request.template_options.has_value()) {
     ANNULUS_RETURN_IF_ERROR(CheckJson("template_options", *request.template_options, '{'));
     const absl::string_view members = MembersOf(*request.template_options);
@@ -193,7 +193,8 @@ absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
                                            MemoryGrant& memory) {
   ANNULUS_ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
                            templates.Select(request.tools.has_value()));
-  // The check of a client's JSON takes as much as its longest text, three times while that grows.
+  // The check of a client's JSON takes as much memory as its longest text, and three times that
+  // while its buffer grows.
   constexpr size_t kCheck = size_t{3} << 20;
   const size_t size = VariablesSize(templates, request, documents);
   ANNULUS_RETURN_IF_ERROR(memory.Allow(size + kCheck));
@@ -209,7 +210,7 @@ absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
 }
 
 absl::Status AllowIds(const std::string& text, MemoryGrant& memory) {
-  // Parts of the text and their ids are there once more while they are put together.
+  // While the parts of the text and their ids are joined, there are two copies of them.
   constexpr size_t kPartsPerByte = 4 * sizeof(int32_t);
   return memory.Allow(text.capacity() + kPartsPerByte * text.size() + TokenizeMemory::Of(text));
 }

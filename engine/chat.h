@@ -13,23 +13,23 @@
 
 namespace annulus {
 
-// Engine::ApplyChatTemplate, from what a model directory holds. `now`: what templates that write
-// the date take for it. Thread-safe; `cancel` ends it early. `memory` is asked for what it takes
-// beside a few copies of the request's texts, the result included.
+// Implements Engine::ApplyChatTemplate with the templates of a model directory. `now`: the date for
+// templates that write one. Thread-safe; `cancel` ends it early. Asks `memory` for all that it
+// takes, the result included, except for a few copies of the request's texts.
 absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
                                         const Tokenizer& tokenizer, const ChatRequest& request,
                                         const std::tm& now, const CancelFlag& cancel,
                                         MemoryGrant& memory);
 
-// The text that the template makes of the request's messages; its documents are not looked at.
+// Returns the text that the template makes of the request's messages, without its documents.
 // `documents` is the template's variable of that name, as JSON.
 absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
                                            const ChatRequest& request, const std::string& documents,
                                            const std::tm& now, const CancelFlag& cancel,
                                            MemoryGrant& memory);
 
-// Asks for what a template's text takes, and for its ids, also if it is cut into parts and put
-// together again.
+// Asks `memory` for a template's text and its ids, and for cutting the text into parts and joining
+// these again.
 absl::Status AllowIds(const std::string& text, MemoryGrant& memory);
 
 }  // namespace annulus

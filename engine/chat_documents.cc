@@ -19,8 +19,8 @@
 namespace annulus {
 namespace {
 
-// Marks stand for what the template must not see. They are texts that occur nowhere in the request
-// and that no template takes apart: they begin and end with characters of private use.
+// Marks replace what the template must not see. They occur nowhere in the request, and begin and
+// end with characters of private use, so that no template splits them.
 class Marks {
  public:
   explicit Marks(const ChatRequest& request);
@@ -95,13 +95,13 @@ std::optional<Marks::Found> Marks::FindFirst(absl::string_view text) const {
   return found;
 }
 
-// Puts the ids of a prompt together. Each part is tokenized by itself.
+// Builds the ids of a prompt. Each part is tokenized by itself.
 class PromptParts {
  public:
   PromptParts(const Tokenizer& tokenizer, const CancelFlag& cancel)
       : tokenizer_(tokenizer), cancel_(cancel) {}
 
-  // What the template wrote or the client said: control tokens count.
+  // Text of the template or of the client's messages: texts of control tokens become these tokens.
   absl::Status Add(absl::string_view text) {
     absl::StrAppend(&chat_.text, text);
     return Append(tokenizer_.Encode(text, /*add_special=*/false, cancel_));
@@ -196,8 +196,8 @@ std::string DocumentsVariable(const Marks& marks, size_t count) {
   return documents.dump();
 }
 
-// The prompt in the template's own frame, from what it made of the marks; nothing if that is of no
-// use. `has_place`: there is a mark in front of the question.
+// The prompt in the template's own frame, from the template's text with marks; nothing if that
+// frame is not suitable. `has_place`: there is a mark in front of the question.
 absl::StatusOr<std::optional<RenderedChat>> ReadOwnFrame(absl::string_view text, const Marks& marks,
                                                          bool has_place,
                                                          const std::vector<ChatDocument>& documents,
@@ -245,7 +245,7 @@ absl::StatusOr<std::optional<RenderedChat>> RenderOwnFrame(
   const auto text =
       RenderTemplate(templates, marked.value_or(request),
                      DocumentsVariable(marks, request.documents.size()), now, cancel, memory);
-  // A template that cannot bear these documents may bear plain frames.
+  // A template that fails with these documents may work with plain frames.
   if (absl::IsInvalidArgument(text.status())) return std::nullopt;
   ANNULUS_RETURN_IF_ERROR(text.status());
   ANNULUS_RETURN_IF_ERROR(AllowIds(*text, memory));

@@ -14,13 +14,13 @@
 
 namespace annulus {
 
-// RenderChat for a request with documents. The template sees marks instead of them: it neither
-// takes time for them nor changes them, and their ids can be those of the documents alone.
+// RenderChat for a request with documents. The template sees marks instead of the documents, so it
+// takes no time for them and cannot change them, and each document is tokenized by itself.
 //
-// A framed request gets the frame of the template's own variable `documents` if that holds each
-// text as it is, one behind the other and in front of the question, and ends it with a control
-// token, which no text can hold. Any other template gets plain frames in front of the content of
-// the first user message.
+// A framed request gets the frame that the template writes for its own variable `documents`, if the
+// template writes each text unchanged, in order, in front of the question, and ends it with a
+// control token, which no text can contain. With any other template, plain frames stand in front of
+// the content of the first user message.
 absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templates,
                                                  const Tokenizer& tokenizer,
                                                  const ChatRequest& request, const std::tm& now,

@@ -9,7 +9,7 @@
 #include "engine/runner/rank_model.h"
 #include "engine/sparse/assignment.h"
 
-// What is checked of a request before it waits. INVALID_ARGUMENT says what is allowed.
+// Checks of a request before it enters the queue. INVALID_ARGUMENT says what is allowed.
 
 namespace annulus {
 
@@ -23,7 +23,8 @@ absl::Status CheckKeeping(const RequestSpec& spec);
 // to try again; absent: time alone does not help.
 absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
                              std::optional<int64_t> retry_ms);
-// Whether a request of so many bytes fits its tenant's room if the tenant has nothing else there.
+// Whether a request that needs `needed` bytes fits the tenant's quota if the tenant holds nothing
+// else.
 absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed);
 
 // Whether the model has what the policy needs beyond CheckPolicy: gates, kernels that score blocks.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::string_view kEndLetters = "endofdocument";
 
-// For each count of matched letters, how many of them a letter that does not follow leaves: the
+// For each count of matched letters: how many stay matched when the next letter does not match, the
 // longest beginning of the words that is also an end of what was matched (Knuth, Morris and Pratt).
 constexpr std::array<size_t, kEndLetters.size()> kLeft = [] {
   std::array<size_t, kEndLetters.size()> left{};
@@ -25,7 +25,7 @@ constexpr std::array<size_t, kEndLetters.size()> kLeft = [] {
   return left;
 }();
 
-// Characters that could break out of a line, or show it in another order.
+// Characters that could end a line, or show it in another order.
 bool IsEscaped(char32_t c) {
   const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
   const bool ends_line = c == 0x2028 || c == 0x2029;

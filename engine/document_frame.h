@@ -20,22 +20,22 @@ namespace annulus {
 //
 //   Question: (text)
 //
-// What stands in front of a document's text depends on the documents before it alone, never on
-// those behind it or on the question, so that prompts that begin alike share keys and values. The
-// wording is the one of several that a small model answered best: see engine/README.md.
+// What stands in front of a document's text depends only on the documents before it, never on later
+// ones or on the question, so prompts that begin alike share keys and values. Of several wordings,
+// a small model answered best with this one: see engine/README.md.
 std::string FrameBegin(size_t number, const ChatDocument& document);
 std::string FrameEnd(size_t number, const ChatDocument& document);
 inline constexpr char kFrameQuestion[] = "Question: ";
-// Behind the question, for a model without a chat template, which continues the text.
+// Stands after the question, for a model without a chat template, which continues the text.
 inline constexpr char kFrameAnswer[] = "\n\nAnswer:";
 
 // A document's name as it stands in a frame, on one line and perhaps between quotes: quotes,
-// backslashes, control characters, line separators and what turns the direction of writing are
-// escaped as in JSON. `name` is UTF-8.
+// backslashes, control characters, line separators and characters that change the direction of
+// writing are escaped as in JSON. `name` is UTF-8.
 std::string EscapedName(absl::string_view name);
 
-// Finds out whether a text holds the words that end a plain frame, in capitals or not, and whatever
-// stands between their letters. Such a document's frame ends at a mark of its own:
+// Finds whether a text contains the words that end a plain frame, in any case and with any other
+// characters between their letters. The frame of such a document ends with a mark of its own:
 // ChatDocument::mark.
 class EndMarkScanner {
  public:

@@ -10,8 +10,8 @@
 namespace annulus {
 namespace {
 
-// Symbols, merges and ids of a stretch without a cut, for each of its bytes: measured 36 with the
-// Llama 2 tokenizer and one letter.
+// Bytes of symbols, merges and ids for each byte of a stretch of text that cannot be cut: measured
+// 36 with the Llama 2 tokenizer and a text of one repeated letter.
 constexpr size_t kMemoryPerHeldByte = 36;
 constexpr size_t kPieceBytes = 64 << 10;
 
@@ -27,7 +27,7 @@ class EncoderStream final : public TextStream {
       const size_t before = ids.size();
       ANNULUS_RETURN_IF_ERROR(encoder_->Append(piece, &ids));
       Scan(ids, before);
-      // Ids come in the order of the text: behind new ones, only new text can be held back.
+      // Ids come in the order of the text: after new ids, only new text can be held back.
       held_bytes_ = ids.size() > before ? piece.size() : held_bytes_ + piece.size();
     }
     return absl::OkStatus();
@@ -45,7 +45,7 @@ class EncoderStream final : public TextStream {
   bool holds_end_mark() const override { return end_mark_.found(); }
 
  private:
-  // The text as the ids say it: a normalizer may have made plain letters of others.
+  // Scans the text of the ids: the normalizer may have changed other letters to plain ones.
   void Scan(const std::vector<int32_t>& ids, size_t begin) {
     for (size_t i = begin; i < ids.size() && !end_mark_.found(); ++i) {
       token_.clear();

@@ -9,7 +9,8 @@
 
 namespace annulus {
 
-// A document's text for `tokenizer`, by EncodePlain. `tokenizer` and `cancel` must outlive it.
+// A stream that encodes a document's text by Tokenizer's EncodePlain. `tokenizer` and `cancel` must
+// outlive it.
 std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel);
 
 }  // namespace annulus

@@ -32,7 +32,7 @@
 namespace annulus {
 namespace {
 
-// Attention rates are measured where ranks exchange anything; else this is their guess.
+// Attention rates are measured if ranks exchange anything; otherwise this is the guess.
 AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   AutoSetting setting;
   setting.scores = CheckMeans(AttentionPolicy{.kind = PolicyKind::kAdaptive}, model).ok();

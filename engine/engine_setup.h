@@ -9,7 +9,8 @@
 #include "engine/scheduler/scheduler.h"
 #include "kernels/backend.h"
 
-// What follows from EngineOptions alone, for engines that run and for those that are planned.
+// Settings that follow from EngineOptions, for engines that run and for those that are only
+// planned.
 
 namespace annulus {
 
@@ -21,7 +22,7 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model);
 RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& limits,
                                 const Backend& backend);
 
-// How the ranks' exchanges are chosen, by rates that were measured or read.
+// How ring modes are chosen, by rates that were measured or read from a profile.
 ModePolicy ModePolicyOf(const EngineOptions& options, const RankModel& model,
                         const ExchangeRates& rates);
 

@@ -13,8 +13,8 @@ namespace annulus {
 // was measured on; it serves only the same setup.
 
 // NOT_FOUND: there is no such file. INVALID_ARGUMENT: it is no profile, or a value is not allowed.
-// FAILED_PRECONDITION: it is another setup's, or no regular file. Messages name the file and the
-// key.
+// FAILED_PRECONDITION: it belongs to another setup, or is no regular file. Messages name the file
+// and the key.
 absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
                                                   const ExchangeSetup& setup);
 

@@ -53,8 +53,8 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   return info;
 }
 
-// Special tokens alone may lie beyond the embedding, as the image token of Gemma 3's text-only
-// checkpoints does: a prompt with one is refused.
+// Only special tokens may have ids beyond the embedding, such as the image token of Gemma 3's
+// text-only checkpoints: a prompt with one is refused.
 absl::Status CheckVocabulary(const std::string& model, const Tokenizer& tokenizer,
                              int32_t vocabulary) {
   for (int32_t id = vocabulary; id < tokenizer.vocabulary_size(); ++id) {
@@ -89,7 +89,7 @@ std::string IdentityOf(const RankModel& model, const std::string& tensors, const
   for (const CacheGroup& group : model.groups) {
     absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
   }
-  // One file gives other matrices with another --weights-dtype, though most are alike.
+  // Another --weights-dtype gives other matrices from the same file, even if most stay the same.
   absl::StrAppend(
       &text, "matrices ",
       absl::StrJoin(model.weights.matrix_dtypes, ",",

@@ -17,18 +17,18 @@ namespace annulus {
 // Everything that is read from a model directory or computed for a builtin model.
 struct LoadedModel {
   RankModel ranks;
-  // What keys and values follow from beside tokens, policy and tenant, as a SHA-256: the bytes of
-  // the tensors that were read, config.json, dtypes, kernels, the layout of pages. Not the path: a
-  // copy of a model is the same model, and another one in its place is not.
+  // SHA-256 of everything but tokens, policy and tenant that keys and values depend on: the bytes
+  // of the tensors that were read, config.json, dtypes, kernels, the layout of pages. The path does
+  // not count: a copy of a model is the same model, and another model at the same path is not.
   std::string identity;
   std::unique_ptr<Tokenizer> tokenizer;
   TemplateDirectory templates;
   ModelInfo info;
 };
 
-// Loads what EngineOptions::model names with the best kernels that fit. INVALID_ARGUMENT names an
-// unknown builtin or what a file got wrong; FAILED_PRECONDITION says what no kernel supports. Where
-// ranks are on several devices, weights are read once for each.
+// Loads the model that EngineOptions::model names, with the best kernels that fit. INVALID_ARGUMENT
+// names an unknown builtin or what is wrong in a file; FAILED_PRECONDITION says what no kernel
+// supports. If ranks are on several devices, weights are read once for each device.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
                                       const KernelRegistry& kernels);
 

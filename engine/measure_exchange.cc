@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMostPageBytes = 32 << 20;
 constexpr int32_t kMostTokens = 16384;
-// Of one layer: long beside a message, and beside a thread that starts late.
+// Seconds of one layer: long compared with a message, and with the delay of a thread that starts
+// late.
 constexpr double kEnoughSeconds = 3e-3;
 constexpr int kRounds = 50;
 constexpr int kManyParts = 1000;
@@ -22,9 +23,9 @@ constexpr size_t kMostRepeats = 41;
 
 using Measure = std::function<absl::StatusOr<double>()>;
 
-// Of each measure the lower quartile of some runs, as whatever else the machine does only adds; the
-// quickest would be the luckiest wake-up of a thread. They run in turns, so that a slow moment
-// meets all of them; short ones are run more often.
+// Takes the lower quartile of several runs of each measure: other work on the machine only adds
+// time, but the quickest run may owe that to a lucky wake-up of a thread. The measures run in
+// turns, so that a slow moment affects all of them; short ones run more often.
 absl::StatusOr<std::vector<double>> Typical(const std::vector<Measure>& measures) {
   std::vector<std::vector<double>> seconds(measures.size());
   double spent = 0;
@@ -43,8 +44,8 @@ absl::StatusOr<std::vector<double>> Typical(const std::vector<Measure>& measures
   return typical;
 }
 
-// Typical seconds of a layer of some rows at three lengths of the past: none, a stripe (every rank
-// holds a page of it), and many keys.
+// Typical seconds of a layer of some rows after three lengths of cached keys: none, a stripe (every
+// rank holds a page of it), and many keys.
 struct LayerTimes {
   int32_t many = 0;  // keys
   double first = 0;  // pass-KV without a past
@@ -59,8 +60,8 @@ int32_t StripeTokens(int ranks, int page_tokens) {
   return page_tokens * (shards % ranks == 0 ? ranks : shards);
 }
 
-// Rows of one page: pass-KV is then one rank at work, and pass-Q all of them, each with its part of
-// the keys. There are more and more keys until one rank takes long enough or pages end.
+// Times rows of one page: in pass-KV one rank then works, in pass-Q all of them, each with its part
+// of the keys. The number of keys grows until one rank takes long enough or pages run out.
 absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& options,
                                       int32_t rows) {
   const int32_t stripe = StripeTokens(options.ranks, options.shape.page_tokens);
@@ -82,8 +83,9 @@ absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& 
   return LayerTimes{most, few[0], few[1], many[0], few[2], many[1]};
 }
 
-// From what more keys take, so that what every layer takes does not count. One rank alone is no
-// slower than one of many, and many are no slower than one; noise is kept from saying otherwise.
+// Computes rates from the time of further keys, so that fixed costs of a layer do not count. One
+// rank alone is no slower than one of many, and many together are no slower than one; results that
+// noise turned the other way are corrected.
 AttentionRate FitRate(const LayerTimes& times, const RingProbeOptions& options, int32_t rows,
                       double pair_flops) {
   const double keys = times.many - StripeTokens(options.ranks, options.shape.page_tokens);
@@ -147,7 +149,7 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
     const AttentionRate& rate =
         rates.attention.emplace_back(FitRate(times, options, rows, pair_flops));
     layers.push_back(times);
-    // What a stripe takes beside its keys are the calls and messages of the other ranks.
+    // The time of a stripe beyond its keys is that of the calls and messages of the other ranks.
     const double calls = times.kv_stripe - times.first - others * rates.message_seconds;
     call_keys.push_back((calls * rate.alone_flops / (pair_flops * rows) - stripe) / others);
   }

@@ -21,10 +21,10 @@ struct ExchangeSetup {
   RingTransport transport = RingTransport::kAuto;
 };
 
-// Measures the rates of a ring of this process with short runs on scratch pages: messages of one
-// and of many parts sent round the ring, and where they are copied a large one; attention of 1, 8,
-// 64, .. rows up to a page by one rank alone and by all. Takes about a tenth of a second and at
-// most about 64 MB, which it gives back. `setup.ranks` >= 2.
+// Measures the rates of a ring of this process with short runs on scratch pages. It sends messages
+// of one and of many parts round the ring, and a large one if messages are copied. It attends 1, 8,
+// 64, .. rows, up to a page, by one rank alone and by all. Takes about a tenth of a second, and at
+// most about 64 MB, which it frees. `setup.ranks` >= 2.
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);
 

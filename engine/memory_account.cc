@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// A token in Sampler's edits: an array that doubles.
+// Bytes of a token in Sampler's edits: an array whose size doubles as it grows.
 constexpr int64_t kBytesPerEdit = 2 * sizeof(LogitEdit);
 
 // Pages for summaries on the rank with that ring index.
@@ -21,7 +21,7 @@ int64_t CountSummaries(const Sequence& sequence, size_t index) {
   return pages;
 }
 
-// What penalties remember: see Sampler.
+// Bytes that penalties take: see Sampler.
 int64_t SamplingBytes(const Sequence& sequence) {
   const SamplingSetup& setup = *sequence.setup;
   const SamplingParams& params = setup.params;

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
 #define ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
 
-// What the coordinator's requests take beside their pages, in bytes of bookkeeping.
+// Bytes of bookkeeping that the coordinator's requests take besides their pages.
 
 #include <cstdint>
 
@@ -9,10 +9,10 @@
 
 namespace annulus {
 
-// Bytes of the heap that a request takes beside its pages, to within a few percent for long ones:
-// its ids, once as they were submitted and once with room for the whole answer while it runs, what
-// sampling remembers of them, and its page tables here and on each rank of its ring. Foreseen at
-// admission: it does not change while the request runs.
+// Bytes of the heap that a request takes besides its pages, exact to a few percent for long ones:
+// its ids as they were submitted; while it runs, its ids again with room for the whole answer, what
+// sampling remembers of them, and its page tables here and on each rank of its ring. Computed for
+// admission: the number does not change while the request runs.
 int64_t WaitingBytes(int64_t prompt_tokens);
 int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens);
 

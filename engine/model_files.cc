@@ -180,7 +180,7 @@ absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const
                                              const Backend& backend,
                                              const KernelRegistry& kernels) {
   const absl::StatusOr<DType> stored = StoredWeightsDType(files.config, *files.tensors);
-  // Tensors are named in messages; this says whose they are.
+  // Messages name tensors; this adds the file.
   if (!stored.ok()) return WithPrefix(absl::StrCat(options.model, ": "), stored.status());
   KernelRequirements required;
   required.backend = backend.capabilities().name;

@@ -18,12 +18,12 @@
 
 namespace annulus {
 
-// What a model's files say, all but the numbers of its tensors.
+// What a model's files contain, except for the values of its tensors.
 struct ModelFiles {
   ModelConfig config;
   std::unique_ptr<TensorSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;
-  // What weights become unless --weights-dtype says; absent: they stay as they are stored.
+  // The dtype of weights unless --weights-dtype names one; absent: they stay as they are stored.
   std::optional<DType> weights_dtype;
   std::string architecture;
   std::string description;
@@ -33,28 +33,30 @@ struct ModelFiles {
   bool frames_documents = true;
 };
 
-// Of a GGUF file whose matrices are to become `dtype`: those that have it already stay.
+// Which matrices of a GGUF file keep their stored codes if all are to become `dtype`: those that
+// have it already.
 GgufTensors::Codes CodesFor(DType dtype);
 
-// Of the GGUF file that `options` may name: quantized matrices stay as they are, unless another
-// dtype was asked for or the kernels, like those of GPUs, lack their types. A file's matrices of
-// the dtype asked for stay too.
+// Which matrices keep their stored codes if `options` names a GGUF file. Quantized matrices do,
+// unless another dtype was asked for or the kernels lack their types, as those of GPUs do. Matrices
+// that have the dtype asked for do too.
 GgufTensors::Codes CodesOf(const EngineOptions& options, const Backend& backend,
                            const KernelRegistry& kernels);
 
-// Opens what EngineOptions::model names. INVALID_ARGUMENT names an unknown builtin or what a file
-// got wrong.
+// Opens the model that EngineOptions::model names. INVALID_ARGUMENT names an unknown builtin or
+// what is wrong in a file.
 absl::StatusOr<ModelFiles> OpenModelFiles(const std::string& model, GgufTensors::Codes codes);
 
-// The same for a model that is only looked at: also a config.json alone, which says all shapes.
+// The same for a model that is not to be loaded: `model` may also be a config.json alone, which
+// gives all shapes.
 absl::StatusOr<ModelFiles> OpenModelShape(const std::string& model, GgufTensors::Codes codes);
 
-// What all matrices are to become; absent: each stays as it is stored.
+// The dtype that all matrices are to have; absent: each stays as it is stored.
 std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles& files);
 
-// The best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that are not
-// as the configuration says or activations that do not fit the weights; FAILED_PRECONDITION says
-// what no kernel supports.
+// Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
+// differ from the configuration, or activations that do not fit the weights; FAILED_PRECONDITION
+// says what no kernel supports.
 absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const ModelFiles& files,
                                              const Backend& backend, const KernelRegistry& kernels);
 

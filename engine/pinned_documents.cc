@@ -55,7 +55,7 @@ absl::Status PinnedDocuments::CheckPages(const TenantId& tenant, int64_t pages) 
     return refuse(absl::StrCat("your pinned documents, which have ", own, ","),
                   most(options_.tenant_share), "--max-pinned-by-tenant");
   }
-  // Not how much others have pinned.
+  // The message does not tell how much other tenants have pinned.
   if (all + pages > most(options_.share)) {
     return refuse("all tenants' pinned documents together", most(options_.share), "--max-pinned");
   }

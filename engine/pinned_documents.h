@@ -15,14 +15,14 @@
 
 namespace annulus {
 
-// Which documents' pages stay whatever room others need, and which documents have a time to live.
-// A pin holds its pages in the book, as a request does. Used by the coordinator's thread alone,
-// except for Look.
+// The documents whose pages stay whatever room others need, and those with a time to live. A pin
+// holds its pages in the book, as a request does. Used by the coordinator's thread alone, except
+// for Look.
 class PinnedDocuments {
  public:
   struct Options {
-    // Of all pages of all ranks: most that all pins hold, and those of one tenant. A page that
-    // several pins hold counts for each.
+    // The most that all pins, and those of one tenant, may hold, as shares of all pages of all
+    // ranks. A page that several pins hold counts for each.
     double share = 0;
     double tenant_share = 0;
     int32_t page_tokens = 0;
@@ -34,27 +34,27 @@ class PinnedDocuments {
   PinnedDocuments(const PinnedDocuments&) = delete;
   PinnedDocuments& operator=(const PinnedDocuments&) = delete;
 
-  // Whether the tenant may pin a prompt of so many tokens, whole pages. RESOURCE_EXHAUSTED with the
-  // numbers and kLimitPayload "pinned".
+  // Whether the tenant may pin a prompt of `tokens` tokens, which are whole pages.
+  // RESOURCE_EXHAUSTED with the numbers and kLimitPayload "pinned".
   absl::Status CheckRoom(const TenantId& tenant, int64_t tokens) const;
 
-  // Pins a known prefix, held by `owner`, which is new, for the last of the documents that it has.
-  // One that is pinned for it already stays so. Errors as CheckRoom.
+  // Pins a known prefix for the last of its documents. `owner`, which is new, holds its pages.
+  // No-op if the prefix is pinned for that document already. Errors as CheckRoom.
   absl::Status Pin(const TenantId& tenant, const TaggedDocuments& documents,
                    const PrefixIndex::Hit& hit, PageOwner owner);
-  // All prefixes of the document. One that has none stays as it is.
+  // Unpins all prefixes of the document. No-op if none is pinned.
   void Unpin(DocumentTag document);
 
-  // The document lives until then, whatever was said before.
+  // Sets when the document's time to live ends, in place of any earlier time.
   void SetExpiry(DocumentTag document, SteadyTime at);
-  // Documents whose time is over at `now`, until they are forgotten.
+  // Documents whose time to live is over at `now` and for which Forget has not been called.
   std::vector<DocumentTag> Due(SteadyTime now) const;
   // SteadyTime::max(): nothing expires.
   SteadyTime NextExpiry() const;
 
-  // The document is forgotten: no prefix that has it is pinned, and it has no time to live.
+  // Unpins every prefix that contains the document, and ends its time to live.
   void Forget(DocumentTag document);
-  // Every pin ends; times to live go on.
+  // Ends every pin; times to live go on.
   void Clear();
 
   bool any() const { return !pins_.empty(); }

@@ -13,15 +13,16 @@
 
 namespace annulus {
 
-// Share of the causal (row, key) pairs of a prompt of so many tokens that the policies attend: the
-// mean over heads of keys and values and over `layers`, the numbers of those without a window.
-// Absent if one of the policies looks at content or keeps a contract, or if the prompt is too long
-// to draw (DrawBlockMap). Takes time linear in the chosen blocks; CANCELLED.
+// Returns the share of the causal (row, key) pairs of a prompt of `tokens` tokens that the policies
+// attend: the mean over heads of keys and values and over `layers`, the indices of the layers
+// without a window. Absent if one of the policies looks at content or keeps a contract, or if the
+// prompt is too long to draw (DrawBlockMap). Takes time linear in the chosen blocks. Error:
+// CANCELLED.
 absl::StatusOr<std::optional<double>> DensityOf(const AttentionAssignment& attention,
                                                 int64_t tokens, const std::vector<int32_t>& layers,
                                                 int kv_heads, const CancelFlag& cancel);
 
-// Sets the density of a prompt of so many tokens under the policies that the plan names.
+// Sets the plan's density: that of a prompt of `tokens` tokens under the policies that it names.
 absl::Status AddDensity(const ModelConfig& model, int64_t tokens, const CancelFlag& cancel,
                         RequestPlan& plan);
 

@@ -16,17 +16,17 @@
 
 namespace annulus {
 
-// Questions about requests that are not submitted, on their way to the coordinator's thread, which
-// alone may look at pages and prefixes. At most kMost wait, and the coordinator answers one between
-// two steps, so however many are asked, a step waits for one answer at most. Thread-safe.
+// Brings questions about requests that are not submitted to the coordinator's thread, as only that
+// thread may look at pages and prefixes. At most kMost questions wait. The coordinator answers one
+// between two steps, so a step is delayed by one answer at most. Thread-safe.
 class PlanQueue {
  public:
   static constexpr size_t kMost = 16;
   static constexpr std::chrono::seconds kLongest{10};
 
-  // Waits for the answer, by CancelFlag::WaitAside. `wake`: has the coordinator look. Nobody's
-  // memory is touched once it returns. RESOURCE_EXHAUSTED with a retry hint: too many wait, or
-  // there was no answer within kLongest; UNAVAILABLE: the engine ends; CANCELLED.
+  // Waits for the answer, by CancelFlag::WaitAside. `wake` makes the coordinator look at the queue.
+  // Uses none of the arguments once it returns. RESOURCE_EXHAUSTED with a retry hint: too many
+  // wait, or there was no answer within kLongest; UNAVAILABLE: the engine ends; CANCELLED.
   absl::StatusOr<RequestPlan> Ask(RequestSpec spec, const std::function<void()>& wake,
                                   const CancelFlag& cancel);
 

@@ -14,7 +14,7 @@ std::string TextOf(const AttentionAssignment* policy) {
   return policy == nullptr ? std::string() : AssignmentText(*policy);
 }
 
-// Of what lies on several rings, or under a policy and dense: what goes furthest.
+// Of finds on several rings, or under a policy and dense: the longest.
 void TakeFurther(const PrefixIndex::Nearest& other, PrefixIndex::Nearest& nearest) {
   if (other.whole < nearest.whole) return;
   const bool evicted = other.evicted || (other.whole == nearest.whole && nearest.evicted);
@@ -183,7 +183,7 @@ bool PrefixReuse::has_windows() const {
 void PrefixReuse::KeepUnfinished(const Sequence& sequence, Request& request) {
   const int32_t length = sequence.computed / limits_.page_tokens * limits_.page_tokens;
   if (!sequence.in_prefill() || length <= request.cached_tokens()) return;
-  // Windows see back from where the prompt stands, and from nowhere before it.
+  // Windows' pages are kept only for the current end of the prompt, not for earlier positions.
   if (has_windows() && length != sequence.computed) return;
   KeepUpTo(length, sequence, request);
 }

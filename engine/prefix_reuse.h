@@ -16,11 +16,11 @@
 
 namespace annulus {
 
-// What prompts leave for later ones: which pages may serve whom. Used by the coordinator's thread
-// alone.
+// Keeps what prompts leave for later ones, and decides which pages a prompt may reuse. Used by the
+// coordinator's thread alone.
 class PrefixReuse {
  public:
-  // `identity`: of keys and values, what must be equal for pages to be reused; `ropes`: of the
+  // `identity`: LoadedModel::identity, which must be equal for pages to be reused. `ropes`: of the
   // model. `book` must outlive the object.
   PrefixReuse(std::string identity, const PlanLimits& limits, std::vector<RopeConfig> ropes,
               PageBook& book);
@@ -33,38 +33,40 @@ class PrefixReuse {
     std::vector<int32_t> ring;
     PrefixIndex::Hit hit;
   };
-  // For each ring that has one, the longest beginning of the prompt, without its last token, that
-  // its tenant left.
+  // For each ring that has one: the longest beginning of the prompt, without its last token, that
+  // the tenant's earlier prompts left.
   // Pages of different rings never meet in one sequence: they would spread a shard over ranks
   // (kernels/ops/shards.h). Dense pages serve every policy; pages computed under a policy serve
   // that one alone. `policy`: null for dense. `nearest`: of all rings, for WhyNoMore.
   std::vector<Found> Find(const RequestSpec& spec, const AttentionAssignment* policy,
                           PrefixIndex::Nearest* nearest = nullptr);
-  // Why no more than `cached` tokens of the prompt were there for its tenant, by what Find met.
-  // Nothing: no whole page is left to reuse, the tenant left nothing like it, or only text that
-  // ends where the prompt goes on.
+  // Why no more than `cached` tokens of the prompt could be reused, by what Find saw. Nothing if
+  // the rest of the prompt has no whole page, if the tenant left no similar prompt, or if the
+  // nearest one only ends before this prompt does.
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
-  // The whole prompt, its last token too, if it is there for the tenant. It counts as used now.
+  // The whole prompt with its last token, if the tenant has all of it cached. Counts as a use of
+  // it.
   std::optional<PrefixIndex::Hit> FindAll(const RequestSpec& spec,
                                           const AttentionAssignment* policy);
   bool HasAll(const RequestSpec& spec, const AttentionAssignment* policy) {
     return FindAll(spec, policy).has_value();
   }
-  // Tokens of the longest of them; 0: none.
+  // Number of tokens of the longest beginning that Find returns; 0: none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
-  // After a step: beginnings of the prompt that are now complete become known. Returns their
-  // lengths.
+  // Called after a step: makes the beginnings of the prompt known that are now complete. Returns
+  // their lengths.
   std::vector<int32_t> Keep(const Sequence& sequence, Request& request);
 
-  // The prompt's first `length` tokens, whole pages that are complete, become known; of models with
-  // windows only where those are still whole. `mark`: the request's own, for calls with growing
-  // lengths. Nothing if one of the request's documents was forgotten since it came.
+  // Makes the prompt's first `length` tokens known, which are whole, complete pages; for models
+  // with windows only if the windows' pages are all still there. `mark`: the request's own, for
+  // calls with growing lengths. Does nothing if one of the request's documents was forgotten since
+  // it came.
   void KeepUpTo(int32_t length, const Sequence& sequence, Request& request,
                 PrefixIndex::Mark* mark = nullptr);
 
-  // Pages that came from elsewhere, as if a sequence of that ring had computed them.
+  // Describes pages that were loaded, as if a sequence of that ring had computed them.
   struct Origin {
     TenantId tenant;
     const AttentionAssignment* policy = nullptr;  // null: dense
@@ -73,7 +75,8 @@ class PrefixReuse {
     TaggedDocuments documents;
     SteadyTime asked;
   };
-  // Nothing if one of the documents was forgotten since they were asked for.
+  // Makes loaded pages known. Does nothing if one of the documents was forgotten since the pages
+  // were asked for.
   void KeepLoaded(const Origin& origin, std::span<const int32_t> tokens,
                   std::optional<double> coverage,
                   const std::function<PageId(int group, int32_t first)>& page_at);
@@ -84,10 +87,10 @@ class PrefixReuse {
   int32_t Common(const RequestSpec& spec, const AttentionAssignment& policy,
                  const Sequence& running, const RequestSpec& other) const;
 
-  // What Common gave is computed: makes it known, if it is not.
+  // Makes the beginning that Common returned known, if it is not. It must be computed.
   void KeepCommon(int32_t length, const Sequence& sequence, Request& request);
 
-  // The request ends before its prompt is read: what is computed may serve whoever sends it again.
+  // For a request that ends before its prompt is read: keeps what is computed, for a retry.
   void KeepUnfinished(const Sequence& sequence, Request& request);
 
   // A request that reuses pages computed under its policy has their coverage too.
@@ -107,7 +110,7 @@ class PrefixReuse {
   std::vector<Found> FindIn(const RequestSpec& spec, std::span<const int32_t> known,
                             const AttentionAssignment* policy,
                             PrefixIndex::Nearest* nearest = nullptr);
-  // Pages are left under that policy, on that ring: returns the text of the policy.
+  // Notes that pages were left under the policy, on the ring. Returns the text of the policy.
   std::string NotePlace(const AttentionAssignment* policy, const std::vector<int32_t>& ring);
   bool has_windows() const;
 
@@ -117,7 +120,8 @@ class PrefixReuse {
   const PageBook& book_;
   PrefixIndex index_;
   std::set<std::vector<int32_t>> rings_;  // of all sequences that left something
-  // Under which something was left, other than dense; the latest kMostPolicies, the newest last.
+  // Policies other than dense under which something was left; the latest kMostPolicies, newest
+  // last.
   static constexpr size_t kMostPolicies = 32;
   std::vector<std::string> policies_;
 };

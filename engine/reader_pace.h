@@ -9,18 +9,18 @@
 
 namespace annulus {
 
-// Whether the reader of an answer takes it fast enough for the request to keep its pages while it
-// is parked. Two rules: a reader must not let the request stand still for `most_silence` seconds
-// without a break; and over ten times as long, a request that stood still for most of it must have
-// come on by a token a second, so that a reader who takes one token just before each time limit
-// does not keep the pages for as long as it likes. Not thread-safe.
+// Decides whether a client reads its answer fast enough for the parked request to keep its pages.
+// There are two rules. The request must not be parked for `most_silence` seconds without a break.
+// And if it was parked for most of a span ten times as long, it must have produced a token a second
+// in that span, so that a reader who takes one token just before each time limit cannot keep the
+// pages for as long as it likes. Not thread-safe.
 class ReaderPace {
  public:
   static constexpr double kSilencesInSpan = 10;
   static constexpr double kLeastTokensPerSecond = 1;
 
-  // Called at each look at the reader. `has_room`: whether it would take more now; `tokens`: how
-  // many the answer has. RESOURCE_EXHAUSTED with figures once it has broken a rule.
+  // Checks the reader. `has_room`: whether its sink takes more now; `tokens`: how many the answer
+  // has. RESOURCE_EXHAUSTED with figures once it has broken a rule.
   absl::Status Look(bool has_room, int64_t tokens, double most_silence, SteadyTime now);
 
  private:

@@ -17,8 +17,8 @@ void AppendLittleEndian(uint32_t value, std::string& bytes) {
   for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
 }
 
-// With the texts of its tokens: one and at most the 20 alternatives that a request may ask for, so
-// the work for a token is bounded.
+// Adds the texts of a token and its alternatives. A request may ask for at most 20 of these, so the
+// work for a token is bounded.
 TokenLogprob WithTexts(TokenLogprob logprob, const Tokenizer& tokenizer) {
   logprob.texts.reserve(1 + logprob.alternatives.size());
   logprob.texts.push_back(TokenText(tokenizer, logprob.token_id));
@@ -93,8 +93,8 @@ std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
 }
 
 void Request::ReportQueued(int position) {
-  // Far down the line only the first position is told: telling all of every move would cost the
-  // square of the queue.
+  // A request far down the queue is told only its first position: telling every request of every
+  // move would take time with the square of the queue's length.
   constexpr int kNear = 16;
   if (position == queue_position_ || (queue_position_ >= 0 && position >= kNear)) return;
   queue_position_ = position;
@@ -107,7 +107,7 @@ void Request::ReportProgress(double done, double left) {
   progress.cached = cached_tokens_;
   progress.processed = sequence_->computed;
   progress.elapsed_seconds = Elapsed() - admitted_at_;
-  // What is left goes on as what is done did, whatever shares the steps.
+  // Expects the rest to go on at the rate so far, whatever else runs in the steps.
   progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
   last_progress_at_ = Elapsed();
   sink_->OnProgress(progress);
@@ -228,7 +228,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
     if (spec_.digest && digested_.has_value()) completion.digest = Sha256Of(*digested_);
     return absl::OkStatus();
   };
-  // Its text may lack its end: a request that ended well has not.
+  // Without memory the end of the text may be missing, so the request must not seem to end well.
   if (absl::Status memory = Guarded(complete, NoMemoryError); !memory.ok()) {
     completion.finish_reason = FinishReason::kError;
     completion.status = std::move(memory);

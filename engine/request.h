@@ -25,11 +25,11 @@ namespace annulus {
 // Pages that a request with this specification fills, before anything cached is counted.
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens);
 
-// Cuts the prompt to whole pages, which is what can be kept of it. False: nothing is left.
+// Cuts the prompt to whole pages, as only those can be kept. False: nothing is left.
 bool CutToPages(RequestSpec& spec, int32_t page_tokens);
 
-// One request from submission to its Completion: text on its way out, times, and, while it runs,
-// its sequence. Used by the coordinator's thread alone after submission.
+// One request from submission to its Completion: text that is still to be sent, times and, while it
+// runs, its sequence. After submission used by the coordinator's thread alone.
 class Request {
  public:
   Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
@@ -46,10 +46,10 @@ class Request {
   const Sequence* sequence() const { return sequence_; }
   const Timings& timings() const { return timings_; }
 
-  // From now on tokens are guessed ahead: see PromptLookup.
+  // Turns on guessing of tokens: see PromptLookup.
   void GuessAhead(int64_t most_tokens) { lookup_.emplace(most_tokens); }
   PromptLookup* lookup() { return lookup_.has_value() ? &*lookup_ : nullptr; }
-  // Of memory that guessing takes.
+  // Bytes of memory that guessing takes.
   int64_t lookup_bytes() const;
   // A step tried `drafted` guesses, of which the first `accepted` were right.
   void CountDraft(int drafted, int accepted);
@@ -57,40 +57,41 @@ class Request {
   // The request now runs as `sequence` (owned by the engine state).
   void Admit(Sequence* sequence);
 
-  // Lengths of the prompt's beginnings that are to be kept for others, whole pages, ascending;
-  // those up to what was cached already are left out.
+  // Lengths of the prompt's beginnings that are to be kept for later requests: whole pages,
+  // ascending.
   static std::vector<int32_t> Checkpoints(const RequestSpec& spec, int32_t page_tokens);
-  // The next of them that is computed and not taken yet; taking it moves on.
+  // Returns each checkpoint once, in order, as soon as it is computed; those that were cached are
+  // skipped.
   std::optional<int32_t> TakeCheckpoint(int32_t page_tokens);
 
-  // Tells the sink its place in the queue, when that changed.
+  // Tells the sink the request's place in the queue, if that changed.
   void ReportQueued(int position);
 
-  // Tells the sink how far the prompt is. `done` and `left` are the work behind and before it,
-  // cached tokens aside, in any unit.
+  // Tells the sink how far the prompt has been read. `done` and `left` are the work done and still
+  // to do, without cached tokens, in any unit.
   void ReportProgress(double done, double left);
-  // Whether the last such word is half a second old, or about to be.
+  // Whether the last such report is half a second old, or about to be.
   bool ProgressIsDue() const;
 
-  // Takes the tokens of a step, at least one, none with an error: passes text on and says whether
-  // the request is finished by one of them; those behind it are left. Also returns the seconds
+  // Takes the tokens of a step: at least one, none with an error. Passes their text on and returns
+  // whether one of them finished the request; those after it are dropped. Also returns the seconds
   // since the step before, absent for the first.
   struct TokenOutcome {
     std::optional<FinishReason> finished;
     std::optional<double> gap_seconds;
     int taken = 0;
-    bool parked = false;  // its reader was behind meanwhile
+    bool parked = false;  // it was parked since the last token
   };
   TokenOutcome AddTokens(std::span<const SampledToken> tokens);
-  // One of its steps: see Timings.
+  // Adds the times of one of its steps: see Timings.
   void CountTimes(double ring_wait, double host) {
     timings_.ring_wait += ring_wait;
     timings_.host += host;
   }
-  // The last gap was longer than the stall budget.
+  // Counts a gap that was longer than the stall budget.
   void CountStall() { ++timings_.stalls; }
 
-  // A step ran some of the request's rows, which took so long to attend.
+  // How long a step took to attend the request's rows.
   struct AttendSeconds {
     double all_ranks = 0;  // added up
     double wall = 0;       // of the slowest
@@ -102,19 +103,19 @@ class Request {
 
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
-  // The prompt need not be read: all of it was there.
+  // The whole prompt was cached, so it need not be read.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
-  // Of the cached tokens, those that came back for this request.
+  // Of the cached tokens, those that were read back from disk for this request.
   void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
   // Why no more of the prompt was reused.
   void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }
-  // What attention did so far.
+  // The report of what attention did so far.
   const AttentionReport& attention_report();
 
   // Tells the sink that the request is over. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
 
-  // Whether the reader is fast enough; `has_room`: what the sink says now.
+  // Whether the reader is fast enough: see ReaderPace. `has_room`: what the sink says now.
   absl::Status LookAtReader(bool has_room, double most_silence);
 
  private:

@@ -10,15 +10,15 @@
 
 namespace annulus {
 
-// What the demand has of the cached pages. Full groups' pages of the same positions lie on the same
-// ranks, so one group is counted.
+// Writes to the demand what is cached of it. Pages of the full groups for the same positions lie on
+// the same ranks, so one group is counted.
 void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDemand& demand);
 
 // Makes `owner`, which is open, a holder of all pages of the hit.
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);
 
-// Reserves every page that a sequence can ever need, those of its summaries too. sequence.id is set
-// and open in the book; the pages must be free there: see ChooseRing.
+// Reserves every page that a sequence can ever need, with those of its summaries. sequence.id is
+// set and open in the book, and enough pages must be free there: see ChooseRing.
 void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
                   Sequence& sequence);
 

@@ -243,7 +243,7 @@ absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cac
 
 absl::StatusOr<double> RingProbe::Message(int parts, int rounds) {
   ANNULUS_CHECK(options_.ranks > 1) << "a ring of one sends nothing";
-  // Whole words, like those of pages: a device may copy others in another way.
+  // Whole words, like pages: a device may copy other sizes in another way.
   const std::vector<size_t> sizes(parts, kMemoryAlignment);
   ANNULUS_ASSIGN_OR_RETURN(const double seconds,
                            Together([&](int rank) { return SendAround(rank, sizes, rounds); }));

@@ -23,29 +23,28 @@ struct RingProbeOptions {
   RingTransport transport = RingTransport::kAuto;
 };
 
-// A ring of this process with scratch pages and nothing else around it: what is timed here is
-// attention and exchange alone, run as a step would run them. Memory comes from the backend and
-// goes back with the probe. Not thread-safe.
+// A ring of this process with scratch pages, to time attention and exchange alone, run as in a
+// step. Memory comes from the backend and is freed with the probe. Not thread-safe.
 class RingProbe {
  public:
-  // RESOURCE_EXHAUSTED when the memory cannot be had; errors of OpenRing. `ops` and `backend`
-  // outlive the probe. Ranks are dealt out to devices as RankSet does.
+  // RESOURCE_EXHAUSTED if there is not enough memory; errors of OpenRing. `ops` and `backend` must
+  // outlive the probe. Ranks are assigned to devices as in RankSet.
   static absl::StatusOr<std::unique_ptr<RingProbe>> Create(const RingProbeOptions& options,
                                                            const OpTable& ops, Backend& backend);
   RingProbe(const RingProbe&) = delete;
   RingProbe& operator=(const RingProbe&) = delete;
 
-  // Seconds of one layer in which rows [cached, cached + rows) of a striped sequence attend all
-  // before them, each on the rank that holds its page: from the common start to the last rank's
-  // end. cached + rows <= tokens, rows <= options.rows.
+  // Seconds of one layer, from the common start to the end of the last rank. In it rows [cached,
+  // cached + rows) of a striped sequence attend all keys before them, each on the rank that holds
+  // its page. cached + rows <= tokens, rows <= options.rows.
   absl::StatusOr<double> Layer(RingMode mode, int32_t rows, int32_t cached);
 
-  // Seconds for one message of `parts` parts when every rank sends one to the next and waits for
-  // that of the one before, `rounds` times. Needs two ranks.
+  // Seconds for one message of `parts` parts: every rank sends one to the next rank and waits for
+  // that of the rank before, `rounds` times. Needs two ranks.
   absl::StatusOr<double> Message(int parts, int rounds);
 
-  // Whether messages are copied; then: seconds of one that is a single part of `bytes`, at most
-  // transfer_bytes().
+  // Whether messages are copied. If so, Transfer returns the seconds of a message of a single part
+  // of `bytes`, at most transfer_bytes().
   bool copies() { return ring_->channel(0).copies(); }
   absl::StatusOr<double> Transfer(size_t bytes, int rounds);
   size_t transfer_bytes() const { return ranks_[0].pages.size(); }
@@ -56,7 +55,7 @@ class RingProbe {
     DeviceBuffer pages;
     DeviceBuffer operands;             // queries of a layer; first the keys and values of pages
     DeviceBuffer state, served, kept;  // o, then lse
-    DeviceBuffer slots, arrivals;      // where what is copied arrives; of a layer, of a message
+    DeviceBuffer slots, arrivals;      // destinations of copies: of a layer, of a message
     DeviceBuffer send_area;            // the channel's
     int32_t page_count = 0;
   };

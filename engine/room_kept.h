@@ -18,17 +18,18 @@ namespace annulus {
 std::vector<int32_t> PagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                const PlanLimits& limits);
 
-// While room is gathered for a large request, others begin only where it fits beside them once all
-// that ran before has ended. This counts who began since. Of one thread, the coordinator's.
+// While room is gathered for a large request, another request begins only if the large one will fit
+// beside it once all earlier ones have ended. This keeps the requests that began since. Used by the
+// coordinator's thread alone.
 class RoomKept {
  public:
-  // Whether `large`, which needs `demand`, would then find room beside another request that holds
-  // the pages `held`.
+  // Whether `large`, which needs `demand`, will still fit if another request begins that holds the
+  // pages `held`.
   bool LeavesRoom(PageOwner large, const PageDemand& demand, const std::vector<int32_t>& held,
                   const PageBook& book, const PlanLimits& limits);
-  // That other request began.
+  // Notes that such a request began.
   void Began(PageOwner owner, std::vector<int32_t> held) { newer_[owner] = std::move(held); }
-  // It has ended.
+  // Notes that it has ended.
   void Forget(PageOwner owner) { newer_.erase(owner); }
 
  private:

@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
-// The smallest normal float, for ranges that leave 0 out: of top_p it keeps the likeliest token.
+// The smallest normal float, for ranges without 0: as top_p it keeps only the likeliest token.
 constexpr double kAboveZero = std::numeric_limits<float>::min();
 
 class DefaultsReader {

@@ -20,10 +20,10 @@ struct SamplingDefaults {
 // the file does not say keeps the defaults of SamplingParams. Its lengths (max_new_tokens,
 // max_length) are not used: here a request holds memory for what it may generate.
 //
-// These are recommendations, so a number out of range is no reason not to serve the model: the
-// nearest in range is taken, and what publishers write to switch a limit off (top_k -1, top_p 0 and
-// below for greedy) means that. INVALID_ARGUMENT where a value has another type: file, key, value
-// and what is allowed.
+// These are recommendations, so a number out of range does not keep the model from being served:
+// the nearest number in range is taken, and the values by which publishers turn a limit off (top_k
+// -1; top_p 0 or less for greedy) do so here. INVALID_ARGUMENT if a value has another type, with
+// file, key, value and what is allowed.
 absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
                                                        absl::string_view file_name);
 

@@ -41,7 +41,8 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
     pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
                                               : CountAttended(item, *request.sequence()));
     step_pairs += pairs.back();
-    // A request whose activations are NaN fails by itself; in these sums it would stay forever.
+    // A request whose activations are NaN fails by itself, but a NaN in these sums would stay there
+    // for ever.
     if (std::isfinite(outcome.covered)) {
       since_start_.covered += outcome.covered;
       since_start_.samples += outcome.samples;
@@ -73,7 +74,7 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
   }
 }
 
-// Of items that the ranks do not report of.
+// Counts the pairs of items that the ranks do not report.
 PairCount StepAccount::CountAttended(const PlanItem& item, const Sequence& sequence) {
   if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
   if (!sequence.attention->rules.empty()) return {};  // its rows attended nothing

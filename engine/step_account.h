@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-// Books what each step attended and sent: with its requests, for their reports, and in the metrics.
-// Of one thread, the coordinator's.
+// Counts what each step attended and sent, for the reports of its requests and in the metrics. Used
+// by the coordinator's thread alone.
 class StepAccount {
  public:
   using Requests = std::map<RequestId, std::unique_ptr<Request>>;
@@ -22,7 +22,7 @@ class StepAccount {
   StepAccount(int heads, int kv_heads, PatternCache& patterns, EngineMetrics& metrics)
       : heads_(heads), kv_heads_(kv_heads), patterns_(patterns), metrics_(metrics) {}
 
-  // A step that all ranks have run. `requests` holds those of all its items.
+  // Adds a step that all ranks have run. `requests` has the requests of all its items.
   void Add(const StepPlan& plan, const std::vector<RankResult>& results, const Requests& requests);
 
  private:
