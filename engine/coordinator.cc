@@ -80,10 +80,10 @@ Coordinator::~Coordinator() {
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
   const RequestId id = request->id();
   const int ahead = waiting_count_.fetch_add(1);
-  // Also where memory runs out on the way: what is never in the queue does not fill it.
+  // Also if memory runs out on the way: a request that never enters the queue must not count in it.
   absl::Cleanup not_accepted = [this] { --waiting_count_; };
   if (ahead < options_.max_waiting) {
-    // The loop may be in the middle of a step, and the caller should know that it is heard.
+    // The loop may be in the middle of a step, so tell the caller now that the request waits.
     if (busy_) request->ReportQueued(ahead);
     std::lock_guard lock(alive_mutex_);
     alive_.insert(id);
@@ -212,9 +212,9 @@ void Coordinator::LookAtReaders() {
   for (auto& [id, status] : slow) Finish(id, FinishReason::kError, std::move(status));
 }
 
-// Takes every page that the request can ever need, so that nothing can run out later. What an
-// earlier prompt left of the same beginning is shared instead of computed; the last token always
-// is.
+// Takes every page that the request can ever need, so that it cannot run out of pages later. Tokens
+// that an earlier prompt left cached are shared instead of computed, but the last token is always
+// computed.
 absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
                                                             const Request* large) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
@@ -369,7 +369,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
         prefixes_.KeepUnfinished(*request->sequence(), *request);
         return absl::OkStatus();
       };
-      // Without memory for it, whoever sends the prompt again has it computed again.
+      // Without memory for it, the prompt is computed again if it is sent again.
       Guarded(keep, NoMemoryError).IgnoreError();
     }
     Leave(*request);

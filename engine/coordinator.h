@@ -117,7 +117,7 @@ class Coordinator {
   void LookAtReaders();
   void AdmitWaiting();
   class AdmissionSide;
-  // `large`: null, or who must still find room once all that ran before has ended.
+  // `large`: null, or a request that must still find room once all that ran before has ended.
   absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
   PageDemand DemandOf(const Request& request);
   PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
@@ -127,7 +127,8 @@ class Coordinator {
   bool WaitsForPages(const Request& request, const Request* large);
   bool BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
                     const Request* large);
-  // What the tier brought back is computed again in part, by sequences that no client knows of.
+  // Checks of what the tier read back: the last page is computed again, by a sequence that belongs
+  // to no client's request.
   void BeginChecks();
   bool BeginCheck(PageTier::Check check);
   void EndCheck(std::unique_ptr<Request> request, bool computed);
@@ -224,8 +225,8 @@ class Coordinator {
   std::deque<RequestId> waiting_;
   Serving serving_;
   RoomKept room_kept_;
-  // Of one that waits and one that computes its prompt: tokens that both begin with; and of the
-  // latter, how many of those were kept for others.
+  // For a request that waits and one that computes its prompt: how many tokens both begin with; and
+  // for the latter, how many of those were kept for others.
   std::map<std::pair<RequestId, RequestId>, int32_t> common_;
   std::map<RequestId, int32_t> kept_common_;
   int64_t looked_through_ = 0;  // tokens of prompts, by the last pass of admission

@@ -97,9 +97,9 @@ bool Coordinator::IsKept(Request& request) {
   return prefixes_.HasAll(request.spec(), TakePolicy(request).get());
 }
 
-// Whether a running request computes just now what this one begins with: its pages come sooner than
-// computing them a second time would give them. If that one ends before, what it has computed is
-// kept, and the next goes on there; if it stands still, nobody waits for it.
+// Whether a running request is now computing the beginning of this one: waiting for those pages is
+// faster than computing them a second time. If the running request ends early, its pages are kept
+// and this one goes on from there; if it makes no progress, nobody waits for it.
 bool Coordinator::WaitsForPrefix(const Request& request) {
   const RequestSpec& spec = request.spec();
   if (spec.ignore_cache) return false;
@@ -150,8 +150,8 @@ void Coordinator::ForgetCommon(const Request& request) {
   standstill_.Forget(id);
 }
 
-// Whether a tier brings back just now what this one begins with; asks it to if it has more than
-// memory, and if that is sooner than computing it. `large`: as for TryAdmit.
+// Whether a tier is now reading back the beginning of this request. Asks it to if it has more of it
+// than memory and reading is faster than computing. `large`: as for TryAdmit.
 bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
   if (tier_ == nullptr || request.spec().ignore_cache) return false;
   const RequestId id = request.id();

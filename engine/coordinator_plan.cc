@@ -82,10 +82,9 @@ std::vector<int32_t> Coordinator::PagesWithoutUse() const {
   return pages;
 }
 
-// A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
-// first of those that neither this request, by its hit, nor a running one uses: first the tenant's
-// own, as far as it could not have the pages beside them. Where it does not, or `will_do` refuses
-// what it would be, all stay.
+// Finds a ring with enough free pages. Frees cached prefixes if that gives one: first the tenant's
+// own, as far as its quota requires, then the oldest; never those that this request, by its hit, or
+// a running one uses. If that gives none, or `will_do` refuses the ring, frees nothing.
 std::optional<RingChoice> Coordinator::MakeRoom(
     const RequestSpec& spec, const PageDemand& demand, const std::vector<int32_t>& fixed,
     const std::function<bool(const RingChoice&)>& will_do) {

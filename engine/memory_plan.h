@@ -23,8 +23,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
 // device has other users: what cannot all be there at once is refused now.
 absl::Status CheckPlan(const MemoryPlan& plan, int ranks);
 
-// Keys and values of all ranks where nobody says how much: a quarter of the memory, or of devices
-// with memory of their own as much less as is not free there.
+// Bytes of keys and values of all ranks if --kv-memory is not given: a quarter of the memory; for
+// devices with memory of their own, less by as much as would not fit there.
 absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ranks,
                                        Backend& backend);
 

@@ -37,9 +37,9 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics);
 // background, and come back for a request whose prompt begins with them. What has come back is a
 // cached prefix like any other. The store's threads do the carrying: no call here waits for a disk.
 //
-// Under KvVerify::kSample what has come back becomes known only after its last page was computed
-// again with the same bits: NextCheck, BeginCheck, EndCheck. That page's keys and values follow
-// from those of all pages before it, in every layer but the last, so it tells of them too.
+// Under KvVerify::kSample pages that were read back become known only after the last of them was
+// computed again with the same bits: NextCheck, BeginCheck, EndCheck. In every layer but the last,
+// that page's keys and values depend on those of all pages before it, so they are checked too.
 //
 // Pages that are being carried are held in the book by owners of the tier's own; few are at a time.
 // Used by the coordinator's thread alone.
@@ -98,7 +98,8 @@ class PageTier {
   // `computed`: seconds that computing the others takes, 0: not known. Not kUnknown.
   Standing Look(RequestId id, const TenantId& tenant, const Beginning& beginning, int32_t in_memory,
                 double computed);
-  // There is no room for the pages of one that is ready: it waits for room now, not for the tier.
+  // For a request that is ready, but for whose pages there is no room: from now on it waits for
+  // room, not for the tier.
   void NoRoom(RequestId id) { standings_.erase(id); }
   // Whether pages are on their way back.
   bool reads() const { return !restores_.empty(); }

@@ -16,8 +16,8 @@
 
 namespace annulus {
 
-// Whose turn it is: brings requests and sequences before the pure parts of scheduler/ (order,
-// admission, quantum) and keeps what those remember. Of one thread, the coordinator's.
+// Decides whose turn it is: passes requests and sequences to the pure functions of scheduler/
+// (order, admission, quantum) and keeps their state. Used by the coordinator's thread alone.
 class Serving {
  public:
   using Requests = std::map<RequestId, std::unique_ptr<Request>>;
@@ -35,13 +35,13 @@ class Serving {
   void NoteEnd(RequestId id, SteadyTime now);
   void NoteRoom();
 
-  // The places among those that run, as they are now, for one pass. One client alone does not take
-  // every one.
+  // Counts the places for running requests, as they are now, for one pass. One client alone never
+  // gets all of them.
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
   // How far prompts may go in the next step.
   std::vector<PrefillTurn> Turns(const EngineState& state, const Requests& requests) const;
-  // A step of the plan has taken so long.
+  // Notes how long a step of the plan took.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
   // A stream waited `seconds` for its next tokens. Returns whether that was longer than the stall
@@ -59,9 +59,9 @@ class Serving {
   };
   PromptShare ShareDone(const Request& request) const;
 
-  // When the first token of a request would come that is submitted now and admitted at once:
-  // behind those that are served before it, beside the streams that run. Nothing before the first
-  // step was measured. `prompt`: what it would be, with what of it is cached as computed.
+  // Expected seconds until the first token of a request that is submitted now and admitted at once,
+  // after the prompts that are served before it and beside the streams that run. Nothing before the
+  // first step was measured. `prompt`: its state, with cached tokens counted as computed.
   std::optional<RequestPlan::Seconds> Expect(const RequestSpec& spec, const PromptState& prompt,
                                              const EngineState& state,
                                              const Requests& requests) const;
@@ -69,7 +69,7 @@ class Serving {
   // Seconds of a prompt's rows [begin, end), as if they were alone; 0: not known yet.
   double PromptSeconds(int32_t begin, int32_t end) const;
 
-  // After so long a place in the queue is likely to be free.
+  // The time after which a place in the queue is likely to be free.
   std::chrono::milliseconds retry_after() const;
 
   double stall_seconds() const { return stall_seconds_; }

@@ -9,17 +9,17 @@
 
 namespace annulus {
 
-// The system's calls that a disk can fail or a process can die in, so that tests can have them do
-// either. Each is as the system's: -1 with errno where it fails. Thread-safe.
+// The system calls that a disk can make fail or in which a process can die, so that tests can cause
+// either. Each behaves like the system call: -1 with errno if it fails. Thread-safe.
 class DiskCalls {
  public:
   virtual ~DiskCalls() = default;
-  // In `folder`.
+  // Opens a file of `folder`.
   virtual int Open(int folder, const std::string& name, int flags, mode_t mode);
   virtual ssize_t Write(int file, const void* bytes, size_t count, int64_t offset);
   virtual ssize_t Read(int file, void* bytes, size_t count, int64_t offset);
   virtual int Remove(int folder, const std::string& name);
-  // From one name in `folder` to another.
+  // Renames a file within `folder`.
   virtual int Rename(int folder, const std::string& from, const std::string& to);
 
   static DiskCalls& System();

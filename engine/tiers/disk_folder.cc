@@ -50,7 +50,7 @@ absl::Status CheckOwner(const std::string& path, int descriptor) {
   return absl::OkStatus();
 }
 
-// In ns; the nearest there is for a time that no clock shows.
+// In ns; a time out of range becomes the nearest one in range.
 int64_t TimeOf(const timespec& time) {
   constexpr int64_t kSecond = 1'000'000'000;
   constexpr int64_t kMostSeconds = std::numeric_limits<int64_t>::max() / kSecond - 1;
@@ -109,7 +109,7 @@ std::optional<DeletionNote> DeletionNote::Parse(absl::string_view text) {
     return std::nullopt;
   }
   const std::optional<DocumentSet> document = DocumentSet::Parse(parts[1]);
-  // One that names no document would name every page.
+  // A note without a document would name every page.
   if (!document.has_value() || document->empty()) return std::nullopt;
   note.document = *document;
   if (note.Text() != absl::StrCat(kNotePrefix, text)) return std::nullopt;
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& 
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return FolderError(path, std::strerror(errno));
   std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor));
-  // First: nothing is written into a folder that is refused.
+  // Before all else, as nothing may be written into a folder that is refused.
   ANNULUS_RETURN_IF_ERROR(CheckOwner(path, descriptor));
   const int lock =
       openat(descriptor, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -171,7 +171,7 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     const std::optional<EntryName> name = EntryName::Parse(text);
     if (!name.has_value()) continue;
     struct stat state {};
-    // What cannot be looked at now may be whole: it stays, unknown.
+    // A file that cannot be examined now may be whole: it stays, but its page is not known.
     if (fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) continue;
     const bool whole = S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) ==
                                                      kEntryHeaderBytes + name->payload_bytes;

@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// What a page's file is called says enough to find it again without opening it, and whether it is
-// whole in length: a scan reads no file.
+// The name of a page's file. It says enough to find the page again and to check the file's length
+// without opening it: a scan reads no file.
 struct EntryName {
   PageKey key;
   uint64_t tenant = 0;  // the beginning of PageMark::tenant
@@ -29,14 +29,14 @@ struct EntryName {
 
 uint64_t TenantPart(const ContentHash& tenant);
 
-// What an empty file is called that stands in the folder while files of a deleted document may
-// still be there: so a start after a daemon that could not remove them does.
+// The name of an empty file that is in the folder while files of a deleted document may still be
+// there. If the daemon ends before it has removed them, the next start finds the note and does.
 struct DeletionNote {
   uint64_t tenant = 0;  // as EntryName's
   DocumentSet document;
-  int64_t use = 0;  // pages that were used later belong to the document's next life
+  int64_t use = 0;  // pages used later than this belong to a document that was uploaded again
 
-  // Whether the file of such a page, with its time, is one that the deletion was about.
+  // Whether the deletion concerns the file with this name and time.
   bool Names(const EntryName& page, int64_t time) const {
     return page.tenant == tenant && time <= use && page.documents.Holds(document);
   }
@@ -49,16 +49,16 @@ struct DeletionNote {
 // ends. Const calls are thread-safe.
 class DiskFolder {
  public:
-  // Makes the folder where only its last part is missing. FAILED_PRECONDITION with advice where
-  // another process has it, or others than its owner may read it.
+  // Makes the folder if only its last part is missing. FAILED_PRECONDITION with advice if another
+  // process uses it, or if others than its owner may read it.
   static absl::StatusOr<std::unique_ptr<DiskFolder>> Open(const std::string& path);
   ~DiskFolder();
   DiskFolder(const DiskFolder&) = delete;
   DiskFolder& operator=(const DiskFolder&) = delete;
 
-  // Gives every whole page's file with its time in ns, and every note. Files that a kill left
-  // half-written, and those whose length or kind is not what their name says, are removed, and
-  // counted in the result; files with other names stay.
+  // Calls `found` for the file of every whole page, with its time in ns, and `noted` for every
+  // note. Removes files that a kill left half-written, and those whose length or kind is not what
+  // their name says, and returns their number; files with other names stay.
   absl::StatusOr<int64_t> Scan(
       const std::function<void(const EntryName& name, int64_t time)>& found,
       const std::function<void(const DeletionNote& note)>& noted) const;
@@ -67,7 +67,7 @@ class DiskFolder {
   const std::string& path() const { return path_; }
   bool Remove(const std::string& name) const;
 
-  // Files under this beginning of a name are being written.
+  // Names of files that are being written begin with this.
   static constexpr char kUnfinished[] = "unfinished-";
 
  private:

@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 constexpr size_t kFilesInATurn = 64;       // of one tenant
 constexpr milliseconds kLookInterval{20};  // how soon a caller that waits sees its flag
 
-// Leaves a note or takes it back; without memory for its name neither.
+// Leaves a note or takes it back. Does nothing if there is no memory for its name.
 template <typename Call>
 void Note(const Call& call) {
   const auto note = [&] {
@@ -133,7 +133,7 @@ void DiskRemover::RemoveLoop() {
   while (true) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (stop_) return;
-    // All of them first: the daemon may end before their files' turn comes.
+    // Writes the notes of all new jobs first, as the daemon may end before it removes their files.
     while (!without_note_.empty()) {
       const std::shared_ptr<Job> job = std::move(without_note_.front());
       without_note_.pop_front();
@@ -147,7 +147,7 @@ void DiskRemover::RemoveLoop() {
     if (job->removed < job->pages.size()) continue;
     next->second.pop_front();
     if (next->second.empty()) jobs_.erase(next);
-    // Where a file could not be removed, the next start tries again.
+    // If a file could not be removed, the note stays, and the next start tries again.
     if (job->status.ok()) CallDisk(lock, [&] { Note([&] { store_.TakeBackNote(job->note); }); });
     job->done = true;
     changed_.notify_all();

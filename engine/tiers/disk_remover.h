@@ -17,26 +17,29 @@
 
 namespace annulus {
 
-// Removes the files of pages that a store has forgotten on a thread of its own, so that a caller
-// waits for a disk only as long as it wants to. Tenants take turns. What waits to be removed counts
-// towards the store's limit, which bounds it. Thread-safe.
+// Removes, on a thread of its own, the files of pages that a store has forgotten, so that a caller
+// waits for the disk only as long as it wants to. Tenants take turns. Files that are still to be
+// removed count towards the store's limit, so their number is bounded. Thread-safe.
 class DiskRemover {
  public:
   struct Options {
     std::chrono::milliseconds most_wait{5'000};   // of a caller
     std::chrono::milliseconds most_call{30'000};  // a disk that takes longer turns the store off
-    int most_waiting = 24;  // callers; others wait a fiftieth of most_wait: each keeps a thread
+    // Callers that may wait so long; others wait a fiftieth of most_wait, as each occupies a
+    // thread.
+    int most_waiting = 24;
   };
   // `store` must outlive the remover.
   DiskRemover(DiskStore& store, const Options& options);
-  // Waits for the call to the disk under way; what has not been removed stays.
+  // Waits for the call to the disk under way. Files that are not removed yet stay.
   ~DiskRemover();
   DiskRemover(const DiskRemover&) = delete;
   DiskRemover& operator=(const DiskRemover&) = delete;
 
-  // `deletion`: what DiskStore::ForgetDocument gave. OK once all files are gone. Else the removal
-  // goes on: UNAVAILABLE if the disk failed or is slow, at once if it hangs already; CANCELLED.
-  // RESOURCE_EXHAUSTED without memory: the files stay, and the store is off.
+  // `deletion`: the result of DiskStore::ForgetDocument. OK once all files are gone. Errors:
+  // - UNAVAILABLE: the disk failed or is slow (at once if it hangs already). The removal goes on.
+  // - CANCELLED. The removal goes on.
+  // - RESOURCE_EXHAUSTED: out of memory. The files stay, and the store is off.
   absl::Status Remove(const ContentHash& tenant, DiskStore::Deletion deletion,
                       const CancelFlag& cancel);
 
@@ -53,9 +56,9 @@ class DiskRemover {
   std::shared_ptr<Job> Add(const ContentHash& tenant, DiskStore::Deletion deletion);
   absl::Status Wait(const Job& job, const CancelFlag& cancel);
   void RemoveLoop();
-  // Some files of the job, with the lock held but for the calls to the disk.
+  // Removes some files of the job. Called with the lock held; releases it for calls to the disk.
   void Work(std::unique_lock<std::mutex>& lock, Job& job);
-  // A call to the disk, without the lock, that the watch sees.
+  // Calls the disk without the lock; WatchLoop sees how long the call takes.
   template <typename Call>
   void CallDisk(std::unique_lock<std::mutex>& lock, const Call& call);
   void WatchLoop();
@@ -69,7 +72,7 @@ class DiskRemover {
   std::condition_variable changed_;
   bool stop_ = false;
   std::map<ContentHash, Jobs> jobs_;  // by tenant; none is empty
-  Jobs without_note_;                 // of them, those that have just come
+  Jobs without_note_;                 // of them, the new ones, for which no note is written yet
   int waiting_ = 0;                   // callers
   std::optional<std::chrono::steady_clock::time_point> call_begun_;
   std::thread remover_;

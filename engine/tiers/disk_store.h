@@ -84,7 +84,8 @@ class DiskStore {
   absl::StatusOr<Deletion> ForgetDocument(const ContentHash& tenant, absl::string_view content,
                                           const CancelFlag& cancel);
   // Leaves a note before the files are removed, and takes it back once all of them are gone. The
-  // next start removes the files that a note names. A disk that takes no note does without.
+  // next start removes the files that a note names. If the disk takes no note, the files are
+  // removed without one.
   void LeaveNote(const DeletionNote& note);
   void TakeBackNote(const DeletionNote& note);
   // For each of the tenant's documents of these contents, at how many places of prompts it has a

@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// Documents, in 32 bytes however many they are: each sets four bits that follow from its content
-// (a Bloom filter). So a set can seem to hold a document that it does not hold, which makes a
-// deletion remove too much, never too little.
+// A set of any number of documents in 32 bytes: each sets four bits that depend on its content (a
+// Bloom filter). So a set can seem to hold a document that it does not hold. A deletion may thus
+// remove too much, but never too little.
 class DocumentSet {
  public:
   // `content`: what names the document's text, for example a hash of it.

@@ -34,8 +34,8 @@ class KnownPages {
   void SetDocuments(const PageKey& key, const DocumentSet& documents);
   // The page is not known any more, and its bytes do not count. Nothing: it was not known.
   std::optional<EntryName> Drop(const PageKey& key);
-  // Counts bytes of files that belong to no known page too: of one that is being written or whose
-  // file is still there. Below 0: they do not count any more.
+  // Adds bytes of files that belong to no known page: a file that is being written, or the
+  // remaining file of a forgotten page. Negative: they do not count any more.
   void Count(uint64_t tenant, int64_t bytes);
 
   int64_t bytes() const { return bytes_; }

@@ -17,8 +17,8 @@
 
 namespace annulus {
 
-// All that one page's bytes follow from, and what is known of them. It says nothing of ranks or
-// rings: a page has the same bytes wherever it lies (kernels/ops/shards.h).
+// Everything that one page's bytes depend on, and what is known about them. Ranks and rings are not
+// in it: a page has the same bytes wherever it lies (kernels/ops/shards.h).
 //
 // The chain of a text's pages: RootOf is the parent of the first page, ChainOf gives each page's
 // own hash of its parent's and its tokens. So `chain` names model, policy, tenant and every token
@@ -34,7 +34,7 @@ struct PageMark {
   std::vector<int32_t> tokens;
   std::optional<double> coverage;  // as PageBook::Keep takes it; absent: exactly
 
-  // What it has to do with documents, and what its tenant may have; no part of what the page is.
+  // The page's documents and its tenant's limit. They do not identify the page.
   DocumentSet documents;                 // that it holds tokens of, or was computed behind
   SteadyTime asked = SteadyTime::max();  // when its request found its documents
   int64_t tenant_bytes = std::numeric_limits<int64_t>::max();  // most of files that it may have
@@ -53,8 +53,8 @@ struct PageKey {
 
 inline PageKey KeyOf(const PageMark& mark) { return {mark.chain, mark.group}; }
 
-// XXH3, 128 bits: against disks that fail, not against people. Whoever can write into the folder
-// can make up pages; the folder is its owner's alone.
+// XXH3, 128 bits: protects against disks that fail, not against people. Anybody who can write into
+// the folder can forge pages, but only its owner can.
 using Checksum = std::array<std::byte, 16>;
 
 // The checksum of the parts as if they lay one behind the other.
@@ -82,7 +82,7 @@ void WriteHeader(const EntryHeader& header, std::span<std::byte> block);
 absl::StatusOr<EntryHeader> ReadHeader(std::span<const std::byte> block);
 
 // Whether a stored page is the expected one: everything but coverage and documents is equal, and
-// the hashes follow from what they are said to.
+// the hashes are right for the mark's own fields.
 bool SamePage(const PageMark& stored, const PageMark& expected);
 
 }  // namespace annulus

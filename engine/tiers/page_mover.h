@@ -26,8 +26,8 @@ using PagePieces = std::vector<std::span<std::byte>>;
 // only to copy it, with the lock held. So a caller gets its pages back at once, whatever the disk
 // does: CancelReads and DropWrites never wait for it.
 //
-// Writes are held to a rate. A page that is read arrives in its place only once it has been
-// checked: until then, and where it is refused, the place is not touched.
+// The rate of writes is limited. A page that is read is copied to its place only once it has been
+// checked: until then, and if it is refused, the place is not touched.
 //
 // All public calls are of one thread.
 class PageMover {
@@ -91,8 +91,8 @@ class PageMover {
     bool fresh = false;              // of a page that was written: it was not there before
     bool compared = false;           // of a page that was written: with what the store had
     double seconds = 0;
-    // Of a read: how long, since the read that ended before it, any was under way. These add up
-    // to the time that reading takes of the clock, however many threads read and wait.
+    // Of a read: for how long any read was under way since the end of the read before. These add up
+    // to the wall-clock time of reading, however many threads read and wait.
     double busy_seconds = 0;
   };
   std::vector<Done> TakeDone();
@@ -122,7 +122,7 @@ class PageMover {
   void Wake();
   // All with the lock held.
   size_t jobs() const { return writes_.size() + reads_.size() + under_way_.size(); }
-  // One more job finds its place in `done_`: no thread asks for memory when a job has ended.
+  // Reserves a place in `done_` for one more job, so that no thread needs memory when a job ends.
   void MakePlace();
   double CountBusy(SteadyTime now);
 

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// What a read counts for when the next one ends: about the last 50 are looked at.
+// By how much the weight of earlier reads shrinks with each new one: about the last 50 count.
 constexpr double kFading = 0.98;
 
 }  // namespace

@@ -7,11 +7,12 @@
 
 namespace annulus {
 
-// How fast a disk gives pages back, by the latest reads. Queues do not count: only the time in
-// which the disk was reading does.
+// How fast a disk reads pages, by the latest reads. Only the time in which the disk was reading
+// counts, not the time in queues.
 //
-// A rate that nobody measured again for a while is forgotten. So a disk that was slow once is tried
-// again, though nobody reads from a disk that is believed to be slow. Not thread-safe.
+// A rate that was not measured again for kForgetSeconds is forgotten. Otherwise a disk that was
+// slow once would never be tried again, as nobody reads from a disk that is believed to be slow.
+// Not thread-safe.
 class ReadRate {
  public:
   static constexpr double kForgetSeconds = 60;
@@ -19,7 +20,7 @@ class ReadRate {
   // `bytes` came while the disk was reading for `seconds`. 0 bytes: it gave nothing in that time.
   void Add(double bytes, double seconds, SteadyTime now);
 
-  // Seconds that so many bytes will take; nothing: the rate is not known.
+  // Seconds that reading `bytes` bytes will take; nothing: the rate is not known.
   std::optional<double> SecondsFor(double bytes, SteadyTime now) const;
 
  private:
