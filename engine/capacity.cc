@@ -32,8 +32,7 @@ absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOption
   return plan;
 }
 
-// Plans with all that is left for keys and values, unless the options say how much; writes the size
-// to `ranks`.
+// With all that is left for keys and values, unless the options say how much; `ranks` gains it.
 absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, size_t program,
                                 Backend& machine) {
   const auto count = static_cast<size_t>(ranks.ranks);

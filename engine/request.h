@@ -67,10 +67,10 @@ class Request {
   // Tells the sink the request's place in the queue, if that changed.
   void ReportQueued(int position);
 
-  // Tells the sink how far the prompt has been read. `done` and `left` are the work done and still
-  // to do, without cached tokens, in any unit.
+  // Tells the sink how far the prompt is. `done` and `left` are the work behind and before it,
+  // cached tokens aside, in any unit.
   void ReportProgress(double done, double left);
-  // Whether the last such report is half a second old, or about to be.
+  // Whether the last such word is half a second old, or about to be.
   bool ProgressIsDue() const;
 
   // Takes the tokens of a step: at least one, none with an error. Passes their text on and returns
@@ -105,7 +105,7 @@ class Request {
   int64_t cached_tokens() const { return cached_tokens_; }
   // The whole prompt was cached, so it need not be read.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
-  // Of the cached tokens, those that were read back from disk for this request.
+  // Of the cached tokens, those that came back for this request.
   void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
   // Why no more of the prompt was reused.
   void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }

@@ -41,7 +41,7 @@ class Serving {
 
   // How far prompts may go in the next step.
   std::vector<PrefillTurn> Turns(const EngineState& state, const Requests& requests) const;
-  // Notes how long a step of the plan took.
+  // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
   // A stream waited `seconds` for its next tokens. Returns whether that was longer than the stall

@@ -148,7 +148,7 @@ class ServerImpl final : public Server {
   HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
-  int64_t mismatches_said_ = 0;  // this and the next two: used by the housekeeping thread only
+  int64_t mismatches_said_ = 0;  // of the housekeeping thread, as the next three
   bool disk_said_ = false;
   bool stalls_said_ = false;
   HeapTrimmer trimmer_;  // used by the housekeeping thread only
@@ -295,7 +295,7 @@ void ServerImpl::WarnOfDisk(const EngineLoad& load) {
           "what differed was dropped and the prompts were computed; look at the memory and "
           "the disk of this machine, and at who may write into --kv-disk"}});
   }
-  // Warn once, because a disk that was turned off stays off.
+  // Once: what turns it off does so for good.
   if (disk_said_ || load.kv_disk_off.empty()) return;
   disk_said_ = true;
   log_.Warning("kv_disk_off", {{"reason", load.kv_disk_off},
