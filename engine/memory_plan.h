@@ -16,11 +16,11 @@ namespace annulus {
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       size_t program, Backend& backend);
 
-// RESOURCE_EXHAUSTED, with all the numbers and what to do, where that is more than is free, and the
-// most that --kv-memory may be for all `ranks`, however many share the device;
-// OfDevice where it would do if nobody else held memory of the device. Each allocation is checked
-// by the backend on its own, but pages of the host's memory are only taken as they fill, and a
-// device has other users: what cannot all be there at once is refused now.
+// RESOURCE_EXHAUSTED if the plan needs more than is free. The message has all the numbers, what to
+// do, and the most that --kv-memory may be for all `ranks`, however many share the device. The
+// error satisfies IsOfDevice if the plan would fit without other users of the device. The backend
+// checks each allocation by itself, but the system gives host memory only when it is first written,
+// and others use the device too, so a plan that cannot fit as a whole is refused now.
 absl::Status CheckPlan(const MemoryPlan& plan, int ranks);
 
 // Bytes of keys and values of all ranks if --kv-memory is not given: a quarter of the memory; for

@@ -13,8 +13,7 @@
 
 namespace annulus {
 
-// The pages that a new request would hold, by rank.
-// `hit`: null: nothing is cached.
+// The number of pages that a new request would hold on each rank. `hit`: null if nothing is cached.
 std::vector<int32_t> PagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                const PlanLimits& limits);
 

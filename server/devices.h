@@ -37,8 +37,9 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, c
 // Memory that the control groups allow this process, in bytes; nullopt: no visible limit.
 std::optional<uint64_t> ControlGroupMemory();
 
-// Returns devices for --plan, which cannot compute: this machine's, or GPUs of the configured kind,
-// as many as there may be ranks. The configured memory, if set, replaces their own.
+// Returns devices for --plan, which cannot compute: those of this machine or, if a GPU is named,
+// GPUs of that kind. GPUs are as many as the most ranks. The configured memory, if set, replaces
+// their own.
 absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config);
 
 }  // namespace annulus

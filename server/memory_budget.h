@@ -12,6 +12,7 @@ namespace annulus {
 class MemoryBudget {
  public:
   explicit MemoryBudget(size_t limit) : limit_(limit) {}
+  // Returns false, and takes nothing, if fewer bytes are available.
   bool TryTake(size_t bytes);
   void GiveBack(size_t bytes);
   size_t limit() const { return limit_; }

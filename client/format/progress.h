@@ -64,8 +64,8 @@ class ProgressDisplay {
   // Erases the bar, so that other output can be written.
   void Clear();
 
-  // Redraws a visible bar if it is more than a second old or the window was resized, because there
-  // may be no news for long while a prompt is processed. No-op without a visible bar.
+  // Redraws a visible bar if it is more than a second old or the window was resized, as there may
+  // be no new sample for a long time while a prompt is processed. No-op without a visible bar.
   void Tick();
 
  private:

@@ -15,7 +15,7 @@ namespace annulus {
 // Quotes text from a file for a message: escaped, and cut to a readable length.
 std::string QuoteForMessage(absl::string_view text);
 
-// Any value in the same way, as JSON in ASCII. Looks at no more of it than it shows.
+// Quotes any value in the same way, as JSON in ASCII. Visits only the part of it that is shown.
 std::string QuoteJson(const nlohmann::json& value);
 
 // "FILE: PLACE is VALUE; allowed: ALLOWED", where no `value` means "missing". `place` is the path
@@ -44,17 +44,17 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
   absl::Status status_;
 };
 
-// Feeds `text` to `handler`: one JSON value in UTF-8, nothing behind it but white space. A byte
+// Feeds `text` to `handler`: one JSON value in UTF-8, with nothing after it but white space. A byte
 // order mark, a NUL byte, invalid UTF-8, an unpaired surrogate, a number beyond the range of a
-// double and a NaN or Infinity literal are all INVALID_ARGUMENT, as is what the handler refuses;
-// messages begin with `file_name`. Needs no stack in proportion to the text's nesting.
+// double, a NaN or Infinity literal, and any value that the handler refuses are INVALID_ARGUMENT;
+// messages begin with `file_name`. Stack use does not grow with the text's nesting.
 absl::Status ParseJson(absl::string_view text, absl::string_view file_name, JsonHandler& handler);
 
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = size_t{8} << 20;
 
-// The text as a tree of at most kMaxJsonDepth levels and kMaxJsonValues values, without duplicate
-// keys (compared after unescaping). Stops at the first breach of a limit.
+// Parses the text into a tree of at most kMaxJsonDepth levels and kMaxJsonValues values, without
+// duplicate keys (compared after unescaping). INVALID_ARGUMENT at the first breach of a limit.
 absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name);
 
 }  // namespace annulus

@@ -28,7 +28,7 @@ struct ChoiceMessages {
 
 // How the rows of an item choose blocks.
 enum class ChoiceKind : uint8_t {
-  kNone,     // no choice: the item attends all, or its lists are known ahead
+  kNone,     // no choice: the item attends all, or its lists do not depend on content
   kLists,    // lists of a content-free policy; coverage is sampled
   kRanking,  // ranked by an estimate: antidiagonals, means of keys, or gates
   kGroups,   // hierarchical
@@ -74,7 +74,7 @@ struct ChoosingItem {
   int32_t block() const { return parts.front().policy->block; }
 };
 
-// One layer of one step, seen from choosing.
+// What choosing needs to know of one layer of one step.
 struct ChoiceLayer {
   uint64_t tag = 0;  // equals RingLayer::tag
   int layer = 0;
@@ -144,7 +144,9 @@ struct PartChoice {
   ChoiceKind kind = ChoiceKind::kNone;
   std::optional<ChoiceQuery> estimate;
   std::optional<BlockRanking> ranking;
-  std::vector<double> ladder;  // [rung] tau; 0: the policy's own lists; a last rung of 1: all
+  // [rung] tau of the policy, then greater ones to keep its contract. A rung of 0: the policy's own
+  // lists. A last rung of 1: all blocks.
+  std::vector<double> ladder;
   size_t rung = 0;
   std::vector<double> covered;  // [rung][head] sums over own sampled rows
   BlockPattern pattern;  // the choice for own rows; has all heads, but only this part's are valid

@@ -34,8 +34,8 @@ class Tokenizer {
 
   // Returns the ids of a text that others wrote and that must not steer the model: like Encode
   // without `add_special`, but control tokens (see AddedTokens) spelled out in the text are
-  // ordinary text. The result contains no id of a control token, except the one for text without
-  // tokens.
+  // ordinary text. The result contains no id of a control token, except that of the unknown token,
+  // which stands for text that the vocabulary cannot spell.
   absl::StatusOr<std::vector<int32_t>> EncodePlain(
       absl::string_view text, const CancelFlag& cancel = CancelFlag::Never()) const;
 

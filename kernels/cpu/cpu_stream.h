@@ -33,8 +33,8 @@ struct ThreadGroup {
 };
 
 // A stream of the CPU backend. An op has finished when it returns, so Synchronize has nothing to
-// wait for. The stream owns as many workers as an op can use at most. After a job they spin, its
-// own threads for about a tenth of a millisecond and lent ones for some microseconds, then sleep.
+// wait for. The stream owns as many workers as an op can use at most. After a job they spin before
+// they sleep: its own threads for about a tenth of a millisecond, lent ones for some microseconds.
 // Used by one thread at a time, which takes part in the work.
 class CpuStream final : public Stream {
  public:
@@ -62,8 +62,8 @@ class CpuStream final : public Stream {
   // throw and must not call the stream.
   void ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
-  // Like ParallelFor, but each thread takes consecutive tasks until others have fallen behind, so
-  // that what it prefetches during one task belongs to its next.
+  // Like ParallelFor, but each thread takes consecutive tasks as long as no other falls behind, so
+  // that it can prefetch data of its next task during the current one.
   void ParallelRuns(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
   // Calls body(begin, end) for ranges that cover [0, rows), each large enough to be worth waking a

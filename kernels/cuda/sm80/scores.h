@@ -22,8 +22,8 @@
 
 namespace annulus::cuda {
 
-// Float32: what one block computes, some row groups of an item against the pages of one block of
-// keys.
+// The work of one thread block in the float32 version: some row groups of an item against the pages
+// of one block of keys.
 struct ScoresUnit {
   int32_t item;
   int32_t first_group;
@@ -47,22 +47,22 @@ struct ScoresItemView {
   // Used with tensor cores only.
   int32_t groups_count;
   const int32_t* block_pages;  // [blocks + 1] first page of each block
-  int64_t first_row_tile;      // of kv head 0, among all packed tiles; the other kv heads follow
+  int64_t first_row_tile;      // index of kv head 0's first packed tile; other kv heads follow
   int32_t row_tiles;           // per kv head
 };
 
 // With tensor cores, a thread block takes one tile of kScoredRows packed rows and goes through
-// tiles of kScoredColumns columns. The columns of a block of keys are a power of two, at least
-// kFewestColumns, or whole tiles of their own; those beyond its keys are empty.
+// tiles of kScoredColumns columns. The number of columns of a block of keys is a power of two, at
+// least kFewestColumns, or a multiple of kScoredColumns; columns beyond its keys are empty.
 inline constexpr int kScoredRows = 128;
 inline constexpr int kScoredColumns = 128;
 inline constexpr int kFewestColumns = 4;
 inline constexpr int kScoredDepth = 32;  // elements per step
 // With stride 1, a float32 query is split into this many 16-bit numbers that add up to it; each is
-// a packed row. Rows are processed in 4 passes of 32, so a tile then has 4 times 10 queries.
+// a packed row. Rows are processed in 4 passes of 32; each pass then holds 10 whole queries.
 inline constexpr int kExactParts = 3;
 
-// What one block computes with tensor cores.
+// The work of one thread block in the tensor core version.
 struct ScoresTile {
   int32_t item;
   int32_t row_tile;
