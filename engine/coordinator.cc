@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kPausedTurn{5};
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
-// Of all policies but dense.
+// The block size that all policies other than dense share.
 int32_t BlockOf(const AttentionAssignment& attention) {
   if (attention.policy.kind != PolicyKind::kDense) return attention.policy.block;
   for (const AttentionRule& rule : attention.rules) {
@@ -120,7 +120,7 @@ void Coordinator::Loop() {
     TendDocuments();
     ExpireDeadlines();
     LookAtReaders();
-    // No step will free pages that somebody may wait for.
+    // If the ranks are down, no step will free pages for requests that wait: end all requests now.
     if (ranks_.state() != RanksState::kUp && !requests_.empty()) {
       FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
     }
@@ -177,7 +177,7 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
   serving_.NoteArrival();
 }
 
-// When the loop must turn again though no command comes.
+// When the loop must turn again even if no command comes.
 SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = Now();
   if (!waiting_.empty() && serving_.PassIsDue(now)) return now;
@@ -381,7 +381,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   }
 }
 
-// A request that ran does no more.
+// Ends a request that ran: frees its pages and removes its sequence.
 void Coordinator::Leave(const Request& request) {
   const RequestId id = request.id();
   // A rank that did not come back may still touch the pages.
@@ -416,7 +416,7 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   }
 }
 
-// What `auto` will expect of later requests.
+// Updates what `auto` expects of later requests.
 void Coordinator::LearnCosts(Request& request) {
   const AttentionAssignment* const attention = request.sequence()->attention.get();
   if (attention != nullptr && !attention->rules.empty()) return;

@@ -1,4 +1,4 @@
-// The coordinator's part in deciding who begins.
+// The part of Coordinator that decides which request begins.
 
 #include <algorithm>
 #include <memory>
@@ -67,10 +67,10 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
  private:
   Coordinator& own_;
   Places places_;
-  // The system had no memory for them, pinned documents stand in their way, or their tenants may
-  // not have so much.
+  // Requests for which the system had no memory, or pinned documents or their tenants' quotas leave
+  // no room.
   std::vector<std::pair<RequestId, absl::Status>> failed_;
-  std::vector<RequestId> kept_;  // all that they were to read ahead is there
+  std::vector<RequestId> kept_;  // requests whose whole prompt, to be read ahead, is cached
 };
 
 void Coordinator::AdmitWaiting() {
@@ -82,7 +82,7 @@ void Coordinator::AdmitWaiting() {
     Request& request = *requests_.at(id);
     if (request.sequence() == nullptr) request.ReportQueued(position++);
   }
-  // The next turn goes on where this pass was cut: who was looked at is known by then.
+  // The next turn goes on where this pass was cut off, as the results so far are remembered.
   if (!side.HasTime()) serving_.NoteArrival();
   for (const auto& [id, status] : side.failed()) Finish(id, FinishReason::kError, status);
   for (const RequestId id : side.kept()) {
@@ -91,7 +91,7 @@ void Coordinator::AdmitWaiting() {
   }
 }
 
-// Whether the request is to read ahead only, and others have left all of it.
+// Whether the request is only to read ahead, and its whole prompt is cached.
 bool Coordinator::IsKept(Request& request) {
   if (!request.spec().prefill_only || request.spec().ignore_cache) return false;
   return prefixes_.HasAll(request.spec(), TakePolicy(request).get());
@@ -208,7 +208,7 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
     CountCached(*hit, options_.limits, demand);
   }
   const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
-  // Room that is gathered for a large request is not for others' pages.
+  // Room that is gathered for a large request must not be taken by others' pages.
   const auto will_do = [&](const RingChoice& choice) {
     if (!FindTenantRoom(spec, choice)) return false;
     return large == nullptr ||

@@ -1,5 +1,5 @@
-// The coordinator's part in checking what a tier brought back: the last page is computed again, as
-// the prompt of a sequence that begins behind the pages before it.
+// The part of Coordinator that checks pages that a tier read back: it computes the last page again,
+// as the prompt of a sequence that begins after the pages before it.
 
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Nobody hears of a check.
+// A sink for checks, which have no client.
 class CheckSink final : public TokenSink {
  public:
   void OnQueued(int /*position*/) override {}
@@ -60,7 +60,7 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
                              ? std::make_shared<const AttentionAssignment>(*check.policy)
                              : nullptr;
   PageDemand demand = DemandOf(spec, attention.get());
-  // The token that is drawn is never computed: so this fits where the request that waits does.
+  // The token that is drawn is never computed, so this fits wherever the request that waits does.
   demand.tokens = std::ssize(spec.prompt);
   CountCached(check.before, options_.limits, demand);
   const RequestId id = next_check_++;

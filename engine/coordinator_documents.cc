@@ -1,4 +1,4 @@
-// The coordinator's part in documents: pins, times to live, and what is forgotten.
+// The part of Coordinator for documents: pins, times to live and deletions.
 
 #include <algorithm>
 #include <memory>
@@ -43,7 +43,8 @@ KeptDocument Coordinator::FindDocument(DocumentTag document) const {
   return kept;
 }
 
-// What clients said of documents since the last turn, and whose time is over.
+// Carries out what clients ordered for documents since the last turn, and deletes documents whose
+// time to live is over.
 void Coordinator::TendDocuments() {
   const SteadyTime now = std::chrono::steady_clock::now();
   const auto expire = [&] {
@@ -63,7 +64,7 @@ void Coordinator::TendDocuments() {
       return absl::OkStatus();
     };
     if (Guarded(obey, NoMemoryError).ok()) continue;
-    // The next turn does it.
+    // Without memory for it, the next turn tries again.
     std::lock_guard lock(orders_mutex_);
     const auto back = orders_.insert(std::move(order));
     if (!back.inserted) back.position->second = std::max(back.position->second, back.node.mapped());
@@ -80,7 +81,7 @@ void Coordinator::Obey(DocumentTag document, DocumentOrder order) {
   serving_.NoteRoom();
 }
 
-// What the request read ahead is to be kept as its client said.
+// Sets the pin and the time to live that the request asks for what it has read ahead.
 absl::Status Coordinator::KeepPrefilled(Request& request) {
   const RequestSpec& spec = request.spec();
   if (!spec.pin && !spec.ttl.has_value()) return absl::OkStatus();
@@ -103,7 +104,7 @@ absl::Status Coordinator::KeepPrefilled(Request& request) {
   return absl::OkStatus();
 }
 
-// Whether what the request is to pin is more than may be.
+// Whether the request may pin its prompt.
 absl::Status Coordinator::CheckPinRoom(const RequestSpec& spec) const {
   return spec.pin ? pins_.CheckRoom(spec.tenant, std::ssize(spec.prompt)) : absl::OkStatus();
 }

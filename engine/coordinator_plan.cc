@@ -1,4 +1,4 @@
-// The coordinator's part in where a request may begin, and in saying what one would take that is
+// The part of Coordinator that finds where a request may begin, and that plans requests that are
 // not submitted.
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// No request's, and none of the tier's.
+// An owner that is no request's and none of the tier's.
 constexpr PageOwner kPlanner = PageOwner{1} << 62;
 
 // An owner of pages for as long as it lives.

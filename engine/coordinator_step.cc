@@ -1,4 +1,4 @@
-// The coordinator's part in a step: it is planned, the ranks run it, and its results are used.
+// The part of Coordinator that runs a step: plans it, has the ranks run it, and uses its results.
 
 #include <algorithm>
 #include <map>
@@ -43,7 +43,8 @@ bool Coordinator::RunStep() {
   ranks_idle_since_ = std::chrono::steady_clock::now();
   metrics_.host_seconds.Add(host);
   metrics_.step_seconds.Add(SecondsBetween(started, *ranks_idle_since_));
-  // Messages and reports name their step: the next one has another number whatever became of it.
+  // Messages and reports name their step, so the next one gets another number even if this one
+  // fails.
   if (!results.ok()) {
     ++state_.step;
     const bool again = FailStep(results.status());
@@ -100,7 +101,8 @@ void Coordinator::CountTimes(const StepPlan& plan, const std::vector<RankResult>
   }
 }
 
-// What the ranks had computed is lost. True: another step may go well.
+// Ends requests after a failed step: what the ranks have computed is lost. Returns whether another
+// step may succeed.
 bool Coordinator::FailStep(const absl::Status& cause) {
   const bool again = ranks_.state() == RanksState::kUp;
   absl::Status status = absl::UnavailableError(
@@ -135,7 +137,8 @@ void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>
   }
 }
 
-// Whose prompt went on hears of it, and so does who has waited for its turn for a while.
+// Reports progress to requests whose prompt went on, and to those that have waited for their turn
+// for a while.
 void Coordinator::ReportProgress(const StepPlan& plan) {
   std::set<RequestId> went_on;
   for (const PlanItem& item : plan.items) {
@@ -172,7 +175,7 @@ void Coordinator::DraftAhead() {
   }
 }
 
-// Of one sequence; `drafted` of its rows were guesses.
+// Uses the tokens of one sequence; `drafted` of its rows were guesses.
 void Coordinator::UseTokens(std::span<const SampledToken> tokens, int drafted) {
   const SequenceId sequence = tokens.front().sequence;
   Request& request = *requests_.at(sequence);
@@ -182,7 +185,7 @@ void Coordinator::UseTokens(std::span<const SampledToken> tokens, int drafted) {
     metrics_.draft_tokens.Add(drafted);
     metrics_.accepted_tokens.Add(accepted);
   }
-  // A token that could not be chosen is the last.
+  // A token that could not be chosen ends the answer.
   const absl::Status status = tokens.back().status;
   if (!status.ok()) tokens = tokens.first(tokens.size() - 1);
   std::optional<FinishReason> finished;

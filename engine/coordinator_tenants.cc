@@ -1,4 +1,4 @@
-// The coordinator's part in how much of the ranks' pages a tenant may have.
+// The part of Coordinator that limits how many of the ranks' pages a tenant may have.
 
 #include <algorithm>
 #include <numeric>
@@ -12,13 +12,14 @@ namespace annulus {
 
 int64_t Coordinator::BytesOf(int64_t pages) const { return pages * ranks_.facts()[0].page_bytes; }
 
-// What a request would take beside the cached pages that it uses.
+// Bytes that a request would take besides the cached pages that it uses.
 int64_t Coordinator::NewBytes(const RingChoice& choice) const {
   const std::vector<int32_t> pages = PagesHeld(choice, nullptr, options_.limits);
   return BytesOf(std::accumulate(pages.begin(), pages.end(), int64_t{0}));
 }
 
-// Whether the tenant may have what `choice` takes once all that it only has cached has gone.
+// Whether the tenant may have what `choice` takes once all its pages that are only cached are
+// freed.
 bool Coordinator::TenantMayHave(const RequestSpec& spec, const RingChoice& choice) const {
   const int64_t allowed = spec.tenant_room.kv_bytes;
   if (allowed == 0) return true;
@@ -32,7 +33,7 @@ bool Coordinator::FindTenantRoom(const RequestSpec& spec, const RingChoice& choi
   return tier_ != nullptr && tier_->LetGoOfWrites() && TenantMayHave(spec, choice);
 }
 
-// Gives back the tenant's own cached prefixes until it may have what `choice` takes.
+// Frees the tenant's own cached prefixes until it may have what `choice` takes.
 bool Coordinator::MakeTenantRoom(const RequestSpec& spec, const RingChoice& choice) {
   const int64_t allowed = spec.tenant_room.kv_bytes;
   if (allowed == 0) return true;

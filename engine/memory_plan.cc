@@ -71,8 +71,8 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
       most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB, of all ranks") : "",
       "; lower --kv-memory, --chunk-tokens or --ranks",
       plan.of_host ? "" : ", or end what else uses the device"));
-  // Where others hold what would do, another start may find it free; what the driver itself has
-  // taken by now, about as much as is left to it, none will.
+  // If others hold memory that would suffice, it may be free at another start. What the driver
+  // itself has taken by now, about as much as `reserve`, will not.
   const bool held_by_others =
       !plan.of_host && plan.needed() + plan.weights + plan.reserve <= plan.total;
   return held_by_others ? OfDevice(refused) : refused;

@@ -19,7 +19,7 @@ constexpr double kWriteBytesPerSecond = 512 << 20;
 
 using Documents = std::vector<std::pair<int32_t, DocumentSet>>;
 
-// Once for a prompt: hashing a document's name for each page of it would stall the coordinator.
+// Computed once for a prompt: hashing a document's name for each page would stall the coordinator.
 Documents DocumentsOf(const RequestSpec& spec) {
   Documents documents;
   for (const PromptDocument& document : spec.documents) {
@@ -31,7 +31,7 @@ Documents DocumentsOf(const RequestSpec& spec) {
   return documents;
 }
 
-// Those that begin before the position: a page up to there holds or follows them.
+// The documents that begin before the position: a page that ends there holds or follows them.
 DocumentSet DocumentsBefore(int32_t end, const Documents& documents) {
   const auto after = std::partition_point(documents.begin(), documents.end(),
                                           [&](const auto& each) { return each.first < end; });
@@ -183,8 +183,8 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   auto found = offered_.find(request.id());
   if (found == offered_.end()) {
     Offered whole;  // there in full or, where memory runs out, not at all
-    // What a policy computes behind pages that were not computed under it is nobody's else. What a
-    // policy chooses by content can depend on how the prompt was cut into steps.
+    // Pages that a policy computed after pages not computed under it can serve no other request.
+    // What a policy chooses by content can depend on how the prompt was cut into steps.
     whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
                   (sequence.attention != nullptr && request.cached_tokens() > 0);
     whole.use = store_.NextUse();
@@ -216,8 +216,8 @@ void PageTier::OfferPages(const Sequence& sequence, const Request& request, int3
       if (limits_.group_windows[g] > 0) continue;
       OfferPage(sequence, request, static_cast<int>(g), next, state);
     }
-    // Last, and all at once: a page of which memory ran out is offered again, under the same chain.
-    // Were only the chain to move on, the next page would be kept under this one's tokens.
+    // Last, and all at once: if memory ran out for a page, it is offered again under the same
+    // chain. If only the chain moved on, the next page would be kept under this one's tokens.
     state.chain.push_back(next.chain);
     state.last = std::move(next);
     state.tokens += page;
@@ -245,7 +245,7 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const bool known = store_.Has(key);
   if (known) store_.Touch(key, use);
   mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
-  // What was computed before this request was compared then.
+  // Pages computed before this request were compared at that time.
   const bool compare =
       known && verify_ == KvVerify::kAll && mark.first_position >= request.cached_tokens();
   if (!compare && store_.Has(key, mark.documents)) return;
@@ -368,8 +368,8 @@ void PageTier::StopCarrying() {
 bool PageTier::Turn() {
   woken_ = false;
   const auto restores = std::ssize(restores_);
-  // Each part by itself, so that one that finds no memory takes no other with it. What it left
-  // undone the next turn does, and a restore without one of its pages is overdue some time.
+  // Each part runs by itself, so that one that finds no memory does not stop the others. The next
+  // turn does what was left undone, and a restore that lacks one of its pages becomes overdue.
   const auto try_to = [&](const auto& part) {
     const auto run = [&] {
       part();

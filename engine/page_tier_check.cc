@@ -1,4 +1,4 @@
-// The tier's part in holding what has come back against what computing gives.
+// The part of PageTier that compares pages that were read back with what computing gives.
 
 #include <algorithm>
 #include <array>

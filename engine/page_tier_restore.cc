@@ -1,4 +1,4 @@
-// The tier's part in bringing pages back.
+// The part of PageTier that reads pages back.
 
 #include <algorithm>
 #include <utility>
@@ -14,11 +14,11 @@ namespace {
 
 // A restore that has got no page for so long is given up: the disk hangs.
 constexpr double kMostStillSeconds = 5;
-// A request may wait so long for pages though computing them would take less.
+// A request may wait this long for pages even if computing them would take less.
 constexpr double kLeastWait = 1;
-// If a request is not asked for longer than that, it waits for something else.
+// If nobody looked at a request for longer than this, it waits for something else.
 constexpr double kMostGapSeconds = 2;
-// Computing takes no longer, until it was measured. It takes much less: then a restore is tried.
+// Used until computing was measured, and much more than it takes, so that a restore is tried.
 constexpr double kUnknownSecondsPerToken = 1e-3;
 
 constexpr int64_t kMostRestores = 2;
@@ -336,8 +336,8 @@ void PageTier::KeepRestored(const Restore& restore, int32_t to) {
   metrics_.hits.Add(to - restore.from);
 }
 
-// Reads that have not ended are cancelled. What is there up to the first page that is missing is of
-// use; with windows all or nothing.
+// Cancels reads that have not ended. The pages up to the first missing one are used; with windows,
+// all or none.
 void PageTier::StopReading(PageOwner owner) {
   Restore& restore = restores_.at(owner);
   if (restore.left > 0) {
@@ -358,7 +358,7 @@ void PageTier::StopReading(PageOwner owner) {
   if (restore.phase == Phase::kKnown) EndRestore(owner);
 }
 
-// What may be used becomes known.
+// Makes the pages known that may be used.
 void PageTier::EndRestore(PageOwner owner) {
   Restore restore = std::move(restores_.extract(owner).mapped());
   const bool known = restore.phase == Phase::kKnown;
@@ -386,7 +386,7 @@ void PageTier::EndRestore(PageOwner owner) {
   }
 }
 
-// Who has waited enough goes on with what has come.
+// Ends restores that are overdue: their requests go on with the pages that have come.
 void PageTier::EndOverdue() {
   const SteadyTime now = ClockNow();
   std::vector<PageOwner> overdue;

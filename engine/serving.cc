@@ -236,8 +236,8 @@ bool Serving::CountGap(double seconds, int tokens) {
 }
 
 double Serving::RowCost(int32_t position) const {
-  // While all steps had one row, what rows take cannot be told from what steps take: the least and
-  // the most that is believed.
+  // As long as all steps had one row, the time of a row cannot be told from that of a step: these
+  // are the least and the most shares that are believed.
   constexpr double kLeast = 0.02;
   constexpr double kMost = 0.25;
   const StepWork row = SampledWork(position, position + 1);
