@@ -13,8 +13,8 @@
 namespace annulus {
 
 // A listening Unix socket and its file. The file is created with mode 0600, so only this user and
-// root can ever open it. The destructor removes the file, unless another socket has replaced it, and
-// the folder if Open made it and nothing else is in it.
+// root can ever open it. The destructor removes the file, unless another socket has replaced it,
+// and the folder if Open made it and nothing else is in it.
 class AdminSocket {
  public:
   // Creates the last folder of the path with mode 0700 if it is missing. Replaces a socket file on
