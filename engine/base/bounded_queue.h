@@ -13,13 +13,13 @@
 
 namespace annulus {
 
-// A first-in, first-out queue between threads that never grows beyond `capacity` items, plus
-// `reserved` more that only TryPushReserved may use. So cancels find room when the queue is full of
-// work: where each piece of work is cancelled at most once, `reserved` as large as the most work
-// alive makes every cancel fit. Many producers, many consumers; every method is thread-safe.
+// A first-in, first-out queue between threads of at most `capacity` items, plus `reserved` more
+// that only TryPushReserved may add. So a cancel finds room even if the queue is full of work: if
+// each piece of work is cancelled at most once, `reserved` must be the most pieces of work that
+// exist at a time. Any number of producers and consumers; every method is thread-safe.
 //
-// Waiting uses std::condition_variable, which waits on the steady clock itself; absl::Mutex turns a
-// timeout into wall-clock time, and a jump of that clock would lengthen the wait.
+// Uses std::condition_variable, because it waits on the steady clock. absl::Mutex converts a
+// timeout to wall-clock time, and a jump of that clock would lengthen the wait.
 template <typename T>
 class BoundedQueue {
  public:
@@ -28,14 +28,14 @@ class BoundedQueue {
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
-  // False when the queue is full or closed; the item is then dropped. Never waits for room.
+  // Returns false, and drops the item, if the queue is full or closed. Never waits for room.
   bool TryPush(T item) { return Push(std::move(item), capacity_); }
 
-  // The same with the reserved room.
+  // The same, but may use the reserved room too.
   bool TryPushReserved(T item) { return Push(std::move(item), capacity_ + reserved_); }
 
-  // The oldest item. Waits until `deadline` for one; nothing when none came, or when the queue is
-  // closed and empty. A deadline in the past takes what is there.
+  // Takes the oldest item, waiting for one until `deadline`. Nothing if none came, or if the queue
+  // is closed and empty. With a deadline in the past, does not wait.
   std::optional<T> Pop(SteadyTime deadline) {
     std::unique_lock lock(mutex_);
     arrived_.wait_until(lock, deadline, [this] { return closed_ || !items_.empty(); });
@@ -45,7 +45,7 @@ class BoundedQueue {
     return item;
   }
 
-  // Appends everything that is there, in order, without waiting; returns how many.
+  // Moves all items to the end of `out`, in order, without waiting. Returns their number.
   size_t DrainInto(std::vector<T>& out) {
     std::deque<T> taken;
     {
@@ -56,7 +56,7 @@ class BoundedQueue {
     return taken.size();
   }
 
-  // Refuses all later pushes and wakes all waiters. What is in the queue can still be taken.
+  // Refuses all later pushes and wakes all waiters. Items in the queue can still be taken.
   void Close() {
     {
       std::lock_guard lock(mutex_);

@@ -20,7 +20,7 @@ class RealClock final : public Clock {
   SteadyTime Now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// Stands still until it is moved. Starts at the steady clock's zero.
+// A clock that only Advance moves. Starts at the steady clock's zero.
 class ManualClock final : public Clock {
  public:
   SteadyTime Now() const override {
@@ -35,7 +35,7 @@ class ManualClock final : public Clock {
   std::atomic<SteadyTime::duration::rep> ticks_{0};
 };
 
-// Seconds from `start` to `end`; negative when `end` is earlier.
+// Seconds from `start` to `end`; negative if `end` is earlier.
 inline double SecondsBetween(SteadyTime start, SteadyTime end) {
   return std::chrono::duration<double>(end - start).count();
 }

@@ -1,19 +1,21 @@
 #ifndef ANNULUS_ENGINE_BASE_ERROR_PAYLOADS_H_
 #define ANNULUS_ENGINE_BASE_ERROR_PAYLOADS_H_
 
-// Names of the payloads that an absl::Status carries beside its message.
+// Names of the payloads that an absl::Status carries in addition to its message.
 
 namespace annulus {
 
-// What an error is about: "input" (the prompt), "sampling.top_p", "sampling.stop[2]".
+// The field that an error is about: "input" (the prompt), "sampling.top_p", "sampling.stop[2]".
 inline constexpr char kFieldPayload[] = "annulus/field";
-// What of an OUT_OF_RANGE error is too small for the request: "context", "memory", or, where the
-// prompt fits and the answer does not, "answer". Of a RESOURCE_EXHAUSTED completion: "pinned", if
-// pinned documents take what it needs, or would take more than they may; "kv_bytes", if its tenant
-// may not have so much (TenantRoom), with kRetryPayload if waiting helps; "reader", if the sink had
-// no room for too long.
+// The limit that a request exceeds. In an OUT_OF_RANGE error:
+// - "context", "memory";
+// - "answer": the prompt fits in memory, but not together with the answer.
+// In a RESOURCE_EXHAUSTED completion:
+// - "pinned": pinned documents take the memory that it needs, or would take more than they may;
+// - "kv_bytes": the quota of its tenant (TenantRoom), with kRetryPayload if waiting helps;
+// - "reader": the sink had no room for too long.
 inline constexpr char kLimitPayload[] = "annulus/limit";
-// What went wrong inside, for the server's log; never for clients.
+// The internal cause, for the server's log; never for clients.
 inline constexpr char kCausePayload[] = "annulus/cause";
 inline constexpr char kRetryPayload[] = "annulus/retry_ms";
 

@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// An error about one field of a request: `field` ("sampling.top_p") goes into the payload
-// kFieldPayload. `code` is not OK; the message says what was given and what is allowed.
+// Returns an error about one field of a request: `field` ("sampling.top_p") becomes the payload
+// kFieldPayload. `code` must not be OK; `message` should say what was given and what is allowed.
 absl::Status FieldError(absl::StatusCode code, absl::string_view field, absl::string_view message);
 
-// RESOURCE_EXHAUSTED that passes: the payload kRetryPayload holds the delay after which to try
-// again, in decimal milliseconds, never negative.
+// Returns RESOURCE_EXHAUSTED for a temporary shortage: the payload kRetryPayload holds the delay
+// after which to try again, in decimal milliseconds, never negative.
 absl::Status RetryError(absl::string_view message, std::chrono::milliseconds retry_after);
 
-// RetryError of a request for which the system had no memory.
+// Returns the RetryError for a request for which the system had no memory.
 absl::Status NoMemoryError();
 
 }  // namespace annulus

@@ -7,8 +7,9 @@
 
 namespace annulus {
 
-// When any of a group of workers last got something done. Work of unknown length is waited for as
-// long as this moves: a deadline then bounds silence, not work. Thread-safe, lock-free.
+// The time at which any of a group of workers last made progress. Whoever waits for work of unknown
+// length goes on waiting as long as this time moves: the limit is on time without progress, not on
+// the length of the work. Thread-safe, lock-free.
 class Heartbeat {
  public:
   Heartbeat() { Beat(); }

@@ -22,30 +22,32 @@ class JsonFields {
   JsonFields(std::string file_name, std::string prefix, const nlohmann::json& object)
       : file_name_(std::move(file_name)), prefix_(std::move(prefix)), object_(object) {}
 
-  // The value, or null where the key is absent.
+  // The value, or null if the key is absent.
   const nlohmann::json* Find(const char* key) const;
   bool Has(const char* key) const { return Find(key) != nullptr; }
-  // The fields of `object`, which is the value of `key` or stands for it where it is absent.
+  // Returns a reader of `object`, which is the value of `key`, or takes its place if it is absent.
   JsonFields Inside(absl::string_view key, const nlohmann::json& object) const;
-  // Also true where the key holds null.
+  // Also true if the key holds null.
   bool Contains(const char* key) const { return object_.contains(key); }
 
-  // A whole number in [least, most]; absent: `fallback`, or an error where that is empty.
+  // Reads a whole number in [least, most]. If absent: `fallback`, or an error if that is empty.
   absl::StatusOr<int64_t> Integer(const char* key, int64_t least, int64_t most,
                                   std::optional<int64_t> fallback = std::nullopt) const;
 
-  // A number in [least, most], never NaN; absent: as for Integer.
+  // Reads a number in [least, most], never NaN. If absent: as for Integer.
   absl::StatusOr<double> Number(const char* key, double least, double most,
                                 std::optional<double> fallback = std::nullopt) const;
 
-  // A list of `count` numbers, or of at least so many, each in [least, most]; never absent.
+  // Reads a list of `count` numbers (with `or_more`: at least `count`), each in [least, most]. An
+  // error if absent.
   absl::StatusOr<std::vector<double>> Numbers(const char* key, size_t count, bool or_more,
                                               double least, double most) const;
 
   absl::StatusOr<bool> Boolean(const char* key, bool fallback) const;
   absl::StatusOr<std::string> String(const char* key, absl::string_view fallback) const;
 
-  // "FILE: KEY is VALUE; allowed: ALLOWED", or "FILE: KEY is missing; ..." where it is absent.
+  // INVALID_ARGUMENT "FILE: KEY is VALUE; allowed: ALLOWED", or "FILE: KEY is missing; ..." if it
+  // is absent.
   absl::Status Invalid(const char* key, absl::string_view allowed) const;
   // The same words as UNIMPLEMENTED: well-formed, but nothing that this program serves.
   absl::Status Unsupported(const char* key, absl::string_view supported) const;

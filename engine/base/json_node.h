@@ -15,21 +15,21 @@
 
 namespace annulus {
 
-// A value of a JSON file together with the place where it stands, so that every complaint names
-// the file, the key, the value and what is allowed. Reads are typed: a value of another type is
+// A value of a JSON file together with its place in the file, so that every error names the file,
+// the key, the value and what is allowed. Reads are typed: a value of another type is
 // INVALID_ARGUMENT.
 //
-// A node points into the document that made it, which must outlive it. Copying is cheap.
+// A node points into its JsonDocument, which must outlive it. Copying is cheap.
 class JsonNode {
  public:
   JsonNode(const nlohmann::json* value, const std::string* file, std::string path);
 
-  bool is_null() const;  // also true of a member that is not there
+  bool is_null() const;  // also true for a member that is absent
   bool is_string() const;
   bool is_object() const;
   bool is_array() const;
 
-  // Member `key` of an object. A missing one is a null node; Require makes it an error.
+  // Return member `key` of an object. If it is absent, Find returns a null node, Require an error.
   absl::StatusOr<JsonNode> Find(absl::string_view key) const;
   absl::StatusOr<JsonNode> Require(absl::string_view key) const;
 
@@ -37,11 +37,11 @@ class JsonNode {
   absl::StatusOr<int64_t> Integer(int64_t minimum, int64_t maximum) const;
   absl::StatusOr<double> Number() const;
 
-  // Members of an object with their plain types; `fallback` where absent or null.
+  // Read members of an object; `fallback` if they are absent or null.
   absl::StatusOr<std::string> StringMember(absl::string_view key, absl::string_view fallback) const;
   absl::StatusOr<bool> BoolMember(absl::string_view key, bool fallback) const;
 
-  // Calls `each` for the elements of an array or the members of an object, stops at an error.
+  // Call `each` for the elements of an array or the members of an object; stop at an error.
   absl::Status ForEachElement(absl::FunctionRef<absl::Status(const JsonNode&)> each) const;
   absl::Status ForEachMember(
       absl::FunctionRef<absl::Status(absl::string_view, const JsonNode&)> each) const;
@@ -60,7 +60,7 @@ class JsonNode {
   std::string path_;
 };
 
-// A JSON file as ParseJsonTree reads it.
+// A JSON file, parsed by ParseJsonTree.
 class JsonDocument {
  public:
   // `file_name` is used in messages only.

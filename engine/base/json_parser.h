@@ -18,13 +18,13 @@ std::string QuoteForMessage(absl::string_view text);
 // Quotes any value in the same way, as JSON in ASCII. Visits only the part of it that is shown.
 std::string QuoteJson(const nlohmann::json& value);
 
-// "FILE: PLACE is VALUE; allowed: ALLOWED", where no `value` means "missing". `place` is the path
-// of the value inside the file.
+// Returns "FILE: PLACE is VALUE; allowed: ALLOWED", or "is missing" if `value` is null. `place` is
+// the path of the value inside the file.
 std::string DescribeJson(absl::string_view file_name, absl::string_view place,
                          const nlohmann::json* value, absl::string_view allowed);
 
-// Base of handlers that receive a JSON text's events. Each method returns false to stop the parse,
-// which Fail does with a reason; `Where` says which value is being read, for messages.
+// Base of handlers that receive the events of parsing a JSON text. Each method returns false to
+// stop the parse; `return Fail(reason)` does so with a reason.
 class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   const absl::Status& status() const { return status_; }
@@ -34,7 +34,8 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& error) final;
 
  protected:
-  // "" at the top, else for example "rope_scaling.factor".
+  // The path of the value that is being read, for messages: "" at the top, else for example
+  // "rope_scaling.factor".
   virtual std::string Where() const = 0;
 
   // Records "<where> <reason>" once and returns false.

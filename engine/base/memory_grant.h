@@ -7,23 +7,23 @@
 
 namespace annulus {
 
-// Asked by work that takes memory which only the work itself can foresee, step by step, such as
-// rendering a template. Whoever gives the work out decides how much all of its work may take.
-// For one thread.
+// Lets work ask for memory step by step, if its need shows only while it runs, as in rendering a
+// template. The owner of the work implements this and limits what all of its work may take. Used by
+// one thread.
 class MemoryGrant {
  public:
   virtual ~MemoryGrant() = default;
 
-  // Called before the work's heap grows: from now on it takes `bytes` at most, all in all. A call
-  // with less than an earlier one is OK and gives nothing back. An error ends the work, which
-  // returns it unchanged, with all its payloads.
+  // The work calls this before its heap grows: from now on it may take `bytes` in total. A call
+  // with less than an earlier one is OK and gives nothing back. After an error the work must end,
+  // and return the error unchanged, with all its payloads.
   virtual absl::Status Allow(size_t bytes) = 0;
 
   // Allows everything, for work that no client asked for. Thread-safe.
   static MemoryGrant& Unlimited();
 };
 
-// A grant for a part of some work, beside `held` bytes that the rest of it takes.
+// A grant for a part of some work: adds `held`, the bytes that the rest of it takes.
 class PartOfGrant final : public MemoryGrant {
  public:
   PartOfGrant(MemoryGrant& whole, size_t held) : whole_(whole), held_(held) {}

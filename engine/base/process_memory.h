@@ -6,14 +6,14 @@
 
 namespace annulus {
 
-// What the system says of the process, in bytes; 0 where it does not say.
+// Memory of the process as the system counts it, in bytes; 0 if it does not say.
 struct ProcessMemory {
   int64_t resident = 0;
   int64_t resident_most = 0;  // since the process started
 };
 
-// Reads a file of the form of /proc/self/status (proc(5)). Explicit huge pages, which the system
-// counts apart, are part of what is resident.
+// Reads a file in the format of /proc/self/status (proc(5)). Explicit huge pages, which the system
+// counts separately, are added to `resident`.
 ProcessMemory ReadProcessMemory(const std::string& file = "/proc/self/status");
 
 }  // namespace annulus

@@ -5,10 +5,10 @@
 
 namespace annulus {
 
-// Names the code of this process: the build id that the linker put into the program, in
-// hexadecimal. Two builds that differ in any instruction differ in it, so what one of them computed
-// is never taken for what another one would compute. Without a build id: a random one for this
-// process alone.
+// Identifies the code of this process: the build id that the linker put into the program, in
+// hexadecimal. Two builds that differ in any instruction have different ids, so results that one of
+// them stored are never taken for results of the other. If the program has no build id: a random
+// one for this process alone.
 const std::string& ProgramId();
 
 }  // namespace annulus

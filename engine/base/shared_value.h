@@ -6,9 +6,9 @@
 
 namespace annulus {
 
-// An optional value that costs nothing to copy: copies share one object, which never changes.
-// Behaves as std::optional<const T>; equal values are equal whether they are shared or not.
-// Thread-safe as far as T is when it is only read.
+// An optional value that is cheap to copy: copies share one object, which never changes. Behaves
+// like std::optional<const T>; == compares the values, shared or not. Thread-safe if reading a T
+// is.
 template <class T>
 class SharedValue {
  public:
@@ -23,7 +23,8 @@ class SharedValue {
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
 
-  // For changing it: a copy that nobody shares yet, or an empty T. Valid until the next assignment.
+  // Replaces the value by an unshared copy (or a new T if there is none) and returns it, to be
+  // changed. Valid until the next assignment.
   T& Own() {
     auto own = has_value() ? std::make_shared<T>(*value_) : std::make_shared<T>();
     T& value = *own;

@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// Deadlines and durations use the steady clock only: wall-clock jumps do nothing.
+// Deadlines and durations use the steady clock only, so jumps of the wall clock do not affect them.
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 }  // namespace annulus

@@ -8,16 +8,16 @@
 
 namespace annulus {
 
-// Whose requests, documents and cached pages these are. Nothing of one tenant is ever shown to
-// another or reused for it, not even as a count of cached tokens. The server sets it from the
-// authenticated identity of a call, never from what a request says. A value; default-constructed it
-// is the tenant `default`, of callers without an identity.
+// The tenant that requests, documents and cached pages belong to. Nothing of one tenant is ever
+// shown to another or reused for it, not even as a count of cached tokens. The server takes it from
+// the authenticated identity of a call, never from the request itself. A default-constructed one is
+// the tenant `default`, of callers without an identity.
 class TenantId {
  public:
   TenantId() : name_("default") {}
 
-  // INVALID_ARGUMENT unless `name` has 1 to 64 of [A-Za-z0-9._-]. So a name never holds a '/',
-  // which separates it from what follows in the identity of keys and values.
+  // INVALID_ARGUMENT unless `name` is 1 to 64 of [A-Za-z0-9._-]. So a name never contains "/",
+  // which separates it from the next part in the identity of keys and values.
   static absl::StatusOr<TenantId> FromName(absl::string_view name);
 
   const std::string& name() const { return name_; }

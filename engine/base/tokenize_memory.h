@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// An upper bound of the heap that tokenizing a text takes at its peak, its ids included and the
-// text itself not. Most where the text has no white space, at which tokenizers cut it.
+// An upper bound of the heap that tokenizing a text takes at its peak, with its ids but without the
+// text itself. Largest for texts without white space, as tokenizers cut a text there.
 class TokenizeMemory {
  public:
-  // The next part of the text.
+  // Adds the next part of the text.
   void Add(absl::string_view text);
   size_t bytes() const;
 

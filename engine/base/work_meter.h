@@ -10,8 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-// Work that a client's data drives has no length that is known in front, so it counts steps while
-// it goes on: a limit on steps bounds it, and a flag that another thread sets ends it early.
+// How long work takes that depends on a client's data is not known beforehand. So such work counts
+// its steps while it runs: a limit on steps bounds it, and a flag that another thread sets ends it
+// early.
 //
 //   CancelFlag shutdown;                      // one for the daemon
 //   CancelFlag call(&shutdown);               // one for each call
@@ -26,7 +27,7 @@ namespace annulus {
 class CancelFlag {
  public:
   CancelFlag() = default;
-  // A flag that also counts as set when `parent` is set, which must outlive it.
+  // A flag that also counts as set when `parent` is set. `parent` must outlive it.
   explicit CancelFlag(const CancelFlag* parent) : parent_(parent) {}
   virtual ~CancelFlag() = default;
   CancelFlag(const CancelFlag&) = delete;
@@ -38,12 +39,14 @@ class CancelFlag {
            (parent_ != nullptr && parent_->cancelled());
   }
 
-  // The work calls this whenever it looks at the flag, at most every millisecond or so, on its own
-  // thread and without a lock. Whoever shares threads among clients may let others work first.
+  // The work calls this whenever it looks at the flag, about once a millisecond at most, on its own
+  // thread and without holding a lock. An owner whose clients share threads may override it to let
+  // other work run first.
   virtual void MayPause() const {}
 
-  // Calls `wait`, which uses no processor: it waits, for a disk say, and ends soon after the flag
-  // is set. Whoever shares threads among clients may let others work meanwhile.
+  // Calls `wait`, which blocks without using a processor, for example on a disk, and must return
+  // soon after the flag is set. An owner whose clients share threads may override it to let other
+  // work run meanwhile.
   virtual void WaitAside(const std::function<void()>& wait) const { wait(); }
 
   // A flag that is never set, for work that no client waits for.
@@ -60,9 +63,9 @@ inline constexpr int64_t StepsFor(size_t bytes) { return 1 + static_cast<int64_t
 // Counts the steps of one piece of work. Not thread-safe; only the flag may be set by others.
 //
 // A step is a bounded amount of work, up to a few hundred nanoseconds. Code that works on client
-// data counts steps before the work or right behind it: 1 for what has a fixed size, StepsFor(n)
-// for reading, writing or comparing n bytes. Work between two counts may grow with the data only
-// where it is known to be short, such as one pass over a slice of 64 KiB.
+// data counts steps right before or after the work: 1 for work of fixed size, StepsFor(n) for
+// reading, writing or comparing n bytes. Work between two counts may grow with the data only if it
+// is known to be short, such as one pass over a slice of 64 KiB.
 class WorkMeter {
  public:
   // At most this many steps pass between two looks at the flag.
@@ -74,7 +77,7 @@ class WorkMeter {
       : what_(what), cancel_(cancel), limit_(limit) {}
 
   // Counts `n` steps. CANCELLED if the flag is set, INVALID_ARGUMENT with the limit if it is
-  // passed; the work must then end, and every later call gives an error too.
+  // exceeded; the work must then end, and every later call returns an error too.
   absl::Status Step(int64_t n = 1) {
     if (__builtin_add_overflow(steps_, n, &steps_)) steps_ = std::numeric_limits<int64_t>::max();
     return steps_ < next_check_ ? absl::OkStatus() : Check();
