@@ -94,10 +94,10 @@ class TreeBuilder final : public JsonHandler {
   size_t values_ = 0;
 };
 
-// Appends the text of `value` until there is more than a message shows.
+// Appends the text of `value`; stops once it is longer than a message shows.
 void AppendCut(const nlohmann::json& value, std::string* text) {
   if (value.is_string()) {
-    // A cut character is shown as its replacement.
+    // A character that was cut is shown as the replacement character.
     absl::StrAppend(text,
                     nlohmann::json(value.get_ref<const std::string&>().substr(0, kLongestQuote))
                         .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));

@@ -6,12 +6,12 @@
 namespace annulus {
 namespace {
 
-// Ids, mostly fewer than one for each byte, in an array that doubles: while it moves, the old one
-// is there.
+// Bytes for ids, mostly fewer than one id for each byte of text, in an array that doubles: while it
+// moves, the old one exists too.
 constexpr size_t kIdsPerByte = 3 * sizeof(int32_t);
-// Of a tokenizer, whatever the text: its parts of 64 KiB in every stage.
+// Bytes that a tokenizer takes for any text: its parts of 64 KiB in every stage.
 constexpr size_t kTokenizer = size_t{1} << 20;
-// Of the longest stretch that is not cut: the engine's streams count as much (EncoderStream).
+// Bytes for each byte of the longest stretch that is not cut. EncoderStream counts as much.
 constexpr size_t kStretchPerByte = 36;
 
 }  // namespace

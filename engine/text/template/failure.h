@@ -16,7 +16,7 @@ struct Failure {
   std::string message;  // without file and line
   int line = 0;         // 0: the line being evaluated
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-  absl::Status refusal = absl::OkStatus();  // of a MemoryGrant: what the rendering gives unchanged
+  absl::Status refusal = absl::OkStatus();  // error of a MemoryGrant, to be returned unchanged
 };
 
 template <typename... Parts>

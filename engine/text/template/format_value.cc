@@ -133,8 +133,8 @@ class JsonWriter {
   }
 
  private:
-  // Asks for what the text may take once `bytes` more are written, and some for a number, brackets
-  // and separators.
+  // Asks for the memory that the text may take once `bytes` more are written, with some more for a
+  // number, brackets and separators.
   void MakeRoom(size_t bytes) {
     constexpr size_t kBeside = 512;
     runtime_.Need(3 * (out_->size() + bytes + kBeside));

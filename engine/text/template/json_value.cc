@@ -95,7 +95,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   Value result_;
 };
 
-// The parser keeps the bytes of a token as they are and as they are meant; both buffers may grow by
+// The parser keeps the bytes of a token both as written and unescaped; both buffers may grow by
 // doubling.
 constexpr size_t kHeldForToken = 6;
 

@@ -21,7 +21,7 @@ namespace annulus::jinja {
 class LoopState {
  public:
   using Condition = std::function<bool(const Value& element)>;
-  // What the loop takes of the heap for each element, at most.
+  // The most bytes of the heap that the loop takes for each element.
   static constexpr size_t kHeldForElement = 3 * sizeof(const Value*);
 
   // `elements` must outlive the loop.

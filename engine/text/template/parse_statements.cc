@@ -303,7 +303,7 @@ const Statement* Parser::ParseFilterBlock() {
   return &block;
 }
 
-// Transformers marks what the model is to learn with it; for the text it is its body.
+// With this tag Transformers marks text that the model is to learn; rendering just writes its body.
 const Statement* Parser::ParseGeneration() {
   Statement& scope = NewStatement(StatementType::kScope, tokens_[position_++].line);
   const int loops = std::exchange(loops_, 0);

@@ -8,11 +8,13 @@
 namespace annulus::jinja {
 namespace {
 
-// What a rendering takes of the heap before it has done anything, and operations on short values.
+// Bytes of the heap that a rendering takes before it has done anything, and for operations on short
+// values.
 constexpr size_t kHeldFromTheStart = size_t{32} << 10;
-// So many bytes at once are asked for.
+// Memory is asked for in units of this many bytes.
 constexpr size_t kGrantUnit = size_t{16} << 10;
-// Of a value that has a block of its own: the heap's overhead, and its place in the list of all.
+// Bytes of a value with a heap block of its own, besides its content: the heap's overhead, and its
+// place in the list of all values.
 constexpr size_t kHeldForBlock = 96;
 
 template <typename Container>

@@ -93,14 +93,15 @@ class Runtime {
 
   // Counts `bytes` of values against the limit, and holds as much. Fails if the limit is exceeded.
   void Charge(size_t bytes);
-  // The same for `bytes` that a text or an array grows by, perhaps doubling its buffer, while a
-  // copy of them and a copy of that may be there too.
+  // The same for a text or an array that grows by `bytes`: holds enough for a buffer that doubles,
+  // and asks for the bytes of a copy and of a copy of that.
   void ChargeGrowth(size_t bytes);
 
-  // What the rendering has taken of the heap, at most: nothing that is held counts as freed before
-  // its end. Each allocation is held before or right behind it. What comes before, or is there for
-  // one operation alone, is asked for by Need or by the counts of steps: `bytes` beside all that is
-  // held. So the heap stays below what `memory` has allowed.
+  // Hold counts `bytes` that the rendering takes of the heap until it ends: memory that is freed
+  // earlier still counts. Every lasting allocation is held right before or after it is made. Need
+  // asks `memory` for `bytes` in addition to everything held: for an allocation that is held only
+  // afterwards, or that lives for one operation (Step and StepCharacters call it too). So the heap
+  // never exceeds what `memory` has allowed.
   void Hold(size_t bytes) {
     held_ += bytes;
     Need(0);
@@ -109,15 +110,15 @@ class Runtime {
     if (held_ + bytes > allowed_) Ask(held_ + bytes);
   }
 
-  // Puts the member into a dict that is being made.
+  // Sets a member of a dict that is being built, and holds its memory.
   void SetMember(DictData& dict, const Value& key, const Value& value) {
     Hold(kHeldForMember);
     dict.Set(key, value);
   }
 
-  // Of an element of an array while it grows by doubling: the old buffer and the new one.
+  // Bytes for an element of an array that grows by doubling: in the old buffer and the new one.
   static constexpr size_t kHeldForElement = 3 * sizeof(Value);
-  // The same of a name or key with its value, and its place in an index.
+  // Bytes for a name or key with its value and its place in an index, likewise.
   static constexpr size_t kHeldForMember = 192;
 
   // The elements of a list, the keys of a dict, or the characters of a string. Exhausts an iterator
@@ -128,7 +129,7 @@ class Runtime {
   const std::vector<Value>& Elements(const Value& value);
 
  private:
-  // Operations on so few bytes are covered by what is held from the start.
+  // Operations on at most this many bytes are covered by what is held from the start.
   static constexpr size_t kSmall = 1024;
 
   void CountSteps(size_t size) {

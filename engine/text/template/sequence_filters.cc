@@ -61,7 +61,7 @@ class AttributePath {
   std::vector<Value> parts_;
 };
 
-// What items are sorted, compared or grouped by.
+// The key by which items are sorted, compared or grouped.
 class SortKey {
  public:
   SortKey(Runtime& runtime, const Value* attribute, bool case_sensitive)
@@ -79,8 +79,8 @@ class SortKey {
 };
 
 using KeyedItems = std::vector<std::pair<Value, Value>>;
-// What an item takes of the heap, at most, from here to the sorted array, beside what Items holds:
-// the pair while its array grows, and its place in the sort's own buffer.
+// The most bytes of the heap that sorting takes for an item, besides what Items holds: its pair
+// while the array of pairs grows, and its place in the sort's own buffer.
 constexpr size_t kHeldForSorted = 4 * sizeof(KeyedItems::value_type);
 
 void SortByKey(Runtime& runtime, bool reverse, KeyedItems& items) {
@@ -365,7 +365,7 @@ Value AttributeFilter(Runtime& runtime, const Value& self, Arguments& arguments)
   return Attribute(runtime, self, name);
 }
 
-// The arguments that `map` and `select` hand on: all but the first `skipped`.
+// The arguments that `map` and `select` pass on: all but the first `skipped`.
 Arguments Rest(Runtime& runtime, const Arguments& arguments, absl::string_view callee,
                size_t skipped) {
   runtime.Step(64 * (arguments.positional.size() + arguments.keywords.size()));

@@ -21,7 +21,7 @@ namespace {
 
 Value Text(Runtime& runtime, absl::string_view text) { return runtime.String(std::string(text)); }
 
-// The same as one more of many that a text is cut into.
+// The same for one of the many parts that a text is cut into.
 void AddPart(Runtime& runtime, absl::string_view text, std::vector<Value>& parts) {
   runtime.Hold(Runtime::kHeldForElement);
   parts.push_back(Text(runtime, text));
@@ -58,7 +58,7 @@ Value AsMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.String(map(self.text()));
 }
 
-// Where the next separator lies, from the left or from the right.
+// The position of the next separator, from the left or from the right.
 struct Cut {
   size_t begin = 0;
   size_t end = 0;
@@ -84,7 +84,7 @@ std::optional<Cut> FindSpace(absl::string_view text, bool from_right) {
   return std::nullopt;
 }
 
-// `most` splits at a separator, all if below 0.
+// Splits at a separator, at most `most` times; everywhere if it is below 0.
 std::vector<Value> SplitAtText(Runtime& runtime, absl::string_view text,
                                absl::string_view separator, bool from_right, int64_t most) {
   std::vector<Value> parts;
@@ -315,7 +315,7 @@ Value AllCharacters(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 bool IsAlphaOrDecimal(char32_t c) { return IsAlpha(c) || IsDecimal(c); }
 
-// Whether some letters have the case that `wanted` tells and none the other one.
+// Whether at least one letter has the case `wanted` and none has the other one.
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
 Value AllOfCase(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
@@ -340,7 +340,7 @@ Value Justify(Runtime& runtime, const Value& self, Arguments& arguments) {
   runtime.Step(fill.size());
   if (CountCharacters(fill) != 1) Fail("the fill must be exactly one character");
   const int64_t missing = std::max<int64_t>(0, width - Length(runtime, self));
-  // Python's str.center puts the odd one to the left of a text of odd width.
+  // Python's str.center puts the odd character of padding to the left if the width is odd.
   const int64_t left = side == Side::kLeft    ? 0
                        : side == Side::kRight ? missing
                                               : missing / 2 + (missing & width & 1);

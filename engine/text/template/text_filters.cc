@@ -50,7 +50,7 @@ Value Trim(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.String(std::string(StripRight(StripLeft(text, set), set)));
 }
 
-// The filter's own idea of words: they begin behind blanks, hyphens and opening brackets.
+// The filter's own definition of words: they begin after blanks, hyphens and opening brackets.
 std::string TitleWords(absl::string_view text) {
   std::string result;
   bool begins = true;
@@ -178,7 +178,7 @@ Value FormatFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   return PercentFormat(runtime, Str(runtime, self), runtime.Dict(std::move(values)));
 }
 
-// What int() makes of a text in base 10: white space around it, a sign, single underscores.
+// Python's int() of a text in base 10: allows white space around it, a sign, single underscores.
 std::optional<int64_t> TextToInt(absl::string_view text, int base) {
   text = StripRight(StripLeft(text));
   std::string digits;
@@ -295,7 +295,7 @@ Value Round(Runtime&, const Value& self, Arguments& arguments) {
   return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-// The third to fifth parameters of json.dumps, as far as Transformers hands them on.
+// The third to fifth parameters of json.dumps, as far as Transformers passes them on.
 Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   JsonStyle style;
   style.ensure_ascii = arguments.TakeBool("ensure_ascii", false);
@@ -327,7 +327,8 @@ Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.String(ToJson(runtime, self, style));
 }
 
-// The value of a JSON text. Not jinja2's: templates of DeepSeek expect it of whoever renders them.
+// The value of a JSON text. Not part of jinja2, but DeepSeek's templates expect it from the program
+// that renders them.
 Value FromJson(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   const std::string& text = RequireText(self, "what from_json reads");

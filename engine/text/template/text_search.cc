@@ -7,7 +7,7 @@ namespace annulus::jinja {
 size_t FindText(absl::string_view text, absl::string_view wanted, size_t from) {
   if (from > text.size()) return absl::string_view::npos;
   if (wanted.empty()) return from;
-  // One character needs no table, which would cost more than the search where matches are near.
+  // One character needs no table, which would cost more than the search if matches are near.
   if (wanted.size() == 1) return text.find(wanted.front(), from);
   // The C library's: two-way search for long texts, and a bounded number of steps for each place
   // with short ones.

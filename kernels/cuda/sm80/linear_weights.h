@@ -9,12 +9,12 @@
 #include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/sm80/linear.h"
 
-// What the product kernels share: decoding weights, and the order of summation, which all of them
-// follow, so that a row has the same bits in each.
+// Shared by the product kernels: decoding weights, and the order of summation. All of them follow
+// that order, so a row has the same bits in each.
 //
 // The depth is divided into kDepthParts parts, the same ones for any number of rows. A part is
 // summed in steps of kDepthStep, and the parts' sums are added in order. Within a step, lane t of
-// the 4 that share an output (or the thread in their place) has the depth 8t .. 8t + 7:
+// the 4 that share an output (or a thread that does the work of all 4) has the depth 8t .. 8t + 7:
 //   tensor cores  as 4 pairs. A step is two products of depth 16, in which pair p is at depth
 //                 16 * (p / 2) + 2t + 8 * (p % 2). A group's scale multiplies the step's sum, which
 //                 is added with one rounding (AddScaled)
