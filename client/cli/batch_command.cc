@@ -249,8 +249,8 @@ void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action) {
       ->required();
   batch
       .add_option("OUT.jsonl", options->out,
-                  "Answers, in the order of IN; it is written when all are there. What it or "
-                  "OUT.jsonl.part holds already is not asked again")
+                  "Answers, in the order of IN; written when all are complete. Requests whose "
+                  "answers it or OUT.jsonl.part has already are not sent again")
       ->required();
   batch
       .add_option("--concurrency", options->concurrency,

@@ -400,7 +400,8 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
                 "With --prefill: keep it whatever room others need, until unpin");
   put->add_option_function<std::string>(
          "--ttl", [options](const std::string& text) { options->ttl = ReadTtl(text); },
-         "With --prefill: let it go after so long, pinned or not: 90s, 30m, 2h, 7d; at most a year")
+         "With --prefill: keep it no longer than this, even pinned: 90s, 30m, 2h, 7d; a year at "
+         "most")
       ->type_name("TIME");
   put->add_option("-s,--system", options->system,
                   "With --prefill: what the model is told before the document")
@@ -434,7 +435,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   CLI::App* remove = add("delete", "Delete documents (also: rm)", &RunDelete);
   remove->alias("rm");
   remove->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
-  remove->add_flag("-f,--force", options->force, "What is not there is no failure");
+  remove->add_flag("-f,--force", options->force, "No error if nothing matches a NAME");
   remove->footer(
       "Examples:\n  annulus documents delete book.txt\n  annulus documents rm 'draft*' --force");
 }

@@ -63,8 +63,8 @@ void AddPresetCommand(CLI::App& app, CommonOptions& common, Action& action,
   const auto options = std::make_shared<PresetOptions>();
   options->command = name;
   command.add_option("DOC...", options->documents,
-                     "Documents of any length, as for ask; parts of those that exceed the model's "
-                     "context are asked about one by one, then their answers");
+                     "Documents of any length, as for ask; those longer than the model's context "
+                     "are asked about in parts, and the answers are merged");
   if (name == "extract") {
     command.add_option("--what", options->what, "What to look for, for example 'names and dates'")
         ->type_name("TEXT");

@@ -64,7 +64,8 @@ std::vector<Option> ServiceOptions() {
          return SetInteger(text, 1, 1'000'000, c.max_connections);
        }},
       {"keepalive-time", "TIME", "15s",
-       "A gRPC connection silent for so long must give a sign of life, and soon, or is closed.",
+       "A gRPC connection that is silent for this long is pinged, and closed if it does not answer "
+       "soon.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(2), c.keepalive_time);
        }},
@@ -82,14 +83,14 @@ std::vector<Option> ServiceOptions() {
       {"tls-key", "FILE", "", "PEM key that belongs to --tls-certificate.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_key); }},
       {"tls-client-ca", "FILE", "",
-       "PEM certificates of who signs clients' certificates: every client must have one (mutual "
-       "TLS), and --tokens-file can tell tenants by them.",
+       "PEM certificates of the authorities that sign clients' certificates: every client must "
+       "have one (mutual TLS), and --tokens-file can name tenants by theirs.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_client_ca); }},
       {"auth-token-file", "FILE", "", "Clients must send its first line as a bearer token.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.auth_token_file); }},
       {"insecure", "on|off", "off",
-       "Serve on an address that others than this machine reach although there is no TLS, or "
-       "callers need no token or certificate. For networks where only those you trust are.",
+       "Serve on an address that other machines can reach even without TLS, or without tokens or "
+       "certificates of callers. For networks with only people you trust.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<bool>(text, {{"on", true}, {"off", false}}, c.insecure);
        },
@@ -99,9 +100,8 @@ std::vector<Option> ServiceOptions() {
        "quotas. Instead of --auth-token-file; server/identity/README.md has its form.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tokens_file); }},
       {"admin-token-file", "FILE", "",
-       "Whoever sends its first line as the bearer token may call AdminService.Drain on --listen "
-       "too; "
-       "empty: nobody but the role admin of --tokens-file.",
+       "Callers that send its first line as a bearer token may call AdminService.Drain on --listen "
+       "too; empty: only callers with the role admin of --tokens-file may.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.admin_token_file); }},
       {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, either way.",
        [](absl::string_view text, ServerConfig& c) {
@@ -132,8 +132,8 @@ std::vector<Option> ServiceOptions() {
        }},
       {"max-replay-memory", "SIZE", "64MiB",
        "Memory for answers to requests with a request_id. When it is full, the tenant that takes "
-       "most loses its oldest complete answer that nobody reads, then keeps its largest running "
-       "one no longer.",
+       "most loses its oldest complete answer that nobody is reading, then what is kept of its "
+       "largest running one.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
        }},
