@@ -26,6 +26,8 @@ void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
       ->capture_default_str();
   AddCounts(command, "--streams", options.streams, 1, 4096,
             "Requests that decode at once, a decode row for each (default: 1)");
+  command.add_flag("--shared-prompt", options.shared_prompt,
+                   "With --streams: prompts differ in their last 64 tokens only");
   command
       .add_option(
           "--force-tokens", options.force_tokens,
@@ -62,6 +64,9 @@ absl::Status CheckModelFlags(const ModelBenchOptions& options) {
   if (batched && !options.force_tokens.empty()) {
     return absl::InvalidArgumentError(
         "--force-tokens times one stream: leave --streams out, or --force-tokens");
+  }
+  if (!batched && options.shared_prompt) {
+    return absl::InvalidArgumentError("--shared-prompt needs --streams with 2 or more");
   }
   if (batched && options.generate < 2) {
     return absl::InvalidArgumentError(

@@ -74,7 +74,7 @@ double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& o
                         DType weights, double bytes_per_second, double flops_per_second) {
   const int64_t middle = options.depth + options.generate / 2;
   const double bytes = DecodeBytes(config, middle, weights, options.kv_dtype);
-  const double keys = bytes - DecodeBytes(config, -1, weights, options.kv_dtype);
+  const double keys = bytes - DecodeBytes(config, options.shared - 1, weights, options.kv_dtype);
   const double all_bytes = bytes + (options.streams - 1) * keys;
   const double flops = options.streams * DecodeFlops(config, middle);
   return std::max(all_bytes / bytes_per_second, flops / flops_per_second);
@@ -87,8 +87,11 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
   const DType weights = engine.model().weights_dtype;
   ANNULUS_RETURN_IF_ERROR(machine.ChooseProducts(weights));
   Prompts prompts;
+  const std::vector<int32_t> shared = prompt(options.shared);
   for (int i = 0; i < options.streams; ++i) {
-    prompts.push_back(prompt(options.depth));
+    prompts.push_back(shared);
+    const std::vector<int32_t> own = prompt(options.depth - options.shared);
+    prompts.back().insert(prompts.back().end(), own.begin(), own.end());
     ANNULUS_RETURN_IF_ERROR(Together(engine, std::span(prompts).last(1), 1, working).status());
   }
   std::vector<std::vector<int32_t>> alone;
@@ -117,6 +120,7 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
   const double step = Median(steps);
   Row row;
   row.Text("phase", "decode, batched").Int("streams", options.streams).Int("depth", options.depth);
+  row.Int("shared", options.shared);
   row.Int("tokens", options.generate);
   row.Number("step_seconds", step, Row::Unit::kSeconds);
   row.Number("tokens_per_second", options.streams / step, Row::Unit::kPerSecond);

@@ -15,6 +15,7 @@ namespace annulus {
 
 struct BatchedDecodeOptions {
   int32_t depth = 0;      // tokens of each prompt, at least 1
+  int32_t shared = 0;     // the first so many are those of every prompt; less than depth
   int streams = 1;        // requests that decode at once, at most the engine's max_running
   int32_t generate = 32;  // tokens of each, at least 2
   int repeat = 5;         // runs; figures are medians
@@ -22,16 +23,17 @@ struct BatchedDecodeOptions {
 };
 
 // Seconds that a decode step of `streams` rows takes at least on a machine that reads memory and
-// multiplies at these rates: the weights and all keys and values are read once, and each row has
-// its FLOPs. Experts of a mixture are counted once, as if all rows chose the same.
+// multiplies at these rates: the weights and all keys and values are read once, shared ones once
+// for all streams, and each row has its FLOPs. Experts of a mixture are counted once, as if all
+// rows chose the same.
 double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& options,
                         DType weights, double bytes_per_second, double flops_per_second);
 
-// Requests with random prompts that share no prefix decode together; the prompts have been read
-// before anything is timed. The row's "peak_fraction" is LeastStepSeconds over the seconds of a
-// step, median of the runs; "same_tokens" is the share of equal tokens when some of the same
-// requests run alone. `prompt` draws one. `working` is called now and then. Errors are the
-// engine's own.
+// Requests with random prompts, of which the first `shared` tokens are the same, decode together;
+// the prompts have been read before anything is timed. The row's "peak_fraction" is
+// LeastStepSeconds over the seconds of a step, median of the runs; "same_tokens" is the share of
+// equal tokens when some of the same requests run alone. `prompt` draws so many tokens. `working`
+// is called now and then. Errors are the engine's own.
 absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const ModelConfig& config,
                                   const BatchedDecodeOptions& options,
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,

@@ -274,7 +274,9 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
 }
 
 absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
+  const int32_t shared = options_.shared_prompt ? std::max(0, depth - kOwnTokens) : 0;
   const BatchedDecodeOptions options{.depth = std::max(1, depth),
+                                     .shared = shared,
                                      .streams = streams,
                                      .generate = options_.generate,
                                      .repeat = options_.repeat,

@@ -15,6 +15,9 @@
 
 namespace annulus {
 
+// What a prompt has to itself if prompts are shared: about a question.
+inline constexpr int32_t kOwnTokens = 64;
+
 struct ModelBenchOptions {
   std::string directory;               // a model directory, or empty
   std::string random_config;           // a config.json, or empty; set exactly one of the two
@@ -23,6 +26,7 @@ struct ModelBenchOptions {
   int32_t generate = 32;               // tokens to generate per decode row
   // A decode row for each: how many requests decode at once. Above 1: see BatchedDecode.
   std::vector<int32_t> streams = {1};
+  bool shared_prompt = false;  // their prompts differ in the last kOwnTokens only
   // If not empty, the answers of decode rows are forced, and each row is timed without and with
   // guessing ahead. "quote": a passage of the prompt. "mislead": full of false matches (every three
   // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token

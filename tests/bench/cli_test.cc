@@ -157,6 +157,15 @@ TEST_F(BenchModel, DecodesSeveralStreamsAtOnce) {
   EXPECT_EQ(row.at("same_tokens"), 1);
 }
 
+TEST_F(BenchModel, DecodesStreamsThatShareTheirPrompt) {
+  const Output output = Bench({"model", "--random", config_, "--depth", "200", "--generate", "3",
+                               "--streams", "3", "--shared-prompt", "--repeat", "1", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  ASSERT_EQ(output.Rows().size(), 1u) << output.out;
+  EXPECT_EQ(output.Rows()[0].at("shared"), 136);
+  EXPECT_EQ(output.Rows()[0].at("same_tokens"), 1);
+}
+
 TEST_F(BenchModel, ComparesRanksWithTheFirst) {
   const Output output =
       Bench({"model", "--random", config_, "--prompt-tokens", "200", "--depth", "200", "--generate",
@@ -193,6 +202,7 @@ TEST_F(BenchModel, RefusesWhatItCannotRun) {
            {"model", "--random", config_, "--kv-dtype", "f17"},
            {"model", "--random", config_, "--streams", "2", "--force-tokens", "quote"},
            {"model", "--random", config_, "--streams", "2", "--generate", "1"},
+           {"model", "--random", config_, "--shared-prompt"},
            {"model", "--random", config_, "--ring-mode", "pass-v"},
            {"model", "--random", config_, "--attention", "windows"},
            {"model", "--random", config_, "--peak", "fp64"}}) {

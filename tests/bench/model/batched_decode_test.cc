@@ -31,5 +31,14 @@ TEST(LeastStepSeconds, ReadsWeightsOnceAndKeysOfEveryStream) {
                    3 * DecodeFlops(OneLayer(), 100) / 10);
 }
 
+TEST(LeastStepSeconds, ReadsSharedKeysOnce) {
+  const BatchedDecodeOptions options{
+      .depth = 99, .shared = 90, .streams = 3, .generate = 2, .kv_dtype = DType::kF32};
+  const double weights = 4.0 * (768 + 8 * 32);
+  const double key = 2 * 8 * 4;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(OneLayer(), options, DType::kF32, 10, 1e300),
+                   (weights + 90 * key + 3 * 11 * key) / 10);
+}
+
 }  // namespace
 }  // namespace annulus
