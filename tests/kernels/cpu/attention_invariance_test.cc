@@ -113,6 +113,80 @@ TEST_P(AttentionInvarianceTest, SubtreesOverSpans) {
   ExpectSubtreesMergeToTheWhole(table(), problem);
 }
 
+// Items of few rows whose first pages are the same memory: they are attended together, and each
+// gets the bits that it has alone. `shared`: [item] how many pages; the others are copies.
+void ExpectSameBitsInCompany(const OpTable& table, const Problem& problem,
+                             const std::vector<int64_t>& sizes,
+                             const std::vector<int64_t>& shared) {
+  SCOPED_TRACE(problem.name);
+  const AttentionResult alone = Attend(table, problem, 1);
+  const PagedSequence common(table, problem);
+  for (const int threads : {1, 2, 3, 8}) {
+    AttentionResult result(problem);
+    std::vector<PagedSequence> own;
+    std::vector<std::vector<KvPageView>> pages;
+    own.reserve(sizes.size());
+    pages.reserve(sizes.size());
+    std::vector<AttentionItem> items;
+    int64_t begin = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      own.emplace_back(table, problem);
+      pages.emplace_back(own[i].views().begin(), own[i].views().end());
+      std::copy_n(common.views().begin(), shared[i], pages[i].begin());
+      items.push_back(MakeItem(problem, common, begin, sizes[i], result));
+      items[i].pages = pages[i];
+      begin += sizes[i];
+    }
+    ASSERT_EQ(begin, problem.rows());
+    const auto stream = MakeStream(table, threads);
+    EXPECT_TRUE(table.attention(*stream, MakeParams(problem, items)).ok());
+    EXPECT_TRUE(alone == result) << threads << " threads";
+  }
+}
+
+TEST_P(AttentionInvarianceTest, SharedBeginnings) {
+  uint32_t seed = 610;
+  for (const DType dtype : kKvDTypes) {
+    for (const int group : {1, 3, 7}) {
+      std::mt19937 random(seed);
+      Problem problem;
+      problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 20, .v_dim = 33, .dtype = dtype};
+      problem.group = group;
+      problem.soft_cap = group == 3 ? 2 : 0;
+      problem.shards = group == 1 ? 1 : 8;
+      problem.end = 700;
+      std::vector<int64_t> sizes;
+      std::vector<int64_t> shared;
+      int32_t position = 200;
+      for (int item = 0; item < 9; ++item) {
+        sizes.push_back(1 + random() % 3);
+        // Some see fewer keys than are the same, some share nothing, some all.
+        shared.push_back(item == 4 ? 0 : item == 5 ? 44 : 5 + random() % 30);
+        for (int64_t row = 0; row < sizes.back(); ++row) {
+          position += 1 + static_cast<int32_t>(random() % 24);
+          problem.positions.push_back(position);
+        }
+      }
+      FillProblem(problem, seed++);
+      ExpectSameBitsInCompany(table(), problem, sizes, shared);
+    }
+  }
+}
+
+TEST_P(AttentionInvarianceTest, SharedBeginningsAcrossSpans) {
+  Problem problem;
+  problem.shape = {
+      .page_tokens = 256, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .dtype = DType::kBF16};
+  problem.shards = 1;
+  problem.group = 2;
+  problem.end = 2 * kAttentionSpan + 600;
+  const int32_t last = static_cast<int32_t>(problem.end - 1);
+  problem.positions = {9000, 2 * kAttentionSpan + 7, last - 300, last};
+  FillProblem(problem, 640);
+  const int64_t pages = problem.end / 256;
+  ExpectSameBitsInCompany(table(), problem, {1, 1, 1, 1}, {pages, pages, 33, pages});
+}
+
 // Few rows over several spans: one thread takes them in turn, several side by side.
 TEST_P(AttentionInvarianceTest, AcrossSpans) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
