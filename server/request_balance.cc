@@ -36,14 +36,17 @@ void RequestBalance::Settle(absl::StatusCode code) {
 std::vector<MetricFamily> RequestBalance::Collect() const {
   using Type = MetricFamily::Type;
   std::lock_guard lock(mutex_);
-  MetricFamily offered{
-      "annulus_requests_offered_total", "Calls that asked for a generation.", Type::kCounter, {}};
-  offered.samples.emplace_back().value = static_cast<double>(offered_);
-  MetricFamily settled{"annulus_requests_settled_total",
-                       "Of the calls that asked for a generation those that ended, by what became "
-                       "of them: with those open they are the offered ones.",
+  MetricFamily offered{"annulus_requests_offered_total",
+                       "Calls, and questions of AskMany, that asked for a generation.",
                        Type::kCounter,
                        {}};
+  offered.samples.emplace_back().value = static_cast<double>(offered_);
+  MetricFamily settled{
+      "annulus_requests_settled_total",
+      "Offered requests that ended, by what became of them: with the open ones they "
+      "are all offered.",
+      Type::kCounter,
+      {}};
   static constexpr std::array<const char*, kFates> kNames = {"completed", "rejected", "cancelled",
                                                              "failed"};
   for (size_t i = 0; i < kFates; ++i) {
@@ -52,10 +55,8 @@ std::vector<MetricFamily> RequestBalance::Collect() const {
     sample.value = static_cast<double>(settled_[i]);
     settled.samples.push_back(std::move(sample));
   }
-  MetricFamily open{"annulus_requests_open",
-                    "Calls that asked for a generation and have not ended.",
-                    Type::kGauge,
-                    {}};
+  MetricFamily open{
+      "annulus_requests_open", "Offered requests that have not ended.", Type::kGauge, {}};
   open.samples.emplace_back().value = static_cast<double>(
       offered_ - std::accumulate(settled_.begin(), settled_.end(), uint64_t{0}));
   return {std::move(offered), std::move(settled), std::move(open)};

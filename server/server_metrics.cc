@@ -183,7 +183,7 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                             "Memory of documents, uploads in progress included.", Type::kGauge,
                             static_cast<double>(documents.memory_used())));
   families.push_back(Single("annulus_active_generations",
-                            "Generate and StreamGenerate calls under way.", Type::kGauge,
+                            "Calls under way that generate or prefill.", Type::kGauge,
                             static_cast<double>(lifecycle.active())));
 
   families.push_back(Single("annulus_calls_attached_total",

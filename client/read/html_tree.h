@@ -3,7 +3,6 @@
 
 #include <gumbo.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 

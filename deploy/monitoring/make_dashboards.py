@@ -38,7 +38,7 @@ SERVICE = [
      [("running", gauge("annulus_num_requests_running")),
       ("waiting", gauge("annulus_num_requests_waiting")),
       ("parked", gauge("annulus_num_requests_parked"))]),
-    ("Calls under way", "short", "lines", "Generate and StreamGenerate calls.",
+    ("Calls under way", "short", "lines", "Calls that generate or prefill.",
      [("{{instance}}", gauge("annulus_active_generations", "instance"))]),
     ("Calls that follow another one's request", "reqps", "lines", "Retries and second readers, by request_id.",
      [("{{instance}}", rate("annulus_calls_attached_total", "instance"))]),

@@ -268,6 +268,7 @@ TEST_F(LoadConfigTest, ABadVariableIsAnErrorEvenWhereAFlagWins) {
 
 TEST_F(LoadConfigTest, VariablesOfOthersArePassedOver) {
   Load({}, {{"ANNULUS_SERVER", "127.0.0.1:1"},
+            {"ANNULUS_TOKEN", "secret"},
             {"ANNULUS_SERVICE_HOST", "10.0.0.1"},
             {"ANNULUS_SERVICE_PORT_GRPC", "50051"},
             {"ANNULUS_PORT", "tcp://10.0.0.1:50051"},
