@@ -46,7 +46,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
   plan.ranks = static_cast<int>(own);
   plan.kv = devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
-  plan.step = CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device * own;
+  plan.step = (CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device +
+               CountSuspendedBytes(model, ranks.suspended_rows)) *
+              own;
   plan.workspace = backend.PlanWorkspace(WorkShapeOf(model, ranks, device)).total() * own;
   plan.slots = CountSlotBytes(model, ranks, devices) * own;
   return plan;

@@ -363,6 +363,17 @@ absl::StatusOr<PlanItem> FromMessage(const wire::PlanItem& message, const CodecL
   return item;
 }
 
+// Whether the rows may be suspended there is checked by the executor, which knows what runs.
+absl::Status CheckStretch(const Stretch& stretch, const CodecLimits& limits) {
+  ANNULUS_RETURN_IF_ERROR(Within("the first layer", stretch.first_layer, 0, limits.layers));
+  ANNULUS_RETURN_IF_ERROR(Within("the end of layers", stretch.end_layer,
+                                 int64_t{stretch.first_layer} + 1, int64_t{limits.layers} + 1));
+  if (stretch.ends_chunk != (stretch.end_layer == limits.layers)) {
+    return Wrong("a chunk that does not end with the last layer");
+  }
+  return absl::OkStatus();
+}
+
 // What the items of one plan are to each other.
 absl::Status CheckItems(const StepPlan& plan) {
   std::set<std::pair<SequenceId, bool>> seen;
@@ -385,6 +396,11 @@ absl::StatusOr<std::string> EncodePlan(const StepPlan& plan, const CodecLimits& 
   Put(plan.ended, message.mutable_ended());
   for (const SequenceUpdate& update : plan.updates) *message.add_updates() = ToMessage(update);
   for (const PlanItem& item : plan.items) *message.add_items() = ToMessage(item);
+  if (plan.stretch.has_value()) {
+    message.mutable_stretch()->set_first_layer(plan.stretch->first_layer);
+    message.mutable_stretch()->set_end_layer(plan.stretch->end_layer);
+    message.mutable_stretch()->set_ends_chunk(plan.stretch->ends_chunk);
+  }
   return Encode(message, "a plan", limits.bytes);
 }
 
@@ -403,6 +419,11 @@ absl::StatusOr<StepPlan> DecodePlan(absl::string_view bytes, const CodecLimits& 
     plan.items.push_back(std::move(item));
   }
   ANNULUS_RETURN_IF_ERROR(CheckItems(plan));
+  if (message.has_stretch()) {
+    const wire::Stretch& from = message.stretch();
+    plan.stretch = {from.first_layer(), from.end_layer(), from.ends_chunk()};
+    ANNULUS_RETURN_IF_ERROR(CheckStretch(*plan.stretch, limits));
+  }
   return plan;
 }
 

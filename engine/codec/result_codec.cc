@@ -258,6 +258,10 @@ absl::Status CheckReport(const LayerAttention& part, const ItemIndex& items) {
 }
 
 absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
+  if (!EndsItsChunks(plan) &&
+      !(result.tokens.empty() && result.logits.empty() && result.attention.empty())) {
+    return Wrong("answers of a chunk that is suspended");
+  }
   const ItemIndex items(plan);
   std::unordered_map<SequenceId, int32_t> answered;  // tokens
   for (const SampledToken& token : result.tokens) {

@@ -16,6 +16,11 @@ absl::Status Unfit(SequenceId sequence, const Parts&... parts) {
       absl::StrCat("the plan does not fit sequence ", sequence, ": ", parts...));
 }
 
+template <typename... Parts>
+absl::Status WrongStretch(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("the plan runs a part of the layers: ", parts...));
+}
+
 bool IsMember(const RankSequence& sequence, int32_t rank) {
   return std::find(sequence.ring.begin(), sequence.ring.end(), rank) != sequence.ring.end();
 }
@@ -147,6 +152,67 @@ absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const
       }
       position = (position / page_tokens + 1) * page_tokens;
     }
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Whether the stretch's own numbers and rows fit each other.
+absl::Status CheckStretchAlone(const StepPlan& plan, int layers) {
+  const Stretch& stretch = *plan.stretch;
+  if (stretch.first_layer < 0 || stretch.first_layer >= stretch.end_layer ||
+      stretch.end_layer > layers || stretch.ends_chunk != (stretch.end_layer == layers)) {
+    return WrongStretch("from layer ", stretch.first_layer, " to ", stretch.end_layer,
+                        stretch.ends_chunk ? ", the last," : "", " of a model with ", layers);
+  }
+  if (plan.items.empty()) return WrongStretch("it has no rows");
+  const SequenceId sequence = plan.items[0].sequence;
+  for (const PlanItem& item : plan.items) {
+    if (item.sequence != sequence) {
+      return WrongStretch("rows of sequences ", sequence, " and ", item.sequence,
+                          "; one sequence is allowed");
+    }
+    if (item.sampled && item.end - item.begin > 1) return WrongStretch("it has guessed rows");
+  }
+  const auto is_other = [&](const SequenceUpdate& update) { return update.sequence != sequence; };
+  if (std::any_of(plan.updates.begin(), plan.updates.end(), is_other)) {
+    return WrongStretch("it updates other sequences than ", sequence);
+  }
+  return absl::OkStatus();
+}
+
+// Whether the plan leaves the suspended chunk as it is.
+absl::Status CheckUntouched(const StepPlan& plan, const SuspendedChunk& suspended) {
+  const SequenceId sequence = suspended.items[0].sequence;
+  const auto names = [&](const auto& each) { return each.sequence == sequence; };
+  if (std::none_of(plan.items.begin(), plan.items.end(), names) &&
+      std::none_of(plan.updates.begin(), plan.updates.end(), names)) {
+    return absl::OkStatus();
+  }
+  return Unfit(sequence, "a chunk of it is suspended after layer ", suspended.layers);
+}
+
+}  // namespace
+
+absl::Status CheckStretch(const StepPlan& plan, const SuspendedChunk* suspended, int layers) {
+  if (!plan.stretch.has_value()) {
+    return suspended == nullptr ? absl::OkStatus() : CheckUntouched(plan, *suspended);
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckStretchAlone(plan, layers));
+  const Stretch& stretch = *plan.stretch;
+  if (stretch.first_layer == 0) {
+    return suspended == nullptr ? absl::OkStatus()
+                                : WrongStretch("a chunk begins, and one of sequence ",
+                                               suspended->items[0].sequence, " is suspended");
+  }
+  if (suspended == nullptr) return WrongStretch("no chunk is suspended");
+  if (stretch.first_layer != suspended->layers) {
+    return WrongStretch("it goes on at layer ", stretch.first_layer, "; ", suspended->layers,
+                        " have run");
+  }
+  if (plan.items != suspended->items || !plan.updates.empty()) {
+    return WrongStretch("its rows are not those of the suspended chunk");
   }
   return absl::OkStatus();
 }

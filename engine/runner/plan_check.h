@@ -24,6 +24,10 @@ absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& seque
 absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const RankModel& model,
                        int32_t rank);
 
+// Checks that the plan runs layers that may run now. `suspended`: the chunk of which the plans
+// before this one have run some layers; null: none. Call once the ranks have forgotten plan.ended.
+absl::Status CheckStretch(const StepPlan& plan, const SuspendedChunk* suspended, int layers);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_RUNNER_PLAN_CHECK_H_

@@ -138,8 +138,17 @@ absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
   return absl::OkStatus();
 }
 
+void RankExecutor::ForgetEnded(std::span<const SequenceId> ended) {
+  for (const SequenceId id : ended) {
+    sequences_.erase(id);
+    if (suspended_.has_value() && suspended_->chunk.items[0].sequence == id) suspended_.reset();
+  }
+}
+
 absl::Status RankExecutor::ApplyUpdates(const StepPlan& plan) {
-  for (const SequenceId id : plan.ended) sequences_.erase(id);
+  ForgetEnded(plan.ended);
+  ANNULUS_RETURN_IF_ERROR(CheckStretch(plan, suspended_.has_value() ? &suspended_->chunk : nullptr,
+                                       parts_.model->layers()));
   for (const SequenceUpdate& update : plan.updates) ANNULUS_RETURN_IF_ERROR(ApplyUpdate(update));
   for (const PlanItem& item : plan.items) {
     const auto known = sequences_.find(item.sequence);

@@ -2,6 +2,8 @@
 #define ANNULUS_ENGINE_RUNNER_RANK_EXECUTOR_H_
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -57,6 +59,9 @@ struct RankParts {
   StepArena* arena = nullptr;  // device memory
   // Reachable by host and ops; the same as `arena` if the device uses host memory.
   StepArena* host_arena = nullptr;
+  // Device memory for the values of a suspended chunk's rows between layers; null: this rank
+  // suspends none.
+  StepArena* suspended = nullptr;
   RingSlots slots;                        // destination of copies, if the channel copies
   PatternCache* patterns = nullptr;       // shared by all ranks
   Heartbeat* heartbeat = nullptr;         // shared by all ranks
@@ -75,6 +80,18 @@ struct StepBytes {
 StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
                          const BackendCapabilities& device);
 
+// Device bytes of RankParts::suspended, for chunks of at most `rows` rows on a rank and the row
+// behind them that is sampled. 0 rows: none are suspended.
+size_t CountSuspendedBytes(const RankModel& model, int rows);
+
+// A chunk that a rank has suspended. All that passes from one layer to the next is `residual`; the
+// next stretch makes everything else anew.
+struct SuspendedRun {
+  SuspendedChunk chunk;
+  MatrixView residual;                    // [own rows, hidden], in RankParts::suspended
+  std::vector<LayerAttention> attention;  // of the layers that have run
+};
+
 // Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
 // output, MLP), logits, sample. Not thread-safe; all calls must come from the rank's thread.
 class RankExecutor {
@@ -86,13 +103,17 @@ class RankExecutor {
   RankResult Execute(const StepPlan& plan);
 
   // Forgets every sequence. For use after an abort.
-  void Reset() { sequences_.clear(); }
+  void Reset() {
+    sequences_.clear();
+    suspended_.reset();
+  }
 
  private:
   friend class StepRun;
 
   // INVALID_ARGUMENT if the plan does not continue from the plans before it.
   absl::Status ApplyUpdates(const StepPlan& plan);
+  void ForgetEnded(std::span<const SequenceId> ended);
   void SetAttention(const std::optional<AttentionAssignment>& assignment,
                     RankSequence& sequence) const;
   absl::Status ApplyUpdate(const SequenceUpdate& update);
@@ -106,6 +127,7 @@ class RankExecutor {
   BlockChooser chooser_;
   DilatedSampler sampler_;
   std::unordered_map<SequenceId, RankSequence> sequences_;
+  std::optional<SuspendedRun> suspended_;
 };
 
 }  // namespace annulus

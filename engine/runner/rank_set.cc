@@ -144,8 +144,9 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   const size_t slot_bytes = arrivals + channel.send_bytes();
   const WorkspaceBytes workspace =
       backend.PlanWorkspace(WorkShapeOf(model, options_, backend.capabilities()));
-  pool.limit_bytes =
-      AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(slot_bytes) + AlignUp(workspace.total());
+  const size_t suspended = CountSuspendedBytes(model, options_.suspended_rows);
+  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(suspended) +
+                     AlignUp(slot_bytes) + AlignUp(workspace.total());
   // Some large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
   pool.name = absl::StrCat("rank", index);
@@ -155,6 +156,10 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   ANNULUS_ASSIGN_OR_RETURN(rank->slots, rank->memory->Allocate(slot_bytes, Lifetime::kRingSlots));
   ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(step.device, Lifetime::kStep));
   rank->arena = std::make_unique<StepArena>(std::move(arena));
+  if (suspended > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(PoolBuffer kept, rank->memory->Allocate(suspended, Lifetime::kStep));
+    rank->suspended = std::make_unique<StepArena>(std::move(kept));
+  }
   if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
   ANNULUS_ASSIGN_OR_RETURN(rank->stream,
                            backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
@@ -177,6 +182,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
   parts.host_arena = rank->host_arena != nullptr ? rank->host_arena.get() : parts.arena;
+  parts.suspended = rank->suspended.get();
   parts.patterns = &patterns_;
   parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;

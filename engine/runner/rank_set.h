@@ -20,6 +20,7 @@ struct RankSetOptions {
   int threads = 1;             // all ranks together; each gets at least one
   size_t kv_memory_bytes = 0;  // all ranks together
   int rows_per_rank = 2048;    // most rows of a plan on one rank
+  int suspended_rows = 0;      // see PlanLimits::suspended_rows_per_rank
   int sequences = 64;          // most sequences in a plan
   // Longest time in a step without progress on any rank.
   std::chrono::milliseconds exchange_timeout{600'000};
@@ -89,6 +90,7 @@ class RankSet final : public RankPort {
     PoolBuffer slots;      // includes the channel's send area; empty if it does not copy
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null if host_memory is null
+    std::unique_ptr<StepArena> suspended;   // null if no chunk is suspended between layers
     std::unique_ptr<Stream> stream;
     std::unique_ptr<RankThread> thread;
   };

@@ -84,6 +84,12 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
   return bytes;
 }
 
+size_t CountSuspendedBytes(const RankModel& model, int rows) {
+  if (rows == 0) return 0;
+  return StepArena::BytesFor<float>(static_cast<size_t>(rows + 1) *
+                                    static_cast<size_t>(model.config.hidden_size));
+}
+
 absl::StatusOr<MatrixView> StepRun::TakeMatrix(int64_t rows, int64_t cols) {
   ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
                            rank_.parts_.arena->Take<float>(static_cast<size_t>(rows * cols)));
@@ -96,11 +102,27 @@ absl::StatusOr<AttentionState> StepRun::TakeState(int64_t rows) {
   return AttentionState{o.data, lse.data, rows, model().config.heads, model().config.head_dim};
 }
 
+// What a suspended chunk's layers pass on stays where it is from the first stretch to the last.
+absl::StatusOr<MatrixView> StepRun::TakeResidual(int64_t rows) {
+  const int64_t hidden = model().config.hidden_size;
+  if (!plan_.stretch.has_value()) return TakeMatrix(rows, hidden);
+  if (stretch_.first_layer > 0) return rank_.suspended_->residual;
+  StepArena* const arena = rank_.parts_.suspended;
+  if (arena == nullptr) {
+    return absl::InvalidArgumentError(
+        "the plan suspends a chunk between layers, and this rank has no memory for that");
+  }
+  arena->Reset();
+  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
+                           arena->Take<float>(static_cast<size_t>(rows * hidden)));
+  return MatrixView{data.data(), rows, hidden, hidden};
+}
+
 absl::Status StepRun::TakeBuffers(const StateRows& states) {
   const ModelConfig& config = model().config;
   const int64_t rows = static_cast<int64_t>(row_position_.size());
   Buffers& b = buffers_;
-  ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeMatrix(rows, config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeResidual(rows));
   ANNULUS_ASSIGN_OR_RETURN(b.normed, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.query, TakeMatrix(rows, model().query_columns()));
   ANNULUS_ASSIGN_OR_RETURN(b.key, TakeMatrix(rows, model().kv_columns()));

@@ -45,9 +45,6 @@ absl::Status StepRun::Embed() {
   if (model().embedding_scale != 1) {
     ANNULUS_RETURN_IF_ERROR(ops().scale(stream(), {buffers_.residual, model().embedding_scale}));
   }
-  for (size_t rope = 0; rope < buffers_.angles.size(); ++rope) {
-    ANNULUS_RETURN_IF_ERROR(FillAngles(rope));
-  }
   return absl::OkStatus();
 }
 
@@ -156,7 +153,7 @@ absl::Status StepRun::FeedForward(int layer, int64_t rows) {
     WillRead({&weights.mlp.gate, &weights.mlp.up});
     ANNULUS_RETURN_IF_ERROR(Mlp(weights, first, std::min(wide_rows(), rows - first)));
   }
-  if (layer + 1 < model().layers()) {
+  if (layer + 1 < stretch_.end_layer) {
     const LayerWeights& next = own_weights().layers[layer + 1];
     WillRead({&next.key, &next.value, &next.query});
   }

@@ -30,20 +30,42 @@ absl::Status StepRun::Run(RankResult& result) {
   ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::Reserve(ring_items_)));
   LayOutAttention();
   ANNULUS_RETURN_IF_ERROR(BeginGraph());
-  ANNULUS_RETURN_IF_ERROR(Embed());
-  for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
-  result.attention = std::move(attention_);
-  ANNULUS_RETURN_IF_ERROR(Head(result));
+  if (stretch_.first_layer == 0) {
+    ANNULUS_RETURN_IF_ERROR(Embed());
+  } else {
+    attention_ = std::move(rank_.suspended_->attention);
+  }
+  for (size_t rope = 0; rope < buffers_.angles.size(); ++rope) {
+    ANNULUS_RETURN_IF_ERROR(FillAngles(rope));
+  }
+  for (int layer = stretch_.first_layer; layer < stretch_.end_layer; ++layer) {
+    ANNULUS_RETURN_IF_ERROR(Layer(layer));
+  }
+  if (stretch_.ends_chunk) {
+    result.attention = std::move(attention_);
+    ANNULUS_RETURN_IF_ERROR(Head(result));
+    if (plan_.stretch.has_value()) rank_.suspended_.reset();
+  } else {
+    Suspend();
+  }
   ANNULUS_RETURN_IF_ERROR(LaunchGraph());
   // Pages and arenas may be given to others once the step has ended.
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
   return rank_.ring_.CountSeconds();
 }
 
+void StepRun::Suspend() {
+  if (!rank_.suspended_.has_value()) rank_.suspended_.emplace().chunk.items = plan_.items;
+  rank_.suspended_->chunk.layers = stretch_.end_layer;
+  rank_.suspended_->residual = buffers_.residual;
+  rank_.suspended_->attention = std::move(attention_);
+}
+
 // Steps that decode are short and much like each other. With rows of prompts among them, what
 // launching costs is lost in what they compute.
 absl::Status StepRun::BeginGraph() {
-  if (!rank_.parts_.graphs || plan_.items.empty()) return absl::OkStatus();
+  if (!rank_.parts_.graphs || plan_.items.empty() || plan_.stretch.has_value())
+    return absl::OkStatus();
   for (const PlanItem& item : plan_.items) {
     if (!item.sampled) return absl::OkStatus();
   }

@@ -13,11 +13,15 @@ namespace annulus {
 // How many rows of logits to compute at once. Bounds the buffer for large vocabularies.
 inline constexpr int64_t kLogitsRows = 8;
 
-// Runs one plan on one rank, from token ids to sampled tokens. Made for one step and then
-// discarded. Own rows are those that this rank computes.
+// Runs one plan on one rank, from token ids to sampled tokens, or some of its layers if the plan is
+// a stretch of a suspended chunk. Made for one step and then discarded. Own rows are those that
+// this rank computes.
 class StepRun {
  public:
-  StepRun(RankExecutor& rank, const StepPlan& plan) : rank_(rank), plan_(plan) {}
+  StepRun(RankExecutor& rank, const StepPlan& plan)
+      : rank_(rank),
+        plan_(plan),
+        stretch_(plan.stretch.value_or(Stretch{0, rank.parts_.model->layers(), true})) {}
 
   absl::Status Run(RankResult& result);
 
@@ -98,11 +102,13 @@ class StepRun {
   absl::StatusOr<AttentionState> TakeState(int64_t rows);
   // See BackendCapabilities.
   int64_t wide_rows() const { return rank_.parts_.backend->capabilities().wide_rows; }
+  absl::StatusOr<MatrixView> TakeResidual(int64_t rows);
   absl::Status TakeBuffers(const StateRows& states);
   absl::Status TakeGated();
   absl::Status TakeExpertBuffers(int64_t rows);
   absl::Status Embed();
   absl::Status FillAngles(size_t rope);
+  void Suspend();
   absl::Status Layer(int layer);
   absl::Status Prepare(int layer, const DeviceVector& norm, MatrixView values, int heads);
   absl::StatusOr<ConstMatrixView> BlockInput(const DeviceVector& norm, int64_t first, int64_t rows);
@@ -150,6 +156,7 @@ class StepRun {
 
   RankExecutor& rank_;
   const StepPlan& plan_;
+  const Stretch stretch_;  // the layers to run
 
   std::vector<int32_t> row_token_;          // [own row]
   std::vector<int32_t> row_position_;       // [own row]

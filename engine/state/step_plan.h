@@ -110,6 +110,24 @@ struct PlanItem {
   bool operator==(const PlanItem&) const = default;
 };
 
+// The layers that one step runs of a chunk that is suspended between layers. The steps of the chunk
+// run layers [0, n), [n, m) and so on; steps of other sequences run between them. The chunk's rows
+// are those of one prompt. All its steps have the same items; only the first has updates, only the
+// last returns tokens, logits and attention.
+struct Stretch {
+  int32_t first_layer = 0;
+  int32_t end_layer = 0;
+  bool ends_chunk = false;  // end_layer is the number of the model's layers
+
+  bool operator==(const Stretch&) const = default;
+};
+
+// A chunk of which some layers have run.
+struct SuspendedChunk {
+  std::vector<PlanItem> items;
+  int32_t layers = 0;  // how many have run; at least 1
+};
+
 // One step of all ranks, as a plain value without pointers; what ranks remember from earlier plans
 // is named by sequence and version. Every rank reads the same plan and does its part. The order of
 // items determines the order of all exchanges. Items that need the last layer (NeedsLastLayer) come
@@ -119,9 +137,15 @@ struct StepPlan {
   std::vector<SequenceId> ended;  // ranks forget these sequences before this step
   std::vector<SequenceUpdate> updates;
   std::vector<PlanItem> items;
+  std::optional<Stretch> stretch;  // absent: all layers run
 
   bool operator==(const StepPlan&) const = default;
 };
+
+// Whether the rows of the plan's items are computed when its step has ended.
+inline bool EndsItsChunks(const StepPlan& plan) {
+  return !plan.stretch.has_value() || plan.stretch->ends_chunk;
+}
 
 // Whether the item's rows need the last layer's queries, not only its keys and values.
 inline bool NeedsLastLayer(const PlanItem& item) {

@@ -78,6 +78,7 @@ inline StepPlan Plan() {
   update.tables = {{2, {{0, 49, 32}, {2, 69, 48}}}, {0, {}}};
   update.setup = Setup();
   plan.updates.push_back(update);
+  plan.stretch = {2, 6, true};
   PlanItem item;
   item.sequence = 9;
   item.begin = 32;

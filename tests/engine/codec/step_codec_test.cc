@@ -92,6 +92,11 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.tau = 2; }), HasSubstr("tau"));
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.kind = PolicyKind::kAuto; }),
               HasSubstr("the policy"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {-1, 6, true}; }), HasSubstr("first layer"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 3, false}; }), HasSubstr("end of layers"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 7, true}; }), HasSubstr("end of layers"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 6, false}; }), HasSubstr("last layer"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 5, true}; }), HasSubstr("last layer"));
   const auto tables = [](StepPlan& plan) -> std::vector<TableDelta>& {
     return plan.updates[0].tables;
   };
@@ -171,6 +176,26 @@ TEST(StepCodec, ResultsThatCannotBeAreRefused) {
 }
 
 // One of these in a sum would stay in it for as long as the coordinator runs.
+// Its rows are not computed yet.
+TEST(StepCodec, AnswersOfASuspendedChunkAreRefused) {
+  StepPlan plan = Plan();
+  plan.stretch = {2, 5, false};
+  const auto refusal = [&](const RankResult& result) {
+    return std::string(DecodeResult(Bytes(result), plan, Limits()).status().message());
+  };
+  RankResult result;
+  result.ring = Result().ring;
+  EXPECT_EQ(refusal(result), "");
+  result.tokens = {Result().tokens[0]};
+  EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
+  result = RankResult();
+  result.logits = Result().logits;
+  EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
+  result = RankResult();
+  result.attention = Result().attention;
+  EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
+}
+
 TEST(StepCodec, NumbersThatCannotBeAddedUpAreRefused) {
   using Change = std::function<void(RankResult&, double)>;
   const std::vector<Change> counters = {

@@ -148,6 +148,64 @@ TEST(PlanCheck, TablesGoOnWhereTheyEnded) {
               HasSubstr("rank 2 has a page and is not of the ring"));
 }
 
+// Five layers, of which three have run.
+TEST(PlanCheck, StretchesGoOnWhereTheyEnded) {
+  const auto refusal = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan plan;
+    plan.items = {Prompt()};
+    plan.stretch = {3, 5, true};
+    const SuspendedChunk suspended{plan.items, 3};
+    change(plan);
+    return std::string(CheckStretch(plan, &suspended, 5).message());
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_EQ(refusal([](StepPlan& p) { p.stretch = {3, 4, false}; }), "");
+  EXPECT_EQ(refusal([](StepPlan& p) { p = StepPlan(); }), "");
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch = {2, 5, true}; }), HasSubstr("3 have run"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch = {3, 3, false}; }), HasSubstr("from layer 3"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch = {3, 6, true}; }), HasSubstr("with 5"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch = {3, 4, true}; }), HasSubstr("the last"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch = {-1, 4, false}; }), HasSubstr("layer -1"));
+  EXPECT_THAT(refusal([](StepPlan& p) {
+                p.stretch = {0, 3, false};
+              }),
+              HasSubstr("a chunk begins, and one of sequence 5 is suspended"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.items[0].end = 19; }), HasSubstr("not those"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.updates.emplace_back().sequence = 5; }),
+              HasSubstr("not those"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.items.clear(); }), HasSubstr("no rows"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.items.emplace_back().sequence = 6; }),
+              HasSubstr("one sequence is allowed"));
+  // Whole steps leave the chunk's sequence alone.
+  EXPECT_THAT(refusal([](StepPlan& p) { p.stretch.reset(); }),
+              HasSubstr("suspended after layer 3"));
+  EXPECT_THAT(refusal([](StepPlan& p) {
+                p = StepPlan();
+                p.updates.emplace_back().sequence = 5;
+              }),
+              HasSubstr("suspended after layer 3"));
+}
+
+TEST(PlanCheck, AChunkThatBeginsHasNoGuessesAndNoOthersUpdates) {
+  const auto refusal = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan plan;
+    plan.items = {Prompt()};
+    plan.updates.emplace_back().sequence = 5;
+    plan.stretch = {0, 2, false};
+    change(plan);
+    return std::string(CheckStretch(plan, nullptr, 5).message());
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_EQ(refusal([](StepPlan& p) { p.stretch = {0, 5, true}; }), "");
+  EXPECT_THAT(refusal([](StepPlan& p) {
+                p.stretch = {1, 2, false};
+              }),
+              HasSubstr("no chunk is suspended"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.items[0].sampled = true; }), HasSubstr("guessed rows"));
+  EXPECT_THAT(refusal([](StepPlan& p) { p.updates.emplace_back().sequence = 6; }),
+              HasSubstr("updates other sequences"));
+}
+
 // One page of a prompt on two ranks, as plans that ranks cannot follow, each of which the ranks
 // outlive.
 class UnfitPlans : public ::testing::Test {
@@ -162,6 +220,7 @@ class UnfitPlans : public ::testing::Test {
     options.ranks = 2;
     options.kv_memory_bytes = 8 << 20;
     options.rows_per_rank = 64;
+    options.suspended_rows = 32;
     options.through_bytes = true;
     ranks_ = RankSet::Create(model_, *world_.backend, options).value();
   }
@@ -270,6 +329,51 @@ TEST_F(UnfitPlans, AreAStatusAndTheRanksGoOn) {
   EXPECT_EQ(Refusal([](auto&) {}), "");
 }
 
+TEST_F(UnfitPlans, ASuspendedChunkGoesWithItsSequence) {
+  const auto run = [&](const StepPlan& plan) {
+    return ranks_->Run(std::make_shared<const StepPlan>(plan)).status();
+  };
+  StepPlan begin = Plan();
+  begin.stretch = {0, 1, false};
+  StepPlan rest = begin;
+  rest.updates.clear();
+  rest.stretch = {1, model_.layers(), true};
+  for (const bool ended : {false, true}) {
+    ASSERT_EQ(run(begin), absl::OkStatus());
+    StepPlan between;
+    if (ended) between.ended = {1};
+    ASSERT_EQ(run(between), absl::OkStatus());
+    if (!ended) {
+      EXPECT_EQ(run(rest), absl::OkStatus());
+      between.ended = {1};
+      EXPECT_EQ(run(between), absl::OkStatus());
+    } else {
+      EXPECT_THAT(run(rest).message(), HasSubstr("no chunk is suspended"));
+    }
+  }
+  // A step that fails ends it too.
+  ASSERT_EQ(run(begin), absl::OkStatus());
+  EXPECT_THAT(run(begin).message(), HasSubstr("is suspended"));
+  EXPECT_THAT(run(rest).message(), HasSubstr("no chunk is suspended"));
+  EXPECT_EQ(run(begin), absl::OkStatus());
+}
+
+TEST_F(UnfitPlans, AChunkNeedsTheMemoryThatItIsSuspendedIn) {
+  StepPlan begin = Plan();
+  begin.stretch = {0, 1, false};
+  RankSetOptions options;
+  options.ranks = 2;
+  options.kv_memory_bytes = 8 << 20;
+  options.rows_per_rank = 64;
+  for (const int rows : {0, 2}) {
+    options.suspended_rows = rows;
+    ranks_ = RankSet::Create(model_, *world_.backend, options).value();
+    const absl::Status status = ranks_->Run(std::make_shared<const StepPlan>(begin)).status();
+    EXPECT_THAT(status.message(), HasSubstr(rows == 0 ? "has no memory for that" : "step arena"));
+    EXPECT_EQ(Refusal([](auto&) {}), "");
+  }
+}
+
 // Bytes of a peer, through decoding and every check behind it, to the kernels.
 TEST_F(UnfitPlans, MutatedBytesNeverEndTheRanks) {
   const uint32_t seed = 20240607;
@@ -281,9 +385,11 @@ TEST_F(UnfitPlans, MutatedBytesNeverEndTheRanks) {
   limits.vocabulary = model_.config.vocabulary;
   limits.layers = model_.layers();
   limits.kv_heads = model_.config.kv_heads;
-  const std::vector<std::string> originals = {EncodePlan(Plan(), limits).value(),
-                                              EncodePlan(Chosen(), limits).value(),
-                                              EncodePlan(Sampled(), limits).value()};
+  StepPlan stretch = Sampled();
+  stretch.stretch = {0, 1, false};
+  const std::vector<std::string> originals = {
+      EncodePlan(Plan(), limits).value(), EncodePlan(stretch, limits).value(),
+      EncodePlan(Chosen(), limits).value(), EncodePlan(Sampled(), limits).value()};
   std::map<std::string, int> outcomes;
   for (int turn = 0; turn < 6000; ++turn) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ", turn " << turn);
