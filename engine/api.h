@@ -55,7 +55,7 @@ class Engine {
   // longer or too many callers wait. `cancel`: as below.
   virtual absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const = 0;
 
-  // Ends the request with CANCELLED at the next chunk boundary. No-op for unknown or ended ids.
+  // Ends the request with CANCELLED once the running step ends. No-op for unknown or ended ids.
   virtual void Cancel(RequestId id) = 0;
 
   // The methods below that take a CancelFlag run on the caller's thread, for as long as the

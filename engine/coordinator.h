@@ -178,6 +178,7 @@ class Coordinator {
   bool MakeTenantRoom(const RequestSpec& spec, const RingChoice& choice);
   absl::Status TenantIsFull(const RequestSpec& spec, int64_t needed) const;
   bool RunStep();
+  StepPlan PlanNext();
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);

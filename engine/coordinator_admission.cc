@@ -121,7 +121,8 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
   }
   if (from == nullptr) return false;
   if (from->computed < longest) {
-    return !standstill_.Look(from->id, from->computed, state_.step,
+    const int32_t layers = from->suspended.has_value() ? from->suspended->layers : 0;
+    return !standstill_.Look(from->id, (int64_t{from->computed} << 16) + layers, state_.step,
                              std::chrono::steady_clock::now());
   }
   int32_t& kept = kept_common_[from->id];

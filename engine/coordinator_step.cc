@@ -19,12 +19,9 @@
 namespace annulus {
 bool Coordinator::RunStep() {
   const SteadyTime begun = std::chrono::steady_clock::now();
-  const std::vector<PrefillTurn> turns = serving_.Turns(state_, requests_);
   std::shared_ptr<const StepPlan> plan;
   const auto make_plan = [&] {
-    DraftAhead();
-    plan = std::make_shared<const StepPlan>(
-        PlanStep(state_, pages_, options_.limits, options_.modes, turns));
+    plan = std::make_shared<const StepPlan>(PlanNext());
     StartStep(*plan, state_, pages_);
     return absl::OkStatus();
   };
@@ -89,6 +86,15 @@ bool Coordinator::RunStep() {
   return true;
 }
 
+StepPlan Coordinator::PlanNext() {
+  const StepChoice choice = serving_.Next(state_, requests_);
+  if (choice.stretch.has_value()) {
+    return PlanStretch(state_, pages_, options_.limits, options_.modes, *choice.stretch);
+  }
+  DraftAhead();
+  return PlanStep(state_, pages_, options_.limits, options_.modes, choice.turns);
+}
+
 // `host`: seconds before the step in which the ranks had nothing to do.
 void Coordinator::CountTimes(const StepPlan& plan, const std::vector<RankResult>& results,
                              double host) {
@@ -96,9 +102,9 @@ void Coordinator::CountTimes(const StepPlan& plan, const std::vector<RankResult>
   for (const RankResult& result : results) {
     ring_wait = std::max(ring_wait, result.ring.wait_seconds);
   }
-  for (const SequenceUpdate& update : plan.updates) {
-    requests_.at(update.sequence)->CountTimes(ring_wait, host);
-  }
+  std::set<RequestId> with_rows;
+  for (const PlanItem& item : plan.items) with_rows.insert(item.sequence);
+  for (const RequestId id : with_rows) requests_.at(id)->CountTimes(ring_wait, host);
 }
 
 // Ends requests after a failed step: what the ranks have computed is lost. Returns whether another
@@ -146,7 +152,7 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
     const int32_t prompt_rows =
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
-    metrics_.prompt_tokens.Add(prompt_rows);
+    if (EndsItsChunks(plan)) metrics_.prompt_tokens.Add(prompt_rows);
     went_on.insert(item.sequence);
   }
   for (const auto& sequence : state_.running) {
@@ -154,7 +160,7 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
     const bool waits = sequence->in_prefill() && !sequence->paused && request.ProgressIsDue();
     if (!waits && !went_on.contains(sequence->id)) continue;
     const Serving::PromptShare share = serving_.ShareDone(request);
-    request.ReportProgress(share.done, share.left);
+    request.ReportProgress(share.processed, share.done, share.left);
   }
 }
 

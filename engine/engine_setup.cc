@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/scheduler/prompt_lookup.h"
+#include "engine/scheduler/quantum.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -53,6 +54,11 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   limits.sampled_rows_per_rank = options.max_running;
   limits.draft_rows_per_rank = PromptLookup::kMostDraft;
   limits.tokens_per_rank = options.tokens_per_rank;
+  limits.layers = model.layers();
+  if (options.stall_budget != std::chrono::milliseconds(0) && limits.layers > 1) {
+    limits.suspended_rows_per_rank =
+        std::min(limits.prefill_rows_per_rank, kSuspendedPages * options.page_tokens);
+  }
   // The last page before a checkpoint can be computed again: its first row sees back further.
   const bool checks = !options.kv_disk.empty() && options.kv_verify == KvVerify::kSample;
   for (const CacheGroup& group : model.groups) {
@@ -71,6 +77,7 @@ RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& 
   ranks.graphs = options.device_graphs;
   ranks.through_bytes = options.steps_through_bytes;
   ranks.rows_per_rank = limits.rows_per_rank();
+  ranks.suspended_rows = limits.suspended_rows_per_rank;
   ranks.sequences = options.max_running;
   ranks.exchange_timeout = options.exchange_timeout;
   ranks.kv_memory_bytes = options.kv_memory_bytes;

@@ -101,11 +101,11 @@ void Request::ReportQueued(int position) {
   sink_->OnQueued(position);
 }
 
-void Request::ReportProgress(double done, double left) {
+void Request::ReportProgress(int64_t processed, double done, double left) {
   PromptProgress progress;
   progress.total = prompt_tokens_;
   progress.cached = cached_tokens_;
-  progress.processed = sequence_->computed;
+  progress.processed = processed;
   progress.elapsed_seconds = Elapsed() - admitted_at_;
   // Expects the rest to go on at the rate so far, whatever else runs in the steps.
   progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
@@ -120,11 +120,15 @@ bool Request::ProgressIsDue() const {
 
 void Request::CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds) {
   pairs_ += pairs;
-  attention_.attend_seconds += seconds.all_ranks;
-  attention_.attend_wall_seconds += seconds.wall;
+  CountAttending(seconds);
   attention_.density = pairs_.density();
   if (attention_.ring_degree < 2) return;
   ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
+}
+
+void Request::CountAttending(const AttendSeconds& seconds) {
+  attention_.attend_seconds += seconds.all_ranks;
+  attention_.attend_wall_seconds += seconds.wall;
 }
 
 const AttentionReport& Request::attention_report() {

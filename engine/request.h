@@ -67,9 +67,9 @@ class Request {
   // Tells the sink the request's place in the queue, if that changed.
   void ReportQueued(int position);
 
-  // Tells the sink how far the prompt is. `done` and `left` are the work behind and before it,
-  // cached tokens aside, in any unit.
-  void ReportProgress(double done, double left);
+  // Tells the sink how far the prompt is: `processed` tokens, cached ones included. `done` and
+  // `left` are the work behind and before it, cached tokens aside, in any unit.
+  void ReportProgress(int64_t processed, double done, double left);
   // Whether the last such word is half a second old, or about to be.
   bool ProgressIsDue() const;
 
@@ -97,6 +97,8 @@ class Request {
     double wall = 0;       // of the slowest
   };
   void CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds);
+  // The same for a step that ran some layers of a suspended chunk, without the last.
+  void CountAttending(const AttendSeconds& seconds);
   AttentionAccount& attention_account() { return *account_; }
   // Which rotary frequencies it has: RopeFactors.
   void SetRopeFactors(std::string factors) { rope_factors_ = std::move(factors); }

@@ -15,12 +15,21 @@ ShareName ShareOf(const RequestSpec& spec) {
   return {spec.tenant.name(), spec.client, spec.connection};
 }
 
+int32_t SuspendedEndOf(const Sequence& sequence) {
+  int32_t end = 0;
+  if (!sequence.suspended.has_value()) return end;
+  for (const PlanItem& item : sequence.suspended->items) end = std::max(end, item.end);
+  return end;
+}
+
 PromptState StateOf(const Sequence& sequence) {
   return {.sequence = sequence.id,
           .computed = sequence.computed,
           .prompt_length = sequence.prompt_length,
           .attention = ClassOf(sequence.attention.get()),
-          .degree = static_cast<int>(sequence.ring.size())};
+          .degree = static_cast<int>(sequence.ring.size()),
+          .suspended_end = SuspendedEndOf(sequence),
+          .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
 }
 
 }  // namespace
@@ -29,6 +38,7 @@ Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limit
                  EngineMetrics& metrics)
     : stall_seconds_(std::chrono::duration<double>(stall_budget).count()),
       ranks_(limits.ranks),
+      layers_(limits.layers),
       max_running_(max_running),
       metrics_(metrics),
       pacer_(stall_seconds_, limits) {}
@@ -66,8 +76,16 @@ Serving::PromptShare Serving::ShareDone(const Request& request) const {
     cached = static_cast<int32_t>(request.cached_tokens());
   }
   const int32_t computed = std::min(prompt.computed, length);
-  return {.done = pacer_.PromptSeconds(prompt, cached, computed),
-          .left = pacer_.PromptSeconds(prompt, computed, length)};
+  PromptShare share{.done = pacer_.PromptSeconds(prompt, cached, computed),
+                    .left = pacer_.PromptSeconds(prompt, computed, length),
+                    .processed = prompt.computed};
+  if (prompt.suspended_end == 0) return share;
+  const double layers = static_cast<double>(prompt.layers_done) / layers_;
+  const double seconds = layers * pacer_.PromptSeconds(prompt, computed, prompt.suspended_end);
+  share.done += seconds;
+  share.left = std::max(0.0, share.left - seconds);
+  share.processed += static_cast<int64_t>(layers * (prompt.suspended_end - prompt.computed));
+  return share;
 }
 
 double Serving::PromptSeconds(int32_t begin, int32_t end) const {
@@ -175,13 +193,13 @@ Places Serving::CountPlaces(const EngineState& state, const Requests& requests) 
   return places;
 }
 
-std::vector<PrefillTurn> Serving::Turns(const EngineState& state, const Requests& requests) const {
+StepChoice Serving::Next(const EngineState& state, const Requests& requests) const {
   const SteadyTime now = std::chrono::steady_clock::now();
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
   std::vector<int32_t> streams;
   for (const auto& sequence : state.running) {
-    if (sequence->paused) continue;
+    if (sequence->paused && !sequence->suspended.has_value()) continue;
     if (!sequence->in_prefill()) {
       streams.push_back(sequence->computed);
       continue;
@@ -191,7 +209,7 @@ std::vector<PrefillTurn> Serving::Turns(const EngineState& state, const Requests
   }
   std::vector<PromptState> prompts;
   for (const size_t i : ServingOrder(contenders, shares_)) prompts.push_back(states[i]);
-  return pacer_.Turns(prompts, streams);
+  return pacer_.Next(prompts, streams, state.after_stretch);
 }
 
 void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {
@@ -207,7 +225,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     attention.push_back(ClassOf(request.sequence()->attention.get()));
     const bool stream = item.sampled && item.begin >= request.prompt_tokens();
     if (stream) ++streams;
-    rows += item.end - item.begin;
+    if (EndsItsChunks(plan)) rows += item.end - item.begin;
     const StepWork work = stream ? SampledWork(item.begin, item.end)
                                  : EvenWork(item.begin, item.end, AttentionClass::kDense);
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
@@ -219,7 +237,8 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
   shares_.Charge(uses);
   SetContending(requests);
-  metrics_.iteration_tokens.Observe(static_cast<double>(rows));
+  if (rows > 0) metrics_.iteration_tokens.Observe(static_cast<double>(rows));
+  if (plan.stretch.has_value()) metrics_.chunk_stretches.Increment();
   metrics_.step_cost_error.Set(pacer_.costs().error());
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }

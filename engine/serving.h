@@ -39,8 +39,8 @@ class Serving {
   // gets all of them.
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
-  // How far prompts may go in the next step.
-  std::vector<PrefillTurn> Turns(const EngineState& state, const Requests& requests) const;
+  // What prompts do in the next step.
+  StepChoice Next(const EngineState& state, const Requests& requests) const;
   // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
@@ -52,10 +52,12 @@ class Serving {
   // What one more row that is sampled at `position` adds to a step that has one, as a share of it.
   double RowCost(int32_t position) const;
 
-  // Seconds of the request's prompt that are done, and still to do, as if it were alone.
+  // Seconds of the request's prompt that are done, with the layers of a suspended chunk that have
+  // run, and still to do, as if it were alone.
   struct PromptShare {
     double done = 0;
     double left = 0;
+    int64_t processed = 0;  // tokens done, with the same share of a suspended chunk's, rounded down
   };
   PromptShare ShareDone(const Request& request) const;
 
@@ -82,6 +84,7 @@ class Serving {
 
   const double stall_seconds_;
   const int ranks_;
+  const int layers_;
   const int max_running_;
   EngineMetrics& metrics_;
   StepPacer pacer_;

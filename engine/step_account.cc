@@ -8,21 +8,42 @@
 #include "engine/sparse/dilated.h"
 
 namespace annulus {
+namespace {
+
+Request::AttendSeconds SecondsOf(const std::vector<RankResult>& results) {
+  Request::AttendSeconds seconds;
+  for (const RankResult& rank : results) {
+    seconds.all_ranks += rank.ring.compute_seconds;
+    seconds.wall = std::max(seconds.wall, rank.ring.compute_seconds);
+  }
+  return seconds;
+}
+
+}  // namespace
 
 void StepAccount::Add(const StepPlan& plan, const std::vector<RankResult>& results,
                       const Requests& requests) {
-  CountAttention(plan, results, requests);
-  CountRing(plan, results, requests);
+  if (EndsItsChunks(plan)) {
+    CountAttention(plan, results, requests);
+    CountModes(plan, requests);
+  } else {
+    CountStretch(plan, results, requests);
+  }
+  CountRing(results);
+}
+
+// What a chunk attended is booked when it ends; the time of its stretches, as they go.
+void StepAccount::CountStretch(const StepPlan& plan, const std::vector<RankResult>& results,
+                               const Requests& requests) {
+  requests.at(plan.items[0].sequence)->CountAttending(SecondsOf(results));
 }
 
 void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankResult>& results,
                                  const Requests& requests) {
   std::map<std::pair<SequenceId, int32_t>, std::vector<const LayerAttention*>> reported;
-  Request::AttendSeconds seconds;
+  const Request::AttendSeconds seconds = SecondsOf(results);
   std::map<std::pair<SequenceId, int32_t>, double> estimates;  // of the slowest rank
   for (const RankResult& rank : results) {
-    seconds.all_ranks += rank.ring.compute_seconds;
-    seconds.wall = std::max(seconds.wall, rank.ring.compute_seconds);
     std::map<std::pair<SequenceId, int32_t>, double> of_rank;
     for (const LayerAttention& part : rank.attention) {
       reported[{part.sequence, part.begin}].push_back(&part);
@@ -87,8 +108,7 @@ PairCount StepAccount::CountAttended(const PlanItem& item, const Sequence& seque
   return CountPairs(*patterns_.Get(policy, shape), item.begin, item.end);
 }
 
-void StepAccount::CountRing(const StepPlan& plan, const std::vector<RankResult>& results,
-                            const Requests& requests) {
+void StepAccount::CountRing(const std::vector<RankResult>& results) {
   for (size_t rank = 0; rank < results.size(); ++rank) {
     const RingCounters& ring = results[rank].ring;
     RankMetrics& metrics = metrics_.ranks[rank];
@@ -99,6 +119,9 @@ void StepAccount::CountRing(const StepPlan& plan, const std::vector<RankResult>&
     metrics.pass_q_bytes.Add(static_cast<double>(ring.bytes_pass_q));
     metrics.estimate_bytes.Add(static_cast<double>(ring.bytes_estimate));
   }
+}
+
+void StepAccount::CountModes(const StepPlan& plan, const Requests& requests) {
   for (const PlanItem& item : plan.items) {
     if (requests.at(item.sequence)->sequence()->ring.size() < 2) continue;
     (item.mode == RingMode::kPassKv ? metrics_.mode_pass_kv : metrics_.mode_pass_q).Increment();

@@ -29,8 +29,10 @@ class StepAccount {
   void CountAttention(const StepPlan& plan, const std::vector<RankResult>& results,
                       const Requests& requests);
   PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
-  void CountRing(const StepPlan& plan, const std::vector<RankResult>& results,
-                 const Requests& requests);
+  void CountStretch(const StepPlan& plan, const std::vector<RankResult>& results,
+                    const Requests& requests);
+  void CountRing(const std::vector<RankResult>& results);
+  void CountModes(const StepPlan& plan, const Requests& requests);
 
   const int heads_;
   const int kv_heads_;

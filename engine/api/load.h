@@ -100,8 +100,8 @@ struct EngineLoad {
   bool healthy = true;  // every rank is up, and work either progresses or none is due
   std::vector<RankLoad> ranks;
   ExchangeRates exchange;
-  // EngineOptions::stall_budget and the time of the smallest prompt chunk, in seconds. If the
-  // second is larger, the budget cannot be kept. 0: unknown.
+  // EngineOptions::stall_budget and the time of the least that a step can compute of a prompt (one
+  // layer of one page), in seconds. If the second is larger, the budget cannot be kept. 0: unknown.
   double stall_budget_seconds = 0;
   double smallest_chunk_seconds = 0;
   std::string kv_disk_off;         // why kv_disk was turned off; empty: it is on, or was never set

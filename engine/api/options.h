@@ -49,8 +49,8 @@ struct EngineOptions {
   int chunk_tokens = 2048;
   int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
   // How long a running stream should wait between two tokens at most while prompts are computed at
-  // the same time. Prompt chunks are sized to fit (engine/scheduler/quantum.h). Absent: 250 ms, on
-  // GPUs 50 ms. 0: only chunk_tokens bounds the chunks.
+  // the same time. Chunks fit into it, or are suspended between layers: see scheduler/quantum.h.
+  // Absent: 250 ms, on GPUs 50 ms. 0: only chunk_tokens bounds the chunks.
   std::optional<std::chrono::milliseconds> stall_budget = std::chrono::milliseconds(0);
   int max_running = 64;   // most requests computed at once, without those parked for slow readers
   int max_waiting = 256;  // most requests in the queue

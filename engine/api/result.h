@@ -150,7 +150,7 @@ struct TokenLogprob {
 struct PromptProgress {
   int64_t total = 0;
   int64_t cached = 0;
-  int64_t processed = 0;  // including cached ones
+  int64_t processed = 0;  // including cached ones, and the share of a chunk whose layers are done
   double elapsed_seconds = 0;
   double eta_seconds = 0;
 };

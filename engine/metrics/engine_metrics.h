@@ -189,8 +189,13 @@ class EngineMetrics {
                     "one, mean over the last steps.");
   Gauge& smallest_chunk_seconds = set_.AddGauge(
       "smallest_chunk_seconds",
-      "Predicted seconds of a step with one page of a prompt, at the depth of the last one; above "
-      "the stall budget, the budget cannot be kept.");
+      "Predicted seconds of the least that a step can compute of a prompt, one layer of one page, "
+      "at "
+      "the depth of the last one; above the stall budget, the budget cannot be kept.");
+  Counter& chunk_stretches = set_.AddCounter(
+      "chunk_stretches_total",
+      "Steps that ran some layers of a prompt's chunk alone, because no page of it fits into the "
+      "stall budget.");
 
   // Counted step by step, as the tokens are computed.
   Counter& prompt_tokens =

@@ -17,7 +17,11 @@ struct PlanLimits {
   int prefill_rows_per_rank = 2048;  // most prompt rows per rank and step; at least a page
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition
-  int tokens_per_rank = 2048;        // a sequence is spread over one more rank for each of these
+  int layers = 1;                    // of the model
+  // Most prompt rows per rank of a chunk that is suspended between layers; at least a page. 0: no
+  // chunk is suspended.
+  int suspended_rows_per_rank = 0;
+  int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
   // [cache group] 0: full attention; otherwise the window in tokens.
   std::vector<int32_t> group_windows;
 

@@ -69,10 +69,7 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
       }
       end = ends.Within(low);
     }
-    if (end == prompt.computed) {
-      if (!turns.empty()) break;
-      end = ends.Smallest();
-    }
+    if (end == prompt.computed) break;
     turns.push_back({prompt.sequence, end});
     rows -= end - prompt.computed;
     if (rows <= 0) break;
@@ -81,44 +78,120 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
   return turns;
 }
 
-std::vector<PrefillTurn> StepPacer::Turns(std::span<const PromptState> prompts,
-                                          std::span<const int32_t> streams) const {
-  StepWork rest;
-  rest.amount[StepWork::kStep] = 1;
-  for (const int32_t position : streams) rest += SampledWork(position, position + 1);
-  return SolveQuantum(prompts, rest, costs_, LimitsBeside(!streams.empty()), plan_);
+StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
+  Room room;
+  room.streams = !streams.empty();
+  room.rest.amount[StepWork::kStep] = 1;
+  for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
+  if (stall_ <= 0) return room;
+  room.limits.seconds =
+      room.streams ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
+  room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
+  return room;
 }
 
-QuantumLimits StepPacer::LimitsBeside(bool streams) const {
+StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
+                           bool after_stretch) const {
+  if (prompts.empty() || (after_stretch && !streams.empty())) return {};
+  const Room room = RoomBeside(streams);
+  const auto suspended =
+      std::find_if(prompts.begin(), prompts.end(),
+                   [](const PromptState& prompt) { return prompt.suspended_end > 0; });
+  StepChoice choice;
+  if (suspended != prompts.end()) {
+    choice.turns = TurnsAhead({prompts.begin(), suspended}, room);
+    if (choice.turns.empty()) {
+      choice.stretch = Stretched(*suspended, suspended->suspended_end, room);
+    }
+    return choice;
+  }
+  choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
+  if (!choice.turns.empty()) return choice;
+  const PromptState& first = prompts.front();
+  if (MaySuspend(first, room)) {
+    choice.stretch = Stretched(first, SuspendedEnd(first, room), room);
+  } else {
+    choice.turns = {{first.sequence, ChunkEnds(first, plan_).Smallest()}};
+  }
+  return choice;
+}
+
+// The first of those before the suspended chunk's prompt that fits into a step, and who fits with
+// it.
+std::vector<PrefillTurn> StepPacer::TurnsAhead(std::span<const PromptState> ahead,
+                                               const Room& room) const {
+  for (size_t i = 0; i < ahead.size(); ++i) {
+    auto turns = SolveQuantum(ahead.subspan(i), room.rest, costs_, room.limits, plan_);
+    if (!turns.empty()) return turns;
+  }
+  if (ahead.empty() || room.streams) return {};
+  return {{ahead.front().sequence, ChunkEnds(ahead.front(), plan_).Smallest()}};
+}
+
+// How long a stretch may take. Where the streams alone need most of the budget, or more, prompts
+// still get a quarter of the time.
+double StepPacer::StretchSeconds(const Room& room) const {
+  if (!room.streams) return room.limits.seconds;
+  const double beside = costs_.Predict(room.rest);
+  return std::max(room.limits.seconds - beside, beside / 3);
+}
+
+// Whether a chunk of the prompt, of which not even a page fits into the step, is suspended. If the
+// page takes no longer than a stretch may, it goes with the streams: weights are read once for
+// both.
+bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
+  const bool can = plan_.suspended_rows_per_rank >= plan_.page_tokens && plan_.layers > 1;
+  if (!can || room.limits.seconds <= 0) return false;
+  if (!room.streams) return true;
+  const int32_t page = ChunkEnds(prompt, plan_).Smallest();
+  return costs_.Predict(WorkTo(prompt, page, plan_)) > StretchSeconds(room);
+}
+
+// The end of the largest chunk of which a layer fits into a stretch and which is not cut into more
+// than kMostStretches; at least a page. How many rows were tried before matters little: the layers
+// of later stretches are chosen by what the first took.
+int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
   QuantumLimits limits;
-  if (stall_ <= 0) return limits;
-  limits.seconds = streams ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
-  limits.most_rows = std::max<int64_t>(2 * tried_[streams ? 1 : 0], plan_.page_tokens);
-  return limits;
+  limits.seconds = std::min(kMostStretches, plan_.layers) * StretchSeconds(room);
+  limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
+                              int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
+  StepWork step;
+  step.amount[StepWork::kStep] = 1;
+  const auto turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
+  return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
+}
+
+// As many layers as fit into a stretch, at least one. All are taken to be alike.
+StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const Room& room) const {
+  StepWork work = WorkTo(prompt, end, plan_);
+  work.amount[StepWork::kStep] = 1;
+  const double layer = costs_.Predict(work) / plan_.layers;
+  const int left = plan_.layers - prompt.layers_done;
+  const double fit = layer > 0 ? StretchSeconds(room) / layer : left;
+  const int layers = static_cast<int>(std::clamp<double>(fit, 1, left));
+  return {prompt.sequence, end, prompt.layers_done + layers};
 }
 
 double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
   if (costs_.steps() == 0) return 0;
-  StepWork rest;
-  rest.amount[StepWork::kStep] = 1;
-  for (const int32_t position : streams) rest += SampledWork(position, position + 1);
-  QuantumLimits limits = LimitsBeside(!streams.empty());
+  Room room = RoomBeside(streams);
   // What a step has room for, whatever the time.
-  const int64_t room = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
-  limits.most_rows = limits.most_rows > 0 ? std::min(limits.most_rows, room) : room;
+  const int64_t fullest = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
+  room.limits.most_rows =
+      room.limits.most_rows > 0 ? std::min(room.limits.most_rows, fullest) : fullest;
   const int64_t begin = prompt.computed;
   const int64_t end = prompt.prompt_length;
   double seconds = 0;
   for (int look = 1; look <= kLooks && prompt.computed < end; ++look) {
     const int64_t until = begin + (end - begin) * look / kLooks;
-    const int32_t chunk = SolveQuantum({&prompt, 1}, rest, costs_, limits, plan_)[0].end;
-    const int64_t rows = chunk - prompt.computed;
+    const Pace pace = PaceOf(prompt, room);
+    const int64_t rows = pace.end - prompt.computed;
     // Steps of about this size up to there, each at the depth of the middle one.
     const int64_t steps = std::max<int64_t>(1, (until - prompt.computed + rows / 2) / rows);
     const int64_t after = std::min(end, prompt.computed + steps * rows);
     StepWork work = PromptWork(prompt.computed, static_cast<int32_t>(after), prompt.attention,
                                prompt.degree, plan_);
-    for (int64_t step = 0; step < steps; ++step) work += rest;
+    for (int64_t step = 0; step < steps; ++step) work += pace.beside;
     if (after == end) work.amount[StepWork::kSampled] += 1;
     seconds += costs_.Predict(work);
     prompt.computed = static_cast<int32_t>(after);
@@ -126,18 +199,36 @@ double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> str
   return seconds;
 }
 
+// The prompt's next chunk as Next would choose it, with no other prompt there.
+StepPacer::Pace StepPacer::PaceOf(const PromptState& prompt, const Room& room) const {
+  const auto turns = SolveQuantum({&prompt, 1}, room.rest, costs_, room.limits, plan_);
+  if (!turns.empty()) return {turns[0].end, room.rest};
+  if (!MaySuspend(prompt, room)) return {ChunkEnds(prompt, plan_).Smallest(), room.rest};
+  Pace pace;
+  pace.end = SuspendedEnd(prompt, room);
+  pace.beside.amount[StepWork::kStep] = 1;
+  if (!room.streams) return pace;
+  const int layers = Stretched(prompt, pace.end, room).end_layer;
+  for (int layer = 0; layer < plan_.layers; layer += layers) pace.beside += room.rest;
+  return pace;
+}
+
 void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
                      double seconds) {
-  const StepWork work = WorkOf(plan, attention, plan_.ranks);
-  costs_.Learn(work, seconds);
+  StepWork work = WorkOf(plan, attention, plan_.ranks);
   const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);
+  if (plan.stretch.has_value()) {
+    const int layers = plan.stretch->end_layer - plan.stretch->first_layer;
+    for (double& amount : work.amount) amount *= static_cast<double>(layers) / plan_.layers;
+  }
+  costs_.Learn(work, seconds);
   int64_t& tried = tried_[streams > 0 ? 1 : 0];
   tried = std::max(tried, rows);
   for (const PlanItem& item : plan.items) {
     if (item.sampled) continue;
     StepWork smallest = EvenWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense);
     smallest.amount[StepWork::kStep] = 1;
-    smallest_ = costs_.Predict(smallest);
+    smallest_ = costs_.Predict(smallest) / (plan_.suspended_rows_per_rank > 0 ? plan_.layers : 1);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct PromptState {
   int32_t prompt_length = 0;
   AttentionClass attention = AttentionClass::kDense;
   int degree = 1;
+  // The end of its suspended chunk, and how many layers of that have run. 0: none is suspended.
+  int32_t suspended_end = 0;
+  int32_t layers_done = 0;
 };
 
 // How far a prompt may advance in the next step.
@@ -26,6 +30,29 @@ struct PrefillTurn {
   int32_t end = 0;
 };
 
+// The next layers of a chunk that is suspended between layers: from the first, or from where the
+// sequence's suspended chunk stands, to `end_layer`.
+struct StretchTurn {
+  SequenceId sequence = 0;
+  int32_t end = 0;  // of the chunk; settled when it begins
+  int32_t end_layer = 0;
+};
+
+// What prompts do in the next step. With a stretch, the step has nothing else in it; without, it
+// has the streams and `turns`.
+struct StepChoice {
+  std::vector<PrefillTurn> turns;
+  std::optional<StretchTurn> stretch;
+};
+
+// Most stretches that a chunk is cut into, unless a page alone takes more. It bounds how long
+// someone waits who comes meanwhile and does not fit between the stretches.
+inline constexpr int kMostStretches = 8;
+
+// A chunk is suspended if a page does not fit into the time, so it has about this many pages at
+// most. Ranks keep memory for so many (PlanLimits::suspended_rows_per_rank).
+inline constexpr int kSuspendedPages = kMostStretches;
+
 struct QuantumLimits {
   double seconds = 0;     // longest time of the step; 0: unlimited
   int64_t most_rows = 0;  // of all prompts together; 0: unlimited
@@ -33,49 +60,69 @@ struct QuantumLimits {
 
 // Chooses which prompts continue in the next step, and how far: in the order given, as many rows as
 // fit into the time together with `rest`, all other work of the step (including kStep). Chunks end
-// at a page end, after whole rounds of the ring if possible, or at the prompt's end. If not even
-// one page fits, the first prompt still gets one page; otherwise it would never advance.
-//
-// Extension point for chunks suspended between layers: such a chunk would be a turn whose end is
-// fixed and whose layers are chosen instead.
+// at a page end, after whole rounds of the ring if possible, or at the prompt's end. Empty if not
+// even one page of the first prompt fits.
 std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, const StepWork& rest,
                                       const StepCostModel& costs, const QuantumLimits& limits,
                                       const PlanLimits& plan);
 
 // Sizes steps to keep the stall budget: the longest time that a running stream should wait between
-// two tokens. Not thread-safe.
+// two tokens. Where not even one page of a prompt fits into a step, a chunk is suspended between
+// layers, and the streams run between its stretches. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
   StepPacer(double stall_seconds, const PlanLimits& plan) : stall_(stall_seconds), plan_(plan) {}
 
-  // Returns what prompts do in the next step. `prompts`: in serving order. `streams`: the positions
-  // of rows that will be sampled in any case.
-  std::vector<PrefillTurn> Turns(std::span<const PromptState> prompts,
-                                 std::span<const int32_t> streams) const;
+  // Returns what prompts do in the next step. `prompts`: in serving order; at most one has a
+  // suspended chunk. `streams`: the positions of rows that will be sampled in any case.
+  // `after_stretch`: the last step was a stretch.
+  //
+  // While a chunk is suspended, prompts that are served before its own still go first, as far as
+  // they fit into a step. If nobody streams, they need not fit.
+  StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
+                  bool after_stretch) const;
 
   // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
-  // sequences already had a token before.
+  // sequences already had a token before. A stretch counts as its share of the layers of a whole
+  // step; that the embedding and the head are in one of its chunk's stretches only is left out.
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
   // Predicted seconds of these rows alone.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
 
-  // Predicted seconds until the prompt is computed, in the chunks that Turns would choose if it
+  // Predicted seconds until the prompt is computed, in the chunks that Next would choose if it
   // were the only prompt, together with streams at these positions. Evaluates the cost at kLooks
   // points of the prompt. 0 before the first step.
   static constexpr int kLooks = 16;
   double SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const;
 
   const StepCostModel& costs() const { return costs_; }
-  // Predicted seconds of the smallest possible chunk: one page of a prompt at the previous step's
-  // depth, including what every step takes. If this exceeds the stall budget, the budget cannot be
-  // kept.
+  // Predicted seconds of the smallest part of a prompt that a step can have, at the previous step's
+  // depth, including what every step takes: one layer of one page, or all layers of it if chunks
+  // are not suspended. If this exceeds the stall budget, the budget cannot be kept.
   double smallest_chunk_seconds() const { return smallest_; }
 
  private:
-  QuantumLimits LimitsBeside(bool streams) const;
+  // The work and the limits of a step whose prompts are not chosen yet.
+  struct Room {
+    StepWork rest;
+    QuantumLimits limits;
+    bool streams = false;
+  };
+  // The end of a prompt's next chunk, and all other work of the steps until it is computed.
+  struct Pace {
+    int32_t end = 0;
+    StepWork beside;
+  };
+  Pace PaceOf(const PromptState& prompt, const Room& room) const;
+  Room RoomBeside(std::span<const int32_t> streams) const;
+  bool MaySuspend(const PromptState& prompt, const Room& room) const;
+  double StretchSeconds(const Room& room) const;
+  int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
+  StretchTurn Stretched(const PromptState& prompt, int32_t end, const Room& room) const;
+  std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead, const Room& room) const;
 
   const double stall_;
   const PlanLimits plan_;

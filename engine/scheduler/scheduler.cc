@@ -78,13 +78,29 @@ class Planner {
     } else {
       for (size_t i = 0; i < count; ++i) {
         const Sequence& sequence = *state_.running[(i + state_.step) % count];
-        if (!sequence.paused && sequence.in_prefill()) {
+        if (!sequence.paused && sequence.in_prefill() && !sequence.suspended.has_value()) {
           PlanPrefill(sequence, sequence.prompt_length);
         }
       }
     }
     // Sampled items first: the last layer then works on a prefix of the rows.
     std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
+    return std::move(plan_);
+  }
+
+  StepPlan RunStretch(const StretchTurn& turn) {
+    plan_.step = state_.step;
+    plan_.ended = state_.ended;
+    const Sequence& sequence = SequenceIndex(state_).at(turn.sequence);
+    if (sequence.suspended.has_value()) {
+      plan_.items = sequence.suspended->items;
+      plan_.stretch = {sequence.suspended->layers, turn.end_layer};
+    } else {
+      PlanPrefill(sequence, turn.end);
+      std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
+      plan_.stretch = {0, turn.end_layer};
+    }
+    plan_.stretch->ends_chunk = turn.end_layer == limits_.layers;
     return std::move(plan_);
   }
 
@@ -357,6 +373,13 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
   return Planner(state, pages, limits, policy, turns).Run();
 }
 
+StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                     const ModePolicy& policy, const StretchTurn& turn) {
+  PlanLimits own = limits;
+  own.prefill_rows_per_rank = limits.suspended_rows_per_rank;
+  return Planner(state, pages, own, policy, std::nullopt).RunStretch(turn);
+}
+
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) {
   ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
   const SequenceIndex sequences(state);
@@ -372,8 +395,9 @@ void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) 
 }
 
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results) {
+  const bool ends = EndsItsChunks(plan);
   const auto asked = std::count_if(plan.items.begin(), plan.items.end(),
-                                   [](const PlanItem& item) { return item.sampled; });
+                                   [ends](const PlanItem& item) { return item.sampled && ends; });
   int64_t answered = 0;
   for (size_t rank = 0; rank < results.size(); ++rank) {
     const std::vector<SampledToken>& tokens = results[rank].tokens;
@@ -413,6 +437,15 @@ void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
   const SequenceIndex sequences(state);
   for (const SequenceUpdate& update : plan.updates) {
     CommitTables(update, limits, sequences.at(update.sequence));
+  }
+  state.after_stretch = plan.stretch.has_value();
+  if (plan.stretch.has_value()) {
+    Sequence& sequence = sequences.at(plan.items[0].sequence);
+    if (!plan.stretch->ends_chunk) {
+      sequence.suspended = SuspendedChunk{plan.items, plan.stretch->end_layer};
+      return;
+    }
+    sequence.suspended.reset();
   }
   std::unordered_map<SequenceId, int32_t> counted;  // end of the rows of a sampled item that count
   for (const PlanItem& item : plan.items) {

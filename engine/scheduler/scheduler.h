@@ -41,17 +41,26 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
+// Plans the next layers of a chunk that is suspended between layers, and nothing else: those of the
+// sequence's suspended chunk, or from the first on those of a new chunk, which ends no further than
+// the turn says.
+//
+// PlanStep leaves a sequence with a suspended chunk alone.
+StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                     const ModePolicy& policy, const StretchTurn& turn);
+
 // Call when `plan`, which PlanStep made from this very state, is about to run. Marks in the book
 // the pages that the step will write.
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages);
 
-// Checks that the ranks' answers fit the plan. Each sampled item must have one or more tokens from
-// its home rank, at most one per row, and each further token requires that the previous one equals
-// the guess in its row. Otherwise INTERNAL. Does not allocate.
+// Checks that the ranks' answers fit the plan. Each sampled item whose rows are computed now must
+// have one or more tokens from its home rank, at most one per row, and each further token requires
+// that the previous one equals the guess in its row. Otherwise INTERNAL. Does not allocate.
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
 // Applies a finished step to the state: page tables grow, sampled tokens are appended, computed
 // lengths advance over rows that count, fully written pages become complete, drafts are cleared.
+// After a stretch that does not end its chunk, the chunk is the sequence's suspended one instead.
 // `results` must have passed CheckAnswered.
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages);

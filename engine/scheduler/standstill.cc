@@ -2,10 +2,10 @@
 
 namespace annulus {
 
-bool Standstill::Look(SequenceId id, int32_t computed, uint64_t step, Time now) {
-  const auto [found, is_new] = seen_.try_emplace(id, Seen{computed, step, now});
+bool Standstill::Look(SequenceId id, int64_t reached, uint64_t step, Time now) {
+  const auto [found, is_new] = seen_.try_emplace(id, Seen{reached, step, now});
   Seen& seen = found->second;
-  if (seen.computed != computed) seen = {computed, step, now};
+  if (seen.reached != reached) seen = {reached, step, now};
   return step - seen.step >= kSteps && now - seen.time >= kTime;
 }
 

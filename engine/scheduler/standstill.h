@@ -18,14 +18,14 @@ class Standstill {
   static constexpr uint64_t kSteps = 16;
   static constexpr std::chrono::seconds kTime{2};
 
-  // Records that the prompt has `computed` tokens after `step` steps of the engine. Returns whether
-  // it stands still.
-  bool Look(SequenceId id, int32_t computed, uint64_t step, Time now);
+  // Records how far the prompt has come after `step` steps of the engine: `reached` is any number
+  // that changes when the prompt advances. Returns whether it stands still.
+  bool Look(SequenceId id, int64_t reached, uint64_t step, Time now);
   void Forget(SequenceId id) { seen_.erase(id); }
 
  private:
   struct Seen {
-    int32_t computed = 0;
+    int64_t reached = 0;
     uint64_t step = 0;
     Time time;
   };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/state/step_plan.h"
@@ -26,6 +27,9 @@ struct Sequence {
   // Guesses of the tokens after `tokens`; the next step may verify some of them. Empty in prefill.
   std::vector<int32_t> draft;
   bool paused = false;  // parked for a slow reader: not planned, takes no slot
+  // Rows from `computed` on of which some layers have run. Goes on also while paused, so that no
+  // other chunk waits for it. At most one sequence has one.
+  std::optional<SuspendedChunk> suspended;
   // The ranks that share the sequence, in ring order, and the one of them that samples for it.
   std::vector<int32_t> ring;
   int32_t home = 0;
@@ -46,6 +50,7 @@ struct EngineState {
   uint64_t step = 0;
   std::vector<std::unique_ptr<Sequence>> running;
   std::vector<SequenceId> ended;  // since the last plan; the ranks still have to forget them
+  bool after_stretch = false;     // the last step ran some layers of a chunk and no stream
 };
 
 }  // namespace annulus

@@ -24,6 +24,7 @@ struct SimulatedRanksOptions {
   int32_t pages = 64;  // of each rank
   int32_t page_tokens = 16;
   std::vector<int32_t> group_windows = {0};
+  int layers = 1;
   std::function<void(const StepPlan&)> on_start = {};  // of each step, before it begins
 };
 
@@ -33,7 +34,8 @@ struct SimulatedRanksOptions {
 class SimulatedRanks final : public RankPort {
  public:
   explicit SimulatedRanks(const SimulatedRanksOptions& options)
-      : on_start_(options.on_start), known_(options.ranks) {
+      : on_start_(options.on_start), known_(options.ranks), suspended_(options.ranks) {
+    model_.config.layers.resize(static_cast<size_t>(options.layers));
     model_.page_shape.page_tokens = options.page_tokens;
     for (const int32_t window : options.group_windows) {
       model_.groups.emplace_back().window = window;
@@ -88,14 +90,14 @@ class SimulatedRanks final : public RankPort {
   }
 
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override {
+    if (on_start_) on_start_(*plan);
     std::lock_guard lock(mutex_);
     if (state_ != RanksState::kUp) return absl::UnavailableError("the ranks are gone");
-    if (on_start_) on_start_(*plan);
     plans_.push_back(*plan);
     changed_.notify_all();
     for (int rank = 0; rank < size(); ++rank) {
       if (absl::Status followed = Follow(*plan, rank); !followed.ok()) {
-        for (auto& sequences : known_) sequences.clear();
+        ForgetAll();
         return followed;
       }
     }
@@ -107,15 +109,16 @@ class SimulatedRanks final : public RankPort {
     changed_.wait(lock, [&] { return allowed_ > 0; });
     if (allowed_ != std::numeric_limits<int>::max()) --allowed_;
     const std::vector<PlanItem>& items = plans_.back().items;
+    const bool ends = EndsItsChunks(plans_.back());
     if (failure_.has_value() && !items.empty()) {
       state_ = after_;
-      for (auto& sequences : known_) sequences.clear();
+      ForgetAll();
       return *std::exchange(failure_, std::nullopt);
     }
     std::vector<RankResult> results(facts_.size());
     const bool lost = !items.empty() && std::exchange(lose_tokens_, false);
     for (const PlanItem& item : items) {
-      if (!item.sampled || lost) continue;
+      if (!item.sampled || !ends || lost) continue;
       for (int32_t row = item.begin; row < item.end; ++row) {
         results[item.runs[0].rank].tokens.push_back(
             {item.sequence, TokenAt(row + 1), false, std::nullopt, absl::OkStatus()});
@@ -123,7 +126,7 @@ class SimulatedRanks final : public RankPort {
         if (row + 1 < item.end && item.tokens[row + 1 - item.begin] != TokenAt(row + 1)) break;
       }
     }
-    if (report_.has_value() && !items.empty()) {
+    if (report_.has_value() && !items.empty() && ends) {
       LayerAttention& report =
           results[0].attention.emplace_back(*std::exchange(report_, std::nullopt));
       report.sequence = items[0].sequence;
@@ -148,9 +151,27 @@ class SimulatedRanks final : public RankPort {
   const KvPool* local_pages(int) const override { return nullptr; }
 
  private:
+  void ForgetAll() {
+    for (auto& sequences : known_) sequences.clear();
+    for (auto& suspended : suspended_) suspended.reset();
+  }
+
+  absl::Status FollowStretch(const StepPlan& plan, std::optional<SuspendedChunk>& suspended) const {
+    for (const SequenceId id : plan.ended) {
+      if (suspended.has_value() && suspended->items[0].sequence == id) suspended.reset();
+    }
+    ANNULUS_RETURN_IF_ERROR(
+        CheckStretch(plan, suspended.has_value() ? &*suspended : nullptr, model_.layers()));
+    if (!plan.stretch.has_value()) return absl::OkStatus();
+    suspended = {plan.items, plan.stretch->end_layer};
+    if (plan.stretch->ends_chunk) suspended.reset();
+    return absl::OkStatus();
+  }
+
   absl::Status Follow(const StepPlan& plan, int rank) {
     auto& sequences = known_[rank];
     for (const SequenceId id : plan.ended) sequences.erase(id);
+    ANNULUS_RETURN_IF_ERROR(FollowStretch(plan, suspended_[rank]));
     for (const SequenceUpdate& update : plan.updates) {
       RankSequence& sequence = sequences[update.sequence];
       if (update.terms.has_value()) {
@@ -187,6 +208,7 @@ class SimulatedRanks final : public RankPort {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
+  std::vector<std::optional<SuspendedChunk>> suspended_;             // [rank]
   std::vector<StepPlan> plans_;
   int allowed_ = std::numeric_limits<int>::max();
   std::optional<absl::Status> failure_;

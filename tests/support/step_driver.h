@@ -68,6 +68,9 @@ struct DriverOptions {
   int resend_setup_after = 0;
   // Guesses how a sequence that decodes goes on; null: nobody does.
   std::function<std::vector<int32_t>(const Sequence&)> draft;
+  // How many of the `left` layers of a suspended chunk, or of one that would begin, the next step
+  // runs; 0: it is a step of other sequences, or of whole chunks. Null: no chunk is suspended.
+  std::function<int(int left)> stretch;
 };
 
 struct DriverResult {
@@ -94,11 +97,14 @@ class StepDriver {
     limits_.sampled_rows_per_rank = 4;
     if (options.draft != nullptr) limits_.draft_rows_per_rank = 2 * kMostSampledRows;
     limits_.tokens_per_rank = options.tokens_per_rank;
+    limits_.layers = model.layers();
+    if (options.stretch != nullptr) limits_.suspended_rows_per_rank = limits_.prefill_rows_per_rank;
     for (const CacheGroup& group : model.groups) limits_.group_windows.push_back(group.window);
     RankSetOptions set;
     set.ranks = options.ranks;
     set.threads = options.ranks;
     set.rows_per_rank = limits_.rows_per_rank();
+    set.suspended_rows = limits_.suspended_rows_per_rank;
     set.transport = options.transport;
     set.graphs = options.graphs;
     set.through_bytes = true;
@@ -153,6 +159,10 @@ class StepDriver {
   const RankSet& ranks() const { return *ranks_; }
   // Steps without rows of prompts, of all runs so far.
   int64_t decode_steps() const { return decode_steps_; }
+  // Steps that ran some layers of a chunk and not its last, and those of others between them, of
+  // all runs so far.
+  int64_t stretches() const { return stretches_; }
+  int64_t steps_between() const { return steps_between_; }
 
  private:
   ModePolicy Modes() const {
@@ -171,8 +181,8 @@ class StepDriver {
       if (options_.draft == nullptr || sequence->in_prefill()) continue;
       sequence->draft = options_.draft(*sequence);
     }
-    auto plan = std::make_shared<StepPlan>(PlanStep(state, *pages_, limits_, Modes()));
-    WantLogits(*plan);
+    auto plan = std::make_shared<StepPlan>(PlanNext(state));
+    if (!plan->stretch.has_value() || plan->stretch->first_layer == 0) WantLogits(*plan);
     StartStep(*plan, state, *pages_);
     const auto step = ranks_->Run(plan);
     ANNULUS_CHECK(step.ok()) << step.status().ToString();
@@ -182,6 +192,10 @@ class StepDriver {
     const bool decodes = std::all_of(plan->items.begin(), plan->items.end(),
                                      [](const PlanItem& item) { return item.sampled; });
     if (decodes && !plan->items.empty()) ++decode_steps_;
+    if (!EndsItsChunks(*plan)) ++stretches_;
+    const bool between = std::any_of(state.running.begin(), state.running.end(),
+                                     [](const auto& s) { return s->suspended.has_value(); });
+    if (between && !plan->stretch.has_value() && !plan->items.empty()) ++steps_between_;
     for (const RankResult& rank : *step) {
       Use(rank, max_tokens, state, results);
       ring_.bytes_pass_kv += rank.ring.bytes_pass_kv;
@@ -190,6 +204,23 @@ class StepDriver {
       ring_.compute_seconds += rank.ring.compute_seconds;
       ring_.wait_seconds += rank.ring.wait_seconds;
     }
+  }
+
+  StepPlan PlanNext(const EngineState& state) const {
+    const auto whole = [&] { return PlanStep(state, *pages_, limits_, Modes()); };
+    if (options_.stretch == nullptr) return whole();
+    const auto is_suspended = [](const auto& s) { return s->suspended.has_value(); };
+    const auto is_prompt = [](const auto& s) { return s->in_prefill(); };
+    const auto end = state.running.end();
+    auto next = std::find_if(state.running.begin(), end, is_suspended);
+    if (next == end) next = std::find_if(state.running.begin(), end, is_prompt);
+    if (next == end) return whole();
+    const Sequence& sequence = **next;
+    const int done = sequence.suspended.has_value() ? sequence.suspended->layers : 0;
+    const int layers = options_.stretch(limits_.layers - done);
+    if (layers == 0) return whole();
+    return PlanStretch(state, *pages_, limits_, Modes(),
+                       {sequence.id, sequence.prompt_length, done + layers});
   }
 
   // `earlier`: whose pages hold the prompt's first `reused_tokens`; null: nobody's.
@@ -317,6 +348,8 @@ class StepDriver {
   std::map<SequenceId, std::unique_ptr<Sequence>> ended_;  // of the last run
   RingCounters ring_;
   int64_t decode_steps_ = 0;
+  int64_t stretches_ = 0;
+  int64_t steps_between_ = 0;
 };
 
 }  // namespace annulus::testing

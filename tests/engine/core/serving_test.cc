@@ -304,6 +304,47 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
   }
 }
 
+// Pages that take many times the budget, on real ranks: chunks are suspended between layers, beside
+// a stream and a short prompt, and no bit changes.
+TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
+  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 6000, 8);
+  for (const int ranks : {1, 3}) {
+    std::vector<int32_t> ids;
+    std::vector<float> bits;
+    for (const auto budget : {0ms, 1ms}) {
+      EngineOptions options = Options(ranks);
+      options.page_tokens = 256;
+      options.chunk_tokens = 256 * ranks;
+      options.stall_budget = budget;
+      Make(options);
+      RequestSpec streaming = Spec("some words, some words, ", 5000);
+      streaming.sampling.ignore_eos = true;
+      const Started stream = Start(std::move(streaming));
+      ASSERT_TRUE(stream.sink->WaitTokens(3));
+      RequestSpec spec = Spec(document.text + document.facts[0].cue, 16);
+      spec.sampling.logprobs = 2;
+      const Started reads = Start(std::move(spec));
+      ASSERT_TRUE(reads.sink->WaitProgress(1));
+      const Started small = Start(Spec("abc", 2));
+      ASSERT_TRUE(small.sink->Wait()->status.ok());
+      ASSERT_TRUE(reads.sink->Wait()->status.ok());
+      engine_->Cancel(stream.id);
+      ASSERT_TRUE(stream.sink->Wait().has_value());
+      std::vector<float> logprobs;
+      for (const TokenLogprob& each : reads.sink->logprobs()) logprobs.push_back(each.logprob);
+      if (budget == 0ms) {
+        EXPECT_EQ(Metric("chunk_stretches_total"), 0);
+        ids = reads.sink->ids();
+        bits = logprobs;
+        continue;
+      }
+      EXPECT_GT(Metric("chunk_stretches_total"), 0) << ranks << " ranks";
+      EXPECT_EQ(reads.sink->ids(), ids) << ranks << " ranks";
+      EXPECT_EQ(logprobs, bits) << ranks << " ranks";
+    }
+  }
+}
+
 // Two families tell of the same pages, which a step may change while a scrape goes on.
 TEST_F(ServingEngineTest, AScrapeIsOfOneMoment) {
   EngineOptions options = Options(1);

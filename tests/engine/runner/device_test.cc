@@ -48,6 +48,24 @@ TEST_F(DeviceTest, LogitsMatchTransformers) {
   }
 }
 
+// What a chunk that is suspended between layers passes on stays on the device.
+TEST_F(DeviceTest, SuspendedChunksMatchTransformers) {
+  for (const std::string& name : Some({"gpt_oss_bf16", "llama_gqa_bf16", "gemma2", "qwen3_moe"})) {
+    const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+    const RankModel model = Load(name);
+    for (const int ranks : RingSizes()) {
+      DriverOptions options = AllLogits(ranks, RingMode::kPassKv);
+      options.stretch = [](int) { return 1; };
+      StepDriver driver(*backend_, model, options);
+      const auto results = driver.Run({golden.prompt}, 2);
+      EXPECT_GT(driver.stretches(), 0);
+      ASSERT_EQ(results[0].logits.size(), golden.prompt.size() - 1) << name;
+      EXPECT_LE(Difference(results[0], golden), 1e-4) << name << ", " << ranks << " ranks";
+      EXPECT_EQ(results[0].tokens[0], golden.greedy[0]) << name << ", " << ranks << " ranks";
+    }
+  }
+}
+
 // Rounded to bf16, products and attention run on (emulated) tensor cores: the bound is that of
 // tests/engine/runner/golden_test.cc for tables that round inputs.
 TEST_F(DeviceTest, LogitsInBf16AreNear) {

@@ -82,7 +82,7 @@ Trace ReadBesideAStream(int32_t tokens, double row, double budget, uint32_t seed
     int32_t position = 100;
     while (prompts[0].computed < tokens) {
       const std::vector<int32_t> streams(stream ? 1 : 0, position);
-      const std::vector<PrefillTurn> turns = pacer.Turns(prompts, streams);
+      const std::vector<PrefillTurn> turns = pacer.Next(prompts, streams, false).turns;
       EXPECT_EQ(turns.size(), 1u);
       EXPECT_GT(turns[0].end, prompts[0].computed);
       EXPECT_TRUE(turns[0].end % 64 == 0 || turns[0].end == tokens);
@@ -136,7 +136,7 @@ double Foreseen(int32_t cached, int32_t tokens, double row, int streams, uint32_
     double seconds = 0;
     while (prompt.computed < prompt.prompt_length) {
       std::vector<PromptState> prompts = {prompt};
-      auto turns = pacer.Turns(prompts, positions);
+      auto turns = pacer.Next(prompts, positions, false).turns;
       turns[0].end = std::min(turns[0].end, prompt.computed + 2048);  // as the scheduler cuts it
       const StepPlan plan = PlanOf(turns, prompts, positions);
       const double step = machine.Seconds(WorkOf(plan, {}, 1));
@@ -189,7 +189,7 @@ TEST(StallBudget, ChunksGrowToTheLargestWithNothingElseRunning) {
   std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 100'000}};
   int32_t chunk = 0;
   while (prompts[0].computed < 60'000) {
-    const auto turns = pacer.Turns(prompts, {});
+    const auto turns = pacer.Next(prompts, {}, false).turns;
     const StepPlan plan = PlanOf(turns, prompts, {});
     pacer.Took(plan, {}, 0, machine.Seconds(WorkOf(plan, {}, 1)));
     chunk = turns[0].end - prompts[0].computed;
@@ -202,7 +202,7 @@ TEST(StallBudget, WithoutABudgetThePlansLimitAloneCounts) {
   const StepPacer pacer(0, LimitsOf());
   const std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 100'000},
                                             {.sequence = 2, .computed = 64, .prompt_length = 70}};
-  const auto turns = pacer.Turns(prompts, std::vector<int32_t>{7});
+  const auto turns = pacer.Next(prompts, std::vector<int32_t>{7}, false).turns;
   ASSERT_EQ(turns.size(), 2u);
   EXPECT_EQ(turns[0].end, 100'000);
   EXPECT_EQ(turns[1].end, 70);
@@ -215,7 +215,7 @@ TEST(StallBudget, ABudgetThatCannotBeKeptIsSaid) {
   std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 1000}};
   while (prompts[0].computed < 1000) {
     const std::vector<int32_t> streams = {50};
-    const auto turns = pacer.Turns(prompts, streams);
+    const auto turns = pacer.Next(prompts, streams, false).turns;
     ASSERT_EQ(turns.size(), 1u);
     EXPECT_LE(turns[0].end - prompts[0].computed, 64);
     const StepPlan plan = PlanOf(turns, prompts, streams);

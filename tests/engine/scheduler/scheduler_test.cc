@@ -8,91 +8,15 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/engine/scheduler/plan_world.h"
 
 namespace annulus {
 namespace {
 
-PlanLimits Limits(int ranks, int page, int prefill_rows, std::vector<int32_t> windows) {
-  PlanLimits limits;
-  limits.ranks = ranks;
-  limits.page_tokens = page;
-  limits.prefill_rows_per_rank = prefill_rows;
-  limits.sampled_rows_per_rank = 17;
-  limits.tokens_per_rank = 1;
-  limits.group_windows = std::move(windows);
-  return limits;
-}
-
-ModePolicy Mode(RingMode mode) {
-  ModePolicy policy;
-  policy.mode = mode;
-  return policy;
-}
-
-// Admits sequences the way the engine does, with room for all that a test asks for.
-class World {
- public:
-  explicit World(PlanLimits limits)
-      : limits_(std::move(limits)),
-        pages_(std::vector<int32_t>(limits_.ranks, kPages), limits_.group_windows) {}
-  ~World() {
-    for (const auto& sequence : state_.running) pages_.Release(sequence->id);
-  }
-
-  Sequence& Add(SequenceId id, int prompt, int max_tokens, std::vector<int32_t> ring) {
-    auto sequence = std::make_unique<Sequence>();
-    sequence->id = id;
-    sequence->prompt_length = prompt;
-    for (int i = 0; i < prompt; ++i) sequence->tokens.push_back(i % 97);
-    sequence->ring = ring;
-    sequence->home = ring[id % ring.size()];
-    sequence->groups.resize(limits_.group_windows.size());
-    const auto needed = PagesNeeded({prompt + max_tokens}, static_cast<int>(ring.size()), limits_);
-    pages_.Open(id, TenantId());
-    for (size_t i = 0; i < ring.size(); ++i) {
-      pages_.Reserve(id, ring[i], static_cast<int32_t>(needed[i]));
-    }
-    sequence->setup = std::make_shared<SamplingSetup>();
-    state_.running.push_back(std::move(sequence));
-    return *state_.running.back();
-  }
-
-  EngineState& state() { return state_; }
-  PageBook& pages() { return pages_; }
-  const PlanLimits& limits() const { return limits_; }
-
-  // Plans and commits one step; every sampled item gets a token.
-  StepPlan Step(const ModePolicy& policy) {
-    StepPlan plan = PlanStep(state_, pages_, limits_, policy);
-    StartStep(plan, state_, pages_);
-    std::vector<RankResult> results(static_cast<size_t>(limits_.ranks));
-    for (const PlanItem& item : plan.items) {
-      if (!item.sampled) continue;
-      SampledToken& token = results[item.runs[0].rank].tokens.emplace_back();
-      token.sequence = item.sequence;
-      token.token = 1;
-    }
-    EXPECT_TRUE(CheckAnswered(plan, results).ok());
-    CommitStep(plan, results, limits_, state_, pages_);
-    DropBehindWindows(limits_, state_, pages_);
-    return plan;
-  }
-
- private:
-  static constexpr int32_t kPages = 4096;  // of each rank
-
-  const PlanLimits limits_;
-  EngineState state_;
-  PageBook pages_;
-};
-
-int RowsOf(const StepPlan& plan, int rank) {
-  int rows = 0;
-  for (const PlanItem& item : plan.items) {
-    for (const RowRun& run : item.runs) rows += run.rank == rank ? run.count : 0;
-  }
-  return rows;
-}
+using testing::Limits;
+using testing::Mode;
+using testing::RowsOf;
+using testing::World;
 
 TEST(PagesNeeded, FullGroupKeepsEveryStripe) {
   const PlanLimits limits = Limits(4, 64, 512, {0});

@@ -1,0 +1,307 @@
+// Chunks suspended between layers, on a virtual clock: models of which not even a page of a prompt
+// fits into the stall budget.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler/quantum.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kSlowBudget = 0.25;
+constexpr int kSlowPage = 64;
+constexpr double kStreamsAlone = 1;
+
+PlanLimits SlowLimits(int layers, int suspended_rows = kSuspendedPages * kSlowPage) {
+  PlanLimits limits;
+  limits.page_tokens = kSlowPage;
+  limits.group_windows = {0};
+  limits.layers = layers;
+  limits.suspended_rows_per_rank = suspended_rows;
+  return limits;
+}
+
+struct SlowModel {
+  int layers = 32;
+  double step = 0.03;      // what every step takes, above all reading the weights
+  double row = 1.0 / 64;   // of a prompt
+  double stream = 0.0005;  // of a row that is sampled
+};
+
+// A prompt that comes at some time.
+struct Arrival {
+  double at = 0;
+  int32_t tokens = 0;
+};
+
+// What the engine does with a pacer, on a virtual clock: streams that never end, and prompts that
+// are served in the order of what is left of them. The streams have run alone for a second before
+// the first prompt comes.
+class SuspendingMachine {
+ public:
+  SuspendingMachine(const SlowModel& model, uint32_t seed, int streams, const PlanLimits& limits)
+      : model_(model), limits_(limits), pacer_(kSlowBudget, limits), random_(seed) {
+    // The prompt of the streams, which nobody had to wait for.
+    prompts_ = {{.sequence = 1000, .prompt_length = 100}};
+    while (!prompts_.empty()) Step();
+    streams_.assign(static_cast<size_t>(streams), 500);
+  }
+
+  void Run(const std::vector<Arrival>& arrivals) {
+    size_t next = 0;
+    const double first = now_ + kStreamsAlone;
+    if (streams_.empty()) now_ = first;
+    first_ = first;
+    while (next < arrivals.size() || !prompts_.empty()) {
+      for (; next < arrivals.size() && first + arrivals[next].at <= now_; ++next) {
+        prompts_.push_back({.sequence = next + 1, .prompt_length = arrivals[next].tokens});
+      }
+      std::stable_sort(prompts_.begin(), prompts_.end(),
+                       [](const PromptState& a, const PromptState& b) {
+                         return a.prompt_length - a.computed < b.prompt_length - b.computed;
+                       });
+      Step();
+    }
+  }
+
+  // Of the last Run, since its first prompt could begin.
+  double taken() const { return now_ - first_; }
+  // When the prompt of the arrival was computed.
+  double Done(size_t arrival) const { return done_.at(arrival + 1) - first_; }
+  const std::vector<double>& gaps() const { return gaps_; }
+  double longest_layer() const { return longest_layer_; }
+  int stretches() const { return stretches_; }
+  const StepPacer& pacer() const { return pacer_; }
+
+ private:
+  void Step() {
+    const StepChoice choice = pacer_.Next(prompts_, streams_, after_stretch_);
+    StepPlan plan;
+    double share = 1;
+    if (choice.stretch.has_value()) {
+      PromptState& prompt = Find(choice.stretch->sequence);
+      plan.stretch = {prompt.layers_done, choice.stretch->end_layer,
+                      choice.stretch->end_layer == model_.layers};
+      ASSERT_GT(choice.stretch->end_layer, prompt.layers_done);
+      ASSERT_LE(choice.stretch->end_layer, model_.layers);
+      ASSERT_LE(choice.stretch->end - prompt.computed, limits_.suspended_rows_per_rank);
+      if (prompt.suspended_end > 0) {
+        ASSERT_EQ(choice.stretch->end, prompt.suspended_end);
+      }
+      AddRows(prompt, choice.stretch->end, plan);
+      share = static_cast<double>(choice.stretch->end_layer - prompt.layers_done) / model_.layers;
+      ++stretches_;
+    } else {
+      AddStreams(plan);
+      for (const PrefillTurn& turn : choice.turns) AddRows(Find(turn.sequence), turn.end, plan);
+      ASSERT_FALSE(plan.items.empty()) << "nobody goes on";
+    }
+    const double whole = Seconds(plan);
+    if (plan.stretch.has_value()) longest_layer_ = std::max(longest_layer_, whole / model_.layers);
+    now_ += whole * share;
+    pacer_.Took(plan, {}, plan.stretch.has_value() ? 0 : static_cast<int>(streams_.size()),
+                whole * share);
+    after_stretch_ = plan.stretch.has_value();
+    if (!after_stretch_ && !streams_.empty()) {
+      if (last_token_ > 0) gaps_.push_back(now_ - last_token_);
+      last_token_ = now_;
+    }
+    Commit(choice);
+  }
+
+  void Commit(const StepChoice& choice) {
+    if (choice.stretch.has_value()) {
+      PromptState& prompt = Find(choice.stretch->sequence);
+      prompt.suspended_end = choice.stretch->end;
+      prompt.layers_done = choice.stretch->end_layer;
+      if (prompt.layers_done == model_.layers) {
+        prompt.computed = prompt.suspended_end;
+        prompt.suspended_end = 0;
+        prompt.layers_done = 0;
+      }
+    }
+    for (const PrefillTurn& turn : choice.turns) {
+      EXPECT_EQ(Find(turn.sequence).suspended_end, 0);
+      Find(turn.sequence).computed = turn.end;
+    }
+    std::erase_if(prompts_, [this](const PromptState& prompt) {
+      if (prompt.computed < prompt.prompt_length) return false;
+      done_[prompt.sequence] = now_;
+      return true;
+    });
+  }
+
+  double Seconds(const StepPlan& plan) {
+    const StepWork work = WorkOf(plan, {}, 1);
+    const double seconds = model_.step + model_.row * work.amount[StepWork::kRows] +
+                           model_.stream * work.amount[StepWork::kSampled];
+    return seconds * std::exp(std::normal_distribution<double>(0, 0.02)(random_));
+  }
+
+  void AddStreams(StepPlan& plan) {
+    for (int32_t& position : streams_) {
+      PlanItem& item = plan.items.emplace_back();
+      item.sampled = true;
+      item.begin = position++;
+      item.end = position;
+      item.runs = {{0, item.begin, 1}};
+    }
+  }
+  static void AddRows(const PromptState& prompt, int32_t end, StepPlan& plan) {
+    PlanItem& item = plan.items.emplace_back();
+    item.sequence = prompt.sequence;
+    item.begin = prompt.computed;
+    item.end = end;
+    item.runs = {{0, item.begin, end - item.begin}};
+  }
+  PromptState& Find(SequenceId sequence) {
+    return *std::find_if(prompts_.begin(), prompts_.end(),
+                         [&](const PromptState& prompt) { return prompt.sequence == sequence; });
+  }
+
+  const SlowModel model_;
+  const PlanLimits limits_;
+  StepPacer pacer_;
+  std::vector<int32_t> streams_;
+  std::mt19937 random_;
+  std::vector<PromptState> prompts_;
+  double now_ = 0;
+  double first_ = 0;
+  double last_token_ = 0;
+  bool after_stretch_ = false;
+  std::vector<double> gaps_;
+  double longest_layer_ = 0;
+  int stretches_ = 0;
+  std::map<SequenceId, double> done_;
+};
+
+SlowModel RandomModel(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  SlowModel model;
+  model.layers = 12 + static_cast<int>(random() % 60);
+  model.step = between(0.005, 0.04);
+  model.row = between(1.5, 8) * kSlowBudget / kSlowPage;
+  return model;
+}
+
+void ExpectNoLongGap(const SuspendingMachine& machine, const std::string& where) {
+  const std::vector<double>& gaps = machine.gaps();
+  ASSERT_GT(gaps.size(), 20u) << where;
+  EXPECT_LE(*std::max_element(gaps.begin(), gaps.end()), kSlowBudget + machine.longest_layer())
+      << where;
+}
+
+TEST(Stretches, AStreamIsNotStalledThoughNoPageFits) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    const SlowModel model = RandomModel(seed);
+    const std::string where = "seed " + std::to_string(seed);
+    SuspendingMachine alone(model, seed, 0, SlowLimits(model.layers));
+    alone.Run({{0, 3000}});
+    SuspendingMachine beside(model, seed, 2, SlowLimits(model.layers));
+    beside.Run({{0, 3000}});
+    EXPECT_GT(beside.stretches(), 0) << where;
+    ExpectNoLongGap(beside, where);
+    EXPECT_LT(beside.taken(), alone.taken() / 0.6) << where;
+    // Whole steps of a page each would take no less: chunks lose nothing by being cut.
+    SuspendingMachine whole(model, seed, 0, SlowLimits(model.layers, 0));
+    whole.Run({{0, 3000}});
+    EXPECT_LT(alone.taken(), 1.05 * whole.taken()) << where;
+  }
+}
+
+TEST(Stretches, WhoComesMeanwhileDoesNotWaitForTheChunk) {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    SlowModel model = RandomModel(seed);
+    model.step = 0.01;
+    const int32_t tokens = static_cast<int32_t>(0.3 * kSlowBudget / model.row);
+    for (const int streams : {0, 2}) {
+      SuspendingMachine machine(model, seed, streams, SlowLimits(model.layers));
+      machine.Run({{0, 3000}, {5.01, tokens}});
+      // The stretch that runs, a step of the streams, and its own; a chunk has eight of those.
+      const double most = streams > 0 ? 3 * kSlowBudget : 1.2;
+      EXPECT_LT(machine.Done(1), 5.01 + most) << "seed " << seed;
+      if (streams > 0) ExpectNoLongGap(machine, "seed " + std::to_string(seed));
+    }
+  }
+}
+
+// A prompt of some pages fits nowhere between: it waits for the chunk that is suspended, and then
+// goes first.
+TEST(Stretches, TwoPromptsThatDoNotFitTakeTurnsByTheirOrder) {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    const SlowModel model = RandomModel(seed);
+    for (const int streams : {0, 2}) {
+      SuspendingMachine machine(model, seed, streams, SlowLimits(model.layers));
+      machine.Run({{0, 3000}, {15, 150}});
+      const double solo = 150 * model.row + 4 * model.step;
+      const double chunk = (kMostStretches + 2) * 2 * kSlowBudget + 2 * kSlowPage * model.row;
+      EXPECT_LT(machine.Done(1), 15 + chunk + 2 * solo) << "seed " << seed;
+      EXPECT_LT(machine.Done(1), machine.Done(0)) << "seed " << seed;
+      if (streams > 0) ExpectNoLongGap(machine, "seed " + std::to_string(seed));
+    }
+  }
+}
+
+// The budget cannot be kept, whatever prompts do: they still get a quarter of the time, in small
+// chunks.
+TEST(Stretches, StreamsThatTakeTheWholeBudgetLeavePromptsAShare) {
+  SlowModel model;
+  model.step = 0.3;
+  SuspendingMachine alone(model, 7, 0, SlowLimits(model.layers));
+  alone.Run({{0, 1000}});
+  SuspendingMachine beside(model, 7, 8, SlowLimits(model.layers));
+  beside.Run({{0, 1000}});
+  EXPECT_LT(beside.taken(), alone.taken() / 0.15);
+}
+
+// Where a page fits, or takes no longer than the streams, weights are read once for both.
+TEST(Stretches, NothingIsSuspendedWhereAPageFits) {
+  SlowModel model;
+  for (const double page : {0.1, 0.02}) {
+    model.row = page / kSlowPage;
+    model.step = page < 0.1 ? 0.4 : 0.02;
+    SuspendingMachine machine(model, 3, 2, SlowLimits(model.layers));
+    machine.Run({{0, 3000}});
+    EXPECT_EQ(machine.stretches(), 0) << page;
+  }
+}
+
+// One layer of a page is the least that a step can have of a prompt.
+TEST(Stretches, TheSmallestChunkIsALayerOfAPage) {
+  SlowModel model;
+  model.layers = 4;
+  SuspendingMachine machine(model, 5, 1, SlowLimits(model.layers));
+  machine.Run({{0, 1000}});
+  EXPECT_NEAR(machine.pacer().smallest_chunk_seconds(), 1.03 / 4, 0.03);
+  SuspendingMachine whole(model, 5, 1, SlowLimits(model.layers, 0));
+  whole.Run({{0, 1000}});
+  EXPECT_NEAR(whole.pacer().smallest_chunk_seconds(), 1.03, 0.1);
+}
+
+TEST(Stretches, TheTimeToTheFirstTokenIsForeseen) {
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    const SlowModel model = RandomModel(seed);
+    for (const int streams : {0, 2}) {
+      SuspendingMachine machine(model, seed, streams, SlowLimits(model.layers));
+      machine.Run({{0, 2000}});
+      const std::vector<int32_t> positions(static_cast<size_t>(streams), 600);
+      const double foreseen =
+          machine.pacer().SecondsBeside({.sequence = 2, .prompt_length = 2000}, positions);
+      machine.Run({{0, 2000}});
+      EXPECT_NEAR(foreseen / machine.taken(), 1, 0.25)
+          << "seed " << seed << ", " << streams << " streams";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
