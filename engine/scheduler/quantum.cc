@@ -105,9 +105,13 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
     }
     return choice;
   }
+  const PromptState& first = prompts.front();
+  if (tried_ == decltype(tried_){} && CanSuspend(room)) {
+    choice.stretch = {first.sequence, ChunkEnds(first, plan_).Smallest(), 1};
+    return choice;
+  }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
   if (!choice.turns.empty()) return choice;
-  const PromptState& first = prompts.front();
   if (MaySuspend(first, room)) {
     choice.stretch = Stretched(first, SuspendedEnd(first, room), room);
   } else {
@@ -136,12 +140,16 @@ double StepPacer::StretchSeconds(const Room& room) const {
   return std::max(room.limits.seconds - beside, beside / 3);
 }
 
+bool StepPacer::CanSuspend(const Room& room) const {
+  return plan_.suspended_rows_per_rank >= plan_.page_tokens && plan_.layers > 1 &&
+         room.limits.seconds > 0;
+}
+
 // Whether a chunk of the prompt, of which not even a page fits into the step, is suspended. If the
 // page takes no longer than a stretch may, it goes with the streams: weights are read once for
 // both.
 bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
-  const bool can = plan_.suspended_rows_per_rank >= plan_.page_tokens && plan_.layers > 1;
-  if (!can || room.limits.seconds <= 0) return false;
+  if (!CanSuspend(room)) return false;
   if (!room.streams) return true;
   const int32_t page = ChunkEnds(prompt, plan_).Smallest();
   return costs_.Predict(WorkTo(prompt, page, plan_)) > StretchSeconds(room);

@@ -79,7 +79,8 @@ class StepPacer {
   // `after_stretch`: the last step was a stretch.
   //
   // While a chunk is suspended, prompts that are served before its own still go first, as far as
-  // they fit into a step. If nobody streams, they need not fit.
+  // they fit into a step. If nobody streams, they need not fit. Before any row of a prompt has been
+  // timed, one layer of a page runs alone, to say how long a page takes.
   StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
                   bool after_stretch) const;
 
@@ -118,6 +119,7 @@ class StepPacer {
   };
   Pace PaceOf(const PromptState& prompt, const Room& room) const;
   Room RoomBeside(std::span<const int32_t> streams) const;
+  bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
   double StretchSeconds(const Room& room) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
