@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/convert_model.h"
 #include "engine/model/model_directory.h"
@@ -110,12 +112,14 @@ absl::StatusOr<ModelFiles> OpenGguf(const std::string& path, GgufTensors::Codes 
 }
 
 absl::Status CheckActivations(Activations activations, DType weights, const ModelConfig& config) {
-  const DType needed = WeightsFor(activations).value_or(weights);
-  if (weights != needed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        ActivationsName(activations), " activations need weights in ", DTypeName(needed),
-        "; these are ", DTypeName(weights), ". Ask for --weights-dtype ", DTypeName(needed),
-        ", or for --activations float"));
+  if (ActivationsOf(activations, weights) != activations) {
+    const std::string needed = absl::StrJoin(
+        WeightsFor(activations), ", ",
+        [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); });
+    return absl::InvalidArgumentError(
+        absl::StrCat(ActivationsName(activations), " activations need weights in ", needed,
+                     "; these are ", DTypeName(weights), ". Ask for --weights-dtype ",
+                     DTypeName(WeightsFor(activations)[0]), ", or for --activations float"));
   }
   if (activations != Activations::kInt8) return absl::OkStatus();
   const int64_t widest = std::max({int64_t{config.hidden_size}, int64_t{config.intermediate_size},

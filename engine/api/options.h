@@ -40,8 +40,9 @@ struct EngineOptions {
   size_t kv_memory_bytes = 0;
   DType kv_dtype = DType::kF32;
   std::optional<DType> weights_dtype;  // absent: keep each matrix as stored
-  // How layers take their inputs. int8 and fp8_e4m3 need weights of the same type (WeightsFor). The
-  // output head, expert routing, and matrices stored in another dtype always take float inputs.
+  // How layers take their inputs. int8 needs integer weights, fp8_e4m3 weights in fp8_e4m3
+  // (WeightsFor). The output head, expert routing, and matrices stored in another dtype always take
+  // float inputs.
   Activations activations = Activations::kFloat;
   int max_context = 0;   // tokens; 0: the model's limit
   int page_tokens = 64;  // 16, 32, 64, 128 or 256

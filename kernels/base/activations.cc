@@ -33,19 +33,24 @@ absl::StatusOr<Activations> ParseActivations(absl::string_view name) {
       absl::StrCat("unknown activations '", name, "'; known are ", known));
 }
 
-std::optional<DType> WeightsFor(Activations activations) {
+std::span<const DType> WeightsFor(Activations activations) {
+  static constexpr DType kIntegers[] = {DType::kI8,   DType::kI4G32, DType::kI4G64,
+                                        DType::kQ8_0, DType::kQ4_0,  DType::kQ4_1};
+  static constexpr DType kFloat8[] = {DType::kF8E4M3};
   switch (activations) {
     case Activations::kInt8:
-      return DType::kI8;
+      return kIntegers;
     case Activations::kFp8:
-      return DType::kF8E4M3;
+      return kFloat8;
     default:
-      return std::nullopt;
+      return {};
   }
 }
 
 Activations ActivationsOf(Activations asked, DType weights) {
-  return WeightsFor(asked).value_or(weights) == weights ? asked : Activations::kFloat;
+  const std::span<const DType> needed = WeightsFor(asked);
+  const bool taken = std::find(needed.begin(), needed.end(), weights) != needed.end();
+  return needed.empty() || taken ? asked : Activations::kFloat;
 }
 
 float RoundToFloat8(std::span<const float> row, std::span<Float8E4M3> codes) {

@@ -2,7 +2,6 @@
 #define ANNULUS_KERNELS_BASE_ACTIVATIONS_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -16,9 +15,12 @@ namespace annulus {
 // magnitude is below 2^-100 counts as zeros; one with an infinity or NaN gives NaN.
 enum class Activations : uint8_t {
   kFloat,  // as they are, or rounded to bf16: see LinearParams
-  // int8: scale = largest magnitude / 127, code = x / scale rounded to nearest even. Sums of codes
-  // are exact, so their order does not matter. Weights must be kI8 with at most kMostInt8Inputs
-  // columns.
+  // int8: scale = largest magnitude / 127, code = x / scale rounded to nearest even. Weights must
+  // be integers (kI8 or a grouped type) with at most kMostInt8Inputs columns. Products of codes are
+  // summed exactly in int32: with kI8 over the whole row; otherwise over each group of the weights,
+  // whose sum is multiplied by the group's scale and added to a float32 total, in ascending order,
+  // by one fused multiply-add. A group's minimum times the sum of its codes is added by another.
+  // The row's scale multiplies the total. So all tables give the same bits.
   kInt8,
   // fp8_e4m3: scale = largest magnitude / 448, code = the fp8 number nearest to x / scale, ties to
   // even. Products of codes are exact, sums are float32. Weights must be kF8E4M3.
@@ -36,8 +38,8 @@ absl::string_view ActivationsName(Activations activations);
 // ones.
 absl::StatusOr<Activations> ParseActivations(absl::string_view name);
 
-// The dtype that weights must have; nullopt if any will do.
-std::optional<DType> WeightsFor(Activations activations);
+// The dtypes that weights may have, the one of the same name first; empty if any will do.
+std::span<const DType> WeightsFor(Activations activations);
 
 // The activations of a layer whose weights have dtype `weights`: `asked` if the layer supports it,
 // else kFloat.

@@ -43,10 +43,12 @@ struct DotKernels {
   // Rounds one row of `count` floats to bf16 and pads it with zeros to `depth`.
   void (*pack_row)(const float* input, int64_t count, int64_t depth, void* packed);
 
-  // For Activations::kInt8. A packed row holds `depth` codes, each + 128, with neighbouring inputs
-  // in the order 0 2 1 3 like the codes of weights; then its float32 scale.
-  void (*quantize_row)(const float* input, int64_t count, int64_t depth, void* packed);
-  void (*linear_int8)(const DotTask&);
+  // For Activations::kInt8, indexed by the weights' DType; null for others than integers. A packed
+  // row holds `depth` codes, then its float32 scale, then 4 bytes for each group of the weights:
+  // see isa_dot_int8.h and isa_dot_int8_groups.h.
+  void (*pack_int8_row[kWeightTypes])(const float* input, int64_t count, int64_t depth,
+                                      int64_t group, void* packed);
+  void (*linear_int8[kWeightTypes])(const DotTask&);
 
   // Indexed by the weights' DType; null if `pack_row` serves that type too. A packed row has 2 *
   // depth bytes, then 8 for each group: either inputs in fixed point (isa_dot_fixed.h), or bf16

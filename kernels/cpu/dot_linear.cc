@@ -27,7 +27,9 @@ class Products {
         layout_(LayoutOf(dtype_, parts[0].weight->in_features, Bf16Order::kPairs)),
         int8_(parts[0].activations == Activations::kInt8),
         group_(QuantizedGroup(dtype_)),
-        fixed_(dot.pack_fixed_row[static_cast<int>(dtype_)]),
+        pack_(int8_ ? dot.pack_int8_row[static_cast<int>(dtype_)]
+                    : dot.pack_fixed_row[static_cast<int>(dtype_)]),
+        multiply_((int8_ ? dot.linear_int8 : dot.linear)[static_cast<int>(dtype_)]),
         // An odd number of cache lines: neighbouring rows then lie in different cache sets.
         stride_((CeilDiv(RowBytes(), kLine) | 1) * kLine),
         most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
@@ -58,16 +60,16 @@ class Products {
   int64_t FixedGroup() const { return group_ > 0 ? group_ : kFixedGroup; }
 
   int64_t RowBytes() const {
-    if (int8_) return layout_.depth + 4;
-    return layout_.depth * 2 + (fixed_ != nullptr ? layout_.depth / FixedGroup() * 8 : 0);
+    if (int8_) return layout_.depth + 4 + (group_ > 0 ? layout_.depth / group_ * 4 : 0);
+    return layout_.depth * 2 + (pack_ != nullptr ? layout_.depth / FixedGroup() * 8 : 0);
   }
 
   void PackRow(const float* input, std::byte* packed) const {
     const int64_t inputs = parts_[0].weight->in_features;
-    if (fixed_ != nullptr && !int8_) {
-      fixed_(input, inputs, layout_.depth, FixedGroup(), packed);
+    if (pack_ != nullptr) {
+      pack_(input, inputs, layout_.depth, FixedGroup(), packed);
     } else {
-      (int8_ ? dot_.quantize_row : dot_.pack_row)(input, inputs, layout_.depth, packed);
+      dot_.pack_row(input, inputs, layout_.depth, packed);
     }
   }
 
@@ -138,7 +140,7 @@ class Products {
     task.output_stride = part.output.stride;
     task.accumulate = part.accumulate;
     task.workspace = workspace;
-    (int8_ ? dot_.linear_int8 : dot_.linear[static_cast<int>(dtype_)])(task);
+    multiply_(task);
   }
 
   const DotKernels& dot_;
@@ -147,7 +149,8 @@ class Products {
   const WeightLayout layout_;
   const bool int8_;
   const int64_t group_;
-  void (*const fixed_)(const float*, int64_t, int64_t, int64_t, void*);  // null: as bf16
+  void (*const pack_)(const float*, int64_t, int64_t, int64_t, void*);  // null: as bf16
+  void (*const multiply_)(const DotTask&);
   const int64_t stride_;
   const int64_t most_rows_;
 };

@@ -8,7 +8,7 @@
 // (isa_dot_few_rows.h).
 #include "kernels/cpu/flush_subnormals.h"
 #include "kernels/cpu/isa_dot_few_rows.h"
-#include "kernels/cpu/isa_dot_int8.h"
+#include "kernels/cpu/isa_dot_int8_groups.h"
 
 namespace annulus::cpu {
 namespace {
@@ -310,8 +310,14 @@ constexpr DotKernels kKernels = {
     .row_multiple = kTileRows16,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,
-    .quantize_row = QuantizeDotRow,
-    .linear_int8 = LinearInt8,
+    .pack_int8_row = {nullptr, nullptr, nullptr, nullptr, nullptr, QuantizeDotRow,
+                      QuantizeGroupedRow<Int4Weights>, QuantizeGroupedRow<Int4Weights>,
+                      QuantizeGroupedRow<Q8_0Weights>, QuantizeGroupedRow<Q4_0Weights>,
+                      QuantizeGroupedRow<Q4_1Weights>},
+    .linear_int8 = {nullptr, nullptr, nullptr, nullptr, nullptr, LinearInt8,
+                    LinearInt8Groups<Int4Weights>, LinearInt8Groups<Int4Weights>,
+                    LinearInt8Groups<Q8_0Weights>, LinearInt8Groups<Q4_0Weights>,
+                    LinearInt8Groups<Q4_1Weights>},
     .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
                        nullptr, nullptr, PackSummedRow},
     .linear = {nullptr, Linear<PairCodes, false, NoGroups>, nullptr,

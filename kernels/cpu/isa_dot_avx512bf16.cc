@@ -4,8 +4,8 @@
 // its bits depend on neither the number of rows nor their place. Integer weights are multiplied as
 // integers.
 #include "kernels/cpu/isa_dot.h"
-#include "kernels/cpu/isa_dot_fixed_codes.h"
-#include "kernels/cpu/isa_dot_int8.h"
+#include "kernels/cpu/isa_dot_fixed.h"
+#include "kernels/cpu/isa_dot_int8_groups.h"
 
 namespace annulus::cpu {
 namespace {
@@ -195,15 +195,22 @@ constexpr DotKernels kKernels = {
     .row_multiple = 1,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,
-    .quantize_row = QuantizeDotRow,
-    .linear_int8 = LinearInt8,
-    .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, PackFixedRow<FixedInt8>,
-                       PackFixedRow<FixedInt4>, PackFixedRow<FixedInt4>, PackFixedRow<FixedQ8_0>,
-                       PackFixedRow<FixedQ4_0>, PackFixedRow<FixedQ4_1>},
+    .pack_int8_row = {nullptr, nullptr, nullptr, nullptr, nullptr, QuantizeDotRow,
+                      QuantizeGroupedRow<Int4Weights>, QuantizeGroupedRow<Int4Weights>,
+                      QuantizeGroupedRow<Q8_0Weights>, QuantizeGroupedRow<Q4_0Weights>,
+                      QuantizeGroupedRow<Q4_1Weights>},
+    .linear_int8 = {nullptr, nullptr, nullptr, nullptr, nullptr, LinearInt8,
+                    LinearInt8Groups<Int4Weights>, LinearInt8Groups<Int4Weights>,
+                    LinearInt8Groups<Q8_0Weights>, LinearInt8Groups<Q4_0Weights>,
+                    LinearInt8Groups<Q4_1Weights>},
+    .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, PackFixedRow<Int8Weights>,
+                       PackFixedRow<Int4Weights>, PackFixedRow<Int4Weights>,
+                       PackFixedRow<Q8_0Weights>, PackFixedRow<Q4_0Weights>,
+                       PackFixedRow<Q4_1Weights>},
     .linear = {nullptr, Linear<PairCodes, false>, nullptr, Linear<ByteCodes<E4M3>, true>,
-               Linear<ByteCodes<E5M2>, true>, LinearFixed<FixedInt8>, LinearFixed<FixedInt4>,
-               LinearFixed<FixedInt4>, LinearFixed<FixedQ8_0>, LinearFixed<FixedQ4_0>,
-               LinearFixed<FixedQ4_1>},
+               Linear<ByteCodes<E5M2>, true>, LinearFixed<Int8Weights>, LinearFixed<Int4Weights>,
+               LinearFixed<Int4Weights>, LinearFixed<Q8_0Weights>, LinearFixed<Q4_0Weights>,
+               LinearFixed<Q4_1Weights>},
 };
 
 }  // namespace

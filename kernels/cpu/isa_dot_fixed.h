@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa_dot_int8.h"
+#include "kernels/cpu/isa_dot_integer_weights.h"
 
 // Inputs in fixed point. VPDPBUSD multiplies them by the codes of weights, 4 bytes at a time. An
 // input is x = s * (256 * high + low) with byte-sized high and low and s = (largest |x| of the
@@ -13,49 +14,15 @@
 // scales, are added in one chain. So an output's bits depend neither on the number of rows nor on
 // the tile.
 //
-// VPDPBUSD needs one unsigned operand, so one side is stored with an offset. The products' sum is
-// then too large by offset * (sum of the other side): that is what a row's integers "owe". A packed
-// row stores the negative of it, and sums start from there.
-//
 // A packed row holds for each group [group] high bytes, then [group] low ones, in the order of the
 // weights' codes (weight_layout.h). Then come the groups' float32 scales, and one int32 per group:
-// the negative of what its integers owe or, with kMinimum, their sum.
-//
-// `Weights` in the templates below is a kind of codes:
-//   kInputs: inputs in 64 bytes of a panel
-//   Group(task): inputs per scale
-//   Split(words, high, low): stores the bytes of 32 integers and returns what they owe
-//   Line(codes).Add(bytes, group, high, low): adds the products of one row's kInputs high bytes,
-//     and of the low bytes, which lie `group` bytes later
-//   kScaleBytes: bytes of a panel's scales for one group
-//   Factor(scales, scale): the factor of a group's sum, from the panel's scales and the input's
-//   kMinimum: whether a group also adds its minimum times the sum of its inputs. The packed row
-//     then holds that sum instead of a debt; these codes are unsigned and owe nothing
-//   Minimum(scales): the panel's minimums
-//   Result(task, panel, total): the value to store
+// the negative of what its integers owe or, with kMinimum, their sum. `Weights` in the templates
+// is one of the kinds of isa_dot_integer_weights.h.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 inline constexpr float kFixedLargest = 127 * 256;
-
-ANNULUS_DOT_INLINE __m512i FourBytes(const char* from) {
-  int32_t bytes;
-  __builtin_memcpy(&bytes, from, sizeof(bytes));
-  return _mm512_set1_epi32(bytes);
-}
-
-// sum += codes * the same four bytes of memory in every lane. Written in assembly, as one
-// instruction: otherwise the compiler loads the bytes once for all panels and spills sums out of
-// registers.
-ANNULUS_DOT_INLINE void AddFourBytes(__m512i& sum, __m512i codes, const char* bytes) {
-  struct __attribute__((packed, may_alias)) Four {
-    int32_t value;
-  };
-  asm("vpdpbusd %2%{1to16%}, %1, %0"
-      : "+v"(sum)
-      : "v"(codes), "m"(*reinterpret_cast<const Four*>(bytes)));
-}
 
 // Multiplies 32 inputs from `input`, of which only `count` exist, by `factor` and rounds to
 // integers.
@@ -81,39 +48,21 @@ void PackFixedRow(const float* input, int64_t count, int64_t depth, int64_t grou
     const bool finite = largest < __builtin_inff();  // false for NaN too
     const float scale = empty ? 0 : finite ? largest / kFixedLargest : __builtin_nanf("");
     const __m512 factor = _mm512_set1_ps(empty || !finite ? 0 : kFixedLargest / largest);
-    int32_t owed = 0;
+    int32_t sum = 0;
     for (int64_t i = 0; i < group; i += 32) {
       char* const high = to + begin * 2 + i;
-      owed -= Weights::Split(FixedWords(input + begin + i, inside - i, factor), high, high + group);
+      sum += Weights::Split(FixedWords(input + begin + i, inside - i, factor), high, high + group);
     }
+    const int32_t debt = Weights::kMinimum ? sum : -Weights::kOffset * sum;
     __builtin_memcpy(scales + g * sizeof(scale), &scale, sizeof(scale));
-    __builtin_memcpy(debts + g * sizeof(owed), &owed, sizeof(owed));
+    __builtin_memcpy(debts + g * sizeof(debt), &debt, sizeof(debt));
   }
 }
-
-// Prefetches the scales of some groups ahead. They are stored apart from the codes, so prefetching
-// those does not bring them. `left` is the number of bytes from `scales` to the end of the panel's
-// scales; 0 if there are no scales.
-template <int kPanels>
-ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t panel_bytes) {
-  constexpr int64_t kAhead = 256;
-  if (left == 0) return;
-  const int64_t ahead = kAhead < left ? kAhead : kAhead - left + kPanels * panel_bytes;
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) FetchFar(scales + p * panel_bytes + ahead);
-}
-
-// A range of a task's groups of inputs. The sums of the groups before `begin` are in the task's
-// workspace, [rows][kPanels][16].
-struct FixedGroups {
-  int64_t begin;
-  int64_t end;
-};
 
 // Multiplies kRows rows by kPanels panels. Stores to the sums or, after the last groups, to the
 // output.
 template <class Weights, int kRows, int kPanels>
-void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroups& part) {
+void MultiplyFixedTile(const DotTask& task, int row, int panel, const GroupRange& part) {
   const int64_t group = Weights::Group(task);
   const int64_t groups = task.depth / group;
   const int64_t stride = task.input_stride;
@@ -157,7 +106,12 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
         }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          line.Add(bytes + r * stride, group, high[r][p], low[r][p]);
+          const char* const four = bytes + r * stride;
+#pragma GCC unroll 2
+          for (int j = 0; j < Weights::kInputs / 4; ++j) {
+            AddFourBytes(high[r][p], line.codes[j], four + j * 4);
+            AddFourBytes(low[r][p], line.codes[j], four + group + j * 4);
+          }
         }
       }
       weights += 64;
@@ -172,9 +126,9 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][p], 8), low[r][p]);
-        total[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                                      Weights::Factor(weight_scales + p * task.panel_bytes, scale),
-                                      total[r][p]);
+        const __m512 factor =
+            _mm512_mul_ps(Weights::Scale(weight_scales + p * task.panel_bytes), scale);
+        total[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), factor, total[r][p]);
       }
       if constexpr (Weights::kMinimum) {
         const __m512 inputs = _mm512_mul_ps(
@@ -204,7 +158,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
 
 // Multiplies all rows of a task by kPanels panels.
 template <class Weights, int kPanels>
-void MultiplyFixedRows(const DotTask& task, int panel, const FixedGroups& part) {
+void MultiplyFixedRows(const DotTask& task, int panel, const GroupRange& part) {
   int row = 0;
   for (; row + 4 <= task.rows; row += 4) {
     MultiplyFixedTile<Weights, 4, kPanels>(task, row, panel, part);

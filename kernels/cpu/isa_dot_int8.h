@@ -7,7 +7,8 @@
 
 #include "kernels/cpu/isa_dot.h"
 
-// int8 inputs times int8 weights (Activations::kInt8). VPDPBUSD and TDPBUSD multiply unsigned by
+// int8 inputs times int8 weights with one scale per column (Activations::kInt8; weights in groups:
+// isa_dot_int8_groups.h). VPDPBUSD and TDPBUSD multiply unsigned by
 // signed bytes, so inputs are stored as code + 128; at the end, 128 times the sum of the column's
 // codes, which the panel stores, is subtracted. Intermediate int32 sums may wrap around; the final
 // one fits.
@@ -40,21 +41,30 @@ inline float LargestMagnitude(const float* input, int64_t count) {
   return result;
 }
 
-inline void QuantizeDotRow(const float* input, int64_t count, int64_t depth, void* packed) {
-  char* const to = static_cast<char*>(packed);
+// Stores the codes of one row, padded with zeros to `depth`: each with its highest bit flipped if
+// kUnsigned (code + 128), and each 16 neighbours in `order`. Returns the row's scale.
+template <bool kUnsigned>
+float QuantizeCodes(const float* input, int64_t count, int64_t depth, __m128i order, char* to) {
   const float largest = LargestMagnitude(input, count);
   const bool empty = largest < 0x1p-100f;
   const bool finite = largest < __builtin_inff();  // false for NaN too
-  const float scale = empty ? 0 : finite ? largest / 127 : __builtin_nanf("");
   const __m512 factor = _mm512_set1_ps(empty || !finite ? 0 : 127 / largest);
-  const __m128i order = _mm_set_epi8(15, 13, 14, 12, 11, 9, 10, 8, 7, 5, 6, 4, 3, 1, 2, 0);
-  const __m128i offset = _mm_set1_epi8(static_cast<char>(0x80));
+  const __m128i flipped = _mm_set1_epi8(static_cast<char>(kUnsigned ? 0x80 : 0));
   for (int64_t i = 0; i < depth; i += 16) {
     const __m512 x = _mm512_maskz_loadu_ps(FirstLanes(count > i ? count - i : 0), input + i);
     const __m128i codes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x, factor)));
     _mm_store_si128(reinterpret_cast<__m128i*>(to + i),
-                    _mm_shuffle_epi8(_mm_xor_si128(codes, offset), order));
+                    _mm_shuffle_epi8(_mm_xor_si128(codes, flipped), order));
   }
+  return empty ? 0 : finite ? largest / 127 : __builtin_nanf("");
+}
+
+// DotKernels::pack_int8_row for weights with one scale per column: codes + 128, then their scale.
+inline void QuantizeDotRow(const float* input, int64_t count, int64_t depth, int64_t,
+                           void* packed) {
+  char* const to = static_cast<char*>(packed);
+  const __m128i order = _mm_set_epi8(15, 13, 14, 12, 11, 9, 10, 8, 7, 5, 6, 4, 3, 1, 2, 0);
+  const float scale = QuantizeCodes<true>(input, count, depth, order, to);
   __builtin_memcpy(to + depth, &scale, sizeof(scale));
 }
 

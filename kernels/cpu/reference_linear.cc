@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -77,21 +78,62 @@ Int8Row QuantizeInputs(const float* x, int64_t count) {
   return row;
 }
 
+// Sum over inputs [begin, begin + count) of the products of a row's codes with those of inputs.
+int32_t SumOfProducts(const PackedMatrix& matrix, const std::byte* codes, const int* inputs,
+                      int64_t begin, int64_t count) {
+  const int zero = matrix.dtype == DType::kQ4_1 ? 0 : 8;  // what is added to 4-bit codes
+  int32_t sum = 0;
+  for (int64_t i = begin; i < begin + count; ++i) {
+    if (QuantizedBits(matrix.dtype) == 8) {
+      sum += inputs[i] * static_cast<int8_t>(codes[i]);
+    } else {
+      sum += inputs[i] * ((static_cast<int>(codes[i / 2]) >> i % 2 * 4 & 15) - zero);
+    }
+  }
+  return sum;
+}
+
+// A row's total over the groups of its weights: see Activations::kInt8.
+float GroupedTotal(const PackedMatrix& matrix, int64_t o, const std::vector<int>& inputs) {
+  const std::byte* const codes = matrix.storage.data() + o * RowBytes(matrix);
+  const std::byte* numbers = matrix.storage.data() + ScalesBegin(matrix) + o * ScaleBytes(matrix);
+  const bool is_int4 = matrix.dtype == DType::kI4G32 || matrix.dtype == DType::kI4G64;
+  const auto next_number = [&] {
+    float number;
+    ConvertToFloat(is_int4 ? DType::kBF16 : DType::kF16, numbers, &number, 1);
+    numbers += 2;
+    return number;
+  };
+  const int64_t group = QuantizedGroup(matrix.dtype);
+  float total = 0;
+  for (int64_t begin = 0; begin < matrix.in_features; begin += group) {
+    const int64_t count = std::min(group, matrix.in_features - begin);
+    const int32_t sum = SumOfProducts(matrix, codes, inputs.data(), begin, count);
+    total = std::fma(static_cast<float>(sum), next_number(), total);
+    if (matrix.dtype != DType::kQ4_1) continue;
+    const int of_inputs =
+        std::accumulate(inputs.begin() + begin, inputs.begin() + begin + count, 0);
+    total = std::fma(next_number(), static_cast<float>(of_inputs), total);
+  }
+  return total;
+}
+
 absl::Status LinearInt8(Stream& stream, const LinearParams& params) {
   const PackedMatrix& weight = *params.weight;
+  const bool grouped = QuantizedGroup(weight.dtype) > 0;
   std::vector<Int8Row> rows;
   for (int64_t r = 0; r < params.input.rows; ++r) {
     rows.push_back(QuantizeInputs(params.input.row(r), weight.in_features));
   }
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     const std::byte* const codes = weight.storage.data() + o * RowBytes(weight);
-    const float scale = RowScale(weight, o);
     for (int64_t r = 0; r < params.input.rows; ++r) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < weight.in_features; ++i) {
-        sum += rows[r].codes[i] * static_cast<int8_t>(codes[i]);
+      if (grouped) {
+        StoreSum(params, r, o, GroupedTotal(weight, o, rows[r].codes) * rows[r].scale);
+        continue;
       }
-      StoreSum(params, r, o, static_cast<float>(sum) * rows[r].scale * scale);
+      const int32_t sum = SumOfProducts(weight, codes, rows[r].codes.data(), 0, weight.in_features);
+      StoreSum(params, r, o, static_cast<float>(sum) * rows[r].scale * RowScale(weight, o));
     }
   });
   return absl::OkStatus();

@@ -122,9 +122,10 @@ std::vector<Option> ModelOptions() {
        "and other types of GGUF files: bf16).",
        SetWeightsDtype},
       {"activations", "float|int8|fp8_e4m3", "float",
-       "How layers take their inputs. int8, fp8_e4m3: one scale per token, for weights of the same "
-       "dtype, less exact; int8 is faster where the processor has integer dot products (AVX-512 "
-       "VNNI, AMX), fp8_e4m3 is for GPUs that multiply it (compute capability 8.9 and up).",
+       "How layers take their inputs. int8, fp8_e4m3: one scale per token, less exact; int8 is for "
+       "integer weights (int8, int4_g32, int4_g64, q8_0, q4_0, q4_1), and reads prompts faster "
+       "where the processor has integer dot products (AVX-512 VNNI, AMX); fp8_e4m3 is for weights "
+       "in fp8_e4m3 on GPUs that multiply it (compute capability 8.9 and up).",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          ANNULUS_ASSIGN_OR_RETURN(c.engine.activations, ParseActivations(text));
          return absl::OkStatus();

@@ -82,6 +82,25 @@ TEST(QualityTest, CoarserNumbersCostMore) {
   EXPECT_GT(cost(DType::kF32, DType::kI8), kv);
 }
 
+TEST(QualityTest, Int8ActivationsCostLessThanTheInt4WeightsThatTheyMultiply) {
+  CpuWorld world;
+  const RankModel exact = Load(world, DType::kF32, DType::kF32);
+  const RankModel int4 = Load(world, DType::kI4G32, DType::kF32);
+  RankModel coded = Load(world, DType::kI4G32, DType::kF32);
+  coded.activations = Activations::kInt8;
+  const std::vector<int32_t> tokens = Tokens(300, exact.config.vocabulary);
+  const auto compare = [&](const RankModel& reference, const RankModel& model) {
+    return CompareQuality({reference, {}}, {model, {}}, *world.backend, 2, tokens, [](int64_t) {})
+        .value()
+        .next;
+  };
+  const auto of_codes = compare(int4, coded);
+  EXPECT_GT(of_codes.mean_divergence(), 0);
+  EXPECT_LT(of_codes.mean_divergence(), 0.1 * compare(exact, int4).mean_divergence());
+  EXPECT_NEAR(of_codes.perplexity(), of_codes.reference_perplexity(),
+              0.01 * of_codes.reference_perplexity());
+}
+
 TEST(QualityTest, PoliciesAreMeasuredWithTheirDensity) {
   CpuWorld world;
   const RankModel model = Load(world, DType::kF32, DType::kF32);

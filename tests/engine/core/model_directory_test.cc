@@ -104,11 +104,14 @@ TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
                 ::testing::AllOf(HasSubstr(name + " activations need weights in " + name),
                                  HasSubstr("these are bf16"), HasSubstr("--weights-dtype " + name),
                                  HasSubstr("--activations float")));
-    options.weights_dtype = WeightsFor(activations);
-    const auto loaded = LoadModel(options, *backend_, kernels_);
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_EQ(loaded->info.activations, activations);
-    EXPECT_EQ(loaded->ranks.activations, activations);
+    for (const DType weights : WeightsFor(activations)) {
+      options.weights_dtype = weights;
+      const auto loaded = LoadModel(options, *backend_, kernels_);
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      EXPECT_EQ(loaded->info.weights_dtype, weights);
+      EXPECT_EQ(loaded->info.activations, activations);
+      EXPECT_EQ(loaded->ranks.activations, activations);
+    }
   }
 }
 

@@ -198,6 +198,11 @@ TEST_P(Golden, LogitsWithInt8ActivationsAreNear) {
   CheckCodedInputs(GetParam(), DType::kI8, Activations::kInt8, HasExperts(GetParam()) ? 0.3 : 0.03);
 }
 
+TEST_P(Golden, LogitsWithInt4WeightsAndInt8ActivationsAreNear) {
+  CheckCodedInputs(GetParam(), DType::kI4G32, Activations::kInt8,
+                   HasExperts(GetParam()) ? 0.3 : 0.03);
+}
+
 // The same with fp8_e4m3, whose codes are off by up to 2^-4 of themselves: a product's error is
 // about 2^-4 / sqrt(3) of its size, 4 times that of int8 codes.
 TEST_P(Golden, LogitsWithFp8ActivationsAreNear) {
@@ -221,6 +226,35 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
       EXPECT_EQ(batched[1].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
       EXPECT_EQ(batched[3].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
       EXPECT_EQ(batched[0].tokens, driver.Run({half}, count)[0].tokens);
+    }
+  }
+}
+
+// Every token has a scale of its own: what shares its step, and where, changes nothing.
+TEST_P(Golden, Int4WeightsAndInt8ActivationsAnswerTheSameAtEveryRankCountAloneOrBatched) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const std::vector<int32_t>& prompt = checkpoint.golden.prompt;
+  KernelRequirements required;
+  required.weights_dtype = DType::kI4G32;
+  required.activations = Activations::kInt8;
+  required.k_dim = required.v_dim = checkpoint.config.head_dim;
+  for (const OpTable* ops : world.registry.Available("cpu")) {
+    required.implementation = ops->name;
+    if (!world.registry.Select(required).ok()) continue;
+    RankModel model = Load(world, checkpoint, *ops, 16, DType::kF32, DType::kI4G32);
+    model.activations = Activations::kInt8;
+    std::vector<int32_t> first;
+    for (const int ranks : {1, 3}) {
+      DriverOptions options = Options(ranks, RingMode::kPassKv);
+      options.tokens_per_rank = 40;
+      StepDriver driver(world, model, options);
+      const std::vector<int32_t> half(prompt.begin(), prompt.begin() + prompt.size() / 2);
+      const auto batched = driver.Run({half, prompt, {prompt[0]}, prompt}, 16);
+      if (first.empty()) first = batched[1].tokens;
+      EXPECT_EQ(batched[1].tokens, first) << ops->name << ", ranks " << ranks;
+      EXPECT_EQ(batched[3].tokens, first) << ops->name << ", ranks " << ranks;
+      EXPECT_EQ(batched[0].tokens, driver.Run({half}, 16)[0].tokens);
     }
   }
 }

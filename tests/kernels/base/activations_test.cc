@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,20 @@ using ::testing::HasSubstr;
 TEST(Activations, NamesGoThereAndBack) {
   for (const Activations activations : kAllActivations) {
     EXPECT_EQ(ParseActivations(ActivationsName(activations)).value(), activations);
-    // The dtype of the weights has the same name, so a message can ask for it.
-    const std::optional<DType> weights = WeightsFor(activations);
-    EXPECT_TRUE(!weights || DTypeName(*weights) == ActivationsName(activations));
+    // A dtype of the weights has the same name, so a message can ask for it.
+    const std::span<const DType> weights = WeightsFor(activations);
+    EXPECT_TRUE(weights.empty() || DTypeName(weights[0]) == ActivationsName(activations));
+    for (const DType dtype : weights) EXPECT_EQ(ActivationsOf(activations, dtype), activations);
   }
-  EXPECT_FALSE(WeightsFor(Activations::kFloat).has_value());
+  EXPECT_TRUE(WeightsFor(Activations::kFloat).empty());
   EXPECT_EQ(ActivationsOf(Activations::kFp8, DType::kF8E4M3), Activations::kFp8);
   EXPECT_EQ(ActivationsOf(Activations::kFp8, DType::kBF16), Activations::kFloat);
-  EXPECT_EQ(ActivationsOf(Activations::kInt8, DType::kI8), Activations::kInt8);
+  for (const DType dtype :
+       {DType::kI8, DType::kI4G32, DType::kI4G64, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    EXPECT_EQ(ActivationsOf(Activations::kInt8, dtype), Activations::kInt8);
+  }
+  EXPECT_EQ(ActivationsOf(Activations::kInt8, DType::kF8E4M3), Activations::kFloat);
+  EXPECT_EQ(ActivationsOf(Activations::kInt8, DType::kF16), Activations::kFloat);
   EXPECT_EQ(ActivationsOf(Activations::kFloat, DType::kI4G64), Activations::kFloat);
   const absl::Status unknown = ParseActivations("fp8").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);

@@ -10,10 +10,12 @@
 
 namespace annulus::testing {
 
-// A linear layer whose inputs become codes, with the weights that this needs.
+// A linear layer whose inputs become codes, with weights of a dtype that this needs.
 struct ActivationsCase {
-  ActivationsCase(Activations activations, int64_t rows, int64_t in, int64_t out, uint32_t seed)
+  ActivationsCase(Activations activations, DType weights, int64_t rows, int64_t in, int64_t out,
+                  uint32_t seed)
       : activations(activations),
+        weights(weights),
         random(seed),
         input(rows, in, 3),
         weight(out, in),
@@ -27,8 +29,10 @@ struct ActivationsCase {
 
   // `step` rows at a time.
   TestMatrix Run(const OpTable& table, bool with_bias, bool accumulate, int64_t step) const {
-    const PackedMatrix packed =
-        Pack(table, weight, activations == Activations::kInt8 ? DType::kI8 : DType::kF8E4M3);
+    return Run(table, Pack(table, weight, weights), with_bias, accumulate, step);
+  }
+  TestMatrix Run(const OpTable& table, const PackedMatrix& packed, bool with_bias, bool accumulate,
+                 int64_t step) const {
     TestMatrix output = initial;
     const auto stream = MakeStream(table, 2);
     for (int64_t begin = 0; begin < input.rows(); begin += step) {
@@ -48,6 +52,7 @@ struct ActivationsCase {
   }
 
   Activations activations;
+  DType weights;
   std::mt19937 random;
   TestMatrix input;
   TestMatrix weight;

@@ -12,7 +12,7 @@ namespace annulus::testing {
 namespace {
 
 ActivationsCase Fp8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed) {
-  return {Activations::kFp8, rows, in, out, seed};
+  return {Activations::kFp8, DType::kF8E4M3, rows, in, out, seed};
 }
 
 // Codes grow by at most 2^-4 of their size each, on both sides; else as for float inputs. A library
