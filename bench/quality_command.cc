@@ -193,7 +193,9 @@ class QualityRun {
             const Answers& answers) const {
     const NextTokens& next = quality.next;
     Row row;
-    row.Text("weights", DTypeName(saving.weights)).Text("kv", DTypeName(saving.kv));
+    row.Text("weights", DTypeName(saving.weights));
+    row.Text("activations", ActivationsName(options_.activations));
+    row.Text("kv", DTypeName(saving.kv));
     row.Text("attention", saving.attention).Int("tokens", tokens);
     row.Number("perplexity", next.perplexity()).Number("reference", next.reference_perplexity());
     row.Number("divergence", next.mean_divergence());

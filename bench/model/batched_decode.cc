@@ -85,7 +85,7 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,
                                   const std::function<void()>& working) {
   const DType weights = engine.model().weights_dtype;
-  ANNULUS_RETURN_IF_ERROR(machine.ChooseProducts(weights));
+  ANNULUS_RETURN_IF_ERROR(machine.ChooseProducts(ProductsOf(engine.model())));
   Prompts prompts;
   const std::vector<int32_t> shared = prompt(options.shared);
   for (int i = 0; i < options.streams; ++i) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/peak/ceiling.h"
+#include "engine/api/load.h"
 #include "kernels/backend.h"
 #include "kernels/base/dtype.h"
 #include "kernels/registry.h"
@@ -24,6 +25,11 @@ class MemoryMeter {
   virtual int64_t host_bytes() const { return 0; }
 };
 
+// The type whose products a model's layers may use: int8 inputs meet all integer weights as int8.
+inline DType ProductsOf(const ModelInfo& model) {
+  return model.activations == Activations::kInt8 ? DType::kI8 : model.weights_dtype;
+}
+
 // The machine that a model is timed on, and the limits of it that runs are compared with. Not
 // thread-safe.
 class BenchMachine {
@@ -34,7 +40,7 @@ class BenchMachine {
   virtual Backend& backend() = 0;
   virtual const KernelRegistry& kernels() const = 0;
 
-  // Selects the fastest products for weights of this type, for MeasureProducts.
+  // Selects the fastest products for weights of this type (ProductsOf), for MeasureProducts.
   virtual absl::Status ChooseProducts(DType weights) = 0;
   // Call ChooseProducts first. If vector_name is empty, ignore `vector` of the result.
   virtual absl::StatusOr<CeilingRates> MeasureProducts() = 0;

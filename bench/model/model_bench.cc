@@ -159,7 +159,7 @@ absl::Status ModelBench::Start(int ranks) {
       Generate(RandomPrompt(options_.warm_up_tokens), 2, [](int64_t) { return 0; }).status());
   memory_.Pause();
   if (options_.prompt_tokens.empty()) return absl::OkStatus();
-  return machine_.ChooseProducts(engine_->model().weights_dtype);
+  return machine_.ChooseProducts(ProductsOf(engine_->model()));
 }
 
 void ModelBench::Plan() {

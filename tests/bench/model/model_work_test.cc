@@ -1,5 +1,6 @@
 #include "bench/model/model_work.h"
 
+#include "bench/model/bench_machine.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -74,6 +75,17 @@ TEST(ModelWork, ADecodedRowReadsAllWeightsOnceAndTheKeysThatItSees) {
   EXPECT_EQ(DecodeBytes(config, 7, DType::kI4G32, DType::kI8),
             2 * 768 * 0.5625 + 8 * 32 + (16 + 8) * (8 + 3));
   EXPECT_EQ(KvBytesPerToken(config, DType::kF16), 2 * 2 * 16);
+}
+
+TEST(ModelWork, Int8InputsMeetEveryIntegerWeightAsInt8) {
+  ModelInfo model;
+  model.weights_dtype = DType::kI4G32;
+  EXPECT_EQ(ProductsOf(model), DType::kI4G32);
+  model.activations = Activations::kInt8;
+  EXPECT_EQ(ProductsOf(model), DType::kI8);
+  model.weights_dtype = DType::kF8E4M3;
+  model.activations = Activations::kFp8;
+  EXPECT_EQ(ProductsOf(model), DType::kF8E4M3);
 }
 
 }  // namespace
