@@ -49,10 +49,10 @@ class Engine {
   virtual absl::Status Validate(const RequestSpec& spec) const = 0;
 
   // Predicts what the request would need if it were submitted now. Has no side effects: queues
-  // nothing and restores nothing from kv_disk. Returns the errors of Submit, except that a request
-  // that is too large for the key/value memory is no error: its plan says RoomFor::kNever. Blocks
-  // until the running step ends, at most 10 s; RESOURCE_EXHAUSTED with kRetryPayload if that takes
-  // longer or too many callers wait. `cancel`: as below.
+  // nothing and restores nothing from kv_host or kv_disk. Returns the errors of Submit, except that
+  // a request that is too large for the key/value memory is no error: its plan says
+  // RoomFor::kNever. Blocks until the running step ends, at most 10 s; RESOURCE_EXHAUSTED with
+  // kRetryPayload if that takes longer or too many callers wait. `cancel`: as below.
   virtual absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const = 0;
 
   // Ends the request with CANCELLED once the running step ends. No-op for unknown or ended ids.
@@ -64,9 +64,9 @@ class Engine {
 
   // Deletes what the engine keeps of the tenant's document with this content (PromptDocument): keys
   // and values of all prompts that held it, pinned or not, leave memory before the next step, and
-  // leave kv_disk. Requests whose documents were looked up earlier (RequestSpec::documents_found)
-  // write none of it to kv_disk afterwards. Blocks on the disk for a few seconds at most
-  // (CancelFlag::WaitAside). Errors:
+  // leave kv_host and kv_disk. Requests whose documents were looked up earlier
+  // (RequestSpec::documents_found) write none of it there afterwards. Blocks on the disk for a few
+  // seconds at most (CancelFlag::WaitAside). Errors:
   // - UNAVAILABLE: the disk failed or took longer.
   // - CANCELLED.
   // - RESOURCE_EXHAUSTED: out of memory.
@@ -80,8 +80,8 @@ class Engine {
   virtual void UnpinDocument(const TenantId& tenant, absl::string_view content) = 0;
 
   // Returns what the engine keeps of each of these documents of the tenant: one entry per content,
-  // in the same order. Never blocks on the disk, but scans the index of all pages on kv_disk, in
-  // batches. Returns CANCELLED if `cancel` is set.
+  // in the same order. Never blocks on the disk, but scans the index of all pages that they have,
+  // in batches. Returns CANCELLED if `cancel` is set.
   virtual absl::StatusOr<std::vector<KeptDocument>> FindDocuments(
       const TenantId& tenant, std::span<const std::string> contents,
       const CancelFlag& cancel) const = 0;

@@ -26,32 +26,31 @@ size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken);
 
 // PlanMemory for devices that hold nothing but the weights.
 absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOptions& ranks,
-                                     size_t program, Backend& machine) {
-  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanMemory(model, ranks, program, machine));
+                                     const HostUse& host, Backend& machine) {
+  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanMemory(model, ranks, host, machine));
   if (!plan.of_host) plan.free = Less(plan.total, plan.weights);
   return plan;
 }
 
 // With all that is left for keys and values, unless the options say how much; `ranks` gains it.
-absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, size_t program,
+absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, const HostUse& host,
                                 Backend& machine) {
   const auto count = static_cast<size_t>(ranks.ranks);
   const auto devices = static_cast<size_t>(DevicesOf(machine, ranks.ranks));
   const size_t page = GeometryOf(model).page_bytes();
-  if (ranks.kv_memory_bytes > 0)
-    return PlanAlone(model, ranks, program, machine);  // as it was told
-  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanAlone(model, ranks, program, machine));
+  if (ranks.kv_memory_bytes > 0) return PlanAlone(model, ranks, host, machine);  // as it was told
+  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanAlone(model, ranks, host, machine));
   for (int tries = 0; tries < kMostTries; ++tries) {
     const size_t left = Less(plan.free, plan.needed() - plan.kv) * devices;
     const size_t filled = left / count / page * page * count;
     if (filled == ranks.kv_memory_bytes) return plan;
     ranks.kv_memory_bytes = filled;
-    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, program, machine));
+    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, host, machine));
   }
   while (plan.needed() > plan.free && ranks.kv_memory_bytes > 0) {
     const size_t excess = std::max((plan.needed() - plan.free) * devices, count * page);
     ranks.kv_memory_bytes = Less(ranks.kv_memory_bytes, excess) / (count * page) * (count * page);
-    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, program, machine));
+    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, host, machine));
   }
   return plan;
 }
@@ -74,14 +73,14 @@ int64_t LongestContext(const std::vector<int32_t>& pages, const PlanLimits& limi
 }
 
 absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankModel& model,
-                                      size_t program, Backend& machine) {
+                                      const HostUse& host, Backend& machine) {
   const PlanLimits limits = PlanLimitsOf(options, model);
   RankSetOptions ranks = RankSetOptionsOf(options, limits, machine);
   CapacityCase planned;
   planned.weights_dtype = model.weights.dtype;
   planned.kv_dtype = options.kv_dtype;
   planned.ranks = options.ranks;
-  ANNULUS_ASSIGN_OR_RETURN(planned.plan, Fill(model, ranks, program, machine));
+  ANNULUS_ASSIGN_OR_RETURN(planned.plan, Fill(model, ranks, host, machine));
   planned.kv_bytes_per_token = KvBytesPerToken(model);
   const size_t pages =
       ranks.kv_memory_bytes / static_cast<size_t>(options.ranks) / GeometryOf(model).page_bytes();
@@ -135,9 +134,9 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
       table.parameters = model->weights.parameters;
       for (const int ranks : question.ranks) {
         options.ranks = ranks;
+        const HostUse host = {*program, static_cast<size_t>(options.kv_host_bytes)};
         ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
-        ANNULUS_ASSIGN_OR_RETURN(CapacityCase planned,
-                                 PlanCase(options, *model, *program, machine));
+        ANNULUS_ASSIGN_OR_RETURN(CapacityCase planned, PlanCase(options, *model, host, machine));
         table.cases.push_back(std::move(planned));
       }
     }

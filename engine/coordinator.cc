@@ -55,15 +55,13 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
              options.limits.group_windows},
             pages_, prefixes_.index()) {
   state_.running.reserve(options.max_running);  // a request that is admitted finds its place
-  if (options.disk != nullptr) {
+  if (!options.tiers.empty()) {
     tier_ = std::make_unique<PageTier>(
-        *options.disk,
-        PageTier::Options{
-            .identity = options.identity,
-            .verify = options.verify,
-            .most_job_seconds = std::chrono::duration<double>(options.disk_timeout).count(),
-            .wake = [this] { commands_.TryPush(nullptr); }},
-        options.limits, ranks, pages_, prefixes_, metrics.disk);
+        options.tiers,
+        PageTier::Options{.identity = options.identity,
+                          .verify = options.verify,
+                          .wake = [this] { commands_.TryPush(nullptr); }},
+        options.limits, ranks, pages_, prefixes_);
   }
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
@@ -248,7 +246,10 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
       !request.spec().prefill_only) {
     request.GuessAhead(PlannedTokens(*sequence));
   }
-  if (tier_ != nullptr) request.SetRestored(tier_->Restored(request.id(), placement->cached));
+  if (tier_ != nullptr) {
+    const PageTier::ByTier restored = tier_->Restored(request.id(), placement->cached);
+    request.SetRestored(restored.all(), restored.host);
+  }
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
         options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));

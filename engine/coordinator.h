@@ -51,8 +51,7 @@ struct CoordinatorOptions {
   // Of all pages: see PinnedDocuments.
   double max_pinned = 0.5;
   double max_pinned_by_tenant = 0.25;
-  DiskStore* disk = nullptr;  // where pages are kept beyond this process; null: nowhere
-  std::chrono::milliseconds disk_timeout{30'000};
+  std::vector<PageLevels::Level> tiers;  // where pages go from the ranks' memory; empty: nowhere
   KvVerify verify = KvVerify::kOff;      // of its pages
   const Tokenizer* tokenizer = nullptr;  // of the model; needed with kSample
 };

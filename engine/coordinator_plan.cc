@@ -39,7 +39,10 @@ RequestPlan Coordinator::PlanNow(const RequestSpec& spec) {
   if (attention != nullptr) plan.policy = AssignmentText(*attention);
   plan.requests_ahead = static_cast<int>(waiting_.size());
   if (tier_ != nullptr && !spec.ignore_cache) {
-    plan.disk_tokens = tier_->Find(spec, attention.get(), prefixes_.RopeLengthOf(spec)).tokens;
+    const PageTier::ByTier kept =
+        tier_->Where(tier_->Find(spec, attention.get(), prefixes_.RopeLengthOf(spec)));
+    plan.host_tokens = kept.host;
+    plan.disk_tokens = kept.disk;
   }
   const RingChoice choice = PlanPlace(spec, attention.get(), plan);
   if (plan.room != RoomFor::kNow) return plan;

@@ -21,12 +21,12 @@
 #include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
+#include "engine/page_stores.h"
 #include "engine/plan_density.h"
 #include "engine/room_kept.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
-#include "engine/tiers/disk_remover.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -111,7 +111,10 @@ class EngineImpl final : public Engine {
       ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
     }
     ANNULUS_ASSIGN_OR_RETURN(engine->plan_,
-                             PlanMemory(model, ranks, engine->program_bytes_, backend));
+                             PlanMemory(model, ranks,
+                                        {.program = engine->program_bytes_,
+                                         .kv_host = static_cast<size_t>(options.kv_host_bytes)},
+                                        backend));
     ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_, ranks.ranks));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
@@ -138,13 +141,9 @@ class EngineImpl final : public Engine {
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     ANNULUS_ASSIGN_OR_RETURN(
-        engine->disk_, OpenDisk(options, engine->ranks_->local_pages(0)->geometry(), on_host));
-    if (engine->disk_ != nullptr) {
-      engine->disk_remover_ = std::make_unique<DiskRemover>(
-          *engine->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout});
-    }
-    coordinator.disk = engine->disk_.get();
-    coordinator.disk_timeout = options.kv_disk_timeout;
+        engine->stores_,
+        PageStores::Open(options, engine->ranks_->local_pages(0)->geometry(), on_host));
+    coordinator.tiers = engine->stores_->Levels(*engine->metrics_);
     coordinator.verify = options.kv_verify;
     coordinator.tokenizer = engine->model_.tokenizer.get();
     engine->coordinator_ = std::make_unique<Coordinator>(
@@ -223,11 +222,7 @@ class EngineImpl final : public Engine {
   absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                               const CancelFlag& cancel) override {
     coordinator_->ForgetDocument(TagOf(tenant, content));
-    if (disk_ == nullptr) return absl::OkStatus();
-    const ContentHash name = HashOf(tenant.name());
-    ANNULUS_ASSIGN_OR_RETURN(DiskStore::Deletion deletion,
-                             disk_->ForgetDocument(name, content, cancel));
-    return disk_remover_->Remove(name, std::move(deletion), cancel);
+    return stores_->ForgetDocument(tenant, content, cancel);
   }
 
   void UnpinDocument(const TenantId& tenant, absl::string_view content) override {
@@ -241,11 +236,7 @@ class EngineImpl final : public Engine {
     for (const std::string& content : contents) {
       found.push_back(coordinator_->FindDocument(TagOf(tenant, content)));
     }
-    if (disk_ == nullptr) return found;
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<int64_t> pages,
-                             disk_->CountPages(HashOf(tenant.name()), contents, cancel));
-    const int64_t page = limits_.page_tokens;
-    for (size_t i = 0; i < found.size(); ++i) found[i].disk_tokens = page * pages[i];
+    ANNULUS_RETURN_IF_ERROR(stores_->AddKept(tenant, contents, limits_.page_tokens, cancel, found));
     return found;
   }
 
@@ -324,7 +315,7 @@ class EngineImpl final : public Engine {
     metrics_->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
     metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
     metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
-    if (disk_ != nullptr) ShowDisk(*disk_, metrics_->disk);
+    stores_->Show(*metrics_);
     return metrics_->Collect();
   }
 
@@ -358,6 +349,7 @@ class EngineImpl final : public Engine {
     load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes *
                                                (1 + model_.ranks.further_weights.size()));
     load.memory.requests = now.request_bytes_most;
+    load.memory.kv_host = stores_->host_bytes();
     load.plan = plan_;
     int64_t used = 0;
     int64_t total = 0;
@@ -373,11 +365,7 @@ class EngineImpl final : public Engine {
     }
     load.stall_budget_seconds = now.stall_budget_seconds;
     load.smallest_chunk_seconds = now.smallest_chunk_seconds;
-    if (disk_ != nullptr) {
-      DiskStore::Stats stats = disk_->stats();
-      load.kv_disk_off = std::move(stats.off);
-      load.kv_disk_mismatches = stats.mismatches;
-    }
+    load.tiers = stores_->Load();
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
     load.ring_transport = ranks_->transport();
@@ -483,8 +471,7 @@ class EngineImpl final : public Engine {
   KnownRates exchange_;
   std::unique_ptr<RankPort> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
-  std::unique_ptr<DiskStore> disk_;  // null: there is none
-  std::unique_ptr<DiskRemover> disk_remover_;
+  std::unique_ptr<PageStores> stores_;
   std::unique_ptr<Coordinator> coordinator_;  // last: ends first
   std::atomic<RequestId> next_id_{1};
 };

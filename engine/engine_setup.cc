@@ -60,7 +60,8 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
         std::min(limits.prefill_rows_per_rank, kSuspendedPages * options.page_tokens);
   }
   // The last page before a checkpoint can be computed again: its first row sees back further.
-  const bool checks = !options.kv_disk.empty() && options.kv_verify == KvVerify::kSample;
+  const bool keeps = options.kv_host_bytes > 0 || !options.kv_disk.empty();
+  const bool checks = keeps && options.kv_verify == KvVerify::kSample;
   for (const CacheGroup& group : model.groups) {
     const int32_t more = checks && group.window > 0 ? options.page_tokens : 0;
     limits.group_windows.push_back(group.window + more);

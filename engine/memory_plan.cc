@@ -28,7 +28,7 @@ size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken);
 }  // namespace
 
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
-                                      size_t program, Backend& backend) {
+                                      const HostUse& host, Backend& backend) {
   const BackendCapabilities& device = backend.capabilities();
   const int devices = DevicesOf(backend, ranks.ranks);
   MemoryPlan plan;
@@ -37,8 +37,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   plan.reserve = device.reserved_bytes;
   plan.weights = model.weights.bytes;
   if (plan.of_host) {
-    plan.program = program;
-    plan.free = Less(Less(plan.total, program), plan.weights);
+    plan.program = host.program;
+    plan.kv_host = host.kv_host;
+    plan.free = Less(Less(plan.total, host.program), plan.weights);
   } else {
     ANNULUS_ASSIGN_OR_RETURN(plan.free, LeastFree(backend, devices));
   }
@@ -58,7 +59,8 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   if (plan.needed() <= plan.free) return absl::OkStatus();
   std::string parts = absl::StrCat("keys and values ", FormatBytes(plan.kv));
   for (const auto& [what, bytes] :
-       {std::pair("a step", plan.step), std::pair("workspace of kernels", plan.workspace),
+       {std::pair("keys and values in --kv-host", plan.kv_host), std::pair("a step", plan.step),
+        std::pair("workspace of kernels", plan.workspace),
         std::pair("slots of the ring", plan.slots),
         std::pair("what is left to the driver", plan.reserve)}) {
     if (bytes > 0) absl::StrAppend(&parts, ", ", what, " ", FormatBytes(bytes));
@@ -71,7 +73,7 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
       parts, ": together ", FormatBytes(plan.needed()), "; of the device's ",
       FormatBytes(plan.total), ", ", FormatBytes(plan.free), " are free beside ", beside,
       most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB, of all ranks") : "",
-      "; lower --kv-memory, --chunk-tokens or --ranks",
+      "; lower --kv-memory, ", plan.kv_host > 0 ? "--kv-host, " : "", "--chunk-tokens or --ranks",
       plan.of_host ? "" : ", or end what else uses the device"));
   // If others hold memory that would suffice, it may be free at another start. What the driver
   // itself has taken by now, about as much as `reserve`, will not.
@@ -85,7 +87,7 @@ absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ra
   const auto devices = static_cast<size_t>(DevicesOf(backend, ranks.ranks));
   ranks.kv_memory_bytes = backend.capabilities().memory_bytes / 4 * devices;
   if (backend.capabilities().host_accessible) return ranks.kv_memory_bytes;
-  ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(model, ranks, 0, backend));
+  ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(model, ranks, {}, backend));
   if (plan.needed() <= plan.free) return ranks.kv_memory_bytes;
   // Nothing else that is planned grows where these become less.
   const auto count = static_cast<size_t>(ranks.ranks);

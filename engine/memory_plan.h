@@ -10,11 +10,16 @@
 
 namespace annulus {
 
-// What ranks would take of their devices, now that weights are loaded. `program`: what the process
-// holds in the host's memory beside them, which counts where that is the device's. Errors of asking
-// a device for its free memory.
+// What the process takes of the host's memory beside weights and ranks, in bytes.
+struct HostUse {
+  size_t program = 0;
+  size_t kv_host = 0;  // EngineOptions::kv_host_bytes
+};
+
+// What ranks would take of their devices, now that weights are loaded. `host` counts where the
+// host's memory is the device's. Errors of asking a device for its free memory.
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
-                                      size_t program, Backend& backend);
+                                      const HostUse& host, Backend& backend);
 
 // RESOURCE_EXHAUSTED if the plan needs more than is free. The message has all the numbers, what to
 // do, and the most that --kv-memory may be for all `ranks`, however many share the device. The

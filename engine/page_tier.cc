@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,9 +14,6 @@
 
 namespace annulus {
 namespace {
-
-// So that a burst of pages leaves the disk to others too.
-constexpr double kWriteBytesPerSecond = 512 << 20;
 
 using Documents = std::vector<std::pair<int32_t, DocumentSet>>;
 
@@ -41,59 +39,23 @@ DocumentSet DocumentsBefore(int32_t end, const Documents& documents) {
 // Needs no memory itself.
 absl::Status NoMemory() { return absl::Status(absl::StatusCode::kResourceExhausted, ""); }
 
-size_t StoredBytes(const KvGeometry& geometry) {
-  return geometry.layer_page_bytes * static_cast<size_t>(geometry.layers_per_page);
+// Null: the store has not got the page.
+std::shared_ptr<PageStore> HoldIn(PageStore& store, const PageKey& key) {
+  if (!store.Hold(key)) return nullptr;
+  return {&store, [key](PageStore* holds) { holds->Release(key); }};
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
-                                                    const KvGeometry& pages, bool on_host) {
-  if (options.kv_disk.empty()) return nullptr;
-  // A few pages.
-  const int64_t least = std::max<int64_t>(1 << 20, 4 * KnownPages::FileBytes(StoredBytes(pages)));
-  if (options.kv_disk_bytes < least) {
-    return absl::InvalidArgumentError(absl::StrCat("kv-disk-size is ", options.kv_disk_bytes,
-                                                   " bytes; with kv-disk give what ",
-                                                   "its files may take, at least ", least));
-  }
-  if (!on_host) {
-    return absl::UnimplementedError(
-        "kv-disk takes pages from the host's memory; those of this device are not there; leave it "
-        "out, or use --device cpu");
-  }
-  absl::StatusOr<std::unique_ptr<DiskStore>> store =
-      options.kv_disk_calls == nullptr
-          ? DiskStore::Open(options.kv_disk, options.kv_disk_bytes)
-          : DiskStore::Open(options.kv_disk, options.kv_disk_bytes, *options.kv_disk_calls);
-  if (store.ok()) return store;
-  return absl::Status(store.status().code(), absl::StrCat("kv-disk: ", store.status().message()));
-}
-
-void ShowDisk(const DiskStore& store, TierMetrics& metrics) {
-  const DiskStore::Stats stats = store.stats();
-  metrics.Show({.up = store.on(),
-                .bytes = stats.bytes,
-                .limit = stats.limit,
-                .pages = stats.pages,
-                .rejects = stats.rejects,
-                .mismatches = stats.mismatches,
-                .io_errors = stats.io_errors});
-}
-
-PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
-                   const RankPort& ranks, PageBook& book, PrefixReuse& prefixes,
-                   TierMetrics& metrics)
-    : store_(store),
-      identity_(HashOf(options.identity)),
+PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
+                   const RankPort& ranks, PageBook& book, PrefixReuse& prefixes)
+    : identity_(HashOf(options.identity)),
       verify_(options.verify),
-      most_job_seconds_(options.most_job_seconds),
       limits_(limits),
       ranks_(ranks),
       book_(book),
       prefixes_(prefixes),
-      metrics_(metrics),
-      page_bytes_(StoredBytes(ranks.local_pages(0)->geometry())),
+      page_bytes_(ranks.local_pages(0)->geometry().stored_bytes()),
       // Two chunks of a prompt.
       most_writes_(std::max<int64_t>(16, 2 * int64_t{limits.ranks} * limits.prefill_rows_per_rank /
                                              limits.page_tokens *
@@ -102,33 +64,31 @@ PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
         int64_t pages = 0;
         for (int rank = 0; rank < book.ranks(); ++rank) pages += book.counts(rank).total();
         return pages;
-      }()) {
-  PageMover::Options mover;
-  mover.page_bytes = page_bytes_;
-  mover.compares = verify_ == KvVerify::kAll;
-  mover.write_bytes_per_second = kWriteBytesPerSecond;
+      }()),
+      levels_(LevelOptions(std::move(levels), std::move(options.wake))) {}
+
+PageLevels::Options PageTier::LevelOptions(std::vector<PageLevels::Level> levels,
+                                           std::function<void()> wake) {
+  PageLevels::Options options;
+  options.levels = std::move(levels);
+  options.page_bytes = page_bytes_;
+  options.compares = verify_ == KvVerify::kAll;
   // One word is enough until the coordinator has heard it: its queue has few places.
-  mover.wake = [this, wake = std::move(options.wake)] {
+  options.wake = [this, wake = std::move(wake)] {
     if (woken_.exchange(true)) return;
     absl::Cleanup unheard = [this] { woken_ = false; };  // without memory for it
     wake();
     std::move(unheard).Cancel();
   };
-  mover_ = std::make_unique<PageMover>(store_, std::move(mover));
+  return options;
 }
 
 PageTier::~PageTier() {
-  mover_.reset();
+  levels_.Stop();
   for (const auto& [owner, write] : writes_) {
     if (write.held) book_.Release(owner);
   }
   for (const auto& [owner, restore] : restores_) book_.Release(owner);
-}
-
-size_t PageTier::KeyHash::operator()(const PageKey& key) const {
-  size_t value;
-  std::memcpy(&value, key.chain.data(), sizeof(value));
-  return value ^ static_cast<size_t>(key.group);
 }
 
 bool PageTier::has_windows() const {
@@ -169,7 +129,7 @@ void PageTier::Advance(std::span<const int32_t> tokens, PageMark& mark) {
 
 void PageTier::Offer(const Sequence& sequence, Request& request,
                      const std::vector<int32_t>& checkpoints) {
-  if (!store_.on()) return;
+  if (!levels_.on()) return;
   const auto offer = [&] {
     OfferNow(sequence, request, checkpoints);
     return absl::OkStatus();
@@ -187,7 +147,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
     // What a policy chooses by content can depend on how the prompt was cut into steps.
     whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
                   (sequence.attention != nullptr && request.cached_tokens() > 0);
-    whole.use = store_.NextUse();
+    whole.use = levels_.NextUse();
     whole.documents = DocumentsOf(request.spec());
     whole.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
     found = offered_.emplace(request.id(), std::move(whole)).first;
@@ -242,14 +202,14 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const int64_t use = state.use;
   mark.group = group;
   const PageKey key = KeyOf(mark);
-  const bool known = store_.Has(key);
-  if (known) store_.Touch(key, use);
+  const bool known = levels_.Find(key).has_value();
+  if (known) levels_.Touch(key, use);
   mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
   // Pages computed before this request were compared at that time.
   const bool compare =
       known && verify_ == KvVerify::kAll && mark.first_position >= request.cached_tokens();
-  if (!compare && store_.Has(key, mark.documents)) return;
-  if (std::ssize(leaving_) >= most_leaving_) return;
+  if (!compare && levels_.HaveAll(key, mark.documents)) return;
+  if (std::ssize(leaving_[0]) >= most_leaving_) return;
   const auto waiting = waiting_.find(key);
   if (waiting != waiting_.end()) {
     if (waiting->second.documents.Holds(mark.documents)) return;
@@ -271,14 +231,23 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
   mark.asked = request.documents_found();
-  const int64_t most = request.spec().tenant_room.disk_bytes;
-  if (most > 0) mark.tenant_bytes = most;
-  leaving_.push_back(
-      {std::move(mark), id, page.generation, page.hash, request.spec().tenant, use, compare});
-  absl::Cleanup undo = [&] { leaving_.pop_back(); };
+  leaving_[0].push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant,
+                         TenantBytes(request.spec().tenant_room), use, compare, nullptr});
+  absl::Cleanup undo = [&] { leaving_[0].pop_back(); };
   Waiting& offered = waiting_[key];
   std::move(undo).Cancel();
-  offered = {leaving_.back().mark.documents, offered.offers + 1, id, page.generation};
+  offered = {leaving_[0].back().mark.documents, offered.offers + 1, id, page.generation};
+}
+
+PageTier::Counts PageTier::TenantBytes(const TenantRoom& room) const {
+  Counts most;
+  most.fill(std::numeric_limits<int64_t>::max());
+  for (int level = 0; level < levels_.size(); ++level) {
+    const bool host = levels_[level].kind == TierKind::kHost;
+    const int64_t bytes = host ? room.host_bytes : room.disk_bytes;
+    if (bytes > 0) most[level] = bytes;
+  }
+  return most;
 }
 
 void PageTier::EndOffer(const PageMark& mark) {
@@ -287,52 +256,104 @@ void PageTier::EndOffer(const PageMark& mark) {
   if (--found->second.offers == 0) waiting_.erase(found);
 }
 
+bool PageTier::IsThere(const Leaving& page) const {
+  if (page.from != nullptr) return true;
+  const PageBook::Page now = book_.page(page.page);
+  return now.state == PageState::kCached && now.generation == page.generation &&
+         now.hash == page.hash;
+}
+
+bool PageTier::Takes(int level, const Leaving& page) const {
+  const PageStore& store = levels_.store(level);
+  if (!store.on() || page.compare) return store.on();
+  if (store.Has(KeyOf(page.mark), page.mark.documents)) return false;
+  // What there is no room for is not copied for nothing: a text may be larger than a level.
+  return level + 1 == levels_.size() || store.HasRoom(page.mark, page_bytes_, page.use);
+}
+
 void PageTier::StartWrites() {
-  while (!leaving_.empty() && std::ssize(writes_) < most_writes_) {
-    const Leaving& next = leaving_.front();
-    const PageBook::Page now = book_.page(next.page);
-    const bool same = now.state == PageState::kCached && now.generation == next.generation &&
-                      now.hash == next.hash;
-    if (same) {
-      StartWrite();
-    } else {
-      EndOffer(next.mark);
-      leaving_.pop_front();
+  for (int level = 0; level < levels_.size(); ++level) {
+    std::deque<Leaving>& leaving = leaving_[level];
+    const auto writes = [&] {
+      return std::count_if(writes_.begin(), writes_.end(),
+                           [&](const auto& entry) { return entry.second.level == level; });
+    };
+    while (!leaving.empty() && writes() < most_writes_) {
+      Leaving& next = leaving.front();
+      next.mark.tenant_bytes = next.tenant_bytes[level];
+      if (!IsThere(next)) {
+        EndOffer(next.mark);
+        leaving.pop_front();
+      } else if (Takes(level, next)) {
+        StartWrite(level);
+      } else {
+        Leaving page = std::move(next);
+        leaving.pop_front();
+        PassOn(std::move(page), level);
+      }
     }
   }
 }
 
 // The page that waits first; without memory for it, it goes on waiting.
-void PageTier::StartWrite() {
-  Leaving& next = leaving_.front();
+void PageTier::StartWrite(int level) {
+  Leaving& next = leaving_[level].front();
   const PageOwner owner = next_owner_++;
   absl::Cleanup undo = [&] {
     if (book_.IsOpen(owner)) book_.Release(owner);
     writes_.erase(owner);
   };
-  book_.Open(owner, next.tenant);
-  book_.Hold(owner, next.page);
+  const bool held = next.from == nullptr;
+  if (held) {
+    book_.Open(owner, next.tenant);
+    book_.Hold(owner, next.page);
+  }
   Writing& writing = writes_[owner];
-  mover_->Write({owner, next.mark, PiecesOf(next.page), next.use, next.compare});
+  levels_.mover(level).Write({.ticket = owner,
+                              .mark = next.mark,
+                              .pieces = held ? PiecesOf(next.page) : PagePieces(),
+                              .use = next.use,
+                              .compare = next.compare,
+                              .from = next.from.get()});
   std::move(undo).Cancel();
-  writing.page = std::move(next);
-  leaving_.pop_front();
+  writing = {std::move(next), level, held};
+  leaving_[level].pop_front();
+}
+
+void PageTier::PassOn(Leaving page, int level) {
+  const int next = level + 1;
+  const bool ends = next == levels_.size() || !levels_.store(next).on();
+  const auto pass = [&] {
+    page.from = HoldIn(levels_.store(level), KeyOf(page.mark));
+    leaving_[next].push_back(std::move(page));
+    return absl::OkStatus();
+  };
+  // Without memory to wait, it may be offered again.
+  if (ends || !Guarded(pass, NoMemory).ok()) EndOffer(page.mark);
 }
 
 bool PageTier::LetGoOfWrites() {
-  const bool held = std::any_of(writes_.begin(), writes_.end(),
-                                [](const auto& entry) { return entry.second.held; });
+  bool held = false;
+  for (int level = 0; level < levels_.size(); ++level) held = LetGoOfWritesTo(level) || held;
+  return held;
+}
+
+bool PageTier::LetGoOfWritesTo(int level) {
+  const bool held = std::any_of(writes_.begin(), writes_.end(), [&](const auto& entry) {
+    return entry.second.level == level && entry.second.held;
+  });
   if (!held) return false;
   // First: the mover may read what is held alone.
-  const std::vector<uint64_t> dropped = mover_->DropWrites();
+  const std::vector<uint64_t> dropped = levels_.mover(level).DropWrites();
   for (auto& [owner, write] : writes_) {
+    if (write.level != level) continue;
     if (write.held) book_.Release(owner);
     write.held = false;
   }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
     Leaving page = std::move(writes_.extract(*ticket).mapped().page);
     const auto wait = [&] {
-      leaving_.push_front(std::move(page));
+      leaving_[level].push_front(std::move(page));
       return absl::OkStatus();
     };
     // Without memory to wait, it may be offered again.
@@ -344,23 +365,23 @@ bool PageTier::LetGoOfWrites() {
 void PageTier::TakeWritten(const PageMover::Done& done) {
   const auto found = writes_.find(done.ticket);
   ANNULUS_CHECK(found != writes_.end()) << "a write that nobody asked for: " << done.ticket;
-  EndOffer(found->second.page.mark);
-  if (found->second.held) book_.Release(done.ticket);
+  Writing write = std::move(found->second);
+  if (write.held) book_.Release(done.ticket);
   writes_.erase(found);
-  metrics_.write_seconds.Add(done.seconds);
-  if (done.fresh) metrics_.written_bytes.Add(page_bytes());
-  if (done.compared) metrics_.checks.Increment();
+  const TierMetrics& metrics = levels_.metrics(write.level);
+  metrics.write_seconds.Add(done.seconds);
+  if (done.fresh) metrics.written_bytes.Add(page_bytes());
+  if (done.compared) metrics.checks.Increment();
+  PassOn(std::move(write.page), write.level);
 }
 
-// The store is off: what it was to carry stays where it is, and nobody waits.
-void PageTier::StopCarrying() {
-  LetGoOfWrites();
-  for (const Leaving& page : leaving_) EndOffer(page.mark);
-  leaving_.clear();
-  offered_.clear();
+// The level is off: what it was to carry goes on to the next or stays where it is, and nobody
+// waits.
+void PageTier::StopCarrying(int level) {
+  LetGoOfWritesTo(level);
   std::vector<PageOwner> reading;
   for (const auto& [owner, restore] : restores_) {
-    if (restore.phase == Phase::kReading) reading.push_back(owner);
+    if (restore.phase == Phase::kReading && restore.left_on[level] > 0) reading.push_back(owner);
   }
   for (const PageOwner owner : reading) StopReading(owner);
 }
@@ -377,38 +398,37 @@ bool PageTier::Turn() {
     };
     Guarded(run, NoMemory).IgnoreError();
   };
-  std::vector<PageMover::Done> all;
-  try_to([&] { all = mover_->TakeDone(); });
-  for (const PageMover::Done& done : all) {
-    try_to([&] {
-      if (done.read) {
-        TakeRead(done);
-      } else {
-        TakeWritten(done);
-      }
-    });
+  for (int level = 0; level < levels_.size(); ++level) {
+    std::vector<PageMover::Done> all;
+    try_to([&] { all = levels_.mover(level).TakeDone(); });
+    for (const PageMover::Done& done : all) {
+      try_to([&] {
+        if (done.read) {
+          TakeRead(done, level);
+        } else {
+          TakeWritten(done);
+        }
+      });
+    }
   }
   try_to([&] { CarryOn(); });
   return std::ssize(restores_) < restores;
 }
 
 void PageTier::CarryOn() {
-  if (mover_->OldestJob() > most_job_seconds_) {
-    store_.TurnOff(absl::UnavailableError(
-        absl::StrCat("the disk has not answered for more than ", most_job_seconds_, " s")));
-  }
+  levels_.TurnOffHung();
   EndOverdue();
-  if (store_.on()) {
-    StartWrites();
-  } else {
-    StopCarrying();
+  for (int level = 0; level < levels_.size(); ++level) {
+    if (!levels_.store(level).on()) StopCarrying(level);
   }
+  StartWrites();
+  if (!levels_.on()) offered_.clear();
 }
 
 int64_t PageTier::bytes() const {
-  int64_t bytes = store_.stats().pages * DiskStore::kBytesPerPage + mover_->buffer_bytes();
+  int64_t bytes = levels_.bytes();
   const auto mark = static_cast<int64_t>(sizeof(Leaving) + 200 + limits_.page_tokens * 4);
-  bytes += std::ssize(leaving_) * mark;
+  for (const std::deque<Leaving>& leaving : leaving_) bytes += std::ssize(leaving) * mark;
   bytes += std::ssize(writes_) * 2 * mark;  // the mover has marks of its own
   for (const auto& [id, state] : offered_) bytes += std::ssize(state.chain) * 32 + 200;
   for (const auto& [owner, restore] : restores_) {

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ENGINE_PAGE_TIER_H_
 #define ANNULUS_ENGINE_PAGE_TIER_H_
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -16,26 +18,23 @@
 
 #include "engine/api/options.h"
 #include "engine/api/result.h"
-#include "engine/metrics/engine_metrics.h"
+#include "engine/page_levels.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/runner/rank_port.h"
 #include "engine/tiers/document_set.h"
 #include "engine/tiers/page_mover.h"
-#include "engine/tiers/read_rate.h"
 
 namespace annulus {
 
-// Of EngineOptions::kv_disk; null where that is empty. `pages`: those of a rank; `on_host`: whether
-// they are in the host's memory. INVALID_ARGUMENT, UNIMPLEMENTED or what DiskStore::Open gives.
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
-                                                    const KvGeometry& pages, bool on_host);
-
-void ShowDisk(const DiskStore& store, TierMetrics& metrics);
-
-// Beginnings of prompts that a store below the ranks' memory keeps: complete pages go there in the
-// background, and come back for a request whose prompt begins with them. What has come back is a
-// cached prefix like any other. The store's threads do the carrying: no call here waits for a disk.
+// Beginnings of prompts that stores below the ranks' memory keep: complete pages go there in the
+// background, level by level, and come back for a request whose prompt begins with them, each from
+// the first level that has it. What has come back is a cached prefix like any other. The levels'
+// threads do the carrying: no call here waits for a disk.
+//
+// A page that a level has taken is held there until the next one has it too, and is read from there
+// to be written: the ranks' memory is needed only until the first level has it. What a level has no
+// room for goes on to the next from memory.
 //
 // Under KvVerify::kSample pages that were read back become known only after the last of them was
 // computed again with the same bits: NextCheck, BeginCheck, EndCheck. In every layer but the last,
@@ -48,14 +47,12 @@ class PageTier {
   struct Options {
     std::string identity;  // of keys and values, as PrefixReuse takes it
     KvVerify verify = KvVerify::kOff;
-    // A call to the disk that takes longer turns the store off.
-    double most_job_seconds = 30;
     // Has the coordinator call Turn; any thread calls it.
     std::function<void()> wake;
   };
   // All references outlive the tier.
-  PageTier(DiskStore& store, Options options, const PlanLimits& limits, const RankPort& ranks,
-           PageBook& book, PrefixReuse& prefixes, TierMetrics& metrics);
+  PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
+           const RankPort& ranks, PageBook& book, PrefixReuse& prefixes);
   // Waits for the carrying under way.
   ~PageTier();
   PageTier(const PageTier&) = delete;
@@ -65,7 +62,7 @@ class PageTier {
 
   // After a step and PrefixReuse::Keep, which gave `checkpoints`: the prompt's pages that are
   // complete, and known, are to leave. Without windows that is every chunk's. Under KvVerify::kAll
-  // those that the store has already are compared with it.
+  // those that a level has already are compared with it.
   void Offer(const Sequence& sequence, Request& request, const std::vector<int32_t>& checkpoints);
 
   // Stops holding the pages that wait to be written; those that are still cached later are written
@@ -74,7 +71,7 @@ class PageTier {
 
   // ---- and back
 
-  // What the store has of a prompt's beginning, without the prompt's last token.
+  // What the levels have of a prompt's beginning, without the prompt's last token.
   struct Beginning {
     int32_t tokens = 0;
     std::optional<AttentionAssignment> policy;  // absent: dense
@@ -83,12 +80,19 @@ class PageTier {
   };
   // `policy`: as PrefixReuse::Find takes it.
   Beginning Find(const RequestSpec& spec, const AttentionAssignment* policy, int64_t rope) const;
+  // Tokens by where their pages are, or were.
+  struct ByTier {
+    int64_t host = 0;
+    int64_t disk = 0;
+    int64_t all() const { return host + disk; }
+  };
+  ByTier Where(const Beginning& beginning) const;
 
   // How a request that waits stands with the tier. It waits for pages no longer than computing them
   // would take, or a second if that is more: then what has come is used, and the rest computed.
   enum class Standing {
     kUnknown,  // Look decides
-    kWanting,  // the store has more than memory, and there is no place to read it now
+    kWanting,  // the levels have more than memory, and there is no place to read it now
     kReady,    // as kWanting, and there is a place: Begin, or NoRoom
     kComing,   // pages are read for it, or for another request that begins the same way
     kSettled,  // it does not wait
@@ -115,8 +119,8 @@ class PageTier {
   void Abort(RequestId id, PageOwner owner);
 
   // Of `cached` tokens that an admitted request reuses, those that came back for it.
-  int64_t Restored(RequestId id, int64_t cached) const;
-  // Why no more came back for it; nothing: all that the store had did.
+  ByTier Restored(RequestId id, int64_t cached) const;
+  // Why no more came back for it; nothing: all that the levels had did.
   std::optional<CacheMiss> WhyNoMore(RequestId id) const;
   // The request has ended. Pages that are read for it are not waited for.
   void Forget(RequestId id);
@@ -166,14 +170,19 @@ class PageTier {
     // Where each document of the prompt begins, ascending, and all up to it.
     std::vector<std::pair<int32_t, DocumentSet>> documents;
   };
+  using Counts = PageLevels::Counts;
+
   struct Leaving {
     PageMark mark;
     PageId page;
     uint32_t generation = 0;
     ContentHash hash{};  // in the book
     TenantId tenant;
+    Counts tenant_bytes{};  // PageMark::tenant_bytes
     int64_t use = 0;
     bool compare = false;  // PageMover::Page
+    // The store that has the page and holds it; null: it is in memory.
+    std::shared_ptr<PageStore> from;
   };
   // Of one page, offered again by each request that knows of more documents in it.
   struct Waiting {
@@ -184,7 +193,8 @@ class PageTier {
   };
   struct Writing {
     Leaving page;
-    bool held = true;  // in the book
+    int level = 0;
+    bool held = false;  // in the book
   };
   enum class Phase : uint8_t {
     kReading,
@@ -209,12 +219,16 @@ class PageTier {
     int64_t use = 0;
     int64_t all = 0;   // pages to read
     int64_t left = 0;  // of them, those that have not come
+    Counts left_on{};  // where these are read
+    // Behind `from`, the last of the levels that gave a page of this place: [page].
+    std::vector<uint8_t> came_from;
     std::optional<double> coverage;
     SteadyTime begun;
     SteadyTime arrived;  // kUnchecked since
   };
   struct Arriving {
     PageOwner restore = 0;
+    int group = 0;
     int32_t first_position = 0;
   };
   struct StandingState {
@@ -223,17 +237,17 @@ class PageTier {
     SteadyTime since;                  // when it began to wait
     SteadyTime asked;                  // when StandingOf was asked last
     bool unmeasured = false;  // it waits for reads of which nobody knows how long they take
+    Counts awaited{};         // pages of which that depends
     double most_seconds = 0;  // that it may wait
-    int64_t pages = 0;        // that the store has beyond memory's
+    int64_t pages = 0;        // that the levels have beyond memory's
     int32_t from = 0;         // what came back for it: tokens [from, to)
     int32_t to = 0;
+    Counts came{};                  // of these, tokens by level
     int32_t in_memory = 0;          // tokens, when it was looked at
     std::optional<CacheMiss> miss;  // why no more came back
   };
-  struct KeyHash {
-    size_t operator()(const PageKey& key) const;
-  };
-
+  PageLevels::Options LevelOptions(std::vector<PageLevels::Level> levels,
+                                   std::function<void()> wake);
   PageMark MarkFor(const TenantId& tenant, const AttentionAssignment* policy, int64_t rope) const;
   // The mark of the page behind `mark`'s.
   static void Advance(std::span<const int32_t> tokens, PageMark& mark);
@@ -244,65 +258,83 @@ class PageTier {
   void OfferPages(const Sequence& sequence, const Request& request, int32_t length, Offered& state);
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  const Offered& state);
+  Counts TenantBytes(const TenantRoom& room) const;
   // One offer of the page waits no more.
   void EndOffer(const PageMark& mark);
   void StartWrites();
-  void StartWrite();
+  bool IsThere(const Leaving& page) const;
+  // Whether the level is to be asked to write it.
+  bool Takes(int level, const Leaving& page) const;
+  void StartWrite(int level);
   void TakeWritten(const PageMover::Done& done);
-  void StopCarrying();
+  // The level has done with the page: it is the next one's turn, or nobody's.
+  void PassOn(Leaving page, int level);
+  bool LetGoOfWritesTo(int level);
+  void StopCarrying(int level);
   void CarryOn();
-  // Pages behind the first `from` tokens of a beginning of `to`.
-  int64_t PagesBetween(int32_t from, int32_t to) const;
+  // Calls with the group and the first position of each page behind the first `from` tokens of a
+  // beginning of `to`.
+  template <typename Each>
+  void ForEachPage(int32_t from, int32_t to, const Each& each) const {
+    const int32_t page = limits_.page_tokens;
+    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+      const int32_t window = limits_.group_windows[g];
+      int32_t first = window > 0 ? std::max(0, to - window + 1) / page * page : from;
+      for (; first < to; first += page) each(static_cast<int>(g), first);
+    }
+  }
+  // Of these, by the level that has them.
+  Counts CountPages(const Beginning& beginning, int32_t from) const;
   bool samples() const { return verify_ == KvVerify::kSample; }
   bool HasPlace(int64_t pages) const;
   // Pages still to be read before a restore of so many could end.
-  int64_t PagesAhead(int64_t pages) const;
+  Counts PagesAhead(int64_t pages) const;
   std::optional<PageOwner> RestoreLike(const TenantId& tenant, const Beginning& beginning,
                                        int32_t in_memory) const;
   SteadyTime DueOf(const StandingState& standing) const;
   SteadyTime DueOf(const Restore& restore) const;
   bool ReadsForItself(RequestId id, const StandingState& standing) const;
   void StartRead(PageOwner owner, Restore& restore, int group, int32_t first);
-  void TakeRead(const PageMover::Done& done);
+  void ReadFrom(int level, PageOwner owner, Restore& restore, int group, int32_t first);
+  void TakeRead(const PageMover::Done& done, int level);
   // The restore's page of the group; it must be there.
   static PageId PageAt(const Restore& restore, int group, int32_t first);
   // No more pages come: it is to be checked, or ends.
   void StopReading(PageOwner owner);
   void KeepRestored(const Restore& restore, int32_t to);
+  // Tokens that came, up to there.
+  Counts CameBack(const Restore& restore, int32_t to) const;
+  ByTier TierTokens(const Counts& tokens) const;
   void EndRestore(PageOwner owner);
   // The last page has the bits of the sequence's.
   bool SameBits(const Restore& restore, const Sequence& computed) const;
-  // What the store has of the beginning, behind what memory had, is found no more.
+  // What the levels have of the beginning, behind what memory had, is found no more.
   void Distrust(Restore& restore);
   void EndOverdue();
   PagePieces PiecesOf(PageId id) const;
   double page_bytes() const { return static_cast<double>(page_bytes_); }
 
-  DiskStore& store_;
   const ContentHash identity_;
   const KvVerify verify_;
-  const double most_job_seconds_;
   const PlanLimits limits_;
   const RankPort& ranks_;
   PageBook& book_;
   PrefixReuse& prefixes_;
-  TierMetrics& metrics_;
   const size_t page_bytes_;
   const int64_t most_writes_;
   const int64_t most_leaving_;
 
   PageOwner next_owner_ = PageOwner{1} << 63;  // no request's
   std::map<RequestId, Offered> offered_;
-  std::deque<Leaving> leaving_;
-  std::unordered_map<PageKey, Waiting, KeyHash> waiting_;  // to be written, or being written
+  std::array<std::deque<Leaving>, PageLevels::kMostLevels> leaving_;  // [level]
+  std::unordered_map<PageKey, Waiting, PageKeyHash> waiting_;  // to be written, or being written
   std::map<PageOwner, Writing> writes_;
   std::map<PageOwner, Restore> restores_;
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket
   std::map<RequestId, StandingState> standings_;
-  ReadRate rate_;
   SteadyTime last_arrival_{};  // of any page
   std::atomic<bool> woken_{false};
-  std::unique_ptr<PageMover> mover_;
+  PageLevels levels_;
 };
 
 }  // namespace annulus

@@ -40,7 +40,8 @@ void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
   Restore& restore = restores_.at(owner);
   ANNULUS_CHECK(restore.phase == Phase::kChecking) << "a check that nobody began";
   if (computed != nullptr) {
-    metrics_.checks.Increment();
+    const int32_t last = (restore.good_to - restore.from) / limits_.page_tokens - 1;
+    levels_.metrics(restore.came_from[last]).checks.Increment();
     if (SameBits(restore, *computed)) {
       restore.phase = Phase::kKnown;
     } else {
@@ -79,13 +80,13 @@ void PageTier::Distrust(Restore& restore) {
         keys.push_back({restore.beginning.marks[page].chain, static_cast<int32_t>(g)});
       }
     }
-    mover_->Remove(store_.Distrust(keys));
+    levels_.Distrust(keys, CameBack(restore, restore.good_to));
     return absl::OkStatus();
   };
   // It would be found again.
   const auto no_memory = [&] {
     absl::Status status(absl::StatusCode::kResourceExhausted, "");
-    store_.TurnOff(absl::ResourceExhaustedError("no memory"));
+    levels_.TurnOffAll(absl::ResourceExhaustedError("no memory"));
     return status;
   };
   Guarded(forget, no_memory).IgnoreError();

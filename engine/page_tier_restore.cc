@@ -1,6 +1,7 @@
 // The part of PageTier that reads pages back.
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -34,71 +35,6 @@ SteadyTime After(SteadyTime time, double seconds) {
 
 }  // namespace
 
-bool PageTier::HasPage(const ContentHash& chain, bool windows) const {
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if ((limits_.group_windows[g] > 0) != windows) continue;
-    if (!store_.Has({chain, static_cast<int>(g)})) return false;
-  }
-  return true;
-}
-
-// The longest of the beginnings for whose end all windows' pages are there.
-int32_t PageTier::LengthWithWindows(const std::vector<PageMark>& marks) const {
-  const int32_t page = limits_.page_tokens;
-  const auto has_all = [&](int32_t length) {
-    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-      if (limits_.group_windows[g] == 0) continue;
-      const int32_t oldest = std::max(0, length - limits_.group_windows[g] + 1) / page;
-      for (int32_t index = length / page - 1; index >= oldest; --index) {
-        if (!store_.Has({marks[index].chain, static_cast<int>(g)})) return false;
-      }
-    }
-    return true;
-  };
-  for (auto pages = static_cast<int32_t>(marks.size()); pages > 0; --pages) {
-    if (HasPage(marks[pages - 1].chain, true) && has_all(pages * page)) return pages * page;
-  }
-  return 0;
-}
-
-PageTier::Beginning PageTier::Find(const RequestSpec& spec, const AttentionAssignment* policy,
-                                   int64_t rope) const {
-  // A request that reads ahead computes no token: the last page counts for it too.
-  const std::span<const int32_t> known =
-      std::span(spec.prompt).first(spec.prompt.size() - (spec.prefill_only ? 0 : 1));
-  const auto page = static_cast<size_t>(limits_.page_tokens);
-  const auto find = [&](const AttentionAssignment* under) {
-    Beginning beginning;
-    if (under != nullptr) beginning.policy = *under;
-    beginning.rope_length = rope;
-    PageMark mark = MarkFor(spec.tenant, under, rope);
-    for (size_t first = 0; first + page <= known.size(); first += page) {
-      Advance(known.subspan(first, page), mark);
-      if (!HasPage(mark.chain, false)) break;
-      beginning.marks.push_back(mark);
-    }
-    beginning.tokens = has_windows() ? LengthWithWindows(beginning.marks)
-                                     : static_cast<int32_t>(beginning.marks.size() * page);
-    beginning.marks.resize(beginning.tokens / page);
-    return beginning;
-  };
-  if (!store_.on()) return {};
-  Beginning dense = find(nullptr);
-  if (policy == nullptr || ClassOf(policy) == AttentionClass::kContent) return dense;
-  Beginning own = find(policy);
-  return own.tokens > dense.tokens ? own : dense;
-}
-
-int64_t PageTier::PagesBetween(int32_t from, int32_t to) const {
-  const int32_t page = limits_.page_tokens;
-  int64_t pages = 0;
-  for (const int32_t window : limits_.group_windows) {
-    const int32_t first = window > 0 ? std::max(0, to - window + 1) / page * page : from;
-    pages += std::max(0, to - first) / page;
-  }
-  return pages;
-}
-
 bool PageTier::HasPlace(int64_t pages) const {
   if (std::ssize(restores_) < kMostRestores) return true;
   if (std::ssize(restores_) >= kMostWithShort) return false;
@@ -106,11 +42,12 @@ bool PageTier::HasPlace(int64_t pages) const {
                      [&](const auto& entry) { return 2 * pages < entry.second.all; });
 }
 
-// The mover reads short batches first.
-int64_t PageTier::PagesAhead(int64_t pages) const {
-  int64_t ahead = 0;
+// Movers read short batches first.
+PageTier::Counts PageTier::PagesAhead(int64_t pages) const {
+  Counts ahead{};
   for (const auto& [owner, restore] : restores_) {
-    if (restore.all <= pages) ahead += restore.left;
+    if (restore.all > pages) continue;
+    for (int level = 0; level < levels_.size(); ++level) ahead[level] += restore.left_on[level];
   }
   return ahead;
 }
@@ -145,14 +82,16 @@ PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Be
     standing.settled = true;
     return Standing::kSettled;
   }
-  standing.pages = PagesBetween(in_memory, beginning.tokens);
+  const Counts own = CountPages(beginning, in_memory);
+  standing.pages = std::accumulate(own.begin(), own.end(), int64_t{0});
   standing.restore = RestoreLike(tenant, beginning, in_memory);
-  const int64_t pages = standing.restore.has_value()
-                            ? PagesAhead(restores_.at(*standing.restore).all)
-                            : PagesAhead(standing.pages) + standing.pages;
-  const std::optional<double> seconds =
-      rate_.SecondsFor(page_bytes() * static_cast<double>(pages), now);
-  if (seconds.has_value() && computed > 0 && *seconds > computed) {
+  standing.awaited = PagesAhead(standing.restore.has_value() ? restores_.at(*standing.restore).all
+                                                             : standing.pages);
+  if (!standing.restore.has_value()) {
+    for (int level = 0; level < levels_.size(); ++level) standing.awaited[level] += own[level];
+  }
+  const PageLevels::Expected reading = levels_.SecondsFor(standing.awaited, now);
+  if (computed > 0 && reading.seconds > computed) {
     standing.restore.reset();
     standing.settled = true;
     standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, in_memory};
@@ -163,7 +102,7 @@ PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Be
   const bool ready = !standing.restore.has_value() && HasPlace(standing.pages);
   // Nobody knows how long the restores under way take: it does not wait for them as long as it may
   // for its own pages.
-  standing.unmeasured = !ready && !seconds.has_value();
+  standing.unmeasured = !ready && !reading.measured;
   if (standing.unmeasured) standing.most_seconds = kLeastWait;
   if (standing.restore.has_value()) return Standing::kComing;
   return ready ? Standing::kReady : Standing::kWanting;
@@ -190,7 +129,7 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
   if (verify_ == KvVerify::kAll) return Standing::kSettled;
   // What has come is still good if the disk fails then.
   const bool coming = found != standings_.end() && ReadsForItself(id, found->second);
-  if (!store_.on() && !coming) return Standing::kSettled;
+  if (!levels_.on() && !coming) return Standing::kSettled;
   if (found == standings_.end()) return Standing::kUnknown;
   StandingState& standing = found->second;
   if (standing.settled) return Standing::kSettled;
@@ -206,7 +145,9 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
     standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, standing.in_memory};
     return Standing::kSettled;
   }
-  if (standing.unmeasured && rate_.SecondsFor(1, now).has_value()) return Standing::kUnknown;
+  if (standing.unmeasured && levels_.SecondsFor(standing.awaited, now).measured) {
+    return Standing::kUnknown;
+  }
   if (standing.restore.has_value()) return Standing::kComing;
   if (standing.pages == 0) return Standing::kUnknown;
   return HasPlace(standing.pages) ? Standing::kReady : Standing::kWanting;
@@ -214,15 +155,14 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
 
 SteadyTime PageTier::NextDue() const {
   const SteadyTime now = ClockNow();
-  SteadyTime due = SteadyTime::max();
+  SteadyTime due = levels_.NextDue(now);
   for (const auto& [owner, restore] : restores_) due = std::min(due, DueOf(restore));
   for (const auto& [id, standing] : standings_) {
     // What is due already waits to be asked.
     const SteadyTime at = DueOf(standing);
     if (!standing.settled && at > now) due = std::min(due, at);
   }
-  const double oldest = store_.on() ? mover_->OldestJob() : 0;
-  return oldest > 0 ? std::min(due, After(now, most_job_seconds_ - oldest)) : due;
+  return due;
 }
 
 void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
@@ -243,48 +183,56 @@ void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIn
   standings_[request.id()].restore = owner;
   const int32_t page = limits_.page_tokens;
   const int32_t to = restore.good_to;
-  restore.all = PagesBetween(restore.from, to);
+  restore.came_from.assign((to - restore.from) / page, 0);
+  ForEachPage(restore.from, to, [&](int, int32_t) { ++restore.all; });
   // One use for all: of one text, the later pages are to go first.
-  restore.use = store_.NextUse();
+  restore.use = levels_.NextUse();
   for (int32_t index = 0; index < restore.from / page; ++index) {
     PageKey key = KeyOf(restore.beginning.marks[index]);
     for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
       key.group = static_cast<int32_t>(g);
-      store_.Touch(key, restore.use);
+      levels_.Touch(key, restore.use);
     }
   }
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    int32_t first = restore.from;
-    if (const int32_t window = limits_.group_windows[g]; window > 0) {
-      first = std::max(0, to - window + 1) / page * page;
-    } else if (from != nullptr) {
-      restore.pages[g] = from->groups[g];
-    }
-    for (; first < to; first += page) StartRead(owner, restore, static_cast<int>(g), first);
+  for (size_t g = 0; from != nullptr && g < limits_.group_windows.size(); ++g) {
+    if (limits_.group_windows[g] == 0) restore.pages[g] = from->groups[g];
   }
+  ForEachPage(restore.from, to,
+              [&](int group, int32_t first) { StartRead(owner, restore, group, first); });
   if (restore.left == 0) StopReading(owner);
 }
 
 void PageTier::StartRead(PageOwner owner, Restore& restore, int group, int32_t first) {
   const int index = PlaceOnRing(first, limits_.page_tokens, static_cast<int>(restore.ring.size()),
                                 limits_.shards);
-  if (book_.free_count(restore.ring[index]) == 0) {
+  const PageKey key{restore.beginning.marks[first / limits_.page_tokens].chain, group};
+  const std::optional<int> level = levels_.Find(key);
+  if (!level.has_value() || book_.free_count(restore.ring[index]) == 0) {
     restore.whole = false;
     restore.good_to = std::min(restore.good_to, first);
     return;
   }
-  const PageId id = book_.Load(owner, restore.ring[index], group);
-  restore.pages[group].push_back({first, id});
-  const uint64_t ticket = next_owner_++;
-  arriving_[ticket] = {owner, first};
+  restore.pages[group].push_back({first, book_.Load(owner, restore.ring[index], group)});
   ++restore.left;
+  ReadFrom(*level, owner, restore, group, first);
+}
+
+// Into the restore's page, which is there.
+void PageTier::ReadFrom(int level, PageOwner owner, Restore& restore, int group, int32_t first) {
+  const uint64_t ticket = next_owner_++;
+  arriving_[ticket] = {owner, group, first};
+  ++restore.left_on[level];
   PageMark mark = restore.beginning.marks[first / limits_.page_tokens];
   mark.group = group;
-  mover_->Read({ticket, std::move(mark), PiecesOf(id), restore.use}, {owner, restore.all});
+  levels_.mover(level).Read({.ticket = ticket,
+                             .mark = std::move(mark),
+                             .pieces = PiecesOf(PageAt(restore, group, first)),
+                             .use = restore.use},
+                            {owner, restore.all});
 }
 
 void PageTier::Abort(RequestId id, PageOwner owner) {
-  mover_->CancelReads(owner);
+  levels_.CancelReads(owner);
   std::erase_if(arriving_, [owner](const auto& entry) { return entry.second.restore == owner; });
   restores_.erase(owner);
   if (book_.IsOpen(owner)) book_.Release(owner);
@@ -294,21 +242,32 @@ void PageTier::Abort(RequestId id, PageOwner owner) {
   standing->second.settled = true;
 }
 
-void PageTier::TakeRead(const PageMover::Done& done) {
+void PageTier::TakeRead(const PageMover::Done& done, int level) {
   const auto found = arriving_.find(done.ticket);
   ANNULUS_CHECK(found != arriving_.end()) << "a read that nobody asked for: " << done.ticket;
   const Arriving arriving = found->second;
   arriving_.erase(found);
   Restore& restore = restores_.at(arriving.restore);
+  --restore.left_on[level];
   last_arrival_ = ClockNow();
-  metrics_.read_seconds.Add(done.seconds);
+  const TierMetrics& metrics = levels_.metrics(level);
+  metrics.read_seconds.Add(done.seconds);
+  const int32_t page = arriving.first_position / limits_.page_tokens;
   if (done.status.ok()) {
-    metrics_.read_bytes.Add(page_bytes());
-    rate_.Add(page_bytes(), done.busy_seconds, last_arrival_);
+    metrics.read_bytes.Add(page_bytes());
+    levels_.AddRead(level, page_bytes(), done.busy_seconds, last_arrival_);
     if (done.coverage.has_value()) {
       restore.coverage = std::min(restore.coverage.value_or(1), *done.coverage);
     }
+    uint8_t& from = restore.came_from[page - restore.from / limits_.page_tokens];
+    from = std::max(from, static_cast<uint8_t>(level));
   } else {
+    // It went meanwhile, or was not what it should be: a level behind may still have it.
+    const std::optional<int> next =
+        levels_.Find({restore.beginning.marks[page].chain, arriving.group});
+    if (next.has_value() && *next > level) {
+      return ReadFrom(*next, arriving.restore, restore, arriving.group, arriving.first_position);
+    }
     restore.whole = false;
     if (absl::IsDataLoss(done.status)) restore.missing = CacheMiss::Reason::kDiskRefused;
     restore.good_to = std::min(restore.good_to, arriving.first_position);
@@ -332,8 +291,20 @@ void PageTier::KeepRestored(const Restore& restore, int32_t to) {
       {restore.tenant, policy.has_value() ? &*policy : nullptr, restore.beginning.rope_length,
        restore.ring, restore.documents, restore.asked},
       std::span(restore.tokens).first(to), restore.coverage, page_at);
-  metrics_.restores.Increment();
-  metrics_.hits.Add(to - restore.from);
+  const Counts came = CameBack(restore, to);
+  for (int level = 0; level < levels_.size(); ++level) {
+    if (came[level] == 0) continue;
+    levels_.metrics(level).restores.Increment();
+    levels_.metrics(level).hits.Add(came[level]);
+  }
+}
+
+PageTier::Counts PageTier::CameBack(const Restore& restore, int32_t to) const {
+  Counts came{};
+  for (int32_t page = 0; page < (to - restore.from) / limits_.page_tokens; ++page) {
+    came[restore.came_from[page]] += limits_.page_tokens;
+  }
+  return came;
 }
 
 // Cancels reads that have not ended. The pages up to the first missing one are used; with windows,
@@ -341,8 +312,9 @@ void PageTier::KeepRestored(const Restore& restore, int32_t to) {
 void PageTier::StopReading(PageOwner owner) {
   Restore& restore = restores_.at(owner);
   if (restore.left > 0) {
-    mover_->CancelReads(owner);
+    levels_.CancelReads(owner);
     restore.left = 0;
+    restore.left_on = {};
     restore.whole = false;
     restore.missing = CacheMiss::Reason::kDiskSlower;
     std::erase_if(arriving_, [&](const auto& entry) {
@@ -372,6 +344,7 @@ void PageTier::EndRestore(PageOwner owner) {
     if (!Guarded(keep, no_memory).ok()) to = restore.from;
   }
   book_.Release(owner);
+  const Counts came = CameBack(restore, to);
   for (auto& [id, standing] : standings_) {
     if (standing.restore != owner) continue;
     standing.restore.reset();
@@ -383,6 +356,7 @@ void PageTier::EndRestore(PageOwner owner) {
     }
     if (standing.to == 0) standing.from = restore.from;
     standing.to = std::max(standing.to, to);
+    for (int level = 0; level < levels_.size(); ++level) standing.came[level] += came[level];
   }
 }
 
@@ -399,17 +373,23 @@ void PageTier::EndOverdue() {
       EndRestore(owner);
       continue;
     }
-    // The disk was reading all that time, and gave nothing.
+    // What it waits for was being read all that time, and gave nothing.
     const SteadyTime moved = std::max(restores_.at(owner).begun, last_arrival_);
-    rate_.Add(0, SecondsBetween(moved, now), now);
+    for (int level = 0; level < levels_.size(); ++level) {
+      if (restores_.at(owner).left_on[level] == 0) continue;
+      levels_.AddRead(level, 0, SecondsBetween(moved, now), now);
+    }
     StopReading(owner);
   }
 }
 
-int64_t PageTier::Restored(RequestId id, int64_t cached) const {
+PageTier::ByTier PageTier::Restored(RequestId id, int64_t cached) const {
   const auto found = standings_.find(id);
-  if (found == standings_.end()) return 0;
-  return std::max<int64_t>(0, std::min<int64_t>(cached, found->second.to) - found->second.from);
+  if (found == standings_.end()) return {};
+  const StandingState& standing = found->second;
+  const int64_t all = std::max<int64_t>(0, std::min<int64_t>(cached, standing.to) - standing.from);
+  const int64_t host = std::min(all, TierTokens(standing.came).host);
+  return {host, all - host};
 }
 
 std::optional<CacheMiss> PageTier::WhyNoMore(RequestId id) const {

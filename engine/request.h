@@ -108,7 +108,10 @@ class Request {
   // The whole prompt was cached, so it need not be read.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
   // Of the cached tokens, those that came back for this request.
-  void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
+  void SetRestored(int64_t tokens, int64_t from_host) {
+    restored_tokens_ = tokens;
+    host_tokens_ = from_host;
+  }
   // Why no more of the prompt was reused.
   void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }
   // The report of what attention did so far.
@@ -135,6 +138,7 @@ class Request {
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;
+  int64_t host_tokens_ = 0;
   std::optional<CacheMiss> cache_miss_;
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;

@@ -91,7 +91,8 @@ Finding Processor(const std::string& root) {
 // mapped files can be dropped from memory.
 uint64_t MemoryNeeded(const ServerConfig& config, const MachineFacts& facts, uint64_t model_bytes) {
   if (facts.on_gpu) return kLeastMemory;
-  return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + model_bytes;
+  return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) +
+         static_cast<uint64_t>(config.engine.kv_host_bytes) + model_bytes;
 }
 
 Finding Memory(const ServerConfig& config, const MachineFacts& facts, const std::string& root,
@@ -106,7 +107,7 @@ Finding Memory(const ServerConfig& config, const MachineFacts& facts, const std:
     finding.verdict = Verdict::kBad;
     finding.remedy =
         absl::StrCat("the model, keys and values and the program need ", FormatBytes(needed),
-                     "; end other programs, set a smaller --kv-memory or take a "
+                     "; end other programs, set a smaller --kv-memory or --kv-host or take a "
                      "smaller model");
   }
   return finding;

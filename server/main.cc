@@ -215,6 +215,7 @@ void LogMemory(const Logger& log, const MemoryPlan& plan) {
                       {"ranks", plan.ranks},
                       {"weights", bytes(plan.weights)},
                       {"kv", bytes(plan.kv)},
+                      {"kv_host", bytes(plan.kv_host)},
                       {"step", bytes(plan.step)},
                       {"workspace", bytes(plan.workspace)},
                       {"slots", bytes(plan.slots)},

@@ -100,6 +100,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   usage->set_completion_tokens(completion.usage.completion_tokens);
   usage->set_cached_tokens(completion.usage.cached_tokens);
   usage->set_restored_tokens(completion.usage.restored_tokens);
+  usage->set_host_tokens(completion.usage.host_tokens);
   usage->set_drafted_tokens(completion.usage.drafted_tokens);
   usage->set_accepted_tokens(completion.usage.accepted_tokens);
   if (completion.usage.cache_miss.has_value()) {
@@ -211,6 +212,7 @@ v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept)
   message.set_pinned(kept.pinned);
   if (kept.expires_in.has_value()) message.set_expires_in(*kept.expires_in);
   message.set_memory_tokens(std::min(kept.memory_tokens, message.token_count()));
+  message.set_host_tokens(std::min(kept.host_tokens, message.token_count()));
   message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
   return message;
 }

@@ -33,6 +33,7 @@ void Fill(const RequestPlan& plan, v1::PlanResponse& response) {
     planned.set_kv_bytes_total(rank.kv_bytes_total);
   }
   response.set_cached_tokens(plan.cached_tokens);
+  response.set_host_tokens(plan.host_tokens);
   response.set_disk_tokens(plan.disk_tokens);
   response.set_policy(plan.policy);
   response.set_choice(plan.choice);

@@ -66,7 +66,7 @@ std::string PlanText(const CapacityTable& table, const std::string& machine) {
   absl::StrAppend(
       &text, "\n", of_host ? "Memory of the machine" : "Memory of each GPU",
       "; kv: keys and values. Other memory: activations of a step, what kernels work in",
-      of_host ? ", this program." : ", what is left to the driver.",
+      of_host ? ", --kv-host, this program." : ", what is left to the driver.",
       "\nannulusd takes a quarter of the memory for kv unless --kv-memory says more, of all ranks "
       "together.\nLongest context: prompt and answer of one request alone, with dense attention. "
       "Several at "

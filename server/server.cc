@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -101,7 +102,7 @@ class ServerImpl final : public Server {
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
-  void WarnOfDisk(const EngineLoad& load);
+  void WarnOfTiers(const EngineLoad& load);
   void SetHealth(bool serving);
   void ReloadIfAsked();
   void Reload();
@@ -148,8 +149,11 @@ class ServerImpl final : public Server {
   HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
-  int64_t mismatches_said_ = 0;  // of the housekeeping thread, as the next three
-  bool disk_said_ = false;
+  struct TierSaid {
+    int64_t mismatches = 0;
+    bool off = false;
+  };
+  std::map<TierKind, TierSaid> tiers_said_;  // of the housekeeping thread, as the next
   bool stalls_said_ = false;
   HeapTrimmer trimmer_;  // used by the housekeeping thread only
   FileWatch watch_;      // used by the housekeeping thread only
@@ -238,7 +242,7 @@ void ServerImpl::Housekeep() {
     const EngineLoad load = (*engine)->Load();
     healthy = load.healthy;
     WarnOfStalls(load);
-    WarnOfDisk(load);
+    WarnOfTiers(load);
   }
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
@@ -284,24 +288,34 @@ void ServerImpl::Reload() {
                                {"remedy", "mend the file; what was read before it stays in use"}});
 }
 
-void ServerImpl::WarnOfDisk(const EngineLoad& load) {
-  if (load.kv_disk_mismatches > mismatches_said_) {
-    mismatches_said_ = load.kv_disk_mismatches;
+void ServerImpl::WarnOfTiers(const EngineLoad& load) {
+  for (const TierLoad& tier : load.tiers) {
+    const bool host = tier.kind == TierKind::kHost;
+    const std::string event = host ? "kv_host" : "kv_disk";
+    TierSaid& said = tiers_said_[tier.kind];
+    if (tier.mismatches > said.mismatches) {
+      said.mismatches = tier.mismatches;
+      log_.Warning(event + "_mismatch",
+                   {{"pages", absl::StrCat(tier.mismatches)},
+                    {"advice",
+                     host ? "these were in --kv-host with other bytes than computing gives, under "
+                            "right checksums; what differed was dropped and the prompts were "
+                            "computed; look at the memory of this machine"
+                          : "these were on disk with other bytes than computing gives, under right "
+                            "checksums; what differed was dropped and the prompts were computed; "
+                            "look at the memory and the disk of this machine, and at who may write "
+                            "into --kv-disk"}});
+    }
+    // Once: what turns it off does so for good.
+    if (said.off || tier.off.empty()) continue;
+    said.off = true;
     log_.Warning(
-        "kv_disk_mismatch",
-        {{"pages", absl::StrCat(load.kv_disk_mismatches)},
-         {"advice",
-          "these were on disk with other bytes than computing gives, under right checksums; "
-          "what differed was dropped and the prompts were computed; look at the memory and "
-          "the disk of this machine, and at who may write into --kv-disk"}});
+        event + "_off",
+        {{"reason", tier.off},
+         {"advice", host ? "prompts are computed as without --kv-host; start again with more memory"
+                         : "prompts are computed as without --kv-disk; mend the disk or lower "
+                           "--kv-disk-size, then start again"}});
   }
-  // Once: what turns it off does so for good.
-  if (disk_said_ || load.kv_disk_off.empty()) return;
-  disk_said_ = true;
-  log_.Warning("kv_disk_off", {{"reason", load.kv_disk_off},
-                               {"advice",
-                                "prompts are computed as without --kv-disk; mend the disk or lower "
-                                "--kv-disk-size, then start again"}});
 }
 
 void ServerImpl::SetHealth(bool serving) {

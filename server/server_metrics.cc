@@ -223,12 +223,13 @@ MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load)
                    {"cache_dtype", std::string(DTypeName(config.engine.kv_dtype))},
                    {"enable_prefix_caching", "True"},
                    {"kv_memory_bytes", absl::StrCat(memory)},
+                   {"kv_host_bytes", absl::StrCat(config.engine.kv_host_bytes)},
                    {"kv_disk_bytes", absl::StrCat(config.engine.kv_disk_bytes)}};
   sample.value = 1;
   return {
       "annulus_cache_config_info",
       "How keys and values are cached: tokens of a page, dtype, whether prefixes are reused, and "
-      "what memory and disk may take; always 1.",
+      "what memory and tiers may take; always 1.",
       MetricFamily::Type::kGauge,
       {std::move(sample)}};
 }

@@ -50,6 +50,7 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.Key("completion_tokens").Int(usage.completion_tokens());
   json.Key("cached_tokens").Int(usage.cached_tokens());
   if (usage.restored_tokens() > 0) json.Key("restored_tokens").Int(usage.restored_tokens());
+  if (usage.host_tokens() > 0) json.Key("host_tokens").Int(usage.host_tokens());
   if (generation.completion.has_value()) json.Key("computed_tokens").Int(ComputedTokens(usage));
   if (usage.has_cache_miss()) {
     json.Key("cache_miss");
@@ -237,6 +238,17 @@ std::string CoverageText(const v1::AttentionReport& attention) {
                       "\n");
 }
 
+std::string RestoredText(const v1::Usage& usage) {
+  const int64_t host = usage.host_tokens();
+  const int64_t disk = usage.restored_tokens() - host;
+  if (host + disk <= 0) return "";
+  const std::string all = absl::StrCat(", ", FormatCount(host + disk), " of them restored");
+  if (host == 0) return absl::StrCat(all, " from disk");
+  if (disk == 0) return absl::StrCat(all, " from the host tier");
+  return absl::StrCat(all, ": ", FormatCount(host), " from the host tier, ", FormatCount(disk),
+                      " from disk");
+}
+
 std::string ReuseText(const v1::Usage& usage) {
   const std::string why = usage.has_cache_miss() ? MissText(usage.cache_miss()) : "";
   return why.empty() ? "" : absl::StrCat("reuse      ", why, "\n");
@@ -268,11 +280,11 @@ std::string MissText(const v1::CacheMiss& miss) {
       return "none: the request asked to compute all of the prompt";
     case v1::CacheMiss::REASON_DISK_SLOWER:
       return absl::StrCat("ends: from token ", at,
-                          " on, computing is faster than reading the disk");
+                          " on, computing is faster than reading what is kept");
     case v1::CacheMiss::REASON_DISK_REFUSED:
       return absl::StrCat(
           "ends: from token ", at,
-          " on, the disk had something else than was written, or than computing gives");
+          " on, what was kept is not what was written, or not what computing gives");
     default:
       return "";
   }
@@ -367,11 +379,8 @@ std::string TimingsText(const v1::Completion& completion) {
   };
   return absl::StrCat(
       "tokens     prompt ", FormatCount(usage.prompt_tokens()), " (",
-      FormatCount(usage.cached_tokens()), " reused",
-      usage.restored_tokens() > 0
-          ? absl::StrCat(", ", FormatCount(usage.restored_tokens()), " of them restored from disk")
-          : "",
-      "; ", FormatCount(ComputedTokens(usage)), " computed), answer ",  //
+      FormatCount(usage.cached_tokens()), " reused", RestoredText(usage), "; ",
+      FormatCount(ComputedTokens(usage)), " computed), answer ",  //
       FormatCount(usage.completion_tokens()),
       usage.drafted_tokens() > 0
           ? absl::StrCat(" (", FormatCount(usage.accepted_tokens()), " of ",

@@ -58,6 +58,7 @@ void WriteDocument(const v1::Document& document, JsonWriter& json,
     json.Key("expires_in").Null();
   }
   json.Key("memory_tokens").Int(document.memory_tokens());
+  json.Key("host_tokens").Int(document.host_tokens());
   json.Key("disk_tokens").Int(document.disk_tokens());
   if (prefilled.has_value()) {
     json.Key("prefilled").BeginObject();
@@ -100,6 +101,7 @@ int PrintDocument(Session& session, const v1::Document& document,
                                "age     ", FormatDuration(document.age()), "\n",       //
                                "used    ", LastUsed(document), "\n",                   //
                                "memory  ", FormatCount(document.memory_tokens()), " tokens\n",
+                               "host    ", FormatCount(document.host_tokens()), " tokens\n",
                                "disk    ", FormatCount(document.disk_tokens()), " tokens\n",
                                "kept    ", PinText(document), "\n"));
     if (prefilled.has_value()) {

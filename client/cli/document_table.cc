@@ -49,12 +49,15 @@ std::string ShownTitle(const v1::Document& document) {
 std::string DocumentTable(std::span<const v1::Document> documents, int columns) {
   using Align = Table::Align;
   const bool whole = columns == 0;
+  const bool in_host = whole || std::any_of(documents.begin(), documents.end(),
+                                            [](const auto& one) { return one.host_tokens() > 0; });
   const bool on_disk = whole || std::any_of(documents.begin(), documents.end(),
                                             [](const auto& one) { return one.disk_tokens() > 0; });
   const bool kept = whole || std::any_of(documents.begin(), documents.end(),
                                          [](const auto& one) { return PinText(one) != "-"; });
   std::vector<Table::Column> header = {
       {"TITLE"}, {"SIZE", Align::kRight}, {"TOKENS", Align::kRight}, {"MEMORY", Align::kRight}};
+  if (in_host) header.push_back({"HOST", Align::kRight});
   if (on_disk) header.push_back({"DISK", Align::kRight});
   if (whole) header.push_back({"AGE", Align::kRight});
   header.push_back({"USED", Align::kRight});
@@ -65,6 +68,7 @@ std::string DocumentTable(std::span<const v1::Document> documents, int columns) 
     std::vector<std::string> cells = {ShownTitle(document), FormatBytes(document.size_bytes()),
                                       FormatCount(document.token_count()),
                                       FormatCount(document.memory_tokens())};
+    if (in_host) cells.push_back(FormatCount(document.host_tokens()));
     if (on_disk) cells.push_back(FormatCount(document.disk_tokens()));
     if (whole) cells.push_back(FormatDuration(document.age()));
     cells.push_back(LastUsed(document));

@@ -75,6 +75,9 @@ std::string PlanText(const v1::PlanResponse& plan) {
   std::string text = absl::StrCat(
       "prompt       ", FormatCount(plan.prompt_tokens()),
       " tokens: ", FormatCount(plan.cached_tokens()), " in memory",
+      plan.host_tokens() > 0
+          ? absl::StrCat(", ", FormatCount(plan.host_tokens()), " in the host tier")
+          : "",
       plan.disk_tokens() > 0 ? absl::StrCat(", ", FormatCount(plan.disk_tokens()), " on disk") : "",
       "\n",  //
       "answer       at most ", FormatCount(plan.max_answer_tokens()), " tokens; the context has ",
@@ -120,6 +123,7 @@ std::string PlanJson(const v1::PlanResponse& plan) {
   }
   json.EndArray();
   json.Key("cached_tokens").Int(plan.cached_tokens());
+  json.Key("host_tokens").Int(plan.host_tokens());
   json.Key("disk_tokens").Int(plan.disk_tokens());
   json.Key("policy").String(plan.policy());
   json.Key("choice").String(plan.choice());

@@ -63,12 +63,15 @@ struct MemoryForecast {
   int64_t program = 0;  // resident after loading, without weights: code, tokenizer
   int64_t weights = 0;
   int64_t kv = 0;         // pages taken: once written they stay resident
+  int64_t kv_host = 0;    // pages in the host tier, likewise
   int64_t step = 0;       // step arenas of all ranks
   int64_t ring = 0;       // buffers for messages between ranks; 0 if ranks share memory
   int64_t workspace = 0;  // scratch memory of kernels, its largest size so far
   int64_t requests = 0;   // token ids and page tables of requests and cached prefixes
 
-  int64_t total() const { return program + weights + kv + step + ring + workspace + requests; }
+  int64_t total() const {
+    return program + weights + kv + kv_host + step + ring + workspace + requests;
+  }
 };
 
 // Bytes that the ranks of one device take for their whole lifetime. Describes the device with the
@@ -82,12 +85,23 @@ struct MemoryPlan {
   size_t weights = 0;
   size_t program = 0;    // held by the process besides weights; 0 unless of_host
   size_t kv = 0;         // keys and values
+  size_t kv_host = 0;    // keys and values in the host tier; 0 unless of_host
   size_t step = 0;       // activations
   size_t workspace = 0;  // scratch memory of kernels; on the host allocated on demand
   size_t slots = 0;      // receive buffers for ranks on other devices
   size_t reserve = 0;    // left unused for the driver
 
-  size_t needed() const { return kv + step + workspace + slots + reserve; }  // of `free`
+  size_t needed() const { return kv + kv_host + step + workspace + slots + reserve; }  // of `free`
+};
+
+// Where pages are kept below the ranks' memory: kv_host or kv_disk.
+enum class TierKind : uint8_t { kHost, kDisk };
+
+// The state of a tier.
+struct TierLoad {
+  TierKind kind = TierKind::kDisk;
+  std::string off;         // why it was turned off; empty: it is on
+  int64_t mismatches = 0;  // pages from there that were not what computing gives
 };
 
 // A snapshot of the engine's work.
@@ -104,10 +118,9 @@ struct EngineLoad {
   // layer of one page), in seconds. If the second is larger, the budget cannot be kept. 0: unknown.
   double stall_budget_seconds = 0;
   double smallest_chunk_seconds = 0;
-  std::string kv_disk_off;         // why kv_disk was turned off; empty: it is on, or was never set
-  int64_t kv_disk_mismatches = 0;  // pages from there that were not what computing gives
-  std::string exchange_source;     // where `exchange` comes from, for people
-  std::string ring_transport;      // how messages travel between ranks, for people
+  std::vector<TierLoad> tiers;  // those that are set
+  std::string exchange_source;  // where `exchange` comes from, for people
+  std::string ring_transport;   // how messages travel between ranks, for people
   MemoryForecast memory;
   MemoryPlan plan;
   ProcessMemory process;

@@ -22,8 +22,8 @@ class DiskCalls;
 // either way.
 enum class Speculation : uint8_t { kOff, kNgram };
 
-// Whether pages from kv_disk are compared with what computing gives, besides their checksum,
-// identity and chain, which are always checked.
+// Whether pages from kv_host and kv_disk are compared with what computing gives, besides their
+// checksum, identity and chain, which are always checked.
 enum class KvVerify : uint8_t {
   kOff,
   kSample,  // recomputes the last page of each restored prefix before the prefix is used
@@ -64,11 +64,14 @@ struct EngineOptions {
   // File with measured exchange rates. Read if it exists; otherwise written after measuring at
   // start. Empty: measure at every start.
   std::string profile;
+  // Bytes of the host's memory that keep complete pages of prompts after they have left the ranks'
+  // memory: see engine/tiers. 0: none; else at least 1 MiB. Only for ranks in host memory.
+  int64_t kv_host_bytes = 0;
   // Folder that keeps complete pages of prompts so that they survive a restart: see engine/tiers.
   // Empty: none. Only for ranks in host memory.
   std::string kv_disk;
-  int64_t kv_disk_bytes = 0;  // limit for its files; at least 1 MiB if kv_disk is set
-  KvVerify kv_verify = KvVerify::kSample;
+  int64_t kv_disk_bytes = 0;               // limit for its files; at least 1 MiB if kv_disk is set
+  KvVerify kv_verify = KvVerify::kSample;  // of pages from kv_host and kv_disk
   // A disk call that takes longer than this turns kv_disk off.
   std::chrono::milliseconds kv_disk_timeout{30'000};
   // For tests: replaces the system's disk calls; must outlive the engine. Null: the system's.

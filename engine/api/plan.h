@@ -25,10 +25,12 @@ enum class RoomFor : uint8_t { kNow, kLater, kNever };
 // What a request would need if it were submitted now.
 struct RequestPlan {
   RoomFor room = RoomFor::kNow;
-  std::string obstacle = {};           // if kNever: the reason, with needed and available numbers
-  std::vector<RankPlan> ranks = {};    // the ranks of its ring, ascending; empty if kNever
-  int64_t cached_tokens = 0;           // tokens of the prompt that the tenant has in memory
-  int64_t disk_tokens = 0;             // length of the prompt's prefix that is on kv_disk
+  std::string obstacle = {};         // if kNever: the reason, with needed and available numbers
+  std::vector<RankPlan> ranks = {};  // the ranks of its ring, ascending; empty if kNever
+  int64_t cached_tokens = 0;         // tokens of the prompt that the tenant has in memory
+  // The tiers' pages of the prompt's prefix, in tokens: those in kv_host, and others on kv_disk.
+  int64_t host_tokens = 0;
+  int64_t disk_tokens = 0;
   std::string policy = "dense";        // the policy in effect, as in AttentionReport
   std::string choice = {};             // why `auto` took it, as in AttentionReport
   std::optional<double> density = {};  // of the prompt; absent for policies that choose by content

@@ -56,6 +56,9 @@ struct TenantRoom {
   // pinned for later ones. The tenant's cached pages make room first. A request that finds none
   // ends with RESOURCE_EXHAUSTED (kLimitPayload: kv_bytes).
   int64_t kv_bytes = 0;
+  // In kv_host. The tenant's pages that were used least recently make room; what finds none goes on
+  // to kv_disk.
+  int64_t host_bytes = 0;
   // Of files on kv_disk. The tenant's pages that were used least recently make room; what finds
   // none is not written.
   int64_t disk_bytes = 0;

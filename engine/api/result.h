@@ -22,8 +22,8 @@ struct CacheMiss {
     kEvicted,
     kOtherAttention,
     kIgnored,
-    kDiskSlower,   // than computing, by measured rates or as it turned out
-    kDiskRefused,  // it had other bytes than were written, or than computing gives
+    kDiskSlower,   // kv_host or kv_disk: than computing, by measured rates or as it turned out
+    kDiskRefused,  // they had other bytes than were written, or than computing gives
   };
   Reason reason = Reason::kOtherTokens;
   int64_t position = 0;  // the first prompt token that the reason applies to
@@ -32,21 +32,24 @@ struct CacheMiss {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;    // prompt tokens reused from cached keys and values of its tenant
-  int64_t restored_tokens = 0;  // of cached_tokens: restored for this request from disk
-  int64_t drafted_tokens = 0;   // tokens guessed ahead: see Speculation
-  int64_t accepted_tokens = 0;  // of drafted_tokens: guesses that were right
+  int64_t cached_tokens = 0;  // prompt tokens reused from cached keys and values of its tenant
+  // Of cached_tokens: restored for this request from kv_host or kv_disk.
+  int64_t restored_tokens = 0;
+  int64_t host_tokens = 0;              // of restored_tokens: from kv_host
+  int64_t drafted_tokens = 0;           // tokens guessed ahead: see Speculation
+  int64_t accepted_tokens = 0;          // of drafted_tokens: guesses that were right
   std::optional<CacheMiss> cache_miss;  // considers cache entries of its own tenant only
 };
 
-// What the engine keeps of a stored document, in memory and on disk.
+// What the engine keeps of a stored document, in each tier.
 struct KeptDocument {
   bool pinned = false;
   std::optional<double> expires_in;  // seconds; absent: never expires
   // Tokens kept from the document's first token on: in memory the longest run left by any prompt,
-  // on kv_disk an estimate. May exceed the document's length, since tokens that followed it in a
-  // prompt count too.
+  // in kv_host and on kv_disk an estimate. May exceed the document's length, since tokens that
+  // followed it in a prompt count too.
   int64_t memory_tokens = 0;
+  int64_t host_tokens = 0;
   int64_t disk_tokens = 0;
 };
 

@@ -24,6 +24,8 @@ struct KvGeometry {
   // Distance between two layers' parts in bytes. Each part is aligned to kMemoryAlignment.
   size_t layer_stride() const { return AlignUp(layer_page_bytes); }
   size_t page_bytes() const { return layer_stride() * static_cast<size_t>(layers_per_page); }
+  // Of a page that is kept elsewhere: without what aligns its layers.
+  size_t stored_bytes() const { return layer_page_bytes * static_cast<size_t>(layers_per_page); }
 };
 
 // The memory of one rank's pages: one slab of the rank's BufferPool. Page p occupies bytes [p *

@@ -135,48 +135,64 @@ class PoolFamilies {
   Family<Counter>& refusals_;
 };
 
-TierMetrics MakeTier(const std::string& name, MetricSet& set) {
-  Family<Counter>& seconds = set.AddCounters(
+class TierFamilies {
+ public:
+  explicit TierFamilies(MetricSet& set) : set_(set) {}
+
+  TierMetrics Tier(const std::string& name) {
+    return {.up = up_.With({name}),
+            .bytes = bytes_.With({name}),
+            .limit = limit_.With({name}),
+            .pages = pages_.With({name}),
+            .hits = hits_.With({name}),
+            .restores = restores_.With({name}),
+            .rejects = rejects_.With({name}),
+            .checks = checks_.With({name}),
+            .mismatches = mismatches_.With({name}),
+            .io_errors = io_errors_.With({name}),
+            .read_seconds = seconds_.With({name, "read"}),
+            .write_seconds = seconds_.With({name, "write"}),
+            .read_bytes = moved_.With({name, "read"}),
+            .written_bytes = moved_.With({name, "write"})};
+  }
+
+ private:
+  Family<Gauge>& Gauges(const char* name, const char* help) {
+    return set_.AddGauges(name, help, {"tier"});
+  }
+  Family<Counter>& Counters(const char* name, const char* help) {
+    return set_.AddCounters(name, help, {"tier"});
+  }
+
+  MetricSet& set_;
+  Family<Counter>& seconds_ = set_.AddCounters(
       "kv_tier_seconds_total", "Seconds that pages were read or written, all threads together.",
       {"tier", "way"});
-  Family<Counter>& bytes =
-      set.AddCounters("kv_tier_moved_bytes_total",
-                      "Bytes of pages read from a tier or written to it.", {"tier", "way"});
-  return {
-      .up =
-          set.AddGauges("kv_tier_up", "Whether the tier is in use: 1 or 0.", {"tier"}).With({name}),
-      .bytes =
-          set.AddGauges("kv_tier_bytes", "Bytes that a tier's pages take.", {"tier"}).With({name}),
-      .limit = set.AddGauges("kv_tier_limit_bytes", "Most bytes that a tier may take.", {"tier"})
-                   .With({name}),
-      .pages = set.AddGauges("kv_tier_pages", "Pages that a tier has.", {"tier"}).With({name}),
-      .hits =
-          set.AddCounters("kv_tier_hits_total",
-                          "Prompt tokens whose keys and values came back from a tier.", {"tier"})
-              .With({name}),
-      .restores = set.AddCounters("kv_tier_restores_total",
-                                  "Beginnings of prompts that came back from a tier.", {"tier"})
-                      .With({name}),
-      .rejects = set.AddCounters("kv_tier_rejects_total",
-                                 "Pages of a tier that were not what they should be.", {"tier"})
-                     .With({name}),
-      .checks =
-          set.AddCounters("kv_tier_checks_total",
-                          "Pages of a tier that were compared with what computing gives.", {"tier"})
-              .With({name}),
-      .mismatches =
-          set.AddCounters("kv_tier_mismatches_total",
-                          "Of these, pages that differed; what came with them was dropped.",
-                          {"tier"})
-              .With({name}),
-      .io_errors =
-          set.AddCounters("kv_tier_io_errors_total",
-                          "Calls that a tier's disk failed; the first turns it off.", {"tier"})
-              .With({name}),
-      .read_seconds = seconds.With({name, "read"}),
-      .write_seconds = seconds.With({name, "write"}),
-      .read_bytes = bytes.With({name, "read"}),
-      .written_bytes = bytes.With({name, "write"})};
+  Family<Counter>& moved_ =
+      set_.AddCounters("kv_tier_moved_bytes_total",
+                       "Bytes of pages read from a tier or written to it.", {"tier", "way"});
+  Family<Gauge>& up_ = Gauges("kv_tier_up", "Whether the tier is in use: 1 or 0.");
+  Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes that a tier's pages take.");
+  Family<Gauge>& limit_ = Gauges("kv_tier_limit_bytes", "Most bytes that a tier may take.");
+  Family<Gauge>& pages_ = Gauges("kv_tier_pages", "Pages that a tier has.");
+  Family<Counter>& hits_ =
+      Counters("kv_tier_hits_total", "Prompt tokens whose keys and values came back from a tier.");
+  Family<Counter>& restores_ = Counters(
+      "kv_tier_restores_total", "Beginnings of prompts that came back with pages from a tier.");
+  Family<Counter>& rejects_ =
+      Counters("kv_tier_rejects_total", "Pages of a tier that were not what they should be.");
+  Family<Counter>& checks_ = Counters(
+      "kv_tier_checks_total", "Pages of a tier that were compared with what computing gives.");
+  Family<Counter>& mismatches_ =
+      Counters("kv_tier_mismatches_total",
+               "Of these, pages that differed; what came with them was dropped.");
+  Family<Counter>& io_errors_ = Counters(
+      "kv_tier_io_errors_total", "Calls that a tier's disk failed; the first turns it off.");
+};
+
+KvTierMetrics MakeTiers(MetricSet& set) {
+  TierFamilies families(set);
+  return {.disk = families.Tier("disk"), .host = families.Tier("host")};
 }
 
 double Value(size_t bytes) { return static_cast<double>(bytes); }
@@ -234,7 +250,7 @@ void TierMetrics::Show(const Figures& figures) {
 EngineMetrics::EngineMetrics(int rank_count, const ModelInfo& model)
     : ranks(MakeRanks(rank_count, set_)),
       graphs(MakeGraphs(rank_count, set_)),
-      disk(MakeTier("disk", set_)) {
+      tiers(MakeTiers(set_)) {
   PoolFamilies families(set_);
   for (int rank = 0; rank < rank_count; ++rank) {
     pools.push_back(families.Pool(absl::StrCat("rank", rank)));

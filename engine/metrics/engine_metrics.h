@@ -120,6 +120,12 @@ struct TierMetrics {
   void Show(const Figures& figures);
 };
 
+// Of the tiers that keep pages below the ranks' memory; 0 where there is none.
+struct KvTierMetrics {
+  TierMetrics disk;
+  TierMetrics host;
+};
+
 // Every metric that the engine itself knows, each with its name and meaning. The engine counts
 // requests that ended well; errors by code belong to the server, which sees every status that a
 // client gets. Any thread may update any member.
@@ -282,7 +288,7 @@ class EngineMetrics {
   std::vector<GraphMetrics> graphs;    // [rank]
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..
   std::vector<PagePoolMetrics> pages;  // [rank] "rank0-pages", ..
-  TierMetrics disk;                    // stays 0 where there is none
+  KvTierMetrics tiers;
 };
 
 }  // namespace annulus

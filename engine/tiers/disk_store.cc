@@ -7,16 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/field_error.h"
-#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -24,21 +20,11 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-EntryName NameOf(const PageMark& mark, uint64_t payload_bytes) {
-  return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes, mark.documents};
-}
-
 // The file's time says when it was used last, for the next start.
 void SetTime(int file, int64_t use) {
   const timespec time{use / kSecond, use % kSecond};
   const timespec times[2] = {time, time};
   futimens(file, times);
-}
-
-size_t SizeOf(std::span<const std::span<const std::byte>> parts) {
-  size_t bytes = 0;
-  for (const auto& part : parts) bytes += part.size();
-  return bytes;
 }
 
 }  // namespace
@@ -67,36 +53,6 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
   return store;
 }
 
-int64_t DiskStore::NextUse() {
-  std::lock_guard lock(mutex_);
-  return NextUseLocked();
-}
-
-int64_t DiskStore::NextUseLocked() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  last_use_ = std::max<int64_t>(last_use_ + 1,
-                                std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-  return last_use_;
-}
-
-bool DiskStore::Has(const PageKey& key) const {
-  if (!on()) return false;
-  std::lock_guard lock(mutex_);
-  return pages_.Find(key) != nullptr;
-}
-
-bool DiskStore::Has(const PageKey& key, const DocumentSet& documents) const {
-  if (!on()) return false;
-  std::lock_guard lock(mutex_);
-  const KnownPages::Page* const page = pages_.Find(key);
-  return page != nullptr && page->name.documents.Holds(documents);
-}
-
-void DiskStore::Touch(const PageKey& key, int64_t use) {
-  std::lock_guard lock(mutex_);
-  pages_.Touch(key, use);
-}
-
 absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
   absl::Status status;
   for (const EntryName& page : pages) {
@@ -120,20 +76,6 @@ absl::Status DiskStore::Failed(absl::string_view what, int error) {
       absl::StrCat(what, " in ", folder_->path(), ": ", std::strerror(error)));
   TurnOff(status);
   return status;
-}
-
-void DiskStore::TurnOff(const absl::Status& reason) {
-  std::lock_guard lock(mutex_);
-  on_ = false;
-  if (!off_.empty()) return;
-  const auto say = [&] {
-    off_ = std::string(reason.message());
-    return absl::OkStatus();
-  };
-  Guarded(say, [&] {
-    off_ = "no memory";  // short enough to need none
-    return absl::OkStatus();
-  }).IgnoreError();
 }
 
 absl::Status DiskStore::WriteAll(int file, std::span<const std::byte> bytes, int64_t offset) {
@@ -189,29 +131,7 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> DiskStore::Put(const PageMark& mark,
-                                    std::span<const std::span<const std::byte>> payload,
-                                    int64_t use) {
-  const EntryName name = NameOf(mark, SizeOf(payload));
-  const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
-  const int64_t most = std::min(limit_, mark.tenant_bytes);
-  if (bytes > most) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", most));
-  }
-  std::optional<EntryName> known;
-  {
-    std::lock_guard lock(mutex_);
-    if (!on()) return absl::UnavailableError(off_);
-    if (IsForgotten(mark)) return false;
-    if (const auto* const page = pages_.Find(name.key)) known = page->name;
-  }
-  if (!known.has_value()) return PutNew(name, mark, payload, use);
-  if (known->documents.Holds(mark.documents)) return false;
-  return AddDocuments(*known, mark);
-}
-
-absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
+absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& mark,
                                        std::span<const std::span<const std::byte>> payload,
                                        int64_t use) {
   const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
@@ -219,7 +139,7 @@ absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
   std::optional<std::vector<EntryName>> given_up;
   {
     std::lock_guard lock(mutex_);
-    given_up = pages_.MakeRoom({name.tenant, bytes, use, mark.tenant_bytes, limit_});
+    given_up = pages_.MakeRoom(WantedFor(name, mark, use));
     if (!given_up.has_value()) {
       return absl::ResourceExhaustedError("no room beside pages that are used as late");
     }
@@ -272,10 +192,9 @@ absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMa
   return false;
 }
 
-absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
-                                                          const PageMark& expected,
-                                                          std::span<std::byte> payload,
-                                                          int64_t use) {
+absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
+                                                      const PageMark& expected,
+                                                      std::span<std::byte> payload, int64_t use) {
   const int file = calls_.Open(folder_->descriptor(), name.Text(),
                                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) {
@@ -304,34 +223,45 @@ absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
   return header.mark.coverage;
 }
 
-absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
-                                                     std::span<std::byte> payload, int64_t use) {
-  EntryName name = NameOf(expected, payload.size());
-  {
-    std::lock_guard lock(mutex_);
-    const KnownPages::Page* const page = pages_.Find(name.key);
-    if (!on() || page == nullptr) return absl::NotFoundError("the page is not there");
-    name.documents = page->name.documents;
-  }
-  absl::StatusOr<std::optional<double>> read = ReadFile(name, expected, payload, use);
-  if (read.ok()) {
-    Touch(name.key, use);
-    return read;
-  }
-  if (!absl::IsNotFound(read.status()) && !absl::IsDataLoss(read.status())) return read;
-  std::optional<EntryName> dropped;
-  {
-    std::lock_guard lock(mutex_);
-    if (absl::IsDataLoss(read.status())) ++rejects_;
-    dropped = pages_.Drop(name.key);
-  }
-  if (dropped.has_value()) RemoveFiles(std::vector{*dropped}).IgnoreError();
-  return read;
+void DiskStore::LeaveNote(const DeletionNote& note) {
+  const int file = calls_.Open(folder_->descriptor(), note.Text(),
+                               O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file >= 0) close(file);
 }
 
-DiskStore::Stats DiskStore::stats() const {
+void DiskStore::TakeBackNote(const DeletionNote& note) {
+  calls_.Remove(folder_->descriptor(), note.Text());
+}
+
+void DiskStore::RemoveNoted(const DeletionNote& note) {
+  std::vector<EntryName> removed;
+  std::optional<KnownPages::Order> done;
+  pages_.LookAtSome(note.tenant, std::numeric_limits<int>::max(), done,
+                    [&](const KnownPages::Page& page) {
+                      if (!note.Names(page.name, page.use)) return;
+                      removed.push_back(page.name);
+                      pages_.Drop(removed.back().key);
+                    });
+  if (RemoveFiles(removed).ok()) TakeBackNote(note);
+}
+
+// It counts until its file is gone.
+bool DiskStore::OnDropped(const EntryName& name) {
+  pages_.Count(name.tenant, KnownPages::FileBytes(name.payload_bytes));
+  return true;
+}
+
+absl::Status DiskStore::RemoveForgotten(const EntryName& page) {
+  bool again = false;
+  {
+    std::lock_guard lock(mutex_);
+    const KnownPages::Page* const known = pages_.Find(page.key);
+    again = known != nullptr && known->name.Text() == page.Text();
+  }
+  if (!again) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{page}));
   std::lock_guard lock(mutex_);
-  return {pages_.size(), pages_.bytes(), limit_, rejects_, mismatches_, io_errors_, off_};
+  pages_.Count(page.tenant, -KnownPages::FileBytes(page.payload_bytes));
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

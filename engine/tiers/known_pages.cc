@@ -1,6 +1,5 @@
 #include "engine/tiers/known_pages.h"
 
-#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -18,12 +17,6 @@ bool KnownPages::Order::operator<(const Order& other) const {
          std::tie(other.use, first_position, other.key.chain, other.key.group);
 }
 
-size_t KnownPages::KeyHash::operator()(const PageKey& key) const {
-  size_t value;
-  std::memcpy(&value, key.chain.data(), sizeof(value));
-  return value ^ static_cast<size_t>(key.group);
-}
-
 int64_t KnownPages::FileBytes(uint64_t payload_bytes) {
   const auto bytes = static_cast<int64_t>(kEntryHeaderBytes + payload_bytes);
   return (bytes + kBlock - 1) / kBlock * kBlock;
@@ -39,7 +32,7 @@ const KnownPages::Page* KnownPages::Find(const PageKey& key) const {
 }
 
 void KnownPages::Add(const EntryName& name, int64_t use) {
-  const Page page{name, use};
+  const Page page{name, use, 0};
   std::set<Order>& order = tenants_[name.tenant].order;
   const auto [place, is_new] = order.insert(OrderOf(page));
   absl::Cleanup undo = [&, at = place] { order.erase(at); };  // without memory for the other
@@ -55,6 +48,19 @@ void KnownPages::Touch(const PageKey& key, int64_t use) {
   found->second.use = use;
   place.value() = OrderOf(found->second);
   order.insert(std::move(place));
+}
+
+bool KnownPages::Hold(const PageKey& key) {
+  const auto found = pages_.find(key);
+  if (found == pages_.end()) return false;
+  ++found->second.holds;
+  return true;
+}
+
+void KnownPages::Release(const PageKey& key) {
+  const auto found = pages_.find(key);
+  // It may have gone meanwhile, and come again.
+  if (found != pages_.end() && found->second.holds > 0) --found->second.holds;
 }
 
 void KnownPages::SetDocuments(const PageKey& key, const DocumentSet& documents) {
@@ -81,7 +87,7 @@ int64_t KnownPages::bytes_of(uint64_t tenant) const {
   return found == tenants_.end() ? 0 : found->second.bytes;
 }
 
-std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted) {
+std::optional<std::vector<PageKey>> KnownPages::Choose(const Wanted& wanted) const {
   using Next = std::set<Order>::const_iterator;
   struct Queue {
     Next next;
@@ -94,8 +100,12 @@ std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted)
   std::vector<PageKey> oldest;
   int64_t after = bytes_ + wanted.bytes;
   int64_t after_of_tenant = bytes_of(wanted.tenant) + wanted.bytes;
+  const auto skip_held = [&](Queue& queue) {
+    while (queue.next != queue.end && pages_.at(queue.next->key).holds > 0) ++queue.next;
+  };
   // Takes the first page of the queue, unless it is used too late.
   const auto take = [&](uint64_t tenant, Queue& queue) {
+    skip_held(queue);
     if (queue.next == queue.end || queue.next->use >= wanted.use) return false;
     const int64_t bytes = FileBytes(pages_.at(queue.next->key).name.payload_bytes);
     after -= bytes;
@@ -110,15 +120,22 @@ std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted)
   while (after > wanted.most) {
     auto first = queues.end();
     for (auto each = queues.begin(); each != queues.end(); ++each) {
+      skip_held(each->second);
       if (each->second.next == each->second.end) continue;
       if (first == queues.end() || *each->second.next < *first->second.next) first = each;
     }
     if (first == queues.end() || !take(first->first, first->second)) return std::nullopt;
   }
+  return oldest;
+}
+
+std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted) {
+  const std::optional<std::vector<PageKey>> oldest = Choose(wanted);
+  if (!oldest.has_value()) return std::nullopt;
   // All that takes memory comes before any page is given up.
   std::vector<EntryName> names;
-  for (const PageKey& key : oldest) names.push_back(pages_.at(key).name);
-  for (const PageKey& key : oldest) Drop(key);
+  for (const PageKey& key : *oldest) names.push_back(pages_.at(key).name);
+  for (const PageKey& key : *oldest) Drop(key);
   return names;
 }
 

@@ -13,16 +13,17 @@
 
 namespace annulus {
 
-// Which pages a store has, whose they are, when they were used last, and how many bytes of files
-// that is; knows no file. Not thread-safe: the store's lock guards it.
+// Which pages a store has, whose they are, when they were used last, and how many bytes that is;
+// knows no file. Not thread-safe: the store's lock guards it.
 class KnownPages {
  public:
-  // What the file of such a page counts for: whole blocks of the disk.
+  // What such a page counts for: whole blocks, as a file takes them of the disk.
   static int64_t FileBytes(uint64_t payload_bytes);
 
   struct Page {
     EntryName name;
     int64_t use = 0;
+    int holds = 0;  // above 0: it makes no room for others
   };
   // Null: unknown. Valid until the page goes.
   const Page* Find(const PageKey& key) const;
@@ -31,6 +32,9 @@ class KnownPages {
   // The bytes of its file are counted already.
   void Add(const EntryName& name, int64_t use);
   void Touch(const PageKey& key, int64_t use);
+  // False: it is not known.
+  bool Hold(const PageKey& key);
+  void Release(const PageKey& key);
   void SetDocuments(const PageKey& key, const DocumentSet& documents);
   // The page is not known any more, and its bytes do not count. Nothing: it was not known.
   std::optional<EntryName> Drop(const PageKey& key);
@@ -51,8 +55,10 @@ class KnownPages {
   };
   // Gives up pages until so many bytes more fit, and returns their names: first the tenant's own,
   // as far as it may not have more, then whosever were used least recently; of one text, the later
-  // pages before the earlier ones. Nothing, and none is given up, if that is not enough.
+  // pages before the earlier ones; none that is held. Nothing, and none is given up, if that is not
+  // enough.
   std::optional<std::vector<EntryName>> MakeRoom(const Wanted& wanted);
+  bool HasRoom(const Wanted& wanted) const { return Choose(wanted).has_value(); }
 
   // Pages to be given up first come first.
   struct Order {
@@ -77,16 +83,15 @@ class KnownPages {
   }
 
  private:
-  struct KeyHash {
-    size_t operator()(const PageKey& key) const;
-  };
   struct Tenant {
     int64_t bytes = 0;
     std::set<Order> order;
   };
   static Order OrderOf(const Page& page);
+  // The pages that MakeRoom gives up.
+  std::optional<std::vector<PageKey>> Choose(const Wanted& wanted) const;
 
-  std::unordered_map<PageKey, Page, KeyHash> pages_;
+  std::unordered_map<PageKey, Page, PageKeyHash> pages_;
   std::map<uint64_t, Tenant> tenants_;  // all that ever had a page here
   int64_t bytes_ = 0;
 };

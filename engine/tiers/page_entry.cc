@@ -53,6 +53,12 @@ Checksum BytesOf(const XXH128_hash_t& hash) {
 
 }  // namespace
 
+size_t PageKeyHash::operator()(const PageKey& key) const {
+  size_t value;
+  std::memcpy(&value, key.chain.data(), sizeof(value));
+  return value ^ static_cast<size_t>(key.group);
+}
+
 ContentHash HashOf(absl::string_view text) {
   ContentHash hash;
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash.data());

@@ -37,7 +37,8 @@ struct PageMark {
   // The page's documents and its tenant's limit. They do not identify the page.
   DocumentSet documents;                 // that it holds tokens of, or was computed behind
   SteadyTime asked = SteadyTime::max();  // when its request found its documents
-  int64_t tenant_bytes = std::numeric_limits<int64_t>::max();  // most of files that it may have
+  // Most bytes that its tenant may have in the store that it is put in.
+  int64_t tenant_bytes = std::numeric_limits<int64_t>::max();
 };
 
 ContentHash HashOf(absl::string_view text);
@@ -51,6 +52,10 @@ struct PageKey {
   friend bool operator==(const PageKey&, const PageKey&) = default;
 };
 
+struct PageKeyHash {
+  size_t operator()(const PageKey& key) const;
+};
+
 inline PageKey KeyOf(const PageMark& mark) { return {mark.chain, mark.group}; }
 
 // XXH3, 128 bits: protects against disks that fail, not against people. Anybody who can write into
@@ -61,10 +66,10 @@ using Checksum = std::array<std::byte, 16>;
 Checksum ChecksumOf(std::span<const std::span<const std::byte>> parts);
 Checksum ChecksumOf(std::span<const std::byte> bytes);
 
-// A file of the disk tier: a header of this size, then the page's bytes, and nothing after them.
-// Numbers are little-endian. The header holds everything of the mark, the payload's size and
-// checksum, zeros, and in its last 16 bytes the checksum of all before: so no bit of the file can
-// change unnoticed.
+// A stored page: a header of this size, then the page's bytes, and nothing after them, in a file as
+// in memory. Numbers are little-endian. The header holds everything of the mark, the payload's size
+// and checksum, zeros, and in its last 16 bytes the checksum of all before: so no bit can change
+// unnoticed.
 inline constexpr size_t kEntryHeaderBytes = 4096;
 inline constexpr uint32_t kEntryVersion = 1;
 inline constexpr size_t kMostPageTokens = 256;

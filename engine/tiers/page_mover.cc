@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -34,7 +35,7 @@ void CopyIn(std::span<const std::byte> bytes, const PagePieces& pieces) {
 
 }  // namespace
 
-PageMover::PageMover(DiskStore& store, Options options)
+PageMover::PageMover(PageStore& store, Options options)
     : store_(store),
       options_(std::move(options)),
       no_memory_(absl::ResourceExhaustedError("no memory to carry a page just now")),
@@ -151,11 +152,14 @@ bool PageMover::Compare(const Page& page) {
   return true;
 }
 
-// The page whose bytes are in the buffer.
+// The page whose bytes are in the buffer, or are to be read from another store.
 PageMover::Done PageMover::Put(const Page& page) {
   Done done;
   done.ticket = page.ticket;
   const auto put = [&]() -> absl::Status {
+    if (page.from != nullptr) {
+      ANNULUS_RETURN_IF_ERROR(page.from->Get(page.mark, buffers_[0], page.use).status());
+    }
     done.compared = page.compare && Compare(page);
     const std::array<std::span<const std::byte>, 1> parts = {buffers_[0]};
     const absl::StatusOr<bool> fresh = store_.Put(page.mark, parts, page.use);
@@ -191,7 +195,7 @@ void PageMover::WriteLoop() {
     writes_.pop_front();
     const SteadyTime begun = TimeNow();
     under_way_[0] = {begun, std::nullopt, false};
-    CopyOut(page.pieces, bytes);
+    if (page.from == nullptr) CopyOut(page.pieces, bytes);
     lock.unlock();
     Done done = Put(page);
     done.seconds = SecondsBetween(begun, TimeNow());

@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "engine/base/steady_time.h"
-#include "engine/tiers/disk_store.h"
+#include "engine/tiers/page_store.h"
 
 namespace annulus {
 
 // A page where it lies in memory, in pieces: [layer].
 using PagePieces = std::vector<std::span<std::byte>>;
 
-// Carries pages between memory and a store on threads of its own, so that nobody else ever waits
-// for the disk. Each thread reads and writes in a buffer of its own and touches a page in memory
-// only to copy it, with the lock held. So a caller gets its pages back at once, whatever the disk
-// does: CancelReads and DropWrites never wait for it.
+// Carries pages between memory and a store on threads of its own, and from another store to this
+// one, so that nobody else ever waits for a disk. Each thread reads and writes in a buffer of its
+// own and touches a page in memory only to copy it, with the lock held. So a caller gets its pages
+// back at once, whatever the disk does: CancelReads and DropWrites never wait for it.
 //
 // The rate of writes is limited. A page that is read is copied to its place only once it has been
 // checked: until then, and if it is refused, the place is not touched.
@@ -40,7 +40,7 @@ class PageMover {
     std::function<void()> wake;         // after each job, from the mover's threads; short
   };
   // `store` must outlive the mover.
-  PageMover(DiskStore& store, Options options);
+  PageMover(PageStore& store, Options options);
   // Jobs under way are waited for, those that wait are dropped.
   ~PageMover();
   PageMover(const PageMover&) = delete;
@@ -59,6 +59,9 @@ class PageMover {
     // Of a write: what the store has of the page is compared with it. If it differs, it goes, and
     // this is written.
     bool compare = false;
+    // Of a write: another store that has the page, which is read there and not from `pieces`; must
+    // outlive the mover. Null: none.
+    PageStore* from = nullptr;
   };
 
   // Without memory for it, a call throws, and nothing has changed; no job is lost.
@@ -69,7 +72,7 @@ class PageMover {
   // way are not needed any more either; TakeDone returns it when it has ended.
   std::vector<uint64_t> DropWrites();
 
-  // Has files removed that the store has told of: DiskStore::Distrust.
+  // Has files removed that the store has told of: PageStore::Distrust.
   void Remove(std::vector<EntryName> pages);
 
   // Reads of one batch belong together. Batches with fewer pages go first.
@@ -126,7 +129,7 @@ class PageMover {
   void MakePlace();
   double CountBusy(SteadyTime now);
 
-  DiskStore& store_;
+  PageStore& store_;
   const Options options_;
   const absl::Status no_memory_;  // made when there is some
   mutable std::mutex mutex_;

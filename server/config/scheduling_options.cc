@@ -117,6 +117,16 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetShare(text, c.engine.max_pinned_by_tenant);
        }},
+      {"kv-host", "SIZE", "0",
+       "Host memory where keys and values of prompts stay when --kv-memory has no room for them, "
+       "until they are needed again or newer ones take their place; from there they go on to "
+       "--kv-disk. CPUs only; 0: none.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         size_t bytes = 0;
+         ANNULUS_RETURN_IF_ERROR(SetSize(text, 0, 64 * kTiB, bytes));
+         c.engine.kv_host_bytes = static_cast<int64_t>(bytes);
+         return absl::OkStatus();
+       }},
       {"kv-disk", "DIR", "",
        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
        "not computed again after a restart; needs --kv-disk-size. What users sent can be read from "
@@ -130,9 +140,10 @@ std::vector<Option> SchedulingOptions() {
          return absl::OkStatus();
        }},
       {"kv-verify", "sample|off|all", "sample",
-       "Whether keys and values from --kv-disk are held against what computing gives: the last "
-       "page of each text that comes back; none; or all pages, for which prompts are computed as "
-       "if there were no disk. What is found to differ is not used, and goes.",
+       "Whether keys and values from --kv-host and --kv-disk are held against what computing "
+       "gives: "
+       "the last page of each text that comes back; none; or all pages, for which prompts are "
+       "computed as if nothing were kept. What is found to differ is not used, and goes.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<KvVerify>(
              text,

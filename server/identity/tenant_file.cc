@@ -109,7 +109,7 @@ class Reader {
         const Fields fields,
         ReadFields(node, "quotas",
                    {"requests_per_minute", "tokens_per_minute", "running_requests", "documents",
-                    "document_bytes", "kv_bytes", "disk_bytes"}));
+                    "document_bytes", "kv_bytes", "host_bytes", "disk_bytes"}));
     Quotas quotas;
     const std::map<std::string, int64_t*> places = {
         {"requests_per_minute", &quotas.requests_per_minute},
@@ -118,6 +118,7 @@ class Reader {
         {"documents", &quotas.documents},
         {"document_bytes", &quotas.document_bytes},
         {"kv_bytes", &quotas.room.kv_bytes},
+        {"host_bytes", &quotas.room.host_bytes},
         {"disk_bytes", &quotas.room.disk_bytes}};
     for (const auto& [name, value] : fields) {
       ANNULUS_ASSIGN_OR_RETURN(const std::string text, TextOf(value, name));

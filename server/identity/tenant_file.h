@@ -48,6 +48,7 @@ struct TenantFile {
 //         documents: 100
 //         document_bytes: 1GiB
 //         kv_bytes: 4GiB
+//         host_bytes: 8GiB
 //         disk_bytes: 20GiB
 //       callers:
 //         - token: sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8

@@ -122,7 +122,8 @@ TEST_F(DocumentServiceTest, TellsWhatTheEngineKeeps) {
   ASSERT_TRUE(server_.Upload("a", "text", &stored).ok());
   ASSERT_TRUE(server_.Upload("b", "other").ok());
   // Both count what follows the document in a prompt, too.
-  KeptDocument kept{.pinned = true, .expires_in = 90, .memory_tokens = 100, .disk_tokens = 3};
+  KeptDocument kept{
+      .pinned = true, .expires_in = 90, .memory_tokens = 100, .host_tokens = 2, .disk_tokens = 3};
   server_.engine().set_kept({{stored.document().sha256(), kept}});
   grpc::ClientContext context;
   v1::ListDocumentsResponse listed;
@@ -131,6 +132,7 @@ TEST_F(DocumentServiceTest, TellsWhatTheEngineKeeps) {
   EXPECT_TRUE(listed.documents(0).pinned());
   EXPECT_EQ(listed.documents(0).expires_in(), 90);
   EXPECT_EQ(listed.documents(0).memory_tokens(), 4);
+  EXPECT_EQ(listed.documents(0).host_tokens(), 2);
   EXPECT_EQ(listed.documents(0).disk_tokens(), 3);
   EXPECT_FALSE(listed.documents(1).pinned());
   EXPECT_FALSE(listed.documents(1).has_expires_in());

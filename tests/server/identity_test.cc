@@ -192,7 +192,8 @@ TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
         TenantEntry("short", "tokens_per_minute: 3", CallerEntry("short", "generate")) +
         TenantEntry("small", "document_bytes: 2058", CallerEntry("small", "documents")) +
         TenantEntry("one", "documents: 1", CallerEntry("one", "documents")) +
-        TenantEntry("room", "kv_bytes: 2MiB, disk_bytes: 3MiB", CallerEntry("room", "generate")));
+        TenantEntry("room", "kv_bytes: 2MiB, host_bytes: 4MiB, disk_bytes: 3MiB",
+                    CallerEntry("room", "generate")));
   const auto expect = [](const grpc::Status& status, const std::string& quota, bool retry) {
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(Details(status).reason, "QUOTA_EXCEEDED");
@@ -214,6 +215,7 @@ TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
   // The engine counts keys and values, and refuses.
   EXPECT_TRUE(Generate("room").ok());
   EXPECT_EQ(server_->engine().submitted().back().tenant_room.kv_bytes, 2 << 20);
+  EXPECT_EQ(server_->engine().submitted().back().tenant_room.host_bytes, 4 << 20);
   EXPECT_EQ(server_->engine().submitted().back().tenant_room.disk_bytes, 3 << 20);
   for (const bool retry : {true, false}) {
     server_->engine().set_scripter([retry](const RequestSpec&) {

@@ -161,6 +161,7 @@ TEST_F(MetricsTest, TellsHowKeysAndValuesAreCached) {
   }
   EXPECT_THAT(found, ::testing::AllOf(::testing::HasSubstr("block_size=\"64\""),
                                       ::testing::HasSubstr("cache_dtype=\"f32\""),
+                                      ::testing::HasSubstr("kv_host_bytes=\"0\""),
                                       ::testing::HasSubstr("kv_disk_bytes=\"0\""),
                                       ::testing::HasSubstr("model_name=\"fake\"")));
 }

@@ -39,6 +39,7 @@ TEST_F(PlanTest, TellsWhatTheEngineSays) {
   RequestPlan plan;
   plan.ranks = {{.rank = 1, .kv_bytes = 10, .cached_bytes = 4, .kv_bytes_total = 100}};
   plan.cached_tokens = 3;
+  plan.host_tokens = 1;
   plan.disk_tokens = 2;
   plan.policy = "window:block=64,sinks=64,window=4096";
   plan.choice = "because";
@@ -61,6 +62,7 @@ TEST_F(PlanTest, TellsWhatTheEngineSays) {
   EXPECT_EQ(plan_.ranks(0).cached_bytes(), 4);
   EXPECT_EQ(plan_.ranks(0).kv_bytes_total(), 100);
   EXPECT_EQ(plan_.cached_tokens(), 3);
+  EXPECT_EQ(plan_.host_tokens(), 1);
   EXPECT_EQ(plan_.disk_tokens(), 2);
   EXPECT_EQ(plan_.policy(), plan.policy);
   EXPECT_EQ(plan_.choice(), "because");

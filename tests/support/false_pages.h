@@ -14,9 +14,21 @@
 
 namespace annulus::testing {
 
-// Gives the pages of positions [begin, end) in a folder of --kv-disk other bytes, with the
-// checksums that belong to those: numbers, as pages of other tokens would have. Returns how many
-// there were.
+// Gives a stored page, header and bytes, other bytes with the checksums that belong to those:
+// numbers, as pages of other tokens would have.
+inline void FalsifyPage(std::span<std::byte> page) {
+  const std::span<std::byte> header = page.first(kEntryHeaderBytes);
+  const std::span<std::byte> payload = page.subspan(kEntryHeaderBytes);
+  EntryHeader entry = *ReadHeader(header);
+  const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(payload.data()),
+                                  payload.size() / sizeof(uint32_t));
+  std::reverse(words.begin(), words.end());
+  entry.payload = ChecksumOf(payload);
+  WriteHeader(entry, header);
+}
+
+// Does so with the pages of positions [begin, end) in a folder of --kv-disk. Returns how many there
+// were.
 inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int32_t end) {
   int changed = 0;
   for (const auto& each : std::filesystem::directory_iterator(folder)) {
@@ -25,14 +37,7 @@ inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int3
     std::fstream file(each.path(), std::ios::in | std::ios::out | std::ios::binary);
     std::vector<std::byte> bytes(each.file_size());
     file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    const std::span<std::byte> header = std::span(bytes).first(kEntryHeaderBytes);
-    const std::span<std::byte> payload = std::span(bytes).subspan(kEntryHeaderBytes);
-    EntryHeader entry = *ReadHeader(header);
-    const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(payload.data()),
-                                    payload.size() / sizeof(uint32_t));
-    std::reverse(words.begin(), words.end());
-    entry.payload = ChecksumOf(payload);
-    WriteHeader(entry, header);
+    FalsifyPage(bytes);
     file.seekp(0);
     file.write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));

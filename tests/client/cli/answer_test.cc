@@ -145,6 +145,13 @@ TEST(Reuse, IsExplained) {
   EXPECT_THAT(TimingsText(*generation.completion),
               ::testing::StartsWith("tokens     prompt 5,000 (4,096 reused, 1,024 of them restored "
                                     "from disk; 904 computed), answer 2\ntime "));
+  usage.set_host_tokens(1024);
+  EXPECT_THAT(TimingsText(*generation.completion),
+              ::testing::HasSubstr("1,024 of them restored from the host tier; 904 computed"));
+  usage.set_host_tokens(768);
+  EXPECT_THAT(
+      TimingsText(*generation.completion),
+      ::testing::HasSubstr("1,024 of them restored: 768 from the host tier, 256 from disk; 904"));
   using Miss = v1::CacheMiss;
   usage.mutable_cache_miss()->set_position(4100);
   for (const auto& [reason, line, name] :
@@ -157,20 +164,22 @@ TEST(Reuse, IsExplained) {
             "from token 4,100 on it is kept for another attention policy\n",
             R"({"reason":"other_attention","position":4100})"},
            {Miss::REASON_DISK_SLOWER,
-            "from token 4,100 on, computing is faster than reading the disk\n",
+            "from token 4,100 on, computing is faster than reading what is kept\n",
             R"({"reason":"disk_slower","position":4100})"},
            {Miss::REASON_DISK_REFUSED,
-            "from token 4,100 on, the disk had something else than was written, or than computing "
-            "gives\n",
+            "from token 4,100 on, what was kept is not what was written, or not what computing "
+            "gives"
+            "\n",
             R"({"reason":"disk_refused","position":4100})"},
            {Miss::REASON_IGNORED, "the request asked to compute all of the prompt\n",
             R"({"reason":"ignored","position":4100})"}}) {
     usage.mutable_cache_miss()->set_reason(reason);
     EXPECT_THAT(TimingsText(*generation.completion), ::testing::HasSubstr(line));
-    EXPECT_THAT(AnswerJson(generation, false),
-                ::testing::HasSubstr(R"("cached_tokens":4096,"restored_tokens":1024,)"
-                                     R"("computed_tokens":904,"cache_miss":)" +
-                                     name));
+    EXPECT_THAT(
+        AnswerJson(generation, false),
+        ::testing::HasSubstr(R"("cached_tokens":4096,"restored_tokens":1024,"host_tokens":768,)"
+                             R"("computed_tokens":904,"cache_miss":)" +
+                             name));
   }
 }
 

@@ -42,7 +42,7 @@ TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {
       result.out,
       absl::StrCat("title   abc.txt\nname    abc.txt\nsize    3 B\ntokens  3\nsha256  ", kAbcHash,
                    "\nage     1 min 1 s\nused    never\nmemory  0 tokens\n"
-                   "disk    0 tokens\nkept    -\n"));
+                   "host    0 tokens\ndisk    0 tokens\nkept    -\n"));
   EXPECT_EQ(server_.documents().at("abc.txt"), "abc");
 }
 
@@ -163,15 +163,16 @@ TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {
 }
 
 TEST_F(DocumentCommands, ListShowsEveryDocument) {
-  EXPECT_EQ(Run({"list"}).out, "TITLE  SIZE  TOKENS  MEMORY  DISK  AGE  USED  KEPT  NAME\n");
+  EXPECT_EQ(Run({"list"}).out, "TITLE  SIZE  TOKENS  MEMORY  HOST  DISK  AGE  USED  KEPT  NAME\n");
   server_.AddDocument("a", std::string(2048, 'x'), "a.txt");
   server_.AddDocument("book", "abc", "two\nlines\u202e");
   server_.AddDocument("c", "abc");
-  EXPECT_EQ(Run({"list"}).out,
-            "TITLE                SIZE  TOKENS  MEMORY  DISK        AGE   USED  KEPT  NAME\n"
-            "a.txt             2.0 KiB   2,048       0     0  1 min 1 s  never  -     a\n"
-            "two\\nlines\\u202e      3 B       3       0     0  1 min 1 s  never  -     book\n"
-            "-                     3 B       3       0     0  1 min 1 s  never  -     c\n");
+  EXPECT_EQ(
+      Run({"list"}).out,
+      "TITLE                SIZE  TOKENS  MEMORY  HOST  DISK        AGE   USED  KEPT  NAME\n"
+      "a.txt             2.0 KiB   2,048       0     0     0  1 min 1 s  never  -     a\n"
+      "two\\nlines\\u202e      3 B       3       0     0     0  1 min 1 s  never  -     book\n"
+      "-                     3 B       3       0     0     0  1 min 1 s  never  -     c\n");
 }
 
 TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
@@ -180,15 +181,17 @@ TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
   kept.set_pinned(true);
   kept.set_expires_in(7200);
   kept.set_memory_tokens(2000);
+  kept.set_host_tokens(1990);
   kept.set_disk_tokens(1984);
   server_.SetKept("a", kept);
-  EXPECT_THAT(Run({"list"}).out, HasSubstr("2,048   2,000  1,984  1 min 1 s  never  "
+  EXPECT_THAT(Run({"list"}).out, HasSubstr("2,048   2,000  1,990  1,984  1 min 1 s  never  "
                                            "pinned, 2 h 0 min left  a\n"));
-  EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("memory  2,000 tokens\ndisk    1,984 tokens\n"
+  EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("memory  2,000 tokens\nhost    1,990 tokens\n"
+                                                "disk    1,984 tokens\n"
                                                 "kept    pinned, 2 h 0 min left\n"));
   EXPECT_THAT(Run({"list", "--json"}).out,
               HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
-                        R"("disk_tokens":1984})"));
+                        R"("host_tokens":1990,"disk_tokens":1984})"));
   kept.set_pinned(false);
   server_.SetKept("a", kept);
   EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("kept    2 h 0 min left\n"));
@@ -216,7 +219,8 @@ TEST_F(DocumentCommands, JsonHasEveryField) {
   const std::string document =
       absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
                    R"(","token_count":3,"age":61,"title":"","last_used":null,)"
-                   R"("pinned":false,"expires_in":null,"memory_tokens":0,"disk_tokens":0})");
+                   R"("pinned":false,"expires_in":null,"memory_tokens":0,"host_tokens":0,)"
+                   R"("disk_tokens":0})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");

@@ -20,7 +20,7 @@ constexpr char kPlan[] = R"(
   prompt_tokens: 3738 max_answer_tokens: 256 max_context: 8192 fit: FIT_NOW
   ranks { rank: 0 kv_bytes: 1048576 cached_bytes: 524288 kv_bytes_total: 268435456 }
   ranks { rank: 2 kv_bytes: 1048576 kv_bytes_total: 268435456 }
-  cached_tokens: 3712 disk_tokens: 3648 policy: "dense" density: 1 requests_ahead: 1
+  cached_tokens: 3712 host_tokens: 640 disk_tokens: 3648 policy: "dense" density: 1 requests_ahead: 1
   time_to_first_token: 0.5 prefill: 0.25)";
 
 class PlanCommand : public ::testing::Test {
@@ -46,7 +46,7 @@ TEST_F(PlanCommand, ShowsAPlanAndAsksNothing) {
       {"plan", "story", "Who?", "-s", "Be brief.", "--max-tokens", "7", "--attention", "dense"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out,
-            "prompt       3,738 tokens: 3,712 in memory, 3,648 on disk\n"
+            "prompt       3,738 tokens: 3,712 in memory, 640 in the host tier, 3,648 on disk\n"
             "answer       at most 256 tokens; the context has 8,192\n"
             "memory       fits now, on 2 ranks\n"
             "attention    dense, density 1\n"
@@ -77,7 +77,8 @@ TEST_F(PlanCommand, PrintsJson) {
             "\"kv_bytes_total\":268435456},"
             "{\"rank\":2,\"kv_bytes\":1048576,\"cached_bytes\":0,"
             "\"kv_bytes_total\":268435456}],"
-            "\"cached_tokens\":3712,\"disk_tokens\":3648,\"policy\":\"dense\",\"choice\":\"\","
+            "\"cached_tokens\":3712,\"host_tokens\":640,\"disk_tokens\":3648,\"policy\":\"dense\","
+            "\"choice\":\"\","
             "\"density\":1,\"requests_ahead\":1,\"time_to_first_token\":0.5,\"prefill\":0.25}\n");
 }
 

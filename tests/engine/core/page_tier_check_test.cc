@@ -56,7 +56,7 @@ class PageTierCheckTest : public testing::PageTierFixture {
         EXPECT_EQ(answer.usage.cache_miss->reason, Reason::kDiskRefused);
         EXPECT_EQ(answer.usage.cache_miss->position, 0);
         EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 1);
-        EXPECT_EQ(engine->Load().kv_disk_mismatches, 1);
+        EXPECT_EQ(engine->Load().tiers.at(0).mismatches, 1);
         EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total"), 0);
         // What was computed takes the place of what was wrong.
         ASSERT_TRUE(WaitForPages(*engine, pages_));

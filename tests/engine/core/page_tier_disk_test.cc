@@ -146,7 +146,7 @@ TEST_F(PageTierDiskTest, AReadThatHangsKeepsNeitherPagesNorTheRequest) {
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 0);
   EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(Largest(*engine), 250, 9)))))
       << "the pages that were to be filled are not free";
-  EXPECT_FALSE(engine->Load().kv_disk_off.empty());
+  EXPECT_FALSE(engine->Load().tiers.at(0).off.empty());
 }
 
 TEST_F(PageTierDiskTest, ARequestThatEndsGivesItsPagesBackWhileTheDiskHangs) {

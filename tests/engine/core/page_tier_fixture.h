@@ -98,18 +98,25 @@ class PageTierFixture : public ::testing::Test {
     return answer;
   }
 
-  static double Metric(const Engine& engine, const std::string& name) {
+  // `tier`: of a family that has one sample for each.
+  static double Metric(const Engine& engine, const std::string& name,
+                       const std::string& tier = "disk") {
     for (const MetricFamily& family : engine.Metrics()) {
-      if (family.name == "annulus_" + name) return family.samples.at(0).value;
+      if (family.name != "annulus_" + name) continue;
+      for (const MetricSample& sample : family.samples) {
+        const bool other = !sample.labels.empty() && sample.labels[0].first == "tier" &&
+                           sample.labels[0].second != tier;
+        if (!other) return sample.value;
+      }
     }
     ADD_FAILURE() << name << " is missing";
     return 0;
   }
 
   // Waits until the store has so many pages.
-  static bool WaitForPages(const Engine& engine, double pages) {
+  static bool WaitForPages(const Engine& engine, double pages, const std::string& tier = "disk") {
     for (int i = 0; i < 2000; ++i) {
-      if (Metric(engine, "kv_tier_pages") >= pages) return true;
+      if (Metric(engine, "kv_tier_pages", tier) >= pages) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return false;

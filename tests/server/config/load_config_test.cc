@@ -112,19 +112,20 @@ std::string Describe(const ServerConfig& c) {
       << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
       << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
       << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
-      << '|' << e.profile << '|' << e.kv_disk << '|' << e.kv_disk_bytes << '|'
-      << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|' << e.max_pinned_by_tenant
-      << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count()
-      << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa
-      << '|' << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen
-      << '|' << c.admin_listen << '|' << c.max_connections << '|' << c.keepalive_time.count() << '|'
-      << c.metrics << '|' << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key << '|'
-      << c.tls_client_ca << '|' << c.insecure << '|' << c.auth_token_file << '|'
-      << c.admin_token_file << '|' << c.tokens_file << '|' << c.grace_time.count() << '|'
-      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
-      << '|' << c.max_prompts_memory << '|' << c.attach_window.count() << '|' << c.max_replay_memory
-      << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
+      << '|' << e.profile << '|' << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes
+      << '|' << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|'
+      << e.max_pinned_by_tenant << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|'
+      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
+      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
+      << c.served_model_name << '|' << c.listen << '|' << c.admin_listen << '|' << c.max_connections
+      << '|' << c.keepalive_time.count() << '|' << c.metrics << '|' << c.metrics_tls << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
+      << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
+      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
+      << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
+      << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
+      << static_cast<int>(c.log_format);
   return out.str();
 }
 

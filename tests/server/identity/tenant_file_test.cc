@@ -24,6 +24,7 @@ const std::string& Good() {
       "      document_bytes: 1GiB\n"
       "      documents: 12\n"
       "      kv_bytes: 3MiB\n"
+      "      host_bytes: 1GiB\n"
       "      disk_bytes: 2GiB\n"
       "    callers:\n"
       "      - token: ",
@@ -68,6 +69,7 @@ TEST(TenantFileTest, ReadsTenantsCallersRolesAndQuotas) {
   EXPECT_EQ(acme.quotas.tokens_per_minute, 0);
   EXPECT_EQ(acme.quotas.documents, 12);
   EXPECT_EQ(acme.quotas.room.kv_bytes, 3 << 20);
+  EXPECT_EQ(acme.quotas.room.host_bytes, int64_t{1} << 30);
   EXPECT_EQ(acme.quotas.room.disk_bytes, int64_t{2} << 30);
   EXPECT_EQ(file->certificates[0].first, "search.acme.example");
   EXPECT_EQ(file->certificates[0].second.tenant.name(), "acme");
@@ -82,10 +84,10 @@ TEST(TenantFileTest, SaysWhereAndWhatIsWrong) {
   EXPECT_THAT(Error("- 1"), HasSubstr("the file"));
   EXPECT_THAT(ErrorWith("quotas:", "qoutas:"), AllOf(HasSubstr("t.yaml:3"), HasSubstr("quotas")));
   EXPECT_THAT(ErrorWith("name: operators", "name: acme"),
-              AllOf(HasSubstr("t.yaml:14"), HasSubstr("twice")));
+              AllOf(HasSubstr("t.yaml:15"), HasSubstr("twice")));
   EXPECT_THAT(ErrorWith("name: operators", "nmae: operators"), HasSubstr("name"));
-  EXPECT_THAT(ErrorWith("name: operators", "name: 'a b'"), HasSubstr("t.yaml:14"));
-  EXPECT_THAT(ErrorWith("[admin]", "[amdin]"), AllOf(HasSubstr("t.yaml:17"), HasSubstr("admin")));
+  EXPECT_THAT(ErrorWith("name: operators", "name: 'a b'"), HasSubstr("t.yaml:15"));
+  EXPECT_THAT(ErrorWith("[admin]", "[amdin]"), AllOf(HasSubstr("t.yaml:18"), HasSubstr("admin")));
   EXPECT_THAT(ErrorWith("[admin]", "[]"), HasSubstr("roles"));
   EXPECT_THAT(ErrorWith("600", "-1"), HasSubstr("requests_per_minute"));
   EXPECT_THAT(ErrorWith("600", "0"), HasSubstr("requests_per_minute"));
