@@ -185,6 +185,11 @@ TEST_F(PageTierDiskTest, ADiskThatTricklesHoldsNobodyLongerThanComputing) {
   EXPECT_TRUE(answered);
   EXPECT_TRUE(Answered(*first) && Answered(*second));
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
+  for (const auto& each : {first, second}) {
+    const std::optional<CacheMiss> miss = each->Wait()->usage.cache_miss;
+    ASSERT_TRUE(miss.has_value());
+    EXPECT_EQ(miss->reason, CacheMiss::Reason::kDiskSlower) << "the reply says why it was computed";
+  }
 }
 
 TEST_F(PageTierDiskTest, PagesThatWaitToBeWrittenMakeRoom) {
