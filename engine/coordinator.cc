@@ -248,7 +248,7 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
   }
   if (tier_ != nullptr) {
     const PageTier::ByTier restored = tier_->Restored(request.id(), placement->cached);
-    request.SetRestored(restored.all(), restored.host);
+    request.SetRestored(restored.all(), restored.host, tier_->Checked(request.id()));
   }
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
@@ -451,7 +451,8 @@ int64_t Coordinator::RequestBytes() const {
 void Coordinator::Publish(bool busy) {
   busy_ = busy || !waiting_.empty();
   Snapshot now;
-  now.running = static_cast<int>(state_.running.size());
+  // Checks of pages run as requests do, and are nobody's.
+  now.running = static_cast<int>(state_.running.size() - checks_.size());
   now.waiting = static_cast<int>(waiting_.size());
   now.healthy = ranks_.state() == RanksState::kUp;
   now.last_turn = Now();
@@ -471,7 +472,7 @@ void Coordinator::Publish(bool busy) {
   request_bytes_most_ = std::max(request_bytes_most_, RequestBytes());
   now.request_bytes_most = request_bytes_most_;
   metrics_.requests_running.Set(now.running);
-  metrics_.requests_parked.Set(now.running - CountActive(state_));
+  metrics_.requests_parked.Set(static_cast<double>(state_.running.size()) - CountActive(state_));
   metrics_.requests_waiting.Set(now.waiting);
   metrics_.kv_cache_usage.Set(total > 0 ? static_cast<double>(used) / total : 0);
   metrics_.kv_cache_reserved.Set(total > 0 ? static_cast<double>(reserved) / total : 0);

@@ -36,9 +36,8 @@ namespace annulus {
 // to be written: the ranks' memory is needed only until the first level has it. What a level has no
 // room for goes on to the next from memory.
 //
-// Under KvVerify::kSample pages that were read back become known only after the last of them was
-// computed again with the same bits: NextCheck, BeginCheck, EndCheck. In every layer but the last,
-// that page's keys and values depend on those of all pages before it, so they are checked too.
+// Under KvVerify::kSample pages that were read back become known only after one of them was
+// computed again with the same bits: NextCheck, BeginCheck, EndCheck. SampledPage says which.
 //
 // Pages that are being carried are held in the book by owners of the tier's own; few are at a time.
 // Used by the coordinator's thread alone.
@@ -129,7 +128,13 @@ class PageTier {
 
   // So many tokens of each beginning are computed again before it is used.
   int32_t checked_tokens() const { return samples() ? limits_.page_tokens : 0; }
-  // What a sequence needs that computes the last page of a restore again.
+  // Which of so many pages (1 or more) that came back for a request is computed again, by its seed:
+  // every other time the last one, whose keys and values follow from those of all pages before it
+  // in every layer but the last; else any, which tells of its own last layer too.
+  static int32_t SampledPage(uint64_t seed, RequestId id, int32_t pages);
+  // The position of the page that was compared for the request; nothing: none was.
+  std::optional<int64_t> Checked(RequestId id) const;
+  // What a sequence needs that computes the sampled page of a restore again.
   struct Check {
     PageOwner restore = 0;  // holds the pages
     RequestId request = 0;  // that waits for it
@@ -205,6 +210,7 @@ class PageTier {
   struct Restore {
     Phase phase = Phase::kReading;
     RequestId request = 0;
+    uint64_t seed = 0;  // of its request
     TenantId tenant;
     Beginning beginning;
     std::vector<int32_t> tokens;
@@ -222,6 +228,8 @@ class PageTier {
     Counts left_on{};  // where these are read
     // Behind `from`, the last of the levels that gave a page of this place: [page].
     std::vector<uint8_t> came_from;
+    int32_t sampled = 0;               // position of the page to be computed again
+    std::optional<int32_t> checked{};  // and of the one that was
     std::optional<double> coverage;
     SteadyTime begun;
     SteadyTime arrived;  // kUnchecked since
@@ -242,9 +250,10 @@ class PageTier {
     int64_t pages = 0;        // that the levels have beyond memory's
     int32_t from = 0;         // what came back for it: tokens [from, to)
     int32_t to = 0;
-    Counts came{};                  // of these, tokens by level
-    int32_t in_memory = 0;          // tokens, when it was looked at
-    std::optional<CacheMiss> miss;  // why no more came back
+    Counts came{};                   // of these, tokens by level
+    std::optional<int32_t> checked;  // Restore::checked
+    int32_t in_memory = 0;           // tokens, when it was looked at
+    std::optional<CacheMiss> miss;   // why no more came back
   };
   PageLevels::Options LevelOptions(std::vector<PageLevels::Level> levels,
                                    std::function<void()> wake);
@@ -306,7 +315,7 @@ class PageTier {
   Counts CameBack(const Restore& restore, int32_t to) const;
   ByTier TierTokens(const Counts& tokens) const;
   void EndRestore(PageOwner owner);
-  // The last page has the bits of the sequence's.
+  // The sampled page has the bits of the sequence's last.
   bool SameBits(const Restore& restore, const Sequence& computed) const;
   // What the levels have of the beginning, behind what memory had, is found no more.
   void Distrust(Restore& restore);

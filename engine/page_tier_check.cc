@@ -6,10 +6,22 @@
 #include <utility>
 
 #include "engine/page_tier.h"
+#include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
 
 namespace annulus {
+
+int32_t PageTier::SampledPage(uint64_t seed, RequestId id, int32_t pages) {
+  const uint64_t drawn = Mix(Mix(seed) ^ id);
+  if (drawn % 2 == 0) return pages - 1;
+  return static_cast<int32_t>(drawn / 2 % static_cast<uint64_t>(pages));
+}
+
+std::optional<int64_t> PageTier::Checked(RequestId id) const {
+  const auto found = standings_.find(id);
+  return found == standings_.end() ? std::nullopt : found->second.checked;
+}
 
 std::optional<PageTier::Check> PageTier::NextCheck() const {
   const auto next = std::find_if(restores_.begin(), restores_.end(), [](const auto& entry) {
@@ -23,9 +35,10 @@ std::optional<PageTier::Check> PageTier::NextCheck() const {
   check.tenant = restore.tenant;
   check.policy = restore.beginning.policy;
   check.rope_length = restore.beginning.rope_length;
-  check.tokens.assign(restore.tokens.begin(), restore.tokens.begin() + restore.good_to);
+  check.tokens.assign(restore.tokens.begin(),
+                      restore.tokens.begin() + restore.sampled + limits_.page_tokens);
   check.ring = restore.ring;
-  check.before.tokens = restore.good_to - limits_.page_tokens;
+  check.before.tokens = restore.sampled;
   check.before.groups = restore.pages;
   for (std::vector<PrefixPage>& pages : check.before.groups) {
     std::erase_if(
@@ -40,8 +53,9 @@ void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
   Restore& restore = restores_.at(owner);
   ANNULUS_CHECK(restore.phase == Phase::kChecking) << "a check that nobody began";
   if (computed != nullptr) {
-    const int32_t last = (restore.good_to - restore.from) / limits_.page_tokens - 1;
-    levels_.metrics(restore.came_from[last]).checks.Increment();
+    const int32_t page = (restore.sampled - restore.from) / limits_.page_tokens;
+    levels_.metrics(restore.came_from[page]).checks.Increment();
+    restore.checked = restore.sampled;
     if (SameBits(restore, *computed)) {
       restore.phase = Phase::kKnown;
     } else {
@@ -52,7 +66,7 @@ void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
 }
 
 bool PageTier::SameBits(const Restore& restore, const Sequence& computed) const {
-  const int32_t first = restore.good_to - limits_.page_tokens;
+  const int32_t first = restore.sampled;
   for (size_t g = 0; g < computed.groups.size(); ++g) {
     const PageEntry& own = computed.groups[g].entries.back();
     ANNULUS_CHECK(own.first_position == first) << "a page at " << own.first_position;

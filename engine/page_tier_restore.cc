@@ -170,6 +170,7 @@ void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIn
   const std::vector<int32_t>& prompt = request.spec().prompt;
   Restore& restore = restores_[owner];
   restore.request = request.id();
+  restore.seed = request.spec().sampling.seed.value_or(0);
   restore.tenant = request.spec().tenant;
   restore.documents = PrefixReuse::TagsOf(request.spec());
   restore.asked = request.documents_found();
@@ -325,7 +326,14 @@ void PageTier::StopReading(PageOwner owner) {
   }
   if (has_windows() && !restore.whole) restore.good_to = restore.from;
   restore.good_to = std::max(restore.good_to, restore.from);
-  restore.phase = samples() && restore.good_to > restore.from ? Phase::kUnchecked : Phase::kKnown;
+  const int32_t pages = (restore.good_to - restore.from) / limits_.page_tokens;
+  restore.phase = samples() && pages > 0 ? Phase::kUnchecked : Phase::kKnown;
+  if (restore.phase == Phase::kUnchecked) {
+    // Of windows nothing is there in front of another page.
+    const int32_t page =
+        has_windows() ? pages - 1 : SampledPage(restore.seed, restore.request, pages);
+    restore.sampled = restore.from + page * limits_.page_tokens;
+  }
   restore.arrived = ClockNow();
   if (restore.phase == Phase::kKnown) EndRestore(owner);
 }
@@ -349,6 +357,7 @@ void PageTier::EndRestore(PageOwner owner) {
     if (standing.restore != owner) continue;
     standing.restore.reset();
     standing.pages = 0;
+    if (restore.checked.has_value()) standing.checked = restore.checked;
     // Another that waited for it looks again: the store may have more.
     standing.settled = id == restore.request;
     if (standing.settled && to < restore.beginning.tokens) {

@@ -221,6 +221,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.cached_tokens = cached_tokens_;
   completion.usage.restored_tokens = restored_tokens_;
   completion.usage.host_tokens = host_tokens_;
+  completion.usage.checked_position = checked_position_;
   completion.usage.cache_miss = cache_miss_;
   completion.usage.drafted_tokens = drafted_tokens_;
   completion.usage.accepted_tokens = accepted_tokens_;

@@ -107,10 +107,12 @@ class Request {
   int64_t cached_tokens() const { return cached_tokens_; }
   // The whole prompt was cached, so it need not be read.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
-  // Of the cached tokens, those that came back for this request.
-  void SetRestored(int64_t tokens, int64_t from_host) {
+  // Of the cached tokens, those that came back for this request; `checked`: Usage's
+  // checked_position.
+  void SetRestored(int64_t tokens, int64_t from_host, std::optional<int64_t> checked) {
     restored_tokens_ = tokens;
     host_tokens_ = from_host;
+    checked_position_ = checked;
   }
   // Why no more of the prompt was reused.
   void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }
@@ -139,6 +141,7 @@ class Request {
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;
   int64_t host_tokens_ = 0;
+  std::optional<int64_t> checked_position_;
   std::optional<CacheMiss> cache_miss_;
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;

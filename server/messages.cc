@@ -101,6 +101,9 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   usage->set_cached_tokens(completion.usage.cached_tokens);
   usage->set_restored_tokens(completion.usage.restored_tokens);
   usage->set_host_tokens(completion.usage.host_tokens);
+  if (completion.usage.checked_position.has_value()) {
+    usage->set_checked_position(*completion.usage.checked_position);
+  }
   usage->set_drafted_tokens(completion.usage.drafted_tokens);
   usage->set_accepted_tokens(completion.usage.accepted_tokens);
   if (completion.usage.cache_miss.has_value()) {

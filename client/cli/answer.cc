@@ -51,6 +51,9 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.Key("cached_tokens").Int(usage.cached_tokens());
   if (usage.restored_tokens() > 0) json.Key("restored_tokens").Int(usage.restored_tokens());
   if (usage.host_tokens() > 0) json.Key("host_tokens").Int(usage.host_tokens());
+  if (usage.has_checked_position()) {
+    json.Key("checked_position").Int(usage.checked_position());
+  }
   if (generation.completion.has_value()) json.Key("computed_tokens").Int(ComputedTokens(usage));
   if (usage.has_cache_miss()) {
     json.Key("cache_miss");

@@ -35,7 +35,10 @@ struct Usage {
   int64_t cached_tokens = 0;  // prompt tokens reused from cached keys and values of its tenant
   // Of cached_tokens: restored for this request from kv_host or kv_disk.
   int64_t restored_tokens = 0;
-  int64_t host_tokens = 0;              // of restored_tokens: from kv_host
+  int64_t host_tokens = 0;  // of restored_tokens: from kv_host
+  // Position of the restored page that was computed again and compared (KvVerify::kSample), whether
+  // it was equal or not; absent: none was.
+  std::optional<int64_t> checked_position;
   int64_t drafted_tokens = 0;           // tokens guessed ahead: see Speculation
   int64_t accepted_tokens = 0;          // of drafted_tokens: guesses that were right
   std::optional<CacheMiss> cache_miss;  // considers cache entries of its own tenant only

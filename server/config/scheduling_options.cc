@@ -142,7 +142,7 @@ std::vector<Option> SchedulingOptions() {
       {"kv-verify", "sample|off|all", "sample",
        "Whether keys and values from --kv-host and --kv-disk are held against what computing "
        "gives: "
-       "the last page of each text that comes back; none; or all pages, for which prompts are "
+       "one page of each text that comes back; none; or all pages, for which prompts are "
        "computed as if nothing were kept. What is found to differ is not used, and goes.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<KvVerify>(

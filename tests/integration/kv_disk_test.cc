@@ -145,11 +145,12 @@ TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   const Answer first = Ask(text);
   ASSERT_TRUE(WaitForPages((first.completion.usage().prompt_tokens() - 1) / 64));
   Kill();
-  ASSERT_EQ(testing::FalsifyPages(directory_.path() / "pages", 64, 2 * 64), 1);
+  ASSERT_EQ(testing::FalsifyPages(directory_.path() / "pages", 0, 64), 1);
   Start(model);
   const Answer again = Ask(text);
   EXPECT_EQ(again.completion.origin().digest(), first.completion.origin().digest());
   EXPECT_EQ(again.completion.usage().restored_tokens(), 0);
+  EXPECT_TRUE(again.completion.usage().has_checked_position());
   EXPECT_EQ(again.completion.usage().cache_miss().reason(), v1::CacheMiss::REASON_DISK_REFUSED);
   EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_mismatch", std::chrono::seconds(20)));
 }

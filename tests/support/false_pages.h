@@ -27,9 +27,19 @@ inline void FalsifyPage(std::span<std::byte> page) {
   WriteHeader(entry, header);
 }
 
+// Changes the last byte of a stored page and the checksums that belong to it: one of the last
+// layer.
+inline void FalsifyLastLayer(std::span<std::byte> page) {
+  EntryHeader entry = *ReadHeader(page.first(kEntryHeaderBytes));
+  page.back() ^= std::byte{1};
+  entry.payload = ChecksumOf(page.subspan(kEntryHeaderBytes));
+  WriteHeader(entry, page.first(kEntryHeaderBytes));
+}
+
 // Does so with the pages of positions [begin, end) in a folder of --kv-disk. Returns how many there
 // were.
-inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int32_t end) {
+inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int32_t end,
+                        void (*falsify)(std::span<std::byte> page) = FalsifyPage) {
   int changed = 0;
   for (const auto& each : std::filesystem::directory_iterator(folder)) {
     const auto name = EntryName::Parse(each.path().filename().string());
@@ -37,7 +47,7 @@ inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int3
     std::fstream file(each.path(), std::ios::in | std::ios::out | std::ios::binary);
     std::vector<std::byte> bytes(each.file_size());
     file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    FalsifyPage(bytes);
+    falsify(bytes);
     file.seekp(0);
     file.write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,26 +31,36 @@ class PageTierCheckTest : public testing::PageTierFixture {
     return options;
   }
 
+  // The first request of an engine, with that page of all that come back as the sample.
+  RequestSpec Sampling(int32_t page) const {
+    return Checking(Spec(prompt_), page, kKept / kPage, 1);
+  }
+
   // What an engine leaves on disk, and how it answers.
-  Answer Leave() {
+  Answer Leave() { return Leave(Spec(prompt_)); }
+  Answer Leave(const RequestSpec& spec) {
     const auto engine = Make(Options(KvVerify::kSample));
-    const Answer expected = Ask(*engine, Spec(prompt_));
+    const Answer expected = Ask(*engine, spec);
     EXPECT_TRUE(WaitForPages(*engine, pages_));
     return expected;
   }
 
-  int Falsify(int32_t begin, int32_t end) const {
-    return testing::FalsifyPages(disk(), begin, end);
+  int Falsify(int32_t begin, int32_t end,
+              void (*falsify)(std::span<std::byte> page) = testing::FalsifyPage) const {
+    return testing::FalsifyPages(disk(), begin, end, falsify);
   }
 
   // Whatever is wrong on disk from `begin` up to `end`, the answer is not.
-  void ExpectFound(int32_t begin, int32_t end) {
-    const Answer expected = Leave();
-    ASSERT_GT(Falsify(begin, end), 0);
+  void ExpectFound(int32_t begin, int32_t end, int32_t page = kKept / kPage - 1,
+                   void (*falsify)(std::span<std::byte> page) = testing::FalsifyPage) {
+    const RequestSpec spec = Sampling(page);
+    const Answer expected = Leave(spec);
+    ASSERT_GT(Falsify(begin, end, falsify), 0);
     for (const int ranks : {1, 2}) {
       const auto engine = Make(Options(KvVerify::kSample, ranks));
-      const Answer answer = Ask(*engine, Spec(prompt_));
+      const Answer answer = Ask(*engine, spec);
       EXPECT_EQ(answer, expected) << ranks << " ranks";
+      EXPECT_EQ(answer.usage.checked_position, page * kPage);
       EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
       if (ranks == 1) {
         EXPECT_EQ(answer.usage.restored_tokens, 0);
@@ -78,6 +90,24 @@ TEST_F(PageTierCheckTest, TheLastPageIsComputedAgain) { ExpectFound(kKept - kPag
 
 // The last page follows from it.
 TEST_F(PageTierCheckTest, APageFarBeforeTheLastIsFoundToo) { ExpectFound(2 * kPage, 3 * kPage); }
+
+// The last layer of a page shows in that page alone, which may be any.
+TEST_F(PageTierCheckTest, AnyPageMayBeTheOneThatIsComputed) {
+  ExpectFound(3 * kPage, 4 * kPage, 3, testing::FalsifyLastLayer);
+  std::set<int32_t> pages;
+  int last = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const int32_t page = PageTier::SampledPage(seed, 1, 20);
+    EXPECT_TRUE(page >= 0 && page < 20);
+    EXPECT_EQ(PageTier::SampledPage(seed, 1, 20), page);
+    EXPECT_EQ(PageTier::SampledPage(seed, 1, 1), 0);
+    last += page == 19 ? 1 : 0;
+    pages.insert(page);
+  }
+  EXPECT_EQ(pages.size(), 20u);
+  EXPECT_GT(last, 160);
+  EXPECT_LT(last, 260);
+}
 
 TEST_F(PageTierCheckTest, WithWindowsToo) {
   model_ = testing::RandomModel(folder_, "golden/gpt_oss/config.json", [](nlohmann::json& config) {
@@ -147,11 +177,25 @@ TEST_F(PageTierCheckTest, ARequestThatFillsAllMemoryIsCheckedToo) {
   EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
 }
 
+// One request is asked, so no more than one runs or waits, whatever computes its check.
+TEST_F(PageTierCheckTest, AChecksRunIsNobodysRequest) {
+  model_ = testing::SlowToCompute(folder_);
+  Leave();
+  const auto engine = Make(Options(KvVerify::kSample));
+  auto sink = std::make_shared<testing::CollectingSink>();
+  ASSERT_TRUE(engine->Submit(Spec(prompt_), sink).ok());
+  while (!sink->Wait(0.001).has_value()) {
+    const EngineLoad load = engine->Load();
+    ASSERT_LE(load.running + load.waiting, 1);
+  }
+  EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
+}
+
 // Requests that begin the same way and wait together all answer right, and so does one that waits
 // while the first is cancelled.
 TEST_F(PageTierCheckTest, NobodyElseUsesWhatIsNotCheckedYet) {
   const Answer expected = Leave();
-  Falsify(kKept - kPage, kKept);
+  Falsify(0, kKept);  // whichever page is computed
   const auto engine = Make(Options(KvVerify::kSample));
   std::vector<std::shared_ptr<testing::CollectingSink>> sinks;
   std::vector<RequestId> ids;

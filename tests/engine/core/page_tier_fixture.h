@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/page_tier.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
@@ -72,6 +73,15 @@ class PageTierFixture : public ::testing::Test {
     spec.sampling.ignore_eos = true;
     spec.sampling.logprobs = 3;
     spec.sampling.max_tokens = 12;
+    return spec;
+  }
+
+  // The same, with a seed with which that page of those that come back for request `id` is computed
+  // again.
+  static RequestSpec Checking(RequestSpec spec, int32_t page, int32_t pages, RequestId id) {
+    uint64_t seed = 0;
+    while (PageTier::SampledPage(seed, id, pages) != page) ++seed;
+    spec.sampling.seed = seed;
     return spec;
   }
 

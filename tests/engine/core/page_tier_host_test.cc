@@ -210,7 +210,8 @@ TEST_F(PageTierHostTest, WhatComputingDoesNotGiveIsNotUsed) {
   ASSERT_TRUE(WaitForPages(*engine, kPages, "host"));
   FillMemory(*engine, "host");
   EXPECT_EQ(testing::ChangePagesInMemory(2 * kPage, 3 * kPage, testing::FalsifyPage), 2);
-  const Answer answer = AskAndCompare(*engine, spec);
+  const Answer answer = AskAndCompare(*engine, Checking(spec, kPages - 1, kPages, 3));
+  EXPECT_EQ(answer.usage.checked_position, kKept - kPage);
   EXPECT_EQ(answer.usage.restored_tokens, 0);
   ASSERT_TRUE(answer.usage.cache_miss.has_value());
   EXPECT_EQ(answer.usage.cache_miss->reason, Reason::kDiskRefused);
@@ -303,7 +304,8 @@ TEST_F(HostAndDiskTest, AFalsePageLeavesBoth) {
   ASSERT_TRUE(WaitForPages(*engine, kPages, "disk"));
   FillMemory(*engine, "disk");
   EXPECT_EQ(testing::ChangePagesInMemory(2 * kPage, 3 * kPage, testing::FalsifyPage), 2);
-  const Answer answer = AskAndCompare(*engine, spec);
+  const Answer answer = AskAndCompare(*engine, Checking(spec, kPages - 1, kPages, 3));
+  EXPECT_EQ(answer.usage.checked_position, kKept - kPage);
   EXPECT_EQ(answer.usage.restored_tokens, 0);
   EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total", "host"), 1);
   EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total", "disk"), 0) << "it gave nothing";
