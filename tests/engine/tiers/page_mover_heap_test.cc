@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/tiers/disk_store.h"
 #include "engine/tiers/page_mover.h"
 #include "tests/engine/tiers/marks.h"
 #include "tests/support/counting_heap.h"
