@@ -85,7 +85,7 @@ TEST(EmulatedDaemonTest, AGoodDeviceServes) {
     ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
     EXPECT_THAT(daemon.output(), HasSubstr("computes=\"emulated, compute capability 9.0"));
     EXPECT_THAT(daemon.output(), HasSubstr("memory of=\"a device\" ranks=1 "));
-    EXPECT_THAT(daemon.output(), HasSubstr("kv=\"64 MiB\" step="));
+    EXPECT_THAT(daemon.output(), HasSubstr("kv=\"64 MiB\" kv_host=\"0 bytes\" step="));
     const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
     EXPECT_TRUE(Eventually([&] { return CheckHealth(channel, "") == HealthStatus::kServing; }));
     auto request = TextStreamRequest("abcabca");
