@@ -192,7 +192,7 @@ TEST_F(PageTierHostTest, AFlippedBitIsAMiss) {
   ASSERT_TRUE(WaitForPages(*engine, kPages, "host"));
   FillMemory(*engine, "host");
   const int32_t broken = 5 * kPage;
-  EXPECT_EQ(testing::FlipPagesInMemory(broken, broken + kPage, (kEntryHeaderBytes + 1000) * 8), 2)
+  EXPECT_GE(testing::FlipPagesInMemory(broken, broken + kPage, (kEntryHeaderBytes + 1000) * 8), 2)
       << "of this text and of the one that filled memory";
   const Answer answer = AskAndCompare(*engine, spec);
   EXPECT_EQ(answer.usage.host_tokens, broken);
@@ -276,7 +276,7 @@ TEST_F(HostAndDiskTest, AFlippedBitInTheHostIsReadFromTheDisk) {
   Ask(*engine, spec);
   ASSERT_TRUE(WaitForPages(*engine, kPages, "disk"));
   FillMemory(*engine, "disk");
-  EXPECT_EQ(testing::FlipPagesInMemory(5 * kPage, 7 * kPage, (kEntryHeaderBytes + 1000) * 8), 4);
+  EXPECT_GE(testing::FlipPagesInMemory(5 * kPage, 7 * kPage, (kEntryHeaderBytes + 1000) * 8), 4);
   const Answer answer = AskAndCompare(*engine, spec);
   EXPECT_EQ(answer.usage.restored_tokens, kKept);
   EXPECT_EQ(answer.usage.host_tokens, kKept - 2 * kPage);

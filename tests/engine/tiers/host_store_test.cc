@@ -169,7 +169,8 @@ TEST(HostStoreTest, AFlippedBitIsAMiss) {
   ASSERT_TRUE(PutInHost(*store, mark, store->NextUse()).ok());
   int64_t flipped = 0;
   for (size_t bit = 0; bit < (kEntryHeaderBytes + kPayload) * 8; bit += kSanitized ? 997 : 61) {
-    ASSERT_EQ(testing::FlipPagesInMemory(0, 1, bit), 1) << "bit " << bit;
+    // What is left of an earlier test's memory may look like the page too.
+    ASSERT_GE(testing::FlipPagesInMemory(0, 1, bit), 1) << "bit " << bit;
     ASSERT_FALSE(FindsInHost(*store, mark)) << "bit " << bit;
     EXPECT_EQ(store->stats().pages, 0) << "a broken page stays";
     // The slot has the broken page until it is used again.
