@@ -61,7 +61,10 @@ tools_by_asan() {
 emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$build/tsan" thread engine_device_test; }
 
 # Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt).
-engine_by_tsan() { GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*' sanitized "$build/tsan" thread engine_test; }
+engine_by_tsan() {
+  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:PageTierHostTest.*' \
+    sanitized "$build/tsan" thread engine_test engine_page_tier_test
+}
 
 # Everything that run.sh thins with the address sanitizer.
 whole_by_asan() {
