@@ -62,7 +62,7 @@ emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$b
 
 # Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt).
 engine_by_tsan() {
-  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:PageTierHostTest.*' \
+  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:ServingEngineTest.APromptOfWhichNoPageFits*:PageTierHostTest.*' \
     sanitized "$build/tsan" thread engine_test engine_page_tier_test
 }
 
