@@ -28,15 +28,15 @@ serve() {
   stop_daemon
   "$@" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$scratch/log" 2>&1 &
   daemon=$!
-  until grep -q ' port=' "$scratch/log"; do
+  until grep -q ' ready listen=' "$scratch/log"; do
     if ! kill -0 "$daemon" 2>/dev/null; then
       cat "$scratch/log" >&2
       exit 1
     fi
     sleep 0.2
   done
-  server=127.0.0.1:$(sed -n 's/.* port=\([0-9]*\).*/\1/p' "$scratch/log" | head -1)
-  metrics=127.0.0.1:$(sed -n 's/.* metrics_port=\([0-9]*\).*/\1/p' "$scratch/log" | head -1)
+  server=127.0.0.1:$(sed -n 's/.* ready .* port=\([0-9]*\).*/\1/p' "$scratch/log")
+  metrics=127.0.0.1:$(sed -n 's/.* ready .* metrics_port=\([0-9]*\).*/\1/p' "$scratch/log")
 }
 
 # load TITLE OPTION...: one `annulus-bench serve` on the daemon that runs.
