@@ -198,6 +198,8 @@ TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
   };
   constexpr int kClients = 4, kCalls = 40;
   std::map<std::string, int> seen;
+  // Calls whose time may have run out on the way: the server need not have heard of them.
+  int unheard = 0;
   std::mutex mutex;
   std::vector<std::thread> clients;
   for (int client = 0; client < kClients; ++client) {
@@ -208,13 +210,16 @@ TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
         grpc::ClientContext context;
         const int kind = static_cast<int>(random() % 4);
         std::string fate = "completed";
+        bool heard = true;
         if (kind == 0) {
           fate = "rejected";
           EXPECT_FALSE(ReadStream(*stub, TextStreamRequest(""), &context).status.ok());
         } else if (kind == 1) {
           fate = "cancelled";
           context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(20));
-          EXPECT_FALSE(ReadStream(*stub, TextStreamRequest("on and on"), &context).status.ok());
+          const auto read = ReadStream(*stub, TextStreamRequest("on and on"), &context);
+          EXPECT_FALSE(read.status.ok());
+          heard = !read.events.empty();
         } else if (kind == 2) {
           fate = "cancelled";
           const auto stream = stub->StreamGenerate(&context, TextStreamRequest("on and on"));
@@ -226,7 +231,7 @@ TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
           EXPECT_TRUE(ReadStream(*stub, TextStreamRequest("x"), &context).status.ok());
         }
         std::lock_guard lock(mutex);
-        ++seen[fate];
+        ++(heard ? seen[fate] : unheard);
       }
     });
   }
@@ -235,10 +240,11 @@ TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
   EXPECT_TRUE(Eventually([&] { return Samples().at("annulus_requests_open") == 0; }));
   expect_balance();
   const auto samples = Samples();
-  EXPECT_EQ(samples.at("annulus_requests_offered_total"), kClients * kCalls);
-  for (const char* fate : {"completed", "rejected", "cancelled", "failed"}) {
+  for (const char* fate : {"completed", "rejected", "failed"}) {
     EXPECT_EQ(sample(samples, fate), seen[fate]) << fate;
   }
+  EXPECT_GE(sample(samples, "cancelled"), seen["cancelled"]);
+  EXPECT_LE(sample(samples, "cancelled"), seen["cancelled"] + unheard);
   // Nobody serves it any more.
   server_.server().RequestDrain(std::nullopt);
   EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
