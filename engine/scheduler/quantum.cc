@@ -169,15 +169,20 @@ int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) con
   return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
 }
 
-// As many layers as fit into a stretch, at least one. All are taken to be alike.
+// As many layers as fit into a stretch, at least one. All but the last are taken to be alike.
 StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const Room& room) const {
   StepWork work = WorkTo(prompt, end, plan_);
   work.amount[StepWork::kStep] = 1;
-  const double layer = costs_.Predict(work) / plan_.layers;
+  const double layer = costs_.Predict(work) / LongLayers(0, plan_.layers);
   const int left = plan_.layers - prompt.layers_done;
   const double fit = layer > 0 ? StretchSeconds(room) / layer : left;
-  const int layers = static_cast<int>(std::clamp<double>(fit, 1, left));
-  return {prompt.sequence, end, prompt.layers_done + layers};
+  const int end_layer = prompt.layers_done + static_cast<int>(std::clamp<double>(fit, 1, left));
+  return {prompt.sequence, end, LongLayers(end_layer, plan_.layers) > 0 ? end_layer : plan_.layers};
+}
+
+int StepPacer::LongLayers(int first, int end) const {
+  const int last = std::max(plan_.layers - 1, 1);
+  return std::min(end, last) - std::min(first, last);
 }
 
 double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
@@ -226,17 +231,18 @@ void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> atten
   StepWork work = WorkOf(plan, attention, plan_.ranks);
   const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);
   if (plan.stretch.has_value()) {
-    const int layers = plan.stretch->end_layer - plan.stretch->first_layer;
-    for (double& amount : work.amount) amount *= static_cast<double>(layers) / plan_.layers;
+    const int layers = LongLayers(plan.stretch->first_layer, plan.stretch->end_layer);
+    for (double& amount : work.amount) amount *= 1.0 * layers / LongLayers(0, plan_.layers);
   }
-  costs_.Learn(work, seconds);
+  if (work.amount[StepWork::kStep] > 0) costs_.Learn(work, seconds);
   int64_t& tried = tried_[streams > 0 ? 1 : 0];
   tried = std::max(tried, rows);
   for (const PlanItem& item : plan.items) {
     if (item.sampled) continue;
     StepWork smallest = EvenWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense);
     smallest.amount[StepWork::kStep] = 1;
-    smallest_ = costs_.Predict(smallest) / (plan_.suspended_rows_per_rank > 0 ? plan_.layers : 1);
+    smallest_ = costs_.Predict(smallest);
+    if (plan_.suspended_rows_per_rank > 0) smallest_ /= LongLayers(0, plan_.layers);
   }
 }
 

@@ -86,7 +86,8 @@ class StepPacer {
 
   // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
   // sequences already had a token before. A stretch counts as its share of the layers of a whole
-  // step; that the embedding and the head are in one of its chunk's stretches only is left out.
+  // step (LongLayers); that the embedding and the head are in one of its chunk's stretches only is
+  // left out.
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
@@ -122,6 +123,9 @@ class StepPacer {
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
   double StretchSeconds(const Room& room) const;
+  // How many of the layers [first, end) take time. The last one does not: of rows without logits it
+  // needs only keys and values.
+  int LongLayers(int first, int end) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
   StretchTurn Stretched(const PromptState& prompt, int32_t end, const Room& room) const;
   std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead, const Room& room) const;

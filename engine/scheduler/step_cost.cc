@@ -17,6 +17,9 @@ constexpr double kForgetMemory = 0.999;
 constexpr double kHold = 1e-3;  // how strongly what the last steps do not show stays
 // What a step was predicted to take counts as its scale up to so many times of what it took.
 constexpr double kSurprise = 2;
+// But it counts as at least so much of the prediction: one step that took next to nothing must not
+// outweigh all others. Otherwise it would make every later step too long.
+constexpr double kLeastScale = 0.25;
 
 }  // namespace
 
@@ -102,7 +105,8 @@ void StepCostModel::Learn(const StepWork& work, double seconds) {
   double scale = seconds;
   if (steps_ > 0) {
     const double predicted = Predict(work);
-    scale = std::clamp(predicted, seconds / kSurprise, seconds * kSurprise);
+    scale = std::max(std::clamp(predicted, seconds / kSurprise, seconds * kSurprise),
+                     predicted * kLeastScale);
     const double wrong = std::abs(predicted - seconds) / seconds;
     error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1);
     const bool over = seconds > predicted * (1 + margin_);
