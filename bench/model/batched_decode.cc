@@ -15,7 +15,7 @@ namespace annulus {
 namespace {
 
 // Streams whose tokens are compared with those that they have alone.
-constexpr size_t kAlone = 4;
+constexpr int kAlone = 4;
 
 using Prompts = std::vector<std::vector<int32_t>>;
 
@@ -24,9 +24,23 @@ struct Answers {
   double step_seconds = 0;                // of one token of each
 };
 
+// One prompt of which the first `cached` tokens were read before.
+BenchProgress::Work PromptWork(const ModelConfig& config, int32_t depth, int32_t cached) {
+  const double before = cached > 0 ? PrefillFlops(config, cached) : 0;
+  return {depth - cached, PrefillFlops(config, depth) - before};
+}
+
+BenchProgress::Work AnswerWork(const ModelConfig& config, const BatchedDecodeOptions& options,
+                               int streams) {
+  const int64_t tokens = int64_t{streams} * options.generate;
+  return {tokens, static_cast<double>(tokens) * DecodeFlops(config, options.depth)};
+}
+
+int AloneOf(int streams) { return std::min(kAlone, streams); }
+
 // Sends all prompts at once and waits for all answers.
 absl::StatusOr<Answers> Together(Engine& engine, std::span<const std::vector<int32_t>> prompts,
-                                 int32_t tokens, const std::function<void()>& working) {
+                                 int32_t tokens, BenchProgress& progress) {
   std::vector<std::shared_ptr<BenchSink>> sinks;
   for (const std::vector<int32_t>& prompt : prompts) {
     RequestSpec spec;
@@ -44,7 +58,7 @@ absl::StatusOr<Answers> Together(Engine& engine, std::span<const std::vector<int
     std::optional<Completion> completion;
     while (!completion.has_value()) {
       completion = sink->WaitFor(std::chrono::milliseconds(200));
-      working();
+      progress.Show({});
     }
     ANNULUS_RETURN_IF_ERROR(completion->status);
     answers.ids.push_back(sink->ids());
@@ -80,10 +94,20 @@ double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& o
   return std::max(all_bytes / bytes_per_second, flops / flops_per_second);
 }
 
+BenchProgress::Work BatchedWork(const ModelConfig& config, const BatchedDecodeOptions& options) {
+  const BenchProgress::Work first = PromptWork(config, options.depth, 0);
+  const BenchProgress::Work other = PromptWork(config, options.depth, options.shared);
+  const BenchProgress::Work answers =
+      AnswerWork(config, options, AloneOf(options.streams) + options.streams * options.repeat);
+  const int others = options.streams - 1;
+  return {first.tokens + others * other.tokens + answers.tokens,
+          first.operations + others * other.operations + answers.operations};
+}
+
 absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const ModelConfig& config,
                                   const BatchedDecodeOptions& options,
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,
-                                  const std::function<void()>& working) {
+                                  BenchProgress& progress) {
   const DType weights = engine.model().weights_dtype;
   ANNULUS_RETURN_IF_ERROR(machine.ChooseProducts(ProductsOf(engine.model())));
   Prompts prompts;
@@ -92,13 +116,16 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
     prompts.push_back(shared);
     const std::vector<int32_t> own = prompt(options.depth - options.shared);
     prompts.back().insert(prompts.back().end(), own.begin(), own.end());
-    ANNULUS_RETURN_IF_ERROR(Together(engine, std::span(prompts).last(1), 1, working).status());
+    ANNULUS_RETURN_IF_ERROR(Together(engine, std::span(prompts).last(1), 1, progress).status());
+    progress.Done(PromptWork(config, options.depth, i == 0 ? 0 : options.shared));
   }
   std::vector<std::vector<int32_t>> alone;
-  for (size_t i = 0; i < std::min(kAlone, prompts.size()); ++i) {
-    ANNULUS_ASSIGN_OR_RETURN(
-        Answers one, Together(engine, std::span(prompts).subspan(i, 1), options.generate, working));
+  for (int i = 0; i < AloneOf(options.streams); ++i) {
+    ANNULUS_ASSIGN_OR_RETURN(Answers one,
+                             Together(engine, std::span(prompts).subspan(static_cast<size_t>(i), 1),
+                                      options.generate, progress));
     alone.push_back(std::move(one.ids[0]));
+    progress.Done(AnswerWork(config, options, 1));
   }
   std::vector<double> steps;
   std::vector<double> shares;
@@ -108,7 +135,8 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
     ANNULUS_ASSIGN_OR_RETURN(const double read, memory->BytesPerSecond());
     ANNULUS_ASSIGN_OR_RETURN(const CeilingRates before, machine.MeasureProducts());
     ANNULUS_ASSIGN_OR_RETURN(const Answers answers,
-                             Together(engine, prompts, options.generate, working));
+                             Together(engine, prompts, options.generate, progress));
+    progress.Done(AnswerWork(config, options, options.streams));
     ANNULUS_ASSIGN_OR_RETURN(const double read_after, memory->BytesPerSecond());
     ANNULUS_ASSIGN_OR_RETURN(const CeilingRates after, machine.MeasureProducts());
     const double least = LeastStepSeconds(config, options, weights, (read + read_after) / 2,

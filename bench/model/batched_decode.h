@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/model/bench_machine.h"
+#include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "engine/api.h"
 #include "engine/model/model_config.h"
@@ -29,15 +30,18 @@ struct BatchedDecodeOptions {
 double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& options,
                         DType weights, double bytes_per_second, double flops_per_second);
 
+// What BatchedDecode reads and answers in all, for the time left.
+BenchProgress::Work BatchedWork(const ModelConfig& config, const BatchedDecodeOptions& options);
+
 // Requests with random prompts, of which the first `shared` tokens are the same, decode together;
 // the prompts have been read before anything is timed. The row's "peak_fraction" is
 // LeastStepSeconds over the seconds of a step, median of the runs; "same_tokens" is the share of
-// equal tokens when some of the same requests run alone. `prompt` draws so many tokens. `working`
-// is called now and then. Errors are the engine's own.
+// equal tokens when some of the same requests run alone. `prompt` draws so many tokens. `progress`
+// has BatchedWork in its plan. Errors are the engine's own.
 absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const ModelConfig& config,
                                   const BatchedDecodeOptions& options,
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,
-                                  const std::function<void()>& working);
+                                  BenchProgress& progress);
 
 }  // namespace annulus
 

@@ -119,6 +119,7 @@ class ModelBench {
   absl::Status Forced(int32_t depth, const std::function<void(const Row&)>& report);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
+  BatchedDecodeOptions BatchedOf(int32_t depth, int32_t streams) const;
   absl::StatusOr<Row> Batched(int32_t depth, int32_t streams);
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
   std::optional<double> PatternHits() const;
@@ -169,8 +170,14 @@ void ModelBench::Plan() {
       progress_.Plan({tokens * repeat, PrefillWork(tokens) * options_.repeat});
     }
     for (const int32_t depth : options_.depths) {
-      progress_.Plan({std::max(1, depth), PrefillWork(depth)});
-      progress_.Plan({options_.generate * repeat, DecodeWork(depth) * options_.repeat});
+      for (const int32_t streams : options_.streams) {
+        if (streams > 1) {
+          progress_.Plan(BatchedWork(config_, BatchedOf(depth, streams)));
+          continue;
+        }
+        progress_.Plan({std::max(1, depth), PrefillWork(depth)});
+        progress_.Plan({options_.generate * repeat, DecodeWork(depth) * options_.repeat});
+      }
     }
   }
 }
@@ -273,20 +280,20 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   return row;
 }
 
+BatchedDecodeOptions ModelBench::BatchedOf(int32_t depth, int32_t streams) const {
+  return {.depth = std::max(1, depth),
+          .shared = options_.shared_prompt ? std::max(0, depth - kOwnTokens) : 0,
+          .streams = streams,
+          .generate = options_.generate,
+          .repeat = options_.repeat,
+          .kv_dtype = options_.kv_dtype};
+}
+
 absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
-  const int32_t shared = options_.shared_prompt ? std::max(0, depth - kOwnTokens) : 0;
-  const BatchedDecodeOptions options{.depth = std::max(1, depth),
-                                     .shared = shared,
-                                     .streams = streams,
-                                     .generate = options_.generate,
-                                     .repeat = options_.repeat,
-                                     .kv_dtype = options_.kv_dtype};
-  ANNULUS_ASSIGN_OR_RETURN(Row row, BatchedDecode(
-                                        *engine_, machine_, config_, options,
-                                        [this](int32_t tokens) { return RandomPrompt(tokens); },
-                                        [this] {
-                                          progress_.Show({0, 0});
-                                        }));
+  ANNULUS_ASSIGN_OR_RETURN(Row row,
+                           BatchedDecode(
+                               *engine_, machine_, config_, BatchedOf(depth, streams),
+                               [this](int32_t tokens) { return RandomPrompt(tokens); }, progress_));
   return row.Int("ranks", ranks_).Int("threads", options_.threads);
 }
 

@@ -40,5 +40,17 @@ TEST(LeastStepSeconds, ReadsSharedKeysOnce) {
                    (weights + 90 * key + 3 * 11 * key) / 10);
 }
 
+TEST(BatchedWork, CountsSharedTokensOnceAndEveryRun) {
+  BatchedDecodeOptions options{.depth = 99, .shared = 90, .streams = 3, .generate = 2, .repeat = 5};
+  const BenchProgress::Work work = BatchedWork(OneLayer(), options);
+  const int64_t answers = 2 * (3 + 5 * 3);  // each alone, then five times together
+  EXPECT_EQ(work.tokens, 99 + 2 * 9 + answers);
+  EXPECT_DOUBLE_EQ(work.operations, 3 * PrefillFlops(OneLayer(), 99) -
+                                        2 * PrefillFlops(OneLayer(), 90) +
+                                        static_cast<double>(answers) * DecodeFlops(OneLayer(), 99));
+  options.streams = 8;  // four of them also run alone
+  EXPECT_EQ(BatchedWork(OneLayer(), options).tokens, 99 + 7 * 9 + 2 * (4 + 5 * 8));
+}
+
 }  // namespace
 }  // namespace annulus
