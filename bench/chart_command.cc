@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "bench/commands.h"
 #include "bench/report/line_chart.h"
 #include "kernels/base/status_macros.h"
@@ -21,7 +24,13 @@ struct ChartOptions {
   std::string output;
 };
 
-// The rows of attention alone, one for each line.
+bool IsAttention(const Json& row) {
+  return row.value("phase", "") == "prefill" && row.contains("ratio_to_dense");
+}
+
+bool IsQuality(const Json& row) { return row.contains("divergence"); }
+
+// The rows that charts are drawn of, one for each line.
 absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
@@ -33,36 +42,65 @@ absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
     if (!row.is_object()) {
       return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": no row of --json"));
     }
-    if (row.value("phase", "") == "prefill" && row.contains("ratio_to_dense")) {
-      rows.push_back(std::move(row));
-    }
+    if (IsAttention(row) || IsQuality(row)) rows.push_back(std::move(row));
   }
   if (rows.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": no row of annulus-bench attention"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no row of annulus-bench attention or annulus-bench quality"));
   }
   return rows;
 }
 
+// The name of a row's line; nullopt: it is not in the chart.
+using NameOf = std::function<std::optional<std::string>(const Json&)>;
+
 // "window" of "window:block=64,..".
-std::string PolicyOf(const Json& row) {
+std::optional<std::string> PolicyOf(const Json& row) {
+  if (!IsAttention(row)) return std::nullopt;
   const std::string text = row.value("policy", "");
   return text.substr(0, text.find(':'));
 }
 
-// One line for each policy in the order of the rows; of rows of one length the last one counts.
-LineChart ChartOf(const std::vector<Json>& rows, const char* value, std::string title,
-                  std::string y_label) {
+// "weights int8" or "keys and values fp8_e4m3", with the inputs' form if they were rounded too.
+std::optional<std::string> RoundingOf(const Json& row) {
+  if (!IsQuality(row) || row.value("attention", "") != "dense") return std::nullopt;
+  const std::string weights = row.value("weights", "");
+  std::string name = weights == row.value("reference_weights", "")
+                         ? absl::StrCat("keys and values ", row.value("kv", ""))
+                         : absl::StrCat("weights ", weights);
+  const std::string inputs = row.value("activations", "float");
+  if (inputs != "float") absl::StrAppend(&name, ", inputs ", inputs);
+  return name;
+}
+
+// "adaptive pooled 0.95" of "adaptive:estimator=pooled,coverage=0.95".
+std::optional<std::string> SparseOf(const Json& row) {
+  const std::string text = row.value("attention", "");
+  if (!IsQuality(row) || text == "dense") return std::nullopt;
+  std::string name;
+  for (const absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(":,"))) {
+    const size_t value = part.find('=');
+    absl::StrAppend(&name, name.empty() ? "" : " ",
+                    value == part.npos ? part : part.substr(value + 1));
+  }
+  return name;
+}
+
+// One line for each name in the order of the rows; of rows of one length the last one counts.
+LineChart ChartOf(const std::vector<Json>& rows, const NameOf& name_of, const char* value,
+                  std::string title, std::string y_label) {
   LineChart chart{std::move(title), "tokens", std::move(y_label), {}};
   std::vector<std::string> names;
   std::map<std::string, std::map<double, double>> lines;
   for (const Json& row : rows) {
-    const std::string name = PolicyOf(row);
+    const std::optional<std::string> name = name_of(row);
     const auto x = row.find("tokens");
     const auto y = row.find(value);
+    if (!name.has_value()) continue;
     if (x == row.end() || y == row.end() || !x->is_number() || !y->is_number()) continue;
     if (x->get<double>() <= 0 || y->get<double>() <= 0) continue;
-    if (lines.find(name) == lines.end()) names.push_back(name);
-    lines[name][x->get<double>()] = y->get<double>();
+    if (lines.find(*name) == lines.end()) names.push_back(*name);
+    lines[*name][x->get<double>()] = y->get<double>();
   }
   for (const std::string& name : names) {
     chart.lines.push_back({name, {lines[name].begin(), lines[name].end()}});
@@ -73,8 +111,11 @@ LineChart ChartOf(const std::vector<Json>& rows, const char* value, std::string 
 absl::Status RunChart(const ChartOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<Json> rows, ReadRows(options.rows));
   const std::string svg = DrawLineCharts(
-      {ChartOf(rows, "seconds", "Time of one layer's attention", "seconds"),
-       ChartOf(rows, "ratio_to_dense", "Beside dense attention of the same kernel", "ratio")});
+      {ChartOf(rows, PolicyOf, "seconds", "Time of one layer's attention", "seconds"),
+       ChartOf(rows, PolicyOf, "ratio_to_dense", "Beside dense attention of the same kernel",
+               "ratio"),
+       ChartOf(rows, RoundingOf, "divergence", "Divergence by what is rounded", "nats"),
+       ChartOf(rows, SparseOf, "divergence", "Divergence by attention policy", "nats")});
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);
   file << svg;
   if (!file.flush()) return absl::UnavailableError(absl::StrCat("cannot write ", options.output));
@@ -86,11 +127,14 @@ absl::Status RunChart(const ChartOptions& options) {
 void AddChartCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<ChartOptions>();
   CLI::App* command = app.add_subcommand(
-      "chart", "Draw rows of 'attention' as a chart: time and ratio to dense over length");
+      "chart",
+      "Draw rows as charts over length: of 'attention' time and ratio to dense, of 'quality' "
+      "divergence");
   command->footer(
       "Examples:\n"
       "  annulus-bench attention --seq 1024,4096 --policy window --json-file rows.jsonl\n"
-      "  annulus-bench chart rows.jsonl -o rows.svg");
+      "  annulus-bench chart rows.jsonl -o rows.svg\n"
+      "  annulus-bench chart bench/results/quality.jsonl -o quality.svg");
   command->add_option("ROWS", options->rows, "File of rows, as written by --json-file")->required();
   command->add_option("-o,--output", options->output, "SVG file to write")->required();
   command->callback(

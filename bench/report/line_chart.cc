@@ -19,9 +19,9 @@ constexpr int kLeft = 64;  // of the plot, within its chart
 constexpr int kTop = 48;
 constexpr int kPlotWidth = 330;
 constexpr int kPlotHeight = 310;
-constexpr std::array<const char*, 10> kColors = {"#172033", "#2563eb", "#d97706", "#059669",
+constexpr std::array<const char*, 12> kColors = {"#172033", "#2563eb", "#d97706", "#059669",
                                                  "#db2777", "#7c3aed", "#0891b2", "#65a30d",
-                                                 "#b91c1c", "#78716c"};
+                                                 "#b91c1c", "#78716c", "#a78bfa", "#f472b6"};
 
 // A logarithmic axis over whole powers of `base`.
 class Axis {

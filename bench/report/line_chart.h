@@ -16,7 +16,7 @@ struct LineChart {
   std::string title;
   std::string x_label;
   std::string y_label;
-  std::vector<Line> lines;  // at most 10
+  std::vector<Line> lines;  // at most 12 have colours of their own
 };
 
 // Draws the charts side by side as an SVG document. Each has a legend that names the lines in the

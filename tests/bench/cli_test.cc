@@ -312,6 +312,22 @@ TEST(BenchChart, DrawsRowsAndRefusesOthers) {
   std::stringstream drawn;
   drawn << std::ifstream(svg).rdbuf();
   EXPECT_NE(drawn.str().find(">window</text>"), std::string::npos) << drawn.str();
+  std::ofstream(rows) << R"({"weights":"f32","reference_weights":"f32","kv":"int8","tokens":2048,)"
+                         R"("attention":"dense","activations":"float","divergence":0.01})"
+                         "\n"
+                         R"({"weights":"q4_1","reference_weights":"f32","kv":"f32","tokens":2048,)"
+                         R"("attention":"dense","activations":"int8","divergence":0.1})"
+                         "\n"
+                         R"({"weights":"f32","reference_weights":"f32","kv":"f32","tokens":2048,)"
+                         R"("attention":"adaptive:estimator=pooled,coverage=0.95","divergence":1})"
+                         "\n";
+  EXPECT_EQ(Bench({"chart", rows, "-o", svg}).code, 0);
+  drawn.str("");
+  drawn << std::ifstream(svg).rdbuf();
+  for (const char* name :
+       {"keys and values int8", "weights q4_1, inputs int8", "adaptive pooled 0.95"}) {
+    EXPECT_NE(drawn.str().find(">" + std::string(name) + "</text>"), std::string::npos) << name;
+  }
   std::ofstream(rows) << "nonsense\n";
   const Output output = Bench({"chart", rows, "-o", svg});
   EXPECT_EQ(output.code, 2);
