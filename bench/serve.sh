@@ -60,7 +60,7 @@ shape=random:bench/configs/qwen2.5-0.5b.json
 for ranks in 1 4; do
   serve build/annulusd --model "$shape" --ranks "$ranks" --kv-memory 2GiB
   load "A prompt of 32K tokens beside a stream and short requests, $ranks ranks (stall budget 250 ms)" \
-    --beside-prompt 32000 --rate 0.2 --prompt-tokens 200 --max-tokens 1 --stream-tokens 100000
+    --beside-prompt 32000 --rate 0.2 --prompt-tokens 200 --max-tokens 1 --stream-tokens 20000
 done
 
 table 'Decode at depth 512: streams share the weights that are read' model \

@@ -89,6 +89,13 @@ std::vector<RequestOutcome> SendArrivals(Connection& connection, const LoadOptio
   return result;
 }
 
+// Why a stream that was to outlast the long prompt did not.
+absl::Status StreamEnded(const Generation& stream, const std::string& server) {
+  if (!stream.status.ok()) return Failed("the stream", stream.status, server);
+  return absl::InvalidArgumentError(
+      "the stream ended before the long prompt was read; raise --stream-tokens");
+}
+
 }  // namespace
 
 absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
@@ -122,6 +129,10 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
   while (!stream_ended && watch.times().size() < 3) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (stream_ended) {
+    stream_thread.join();
+    return StreamEnded(stream, open->server());
+  }
   const auto start = BesideClock::now();
   std::atomic<bool> ended{false};
   std::thread arrivals([&, seeded = std::mt19937(options.load.seed + 1)]() mutable {
@@ -135,12 +146,7 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
   stream_thread.join();
   arrivals.join();
   ANNULUS_RETURN_IF_ERROR(beside.status());
-  if (cut_short) {
-    if (!stream.status.ok()) return Failed("the stream", stream.status, open->server());
-    return absl::InvalidArgumentError(
-        "the stream ended before the long prompt was read; raise "
-        "--stream-tokens");
-  }
+  if (cut_short) return StreamEnded(stream, open->server());
   result.beside = *beside;
   const auto times = watch.times();
   for (size_t i = 1; i < times.size(); ++i) {
