@@ -110,7 +110,7 @@ void StepCostModel::Learn(const StepWork& work, double seconds) {
     const double wrong = std::abs(predicted - seconds) / seconds;
     error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1);
     const bool over = seconds > predicted * (1 + margin_);
-    margin_ = std::clamp(margin_ + 0.1 * (over ? 0.95 : -0.05), 0.05, 1.0);
+    margin_ = std::clamp(margin_ + 0.1 * (over ? 0.99 : -0.01), 0.05, 1.0);
   }
   ++steps_;
   const Row row = Scaled(work);

@@ -54,7 +54,7 @@ class StepCostModel {
   int64_t steps() const { return steps_; }
   // Mean of |predicted - taken| / taken over recent steps.
   double error() const { return error_; }
-  // 95% of steps took at most (1 + margin) times the prediction.
+  // 99% of steps took at most (1 + margin) times the prediction.
   double margin() const { return margin_; }
 
  private:
