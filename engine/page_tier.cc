@@ -1,40 +1,15 @@
 #include "engine/page_tier.h"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
-#include <limits>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "engine/scheduler/step_cost.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
-
-using Documents = std::vector<std::pair<int32_t, DocumentSet>>;
-
-// Computed once for a prompt: hashing a document's name for each page would stall the coordinator.
-Documents DocumentsOf(const RequestSpec& spec) {
-  Documents documents;
-  for (const PromptDocument& document : spec.documents) {
-    documents.emplace_back(document.begin, DocumentSet()).second.Add(document.content);
-  }
-  std::sort(documents.begin(), documents.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 1; i < documents.size(); ++i) documents[i].second.Add(documents[i - 1].second);
-  return documents;
-}
-
-// The documents that begin before the position: a page that ends there holds or follows them.
-DocumentSet DocumentsBefore(int32_t end, const Documents& documents) {
-  const auto after = std::partition_point(documents.begin(), documents.end(),
-                                          [&](const auto& each) { return each.first < end; });
-  return after == documents.begin() ? DocumentSet() : std::prev(after)->second;
-}
 
 // Needs no memory itself.
 absl::Status NoMemory() { return absl::Status(absl::StatusCode::kResourceExhausted, ""); }
@@ -126,135 +101,6 @@ void PageTier::Advance(std::span<const int32_t> tokens, PageMark& mark) {
 }
 
 // ---- there
-
-void PageTier::Offer(const Sequence& sequence, Request& request,
-                     const std::vector<int32_t>& checkpoints) {
-  if (!levels_.on()) return;
-  const auto offer = [&] {
-    OfferNow(sequence, request, checkpoints);
-    return absl::OkStatus();
-  };
-  // Without memory for it, the pages stay where they are: the next step tries again.
-  Guarded(offer, NoMemory).IgnoreError();
-}
-
-void PageTier::OfferNow(const Sequence& sequence, Request& request,
-                        const std::vector<int32_t>& checkpoints) {
-  auto found = offered_.find(request.id());
-  if (found == offered_.end()) {
-    Offered whole;  // there in full or, where memory runs out, not at all
-    // Pages that a policy computed after pages not computed under it can serve no other request.
-    // What a policy chooses by content can depend on how the prompt was cut into steps.
-    whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
-                  (sequence.attention != nullptr && request.cached_tokens() > 0);
-    whole.use = levels_.NextUse();
-    whole.documents = DocumentsOf(request.spec());
-    whole.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
-    found = offered_.emplace(request.id(), std::move(whole)).first;
-  }
-  Offered& state = found->second;
-  if (state.never) return;
-  if (has_windows()) {
-    for (const int32_t length : checkpoints) OfferPages(sequence, request, length, state);
-    return;
-  }
-  const int32_t length = std::min(sequence.computed, sequence.prompt_length) / limits_.page_tokens *
-                         limits_.page_tokens;
-  if (length <= state.tokens) return;
-  if (length > request.cached_tokens()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
-  OfferPages(sequence, request, length, state);
-}
-
-void PageTier::OfferPages(const Sequence& sequence, const Request& request, int32_t length,
-                          Offered& state) {
-  const std::span<const int32_t> prompt(request.spec().prompt);
-  const int32_t page = limits_.page_tokens;
-  while (state.tokens < length) {
-    PageMark next = state.last;
-    Advance(prompt.subspan(state.tokens, page), next);
-    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-      if (limits_.group_windows[g] > 0) continue;
-      OfferPage(sequence, request, static_cast<int>(g), next, state);
-    }
-    // Last, and all at once: if memory ran out for a page, it is offered again under the same
-    // chain. If only the chain moved on, the next page would be kept under this one's tokens.
-    state.chain.push_back(next.chain);
-    state.last = std::move(next);
-    state.tokens += page;
-  }
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if (limits_.group_windows[g] == 0) continue;
-    const int32_t oldest = std::max(0, length - limits_.group_windows[g] + 1);
-    for (int32_t first = oldest / page * page; first < length; first += page) {
-      PageMark mark = state.last;
-      mark.first_position = first;
-      mark.parent = first == 0 ? RootOf(mark) : state.chain[first / page - 1];
-      mark.chain = state.chain[first / page];
-      const std::span<const int32_t> tokens = prompt.subspan(first, page);
-      mark.tokens.assign(tokens.begin(), tokens.end());
-      OfferPage(sequence, request, static_cast<int>(g), std::move(mark), state);
-    }
-  }
-}
-
-void PageTier::OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
-                         const Offered& state) {
-  const int64_t use = state.use;
-  mark.group = group;
-  const PageKey key = KeyOf(mark);
-  const bool known = levels_.Find(key).has_value();
-  if (known) levels_.Touch(key, use);
-  mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
-  // Pages computed before this request were compared at that time.
-  const bool compare =
-      known && verify_ == KvVerify::kAll && mark.first_position >= request.cached_tokens();
-  if (!compare && levels_.HaveAll(key, mark.documents)) return;
-  if (std::ssize(leaving_[0]) >= most_leaving_) return;
-  const auto waiting = waiting_.find(key);
-  if (waiting != waiting_.end()) {
-    if (waiting->second.documents.Holds(mark.documents)) return;
-    mark.documents.Add(waiting->second.documents);
-  }
-  const std::vector<PageEntry>& entries = sequence.groups[group].entries;
-  const auto entry =
-      std::lower_bound(entries.begin(), entries.end(), mark.first_position,
-                       [](const PageEntry& e, int32_t first) { return e.first_position < first; });
-  if (entry == entries.end() || entry->first_position != mark.first_position) return;
-  PageId id{entry->rank, entry->page};
-  PageBook::Page page = book_.page(id);
-  if (page.state != PageState::kCached && waiting != waiting_.end()) {
-    // The request computed what was cached already: that one stays so.
-    id = waiting->second.page;
-    page = book_.page(id);
-    if (page.generation != waiting->second.generation) return;
-  }
-  if (page.state != PageState::kCached) return;
-  mark.coverage = page.coverage;
-  mark.asked = request.documents_found();
-  leaving_[0].push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant,
-                         TenantBytes(request.spec().tenant_room), use, compare, nullptr});
-  absl::Cleanup undo = [&] { leaving_[0].pop_back(); };
-  Waiting& offered = waiting_[key];
-  std::move(undo).Cancel();
-  offered = {leaving_[0].back().mark.documents, offered.offers + 1, id, page.generation};
-}
-
-PageTier::Counts PageTier::TenantBytes(const TenantRoom& room) const {
-  Counts most;
-  most.fill(std::numeric_limits<int64_t>::max());
-  for (int level = 0; level < levels_.size(); ++level) {
-    const bool host = levels_[level].kind == TierKind::kHost;
-    const int64_t bytes = host ? room.host_bytes : room.disk_bytes;
-    if (bytes > 0) most[level] = bytes;
-  }
-  return most;
-}
-
-void PageTier::EndOffer(const PageMark& mark) {
-  const auto found = waiting_.find(KeyOf(mark));
-  ANNULUS_CHECK(found != waiting_.end()) << "an offer that nobody made";
-  if (--found->second.offers == 0) waiting_.erase(found);
-}
 
 bool PageTier::IsThere(const Leaving& page) const {
   if (page.from != nullptr) return true;
