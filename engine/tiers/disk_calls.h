@@ -9,12 +9,12 @@
 
 namespace annulus {
 
-// The system calls that a disk can make fail or in which a process can die, so that tests can cause
-// either. Each behaves like the system call: -1 with errno if it fails. Thread-safe.
+// The system calls of a DiskStore, virtual so that tests can make them fail or end the process in
+// them. Each behaves like the system call: it returns -1 and sets errno if it fails. Thread-safe.
 class DiskCalls {
  public:
   virtual ~DiskCalls() = default;
-  // Opens a file of `folder`.
+  // Opens a file in `folder`.
   virtual int Open(int folder, const std::string& name, int flags, mode_t mode);
   virtual ssize_t Write(int file, const void* bytes, size_t count, int64_t offset);
   virtual ssize_t Read(int file, void* bytes, size_t count, int64_t offset);

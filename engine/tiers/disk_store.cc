@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// The file's time says when it was used last, for the next start.
+// Stores the time of use as the file's time, for the next start.
 void SetTime(int file, int64_t use) {
   const timespec time{use / kSecond, use % kSecond};
   const timespec times[2] = {time, time};
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<DiskFolder> opened, DiskFolder::Open(folder));
   std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls));
   const auto found = [&](const EntryName& name, int64_t time) {
-    if (store->pages_.Find(name.key) != nullptr) return;  // the next start sees the other one
+    if (store->pages_.Find(name.key) != nullptr) return;  // a second file of one page stays
     store->pages_.Add(name, time);
     store->pages_.Count(name.tenant, KnownPages::FileBytes(name.payload_bytes));
     store->last_use_ = std::max(store->last_use_, time);
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
 absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
   absl::Status status;
   for (const EntryName& page : pages) {
-    // A folder of that name is somebody else's.
+    // EISDIR: a folder with that name is not ours.
     if (calls_.Remove(folder_->descriptor(), page.Text()) == 0) continue;
     if (errno == ENOENT || errno == EISDIR) continue;
     status.Update(Failed("removing a page", errno));
@@ -64,7 +64,7 @@ absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
   return status;
 }
 
-// It is the process that has nothing left, not the disk that fails.
+// If the process is out of descriptors or memory, the disk has not failed and the store stays on.
 absl::Status DiskStore::OpenFailed(absl::string_view what, int error) {
   if (error != EMFILE && error != ENFILE && error != ENOMEM) return Failed(what, error);
   return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(error)));
@@ -146,8 +146,8 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
     pages_.Count(name.tenant, bytes);
   }
   bool fresh = false;
-  bool unknown = false;  // there is a file that no entry knows
-  // Of a file that did not come to be, for want of memory too.
+  bool unknown = false;  // a file was written, but `pages_` does not have it
+  // Undoes what is left half-done, also if an allocation throws.
   const absl::Cleanup end = [&] {
     if (unknown) calls_.Remove(folder_->descriptor(), file);
     std::lock_guard lock(mutex_);
@@ -166,18 +166,19 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
       fresh = true;
     }
   }
-  // Another of the same page has the same name.
+  // A second writer of the same page would have the same file name.
   if (forgotten) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{name}));
   if (!written.ok()) return written;
   return fresh;
 }
 
-// The name says more now: the file gets a new one. Whoever opens it meanwhile misses it.
+// Renames the file, because its name contains its documents. A reader that opens the old name
+// meanwhile gets a miss.
 absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMark& mark) {
   EntryName to = from;
   to.documents.Add(mark.documents);
   if (calls_.Rename(folder_->descriptor(), from.Text(), to.Text()) != 0) {
-    if (errno == ENOENT) return false;  // it went meanwhile
+    if (errno == ENOENT) return false;  // the page was dropped meanwhile
     return Failed("naming a page", errno);
   }
   {
@@ -245,7 +246,7 @@ void DiskStore::RemoveNoted(const DeletionNote& note) {
   if (RemoveFiles(removed).ok()) TakeBackNote(note);
 }
 
-// It counts until its file is gone.
+// The file counts towards the limit until RemoveForgotten has removed it.
 bool DiskStore::OnDropped(const EntryName& name) {
   pages_.Count(name.tenant, KnownPages::FileBytes(name.payload_bytes));
   return true;

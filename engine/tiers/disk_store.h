@@ -16,26 +16,27 @@
 
 namespace annulus {
 
-// Pages of keys and values in the files of one folder, one page a file, so that a daemon that ended
-// in any way finds them again.
+// A PageStore in a folder, with one file per page. The next daemon finds the pages again, however
+// this one ends.
 //
-// A file appears under its name whole, by rename. Nothing is flushed: after a power failure a file
-// may hold anything, which its checksums tell. The limit is that of the files together.
+// A file is renamed to its name when it is complete. Nothing is flushed: after a power failure a
+// file may hold anything, and its checksums detect that. The limit covers all files together.
 //
-// A disk that is full or fails turns the store off until the next start: it then has nothing.
+// A full or failing disk turns the store off until the next start; it then finds no page.
 //
-// Thread-safe. Put, Get, RemoveForgotten and notes take as long as the disk does; the others never
-// wait for it.
+// Thread-safe. Put, Get, RemoveForgotten and the calls for notes may block on the disk; the other
+// calls never do.
 class DiskStore final : public PageStore {
  public:
-  // FAILED_PRECONDITION as DiskFolder::Open. `calls` must outlive the store.
+  // Opens the folder and scans it. Errors: those of DiskFolder::Open. `calls` must outlive the
+  // store.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(const std::string& folder,
                                                          int64_t limit_bytes,
                                                          DiskCalls& calls = DiskCalls::System());
 
-  // Leaves a note before the files are removed, and takes it back once all of them are gone. The
-  // next start removes the files that a note names. If the disk takes no note, the files are
-  // removed without one.
+  // Writes a note of a deletion: call before its files are removed. If the daemon ends before they
+  // are gone, the next Open removes them. TakeBackNote removes the note: call after the last file
+  // is gone. A disk error is ignored: the files are then removed without a note.
   void LeaveNote(const DeletionNote& note);
   void TakeBackNote(const DeletionNote& note);
 
@@ -45,7 +46,7 @@ class DiskStore final : public PageStore {
   DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
       : PageStore(limit), folder_(std::move(folder)), calls_(calls) {}
 
-  // FAILED_PRECONDITION if something else has the file's name. An error of the disk turns the store
+  // FAILED_PRECONDITION if something other than a file has the name. A disk error turns the store
   // off.
   absl::StatusOr<bool> PutNew(const EntryName& name, const PageMark& mark,
                               std::span<const std::span<const std::byte>> payload,
@@ -59,9 +60,9 @@ class DiskStore final : public PageStore {
                          std::span<const std::span<const std::byte>> payload, int64_t use);
   absl::Status WriteAll(int file, std::span<const std::byte> bytes, int64_t offset);
   absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
-  // Of pages that nobody finds any more.
+  // Removes the files of pages that were dropped.
   absl::Status RemoveFiles(std::span<const EntryName> pages);
-  // At the start: removes what a note of an earlier daemon names.
+  // Used by Open: removes the files that a note of an earlier daemon names, then the note.
   void RemoveNoted(const DeletionNote& note);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);

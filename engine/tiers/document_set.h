@@ -10,12 +10,12 @@
 
 namespace annulus {
 
-// A set of any number of documents in 32 bytes: each sets four bits that depend on its content (a
-// Bloom filter). So a set can seem to hold a document that it does not hold. A deletion may thus
-// remove too much, but never too little.
+// A Bloom filter of 256 bits for a set of documents: each sets four bits that depend on its
+// content. A set can seem to hold a document that it does not hold, so a deletion may remove too
+// much, but never too little.
 class DocumentSet {
  public:
-  // `content`: what names the document's text, for example a hash of it.
+  // `content` names the document's text, for example by a hash of it.
   void Add(absl::string_view content);
   void Add(const DocumentSet& others);
   // Whether it holds everything that `others` holds.

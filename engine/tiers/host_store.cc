@@ -40,7 +40,7 @@ HostStore::HostStore(int64_t limit_bytes, size_t page_bytes, Slot slots, DeviceB
       page_bytes_(page_bytes),
       memory_(std::move(memory)),
       all_slots_(slots) {
-  free_.reserve(static_cast<size_t>(slots));  // giving one back never asks for memory
+  free_.reserve(static_cast<size_t>(slots));  // so that freeing a slot never allocates
 }
 
 std::span<std::byte> HostStore::BytesOf(Slot slot) {
@@ -104,7 +104,7 @@ absl::StatusOr<bool> HostStore::PutNew(const EntryName& name, const PageMark& ma
   }
   bool placed = false;
   bool known = false;
-  const absl::Cleanup end = [&] {  // for want of memory too
+  const absl::Cleanup end = [&] {  // also if an allocation throws
     if (known) return;
     std::lock_guard lock(mutex_);
     if (placed) slots_.erase(name.key);
@@ -129,7 +129,7 @@ absl::StatusOr<bool> HostStore::PutNew(const EntryName& name, const PageMark& ma
 absl::StatusOr<bool> HostStore::AddDocuments(const EntryName& known, const PageMark& mark) {
   std::lock_guard lock(mutex_);
   const KnownPages::Page* const page = pages_.Find(known.key);
-  if (page == nullptr) return false;  // it went meanwhile
+  if (page == nullptr) return false;  // the page was dropped meanwhile
   DocumentSet documents = page->name.documents;
   documents.Add(mark.documents);
   pages_.SetDocuments(known.key, documents);
@@ -174,7 +174,7 @@ bool HostStore::OnDropped(const EntryName& name) {
 }
 
 absl::Status HostStore::RemoveForgotten(const EntryName& /*page*/) {
-  return absl::OkStatus();  // OnDropped left nothing
+  return absl::OkStatus();  // OnDropped has freed the slot already
 }
 
 }  // namespace annulus

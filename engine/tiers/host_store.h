@@ -12,20 +12,20 @@
 
 namespace annulus {
 
-// Pages of keys and values in the host's memory, each as in its file on a disk: header, checksums
-// and bytes. They end with the process.
+// A PageStore in the host's memory. Pages are stored as in files: header with checksums, then
+// bytes. They end with the process.
 //
-// The memory is one mapping of equal slots, one page each. The system gives it as it fills, and it
-// stays: resident_bytes never becomes less.
+// The memory is one mapping of equal slots, each for one page. The system provides memory as slots
+// are first used, and it is never returned, so resident_bytes never decreases.
 class HostStore final : public PageStore {
  public:
-  // `page_bytes`: of every page. INVALID_ARGUMENT if not one page fits into the limit;
-  // RESOURCE_EXHAUSTED if the system has not so many addresses.
+  // `page_bytes`: size of every page. INVALID_ARGUMENT if the limit is below one page;
+  // RESOURCE_EXHAUSTED if the system refuses the mapping.
   static absl::StatusOr<std::unique_ptr<HostStore>> Create(int64_t limit_bytes, size_t page_bytes);
 
   absl::Status RemoveForgotten(const EntryName& page) override;
 
-  // Most bytes that pages ever took at once.
+  // The most bytes that pages have taken at once so far.
   int64_t resident_bytes() const;
 
  private:
@@ -42,22 +42,22 @@ class HostStore final : public PageStore {
   bool OnDropped(const EntryName& name) override;
 
   std::span<std::byte> BytesOf(Slot slot);
-  // With the lock held. A slot that is read ends free once nobody reads it.
+  // These require the lock. A slot that is being read becomes free when its last reader ends.
   void Free(Slot slot);
   void FreeOf(const PageKey& key);
   void EndRead(Slot slot);
 
   const size_t page_bytes_;
   DeviceBuffer memory_;
-  std::unordered_map<PageKey, Slot, PageKeyHash> slots_;  // of every page that is known
-  std::vector<Slot> free_;                                // that had a page before
-  Slot never_used_ = 0;                                   // this one and those behind it
+  std::unordered_map<PageKey, Slot, PageKeyHash> slots_;  // has every known page
+  std::vector<Slot> free_;                                // used before and free again
+  Slot never_used_ = 0;                                   // first slot that was never used
   const Slot all_slots_;
   struct Reads {
     int readers = 0;
-    bool dropped = false;  // its page is known no more
+    bool dropped = false;  // the slot's page was dropped meanwhile
   };
-  std::unordered_map<Slot, Reads> reads_;  // of slots that are being read
+  std::unordered_map<Slot, Reads> reads_;  // has every slot that is being read
 };
 
 }  // namespace annulus

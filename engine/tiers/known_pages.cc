@@ -35,7 +35,7 @@ void KnownPages::Add(const EntryName& name, int64_t use) {
   const Page page{name, use, 0};
   std::set<Order>& order = tenants_[name.tenant].order;
   const auto [place, is_new] = order.insert(OrderOf(page));
-  absl::Cleanup undo = [&, at = place] { order.erase(at); };  // without memory for the other
+  absl::Cleanup undo = [&, at = place] { order.erase(at); };  // if the next insertion throws
   pages_.emplace(name.key, page);
   std::move(undo).Cancel();
 }
@@ -59,7 +59,7 @@ bool KnownPages::Hold(const PageKey& key) {
 
 void KnownPages::Release(const PageKey& key) {
   const auto found = pages_.find(key);
-  // It may have gone meanwhile, and come again.
+  // The page may have been dropped since Hold, and added again.
   if (found != pages_.end() && found->second.holds > 0) --found->second.holds;
 }
 
@@ -103,7 +103,7 @@ std::optional<std::vector<PageKey>> KnownPages::Choose(const Wanted& wanted) con
   const auto skip_held = [&](Queue& queue) {
     while (queue.next != queue.end && pages_.at(queue.next->key).holds > 0) ++queue.next;
   };
-  // Takes the first page of the queue, unless it is used too late.
+  // Takes the first page of the queue, unless its use is too recent.
   const auto take = [&](uint64_t tenant, Queue& queue) {
     skip_held(queue);
     if (queue.next == queue.end || queue.next->use >= wanted.use) return false;
@@ -132,7 +132,7 @@ std::optional<std::vector<PageKey>> KnownPages::Choose(const Wanted& wanted) con
 std::optional<std::vector<EntryName>> KnownPages::MakeRoom(const Wanted& wanted) {
   const std::optional<std::vector<PageKey>> oldest = Choose(wanted);
   if (!oldest.has_value()) return std::nullopt;
-  // All that takes memory comes before any page is given up.
+  // Everything that allocates comes before the first page is given up.
   std::vector<EntryName> names;
   for (const PageKey& key : *oldest) names.push_back(pages_.at(key).name);
   for (const PageKey& key : *oldest) Drop(key);

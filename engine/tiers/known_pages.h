@@ -13,62 +13,63 @@
 
 namespace annulus {
 
-// Which pages a store has, whose they are, when they were used last, and how many bytes that is;
-// knows no file. Not thread-safe: the store's lock guards it.
+// A store's list of pages: whose they are, when they were used last, and how many bytes they take.
+// Does not access files. Not thread-safe: the store's lock guards it.
 class KnownPages {
  public:
-  // What such a page counts for: whole blocks, as a file takes them of the disk.
+  // Bytes that a page with this payload counts for: those of its file, rounded up to disk blocks.
   static int64_t FileBytes(uint64_t payload_bytes);
 
   struct Page {
     EntryName name;
     int64_t use = 0;
-    int holds = 0;  // above 0: it makes no room for others
+    int holds = 0;  // above 0: MakeRoom does not give it up
   };
-  // Null: unknown. Valid until the page goes.
+  // Null if unknown. Valid until the page is dropped.
   const Page* Find(const PageKey& key) const;
   int64_t size() const { return static_cast<int64_t>(pages_.size()); }
 
-  // The bytes of its file are counted already.
+  // The caller has counted the bytes of its file with Count already.
   void Add(const EntryName& name, int64_t use);
   void Touch(const PageKey& key, int64_t use);
-  // False: it is not known.
+  // Returns false if the page is not known.
   bool Hold(const PageKey& key);
   void Release(const PageKey& key);
   void SetDocuments(const PageKey& key, const DocumentSet& documents);
-  // The page is not known any more, and its bytes do not count. Nothing: it was not known.
+  // Forgets the page, with its bytes. Returns nothing if it was not known.
   std::optional<EntryName> Drop(const PageKey& key);
-  // Adds bytes of files that belong to no known page: a file that is being written, or the
-  // remaining file of a forgotten page. Negative: they do not count any more.
+  // Adds to the tenant's bytes (subtracts if negative). For files of pages that are not known:
+  // those being written, and those of forgotten pages that are not removed yet.
   void Count(uint64_t tenant, int64_t bytes);
 
   int64_t bytes() const { return bytes_; }
   int64_t bytes_of(uint64_t tenant) const;
 
-  // Whose bytes are to be made room for, and how much there may be.
+  // What room is needed for, and the limits.
   struct Wanted {
     uint64_t tenant = 0;
     int64_t bytes = 0;
-    int64_t use = 0;  // only pages that were used before make room
-    int64_t most_of_tenant = 0;
-    int64_t most = 0;  // of all tenants
+    int64_t use = 0;             // only pages with an earlier use are given up
+    int64_t most_of_tenant = 0;  // the tenant's limit
+    int64_t most = 0;            // the limit of all tenants together
   };
-  // Gives up pages until so many bytes more fit, and returns their names: first the tenant's own,
-  // as far as it may not have more, then whosever were used least recently; of one text, the later
-  // pages before the earlier ones; none that is held. Nothing, and none is given up, if that is not
-  // enough.
+  // Gives up pages until `wanted` fits, and returns their names: first the tenant's own until its
+  // limit is kept, then those of any tenant, the least recently used first and within one text the
+  // later ones first. Held pages stay. If that does not make enough room, returns nothing and gives
+  // up no page.
   std::optional<std::vector<EntryName>> MakeRoom(const Wanted& wanted);
   bool HasRoom(const Wanted& wanted) const { return Choose(wanted).has_value(); }
 
-  // Pages to be given up first come first.
+  // The order in which pages are given up.
   struct Order {
     int64_t use = 0;
     int32_t first_position = 0;
     PageKey key;
     bool operator<(const Order& other) const;
   };
-  // Looks at the tenant's pages behind `done` (absent: at all), at most `most` of them, and moves
-  // `done` on. `look` may drop the page that it is shown. False: they were the last.
+  // Calls `look` for at most `most` of the tenant's pages that come after `done` (absent: from the
+  // first), and updates `done`. `look` may drop the page it is given. Returns whether more pages
+  // follow.
   template <typename Look>
   bool LookAtSome(uint64_t tenant, int most, std::optional<Order>& done, const Look& look) const {
     const auto own = tenants_.find(tenant);
@@ -92,7 +93,7 @@ class KnownPages {
   std::optional<std::vector<PageKey>> Choose(const Wanted& wanted) const;
 
   std::unordered_map<PageKey, Page, PageKeyHash> pages_;
-  std::map<uint64_t, Tenant> tenants_;  // all that ever had a page here
+  std::map<uint64_t, Tenant> tenants_;  // every tenant that ever had a page
   int64_t bytes_ = 0;
 };
 

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are stored as
 
 constexpr std::array<char, 8> kMagic = {'A', 'N', 'N', 'L', 'S', 'K', 'V', '\n'};
 
-// The header without its tokens, as it lies in the file.
+// The header's layout in the file, without the tokens.
 struct Fixed {
   std::array<char, 8> magic;
   uint32_t version;
@@ -27,7 +27,7 @@ struct Fixed {
   int32_t group;
   int32_t first_position;
   uint32_t page_tokens;
-  uint32_t exact;  // 1: coverage means nothing
+  uint32_t exact;  // 1: exact, and coverage is unused
   double coverage;
   ContentHash identity;
   ContentHash policy;

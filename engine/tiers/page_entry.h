@@ -17,12 +17,12 @@
 
 namespace annulus {
 
-// Everything that one page's bytes depend on, and what is known about them. Ranks and rings are not
-// in it: a page has the same bytes wherever it lies (kernels/ops/shards.h).
+// Identifies a page by everything that its bytes depend on. Ranks and rings are not part of it: a
+// page has the same bytes wherever it lies (kernels/ops/shards.h).
 //
-// The chain of a text's pages: RootOf is the parent of the first page, ChainOf gives each page's
-// own hash of its parent's and its tokens. So `chain` names model, policy, tenant and every token
-// up to the page's end.
+// The pages of a text form a chain of hashes. RootOf is the parent of the first page; ChainOf makes
+// a page's hash from its parent's and its tokens. So `chain` depends on model, policy, tenant and
+// every token up to the page's end.
 struct PageMark {
   ContentHash identity{};  // model, dtypes, kernels, layout of pages, virtual shards
   ContentHash policy{};    // attention policy and rotary frequencies
@@ -32,12 +32,12 @@ struct PageMark {
   int32_t group = 0;           // cache group
   int32_t first_position = 0;  // a multiple of tokens.size()
   std::vector<int32_t> tokens;
-  std::optional<double> coverage;  // as PageBook::Keep takes it; absent: exactly
+  std::optional<double> coverage;  // see PageBook::Keep; absent: exact
 
-  // The page's documents and its tenant's limit. They do not identify the page.
-  DocumentSet documents;                 // that it holds tokens of, or was computed behind
+  // The rest does not identify the page.
+  DocumentSet documents;                 // documents that it holds tokens of or comes after
   SteadyTime asked = SteadyTime::max();  // when its request found its documents
-  // Most bytes that its tenant may have in the store that it is put in.
+  // The most bytes that its tenant may have in the store.
   int64_t tenant_bytes = std::numeric_limits<int64_t>::max();
 };
 
@@ -45,7 +45,7 @@ ContentHash HashOf(absl::string_view text);
 ContentHash RootOf(const PageMark& mark);
 ContentHash ChainOf(const ContentHash& parent, std::span<const int32_t> tokens);
 
-// What finds a page in a tier.
+// The key of a page in a store.
 struct PageKey {
   ContentHash chain{};
   int32_t group = 0;
@@ -58,18 +58,17 @@ struct PageKeyHash {
 
 inline PageKey KeyOf(const PageMark& mark) { return {mark.chain, mark.group}; }
 
-// XXH3, 128 bits: protects against disks that fail, not against people. Anybody who can write into
-// the folder can forge pages, but only its owner can.
+// XXH3, 128 bits. Detects failures of a disk, not forgery: whoever can write into the folder can
+// forge pages, and only its owner can.
 using Checksum = std::array<std::byte, 16>;
 
-// The checksum of the parts as if they lay one behind the other.
+// The checksum of the concatenated parts.
 Checksum ChecksumOf(std::span<const std::span<const std::byte>> parts);
 Checksum ChecksumOf(std::span<const std::byte> bytes);
 
-// A stored page: a header of this size, then the page's bytes, and nothing after them, in a file as
-// in memory. Numbers are little-endian. The header holds everything of the mark, the payload's size
-// and checksum, zeros, and in its last 16 bytes the checksum of all before: so no bit can change
-// unnoticed.
+// A stored page, in a file as in memory, is a header of this size followed by the page's bytes.
+// Numbers are little-endian. The header has the whole mark, the payload's size and checksum, zeros,
+// and in its last 16 bytes the checksum of all bytes before, so a change of any bit is detected.
 inline constexpr size_t kEntryHeaderBytes = 4096;
 inline constexpr uint32_t kEntryVersion = 1;
 inline constexpr size_t kMostPageTokens = 256;
@@ -80,14 +79,14 @@ struct EntryHeader {
   Checksum payload{};
 };
 
-// `block`: kEntryHeaderBytes. mark.tokens: 1 to kMostPageTokens.
+// `block` has kEntryHeaderBytes. mark.tokens has 1 to kMostPageTokens tokens.
 void WriteHeader(const EntryHeader& header, std::span<std::byte> block);
 
-// DATA_LOSS with the reason where the block is not a whole header of this version.
+// DATA_LOSS, with the reason, if the block is not a complete header of this version.
 absl::StatusOr<EntryHeader> ReadHeader(std::span<const std::byte> block);
 
-// Whether a stored page is the expected one: everything but coverage and documents is equal, and
-// the hashes are right for the mark's own fields.
+// Whether a stored page is the expected one: all identifying fields are equal, and the hashes match
+// the stored fields.
 bool SamePage(const PageMark& stored, const PageMark& expected);
 
 }  // namespace annulus

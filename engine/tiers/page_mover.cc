@@ -142,7 +142,7 @@ double PageMover::CountBusy(SteadyTime now) {
   return seconds;
 }
 
-// Whether the store had the page: then it has the buffer's bytes, or nothing any more.
+// Returns whether the store had the page. A copy that differs from the buffer is dropped.
 bool PageMover::Compare(const Page& page) {
   std::vector<std::byte>& stored = buffers_.back();
   if (!store_.Get(page.mark, stored, page.use).ok()) return false;
@@ -152,7 +152,7 @@ bool PageMover::Compare(const Page& page) {
   return true;
 }
 
-// The page whose bytes are in the buffer, or are to be read from another store.
+// Writes the page from the buffer, after reading it there from page.from if that is set.
 PageMover::Done PageMover::Put(const Page& page) {
   Done done;
   done.ticket = page.ticket;
@@ -175,7 +175,7 @@ void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   removals_.pop_back();
   under_way_[0] = {TimeNow(), std::nullopt, false};
   lock.unlock();
-  // A disk that fails turns the store off.
+  // The status is not needed: if the disk fails, the store turns itself off.
   Guarded([&] { return store_.RemoveForgotten(page); }, [&] { return no_memory_; }).IgnoreError();
   lock.lock();
   under_way_[0].reset();

@@ -18,35 +18,35 @@
 
 namespace annulus {
 
-// A page where it lies in memory, in pieces: [layer].
+// Where a page lies in memory: [layer] its piece.
 using PagePieces = std::vector<std::span<std::byte>>;
 
-// Carries pages between memory and a store on threads of its own, and from another store to this
-// one, so that nobody else ever waits for a disk. Each thread reads and writes in a buffer of its
-// own and touches a page in memory only to copy it, with the lock held. So a caller gets its pages
-// back at once, whatever the disk does: CancelReads and DropWrites never wait for it.
+// Copies pages between memory and a store, or from another store to this one, on its own threads:
+// one writes, the others read. Callers never wait for a disk. Each thread has a buffer for one page
+// and touches pages in memory only to copy them, under the lock. So CancelReads and DropWrites give
+// a caller its pages back at once, even if the disk hangs.
 //
-// The rate of writes is limited. A page that is read is copied to its place only once it has been
-// checked: until then, and if it is refused, the place is not touched.
+// The rate of writes is limited. A page that is read is copied to its place only after it passed
+// all checks; a refused page leaves its place untouched.
 //
-// All public calls are of one thread.
+// All public calls must come from one thread.
 class PageMover {
  public:
   struct Options {
-    size_t page_bytes = 0;              // of every page, all pieces together
-    int readers = 2;                    // threads
-    bool compares = false;              // pages may be compared: one more buffer
-    double write_bytes_per_second = 0;  // 0: any
-    std::function<void()> wake;         // after each job, from the mover's threads; short
+    size_t page_bytes = 0;              // size of every page: the sum of its pieces
+    int readers = 2;                    // number of reading threads
+    bool compares = false;              // whether Page::compare is used; takes one more buffer
+    double write_bytes_per_second = 0;  // limit of the write rate; 0: none
+    std::function<void()> wake;  // called after each job, on the mover's threads; must be short
   };
   // `store` must outlive the mover.
   PageMover(PageStore& store, Options options);
-  // Jobs under way are waited for, those that wait are dropped.
+  // Waits for jobs under way and drops those that have not begun.
   ~PageMover();
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
 
-  // The bytes of a page's buffers here: each thread has one, and comparing takes one.
+  // Bytes of all buffers.
   int64_t buffer_bytes() const {
     return static_cast<int64_t>(buffers_.size() * options_.page_bytes);
   }
@@ -56,51 +56,54 @@ class PageMover {
     PageMark mark;
     PagePieces pieces;
     int64_t use = 0;
-    // Of a write: what the store has of the page is compared with it. If it differs, it goes, and
-    // this is written.
+    // Writes only: compare the page with the store's copy first. If they differ, the copy is
+    // dropped and the page is written.
     bool compare = false;
-    // Of a write: another store that has the page, which is read there and not from `pieces`; must
-    // outlive the mover. Null: none.
+    // Writes only: another store to read the page from, instead of `pieces`. Must outlive the
+    // mover. Null: use `pieces`.
     PageStore* from = nullptr;
   };
 
-  // Without memory for it, a call throws, and nothing has changed; no job is lost.
+  // If memory runs out, a call throws and changes nothing; no job is lost.
   //
-  // The pieces must stay as they are until TakeDone or DropWrites returns the ticket.
+  // The pieces must not change until TakeDone or DropWrites returns the ticket.
   void Write(Page page);
-  // Drops the writes that have not begun, and returns their tickets. The pieces of the one under
-  // way are not needed any more either; TakeDone returns it when it has ended.
+  // Drops the writes that have not begun and returns their tickets. After the call the mover reads
+  // no pieces of any write: the write under way has a copy, and TakeDone returns it when it ends.
   std::vector<uint64_t> DropWrites();
 
-  // Has files removed that the store has told of: PageStore::Distrust.
+  // Removes the pages that PageStore::Distrust returned, in the background.
   void Remove(std::vector<EntryName> pages);
 
-  // Reads of one batch belong together. Batches with fewer pages go first.
+  // A group of reads that can be cancelled together. Batches with fewer pages are read first.
   struct Batch {
     uint64_t id = 0;
     int64_t pages = 0;
   };
-  // Nobody else may touch the pieces until TakeDone returns the ticket or the batch is cancelled.
+  // The caller must not touch the pieces until TakeDone returns the ticket or the batch is
+  // cancelled.
   void Read(Page page, Batch batch);
-  // TakeDone will return nothing of the batch any more, and its pieces are not touched again.
+  // After the call, TakeDone returns no read of the batch, and the mover does not touch its pieces.
   void CancelReads(uint64_t batch);
 
   struct Done {
     uint64_t ticket = 0;
     bool read = false;
-    uint64_t batch = 0;  // of a read
+    uint64_t batch = 0;  // reads only
     absl::Status status;
-    std::optional<double> coverage;  // of a page that was read
-    bool fresh = false;              // of a page that was written: it was not there before
-    bool compared = false;           // of a page that was written: with what the store had
+    std::optional<double> coverage;  // reads only
+    bool fresh = false;              // writes only: the page was not there before
+    bool compared = false;           // writes only: compared with the store's copy
     double seconds = 0;
-    // Of a read: for how long any read was under way since the end of the read before. These add up
-    // to the wall-clock time of reading, however many threads read and wait.
+    // Reads only: for how long at least one read was under way since the previous read ended. The
+    // sum over all reads is the wall-clock time that was spent on reading, however many threads
+    // read.
     double busy_seconds = 0;
   };
+  // Returns the jobs that have ended since the previous call.
   std::vector<Done> TakeDone();
 
-  // Seconds since the oldest job under way began; 0: none is.
+  // Seconds since the oldest job under way began; 0 if none is under way.
   double OldestJob() const;
 
  private:
@@ -112,7 +115,7 @@ class PageMover {
   };
   struct UnderWay {
     SteadyTime begun;
-    std::optional<uint64_t> batch;  // of a read
+    std::optional<uint64_t> batch;  // reads only
     bool cancelled = false;
   };
 
@@ -121,28 +124,29 @@ class PageMover {
   Done Put(const Page& page);
   bool Compare(const Page& page);
   void ReadLoop(size_t thread);
-  // After a job, without the lock. A caller that it does not reach finds the job all the same.
+  // Called after a job, without the lock. If it fails, the caller still finds the job at its next
+  // TakeDone.
   void Wake();
-  // All with the lock held.
+  // These require the lock.
   size_t jobs() const { return writes_.size() + reads_.size() + under_way_.size(); }
-  // Reserves a place in `done_` for one more job, so that no thread needs memory when a job ends.
+  // Reserves a place in `done_` for one more job, so that threads allocate nothing when it ends.
   void MakePlace();
   double CountBusy(SteadyTime now);
 
   PageStore& store_;
   const Options options_;
-  const absl::Status no_memory_;  // made when there is some
+  const absl::Status no_memory_;  // made in advance, as making it allocates
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
   std::deque<Page> writes_;
   std::vector<EntryName> removals_;
   std::map<ReadOrder, Page> reads_;
-  std::vector<std::optional<UnderWay>> under_way_;  // [thread]; the first writes
-  int reading_ = 0;                                 // threads that read just now
-  SteadyTime busy_since_{};                         // while any does: counted up to then
-  std::vector<Done> done_;                          // with places for all jobs
-  std::vector<std::vector<std::byte>> buffers_;     // [thread], and one to compare with
+  std::vector<std::optional<UnderWay>> under_way_;  // [thread]; thread 0 writes
+  int reading_ = 0;                                 // number of threads that are reading
+  SteadyTime busy_since_{};                         // if any is: end of the time counted so far
+  std::vector<Done> done_;                          // has capacity for all jobs
+  std::vector<std::vector<std::byte>> buffers_;     // [thread], then the one to compare with
   std::vector<std::thread> threads_;
 };
 

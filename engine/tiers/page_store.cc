@@ -133,7 +133,7 @@ void PageStore::TurnOff(const absl::Status& reason) {
     return absl::OkStatus();
   };
   Guarded(say, [&] {
-    off_ = "no memory";  // short enough to need none
+    off_ = "no memory";  // short strings need no allocation
     return absl::OkStatus();
   }).IgnoreError();
 }
@@ -159,7 +159,7 @@ absl::StatusOr<PageStore::Deletion> PageStore::ForgetDocument(const ContentHash&
     return absl::OkStatus();
   };
   ANNULUS_RETURN_IF_ERROR(Guarded(forget, [&] {
-    // It may still know pages of the document.
+    // The store may still know pages of the document.
     TurnOff(NoMemoryError());
     return NoMemoryError();
   }));
@@ -190,8 +190,9 @@ absl::StatusOr<std::vector<int64_t>> PageStore::CountPages(const ContentHash& te
   return counts;
 }
 
-// Pages that are used meanwhile move behind the others, so none is passed by; those that come
-// meanwhile are no longer put, or belong to the document's next life.
+// Visits every page although the lock is released between batches: a page that is used meanwhile
+// moves to the end of the order. Pages that are put meanwhile belong to a later upload of the
+// document, because IsForgotten keeps out those of earlier requests.
 PageStore::Deletion PageStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
   Deletion deletion{{document.tenant, document.document, 0}, {}};
   std::vector<EntryName>& pages = deletion.pages;

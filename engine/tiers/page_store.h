@@ -18,122 +18,128 @@
 
 namespace annulus {
 
-// A place below the ranks' memory that keeps pages of keys and values. Whatever happens to the
-// bytes meanwhile, Get gives the very bytes that Put was given for that mark, or fails. This class
-// knows which pages are there, whose they are and which documents were deleted; where the bytes lie
-// is what DiskStore and HostStore add.
+// A store of pages of keys and values below the ranks' memory. Get returns exactly the bytes that
+// Put stored for the mark, or an error: it never returns bytes that changed meanwhile. This base
+// class tracks the pages, their tenants and the deleted documents; DiskStore and HostStore store
+// the bytes.
 //
-// The pages together never take more than the limit. Those used least recently go first, and of one
-// text the later pages before the earlier ones, since those are of no use without these. A tenant
-// that may have no more (its `tenant_bytes`) loses its own.
+// The pages together never exceed the limit. To make room, the store drops the least recently used
+// pages first, and within one text the later pages first, because a page is useless without those
+// before it. A tenant at its own limit (PageMark::tenant_bytes) loses its own pages.
 //
-// Thread-safe. Put, Get and RemoveForgotten take as long as the place does; the others never wait
-// for it.
+// Thread-safe. Put, Get and RemoveForgotten may block on the disk or memory that holds the bytes;
+// the other calls never do.
 class PageStore {
  public:
-  // Bytes of the heap for each page that is known, to within a tenth.
+  // Heap bytes for each known page, within 10%.
   static constexpr int64_t kBytesPerPage = 352;
 
   virtual ~PageStore() = default;
   PageStore(const PageStore&) = delete;
   PageStore& operator=(const PageStore&) = delete;
 
-  // When something is used: greater each time, about ns of the wall clock, whatever that does. One
-  // for all pages that a request uses keeps their order.
+  // Returns a time of use: greater with each call, and close to the wall clock in ns even if that
+  // jumps. Use one value for all pages of a request, so that the order among them stays.
   int64_t NextUse();
 
   bool Has(const PageKey& key) const;
-  // Whether it has the page and knows that it belongs to these documents.
+  // Whether the page is there and labelled with all of these documents.
   bool Has(const PageKey& key, const DocumentSet& documents) const;
   void Touch(const PageKey& key, int64_t use);
 
-  // A page that is held makes no room for others until Release was called as often as Hold: it
-  // still has to go elsewhere. False: the page is not there. A page that is dropped for another
-  // reason goes all the same, and Release of it does nothing.
+  // Protects the page from being dropped to make room, until Release has been called as often as
+  // Hold. Returns false if the page is not there. A page that goes for another reason (broken,
+  // distrusted, deleted) goes although it is held; releasing it is then a no-op.
   bool Hold(const PageKey& key);
   void Release(const PageKey& key);
-  // Whether Put would find room for a page with so many bytes just now, or has the page.
+  // Whether Put would now find room for a page of this size, or already has the page.
   bool HasRoom(const PageMark& mark, uint64_t payload_bytes, int64_t use) const;
 
-  // Returns whether the page was written; false: it was there already, and belongs to the mark's
-  // documents now too, or one of those was deleted since the page's request came.
-  // RESOURCE_EXHAUSTED if there is no room (of the tenant's too) beside pages that are held, of the
-  // same use or a later one, so a text that is larger than the limit keeps its beginning, or if the
-  // process has no memory or file left for it. UNAVAILABLE: the store is off.
+  // Stores a page. Returns true if it was written, and false if it was not needed: either it was
+  // there, and is now labelled with the mark's documents too, or one of these documents was deleted
+  // after the page's request came. Errors:
+  // - RESOURCE_EXHAUSTED: no room in the store, or in the tenant's share, without dropping pages
+  //   that are held or were used no earlier than `use` (so a text that exceeds the limit keeps its
+  //   beginning); or the process is out of memory or file descriptors.
+  // - UNAVAILABLE: the store is off.
   absl::StatusOr<bool> Put(const PageMark& mark,
                            std::span<const std::span<const std::byte>> payload, int64_t use);
 
-  // Reads the page that `expected` names, of exactly payload.size() bytes; returns its coverage.
-  // NOT_FOUND: it is not there (any more); DATA_LOSS: it was not what it should be and is removed;
-  // RESOURCE_EXHAUSTED: the process has nothing left to read it with; UNAVAILABLE: the store is
-  // off. `payload` then holds anything.
+  // Reads the page that `expected` names into `payload`, which must have exactly its size, and
+  // returns its coverage. After an error, the contents of `payload` are undefined. Errors:
+  // - NOT_FOUND: the page is not there, or the store is off.
+  // - DATA_LOSS: the page failed a check and was removed.
+  // - RESOURCE_EXHAUSTED: the process is out of memory or file descriptors.
+  // - UNAVAILABLE: the disk failed, and the store is off now.
   absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
                                             int64_t use);
 
-  // Pages of a deleted document that RemoveForgotten still has to remove.
+  // The pages of a deleted document for which RemoveForgotten must still be called.
   struct Deletion {
     DeletionNote note;
     std::vector<EntryName> pages;
   };
 
-  // A tenant's document is deleted: no page that holds or follows it is found any more, and none is
-  // put any more by a request that came before. The pages that it returns are the caller's to
-  // remove, and count towards the limit until then. Looks at all pages, some at a time, and others
-  // find theirs meanwhile. RESOURCE_EXHAUSTED without memory: the store is off then.
+  // Forgets a tenant's document: lookups no longer find pages that hold or follow it, and requests
+  // that came before can no longer put such pages. The caller must remove the returned pages, which
+  // count towards the limit until then. Visits all of the tenant's pages in batches, so other calls
+  // are not blocked. RESOURCE_EXHAUSTED: out of memory; the store is off then.
   absl::StatusOr<Deletion> ForgetDocument(const ContentHash& tenant, absl::string_view content,
                                           const CancelFlag& cancel);
-  // For each of the tenant's documents of these contents, at how many places of prompts it has a
-  // page that holds or follows it: each place once, whatever stands before the document. Looks at
-  // all pages, some at a time. CANCELLED.
+  // For each of the tenant's documents with these contents, returns at how many positions of
+  // prompts there is a page that holds or follows it. A position counts once, whatever stands
+  // before the document. Visits all of the tenant's pages in batches. Returns CANCELLED once
+  // `cancel` is set.
   absl::StatusOr<std::vector<int64_t>> CountPages(const ContentHash& tenant,
                                                   std::span<const std::string> contents,
                                                   const CancelFlag& cancel) const;
 
-  // A page's bytes are not what computing gives, under a right checksum: it is not found any more,
-  // nor are those that came back with it. `counts`: it came from here. Returns the pages that
-  // RemoveForgotten still has to remove; they count towards the limit until then. Throws without
-  // memory, and nothing has changed.
+  // Drops pages whose bytes differ from what computing gives although their checksums are right,
+  // and the pages that came back with them. `counts`: whether Stats::mismatches counts the call,
+  // because such a page came from this store. The caller must remove the returned pages, which
+  // count towards the limit until then. If memory runs out, throws and changes nothing.
   std::vector<EntryName> Distrust(std::span<const PageKey> keys, bool counts = true);
 
-  // Removes what is left of a page that ForgetDocument or Distrust returned, unless the page was
-  // put again. UNAVAILABLE: the disk failed.
+  // Removes the bytes of a page that ForgetDocument or Distrust returned. No-op if the page was put
+  // again since. UNAVAILABLE: the disk failed.
   virtual absl::Status RemoveForgotten(const EntryName& page) = 0;
 
-  // For good, with the reason.
+  // Turns the store off until the process ends. The first reason stays.
   void TurnOff(const absl::Status& reason);
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
   struct Stats {
     int64_t pages = 0;
-    int64_t bytes = 0;  // pages that are being written included
+    int64_t bytes = 0;  // includes pages that are being written
     int64_t limit = 0;
-    int64_t rejects = 0;     // pages that were not what they should be
-    int64_t mismatches = 0;  // calls of Distrust that counted
-    int64_t io_errors = 0;   // calls that the disk failed
-    std::string off;         // why it is off; empty: it is on
+    int64_t rejects = 0;     // pages that failed a check
+    int64_t mismatches = 0;  // calls of Distrust with `counts`
+    int64_t io_errors = 0;   // failed calls to the disk
+    std::string off;         // why the store is off; empty: it is on
   };
   Stats stats() const;
 
  protected:
   explicit PageStore(int64_t limit_bytes) : limit_(limit_bytes) {}
 
-  static constexpr int kPagesAtOnce = 2048;  // looked at with the lock held: below a millisecond
+  static constexpr int kPagesAtOnce = 2048;  // visited under the lock: takes below a millisecond
   static EntryName NameOf(const PageMark& mark, uint64_t payload_bytes);
 
-  // Of a page that is not known, resp. known without some of the mark's documents.
+  // Put of a page that is not known.
   virtual absl::StatusOr<bool> PutNew(const EntryName& name, const PageMark& mark,
                                       std::span<const std::span<const std::byte>> payload,
                                       int64_t use) = 0;
+  // Put of a page that is known, but not labelled with all of the mark's documents.
   virtual absl::StatusOr<bool> AddDocuments(const EntryName& known, const PageMark& mark) = 0;
-  // Of a page that is known as `name`.
+  // Get of a page that is known as `name`.
   virtual absl::StatusOr<std::optional<double>> Read(const EntryName& name,
                                                      const PageMark& expected,
                                                      std::span<std::byte> payload, int64_t use) = 0;
-  // With the lock held: the page is known no more. Returns whether something of it is left for
-  // RemoveForgotten, which then counts towards the limit. Throws nothing.
+  // Called with the lock held, after the page was dropped from `pages_`. Returns whether bytes are
+  // left for RemoveForgotten; these count towards the limit. Must not throw.
   virtual bool OnDropped(const EntryName& name) = 0;
 
-  // With the lock held.
+  // These require the lock.
   int64_t NextUseLocked();
   bool IsForgotten(const PageMark& mark) const;
   KnownPages::Wanted WantedFor(const EntryName& name, const PageMark& mark, int64_t use) const;
@@ -157,8 +163,9 @@ class PageStore {
 
   std::atomic<bool> on_{true};
   int64_t mismatches_ = 0;
-  std::deque<Forgotten> forgotten_;  // the latest
-  // Of those that were given up for newer ones: no request from before leaves pages of documents.
+  std::deque<Forgotten> forgotten_;  // the latest kMostForgotten
+  // When the latest deletion was that no longer fits into `forgotten_`. Requests that came before
+  // it cannot put pages of any document.
   SteadyTime latest_given_up_ = SteadyTime::min();
   std::string off_;
 };

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// By how much the weight of earlier reads shrinks with each new one: about the last 50 count.
+// The weight of earlier reads after each new one. So about the last 50 reads count.
 constexpr double kFading = 0.98;
 
 }  // namespace

@@ -7,20 +7,20 @@
 
 namespace annulus {
 
-// How fast a disk reads pages, by the latest reads. Only the time in which the disk was reading
-// counts, not the time in queues.
+// Estimates how fast a disk reads pages, from the latest reads. Counts only the time in which the
+// disk was reading, not time in queues.
 //
-// A rate that was not measured again for kForgetSeconds is forgotten. Otherwise a disk that was
-// slow once would never be tried again, as nobody reads from a disk that is believed to be slow.
-// Not thread-safe.
+// Forgets the rate if no read came for kForgetSeconds. Otherwise a disk that was slow once would
+// never be tried again, since nobody reads from a disk that is expected to be slow. Not
+// thread-safe.
 class ReadRate {
  public:
   static constexpr double kForgetSeconds = 60;
 
-  // `bytes` came while the disk was reading for `seconds`. 0 bytes: it gave nothing in that time.
+  // Adds a measurement: the disk was reading for `seconds` and returned `bytes`, which may be 0.
   void Add(double bytes, double seconds, SteadyTime now);
 
-  // Seconds that reading `bytes` bytes will take; nothing: the rate is not known.
+  // The expected seconds to read `bytes` bytes; nothing if the rate is not known.
   std::optional<double> SecondsFor(double bytes, SteadyTime now) const;
 
  private:
