@@ -183,7 +183,8 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
     path.push_back(node);
   }
   Node* last = path.back();
-  if (!last->window_pages.has_value()) {
+  const bool is_new = !last->window_pages.has_value();
+  if (is_new) {
     PrefixPages pages;
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] == 0) continue;
@@ -204,7 +205,21 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
     }
   }
   AddPrompt(last, documents);
-  if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size())};
+  if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size()), is_new};
+}
+
+void PrefixIndex::DropCheckpoint(const ContentHash& end) {
+  const auto found = nodes_.find(end);
+  if (found == nodes_.end()) return;
+  Node& node = *found->second;
+  if (node.pins > 0 || !node.window_pages.has_value()) return;
+  for (const auto& group : *node.window_pages) {
+    for (const PrefixPage& page : group) {
+      book_.Unkeep(page.id);
+      --kept_;
+    }
+  }
+  node.window_pages.reset();
 }
 
 void PrefixIndex::AddPrompt(Node* node, const TaggedDocuments& documents) {

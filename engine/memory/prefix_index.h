@@ -75,6 +75,7 @@ class PrefixIndex {
   struct Mark {
     ContentHash digest{};
     int32_t tokens = 0;
+    bool is_new = false;  // whether the call made the checkpoint; false if it was there before
   };
 
   // Makes `tokens` (one or more whole pages) a known prefix and a checkpoint. `coverage`: see
@@ -86,6 +87,10 @@ class PrefixIndex {
               std::optional<double> coverage,
               const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark = nullptr,
               const TaggedDocuments& documents = {});
+
+  // Drops the checkpoint at the end of a Mark's prefix: hits no longer end there, and the pages of
+  // window groups lose this keeper. The prefix stays known. No-op if it is pinned or gone.
+  void DropCheckpoint(const ContentHash& end);
 
   // Evicts prefixes until `enough()` is true. Returns false if nothing is left to evict. Pages that
   // requests hold are not freed, so prefixes with such pages, and the prefixes these extend, are

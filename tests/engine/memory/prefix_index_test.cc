@@ -177,6 +177,34 @@ TEST_F(PrefixIndexTest, AMarkGoesOnWhereTheTextEnded) {
   EXPECT_EQ(mark.tokens, 3 * kPage);
 }
 
+TEST_F(PrefixIndexTest, ADroppedCheckpointLeavesThePrefixAndThePages) {
+  PrefixIndex::Mark first;
+  PrefixIndex::Mark again;
+  {
+    const Written written = Write(16);
+    Insert(Tokens(8), written);
+    Insert(Tokens(16), written, "model", &first);
+    Insert(Tokens(16), written, "model", &again);
+  }
+  EXPECT_TRUE(first.is_new);
+  EXPECT_FALSE(again.is_new);
+  index_.Pin(first.digest);
+  index_.DropCheckpoint(first.digest);
+  EXPECT_EQ(index_.Find("model", Tokens(17))->tokens, 16) << "it is pinned";
+  index_.Unpin(first.digest);
+  const int64_t before = kept();
+  index_.DropCheckpoint(first.digest);
+  index_.DropCheckpoint(first.digest);
+  EXPECT_EQ(index_.Find("model", Tokens(17))->tokens, 8);
+  EXPECT_EQ(index_.Look("model", Tokens(17)).whole, 16);
+  // Those of the window, one rank's each.
+  EXPECT_EQ(before - kept(), 2);
+  EXPECT_EQ(held(), kept());
+  index_.Clear();
+  index_.DropCheckpoint(first.digest);
+  EXPECT_EQ(held(), 0);
+}
+
 TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   Insert(Tokens(8), Write(8));
   Insert(Tokens(8, 1), Write(8));
