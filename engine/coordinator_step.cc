@@ -87,7 +87,8 @@ bool Coordinator::RunStep() {
 }
 
 StepPlan Coordinator::PlanNext() {
-  const StepChoice choice = serving_.Next(state_, requests_);
+  const auto waits = [&](SequenceId id) { return tier_ != nullptr && tier_->HoldsBack(id); };
+  const StepChoice choice = serving_.Next(state_, requests_, waits);
   if (choice.stretch.has_value()) {
     return PlanStretch(state_, pages_, options_.limits, options_.modes, *choice.stretch);
   }

@@ -117,14 +117,23 @@ bool PageTier::Takes(int level, const Leaving& page) const {
   return level + 1 == levels_.size() || store.HasRoom(page.mark, page_bytes_, page.use);
 }
 
+int64_t PageTier::WritesTo(int level) const {
+  return std::count_if(writes_.begin(), writes_.end(),
+                       [&](const auto& entry) { return entry.second.level == level; });
+}
+
+void PageTier::ShowWaiting() {
+  // From the last on: a page that passes on is never missing in between.
+  for (int level = levels_.size() - 1; level >= 0; --level) {
+    const int64_t pages = std::ssize(leaving_[level]) + WritesTo(level);
+    levels_.metrics(level).waiting.Set(static_cast<double>(pages));
+  }
+}
+
 void PageTier::StartWrites() {
   for (int level = 0; level < levels_.size(); ++level) {
     std::deque<Leaving>& leaving = leaving_[level];
-    const auto writes = [&] {
-      return std::count_if(writes_.begin(), writes_.end(),
-                           [&](const auto& entry) { return entry.second.level == level; });
-    };
-    while (!leaving.empty() && writes() < most_writes_) {
+    while (!leaving.empty() && WritesTo(level) < most_writes_) {
       Leaving& next = leaving.front();
       next.mark.tenant_bytes = next.tenant_bytes[level];
       if (!IsThere(next)) {
@@ -258,6 +267,7 @@ bool PageTier::Turn() {
     }
   }
   try_to([&] { CarryOn(); });
+  ShowWaiting();
   return std::ssize(restores_) < restores;
 }
 

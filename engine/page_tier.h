@@ -22,6 +22,7 @@
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/runner/rank_port.h"
+#include "engine/scheduler/save_pace.h"
 #include "engine/tiers/document_set.h"
 #include "engine/tiers/page_mover.h"
 
@@ -63,6 +64,10 @@ class PageTier {
   // complete, and known, are to leave. Without windows that is every chunk's. Under KvVerify::kAll
   // those that a level has already are compared with it.
   void Offer(const Sequence& sequence, Request& request, const std::vector<int32_t>& checkpoints);
+
+  // Whether the prompt's next chunk must wait because the disk does not have those before it yet:
+  // see SavePace. Always false without a disk, or if it is off.
+  bool HoldsBack(RequestId id);
 
   // Stops holding the pages that wait to be written; those that are still cached later are written
   // then. False: it held none. So a slow disk never keeps a request from beginning.
@@ -170,6 +175,8 @@ class PageTier {
     int32_t tokens = 0;
     int64_t use = 0;
     PrefixIndex::Mark kept;
+    int32_t saved = 0;  // no page below waits to be written
+    SavePace pace;
     PageMark last;                   // of the last page
     std::vector<ContentHash> chain;  // [page]
     // Where each document of the prompt begins, ascending, and all up to it.
@@ -268,6 +275,10 @@ class PageTier {
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  const Offered& state);
   Counts TenantBytes(const TenantRoom& room) const;
+  // Whether a page of any group waits to be written, or is being written.
+  bool WaitsToBeWritten(const ContentHash& chain) const;
+  void ShowWaiting();
+  int64_t WritesTo(int level) const;
   // One offer of the page waits no more.
   void EndOffer(const PageMark& mark);
   void StartWrites();

@@ -1,6 +1,7 @@
 // The part of PageTier that offers a prompt's pages to the levels.
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -48,6 +49,7 @@ void PageTier::Offer(const Sequence& sequence, Request& request,
   };
   // Without memory for it, the pages stay where they are: the next step tries again.
   Guarded(offer, NoMemoryToOffer).IgnoreError();
+  ShowWaiting();
 }
 
 void PageTier::OfferNow(const Sequence& sequence, Request& request,
@@ -75,6 +77,32 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   if (length <= state.tokens) return;
   if (length > request.cached_tokens()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
+  state.pace.Computed(length, std::chrono::steady_clock::now());
+}
+
+bool PageTier::HoldsBack(RequestId id) {
+  const auto found = offered_.find(id);
+  const int last = levels_.size() - 1;
+  // The host's memory does not survive a kill, so nobody waits for it.
+  if (found == offered_.end() || levels_[last].kind != TierKind::kDisk) return false;
+  Offered& state = found->second;
+  while (state.saved < state.tokens &&
+         !WaitsToBeWritten(state.chain[state.saved / limits_.page_tokens])) {
+    state.saved += limits_.page_tokens;
+  }
+  if (!levels_.store(last).on()) state.saved = state.tokens;
+  state.pace.Saved(state.saved);
+  const double before = state.pace.waited();
+  const bool waits = state.pace.Waits(std::chrono::steady_clock::now());
+  levels_.metrics(last).wait_seconds.Add(state.pace.waited() - before);
+  return waits;
+}
+
+bool PageTier::WaitsToBeWritten(const ContentHash& chain) const {
+  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+    if (waiting_.contains({chain, static_cast<int32_t>(g)})) return true;
+  }
+  return false;
 }
 
 void PageTier::OfferPages(const Sequence& sequence, const Request& request, int32_t length,

@@ -162,6 +162,10 @@ SteadyTime PageTier::NextDue() const {
     const SteadyTime at = DueOf(standing);
     if (!standing.settled && at > now) due = std::min(due, at);
   }
+  for (const auto& [id, state] : offered_) {
+    const SteadyTime at = state.pace.due().value_or(SteadyTime::max());
+    if (at > now) due = std::min(due, at);
+  }
   return due;
 }
 

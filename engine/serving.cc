@@ -193,7 +193,8 @@ Places Serving::CountPlaces(const EngineState& state, const Requests& requests) 
   return places;
 }
 
-StepChoice Serving::Next(const EngineState& state, const Requests& requests) const {
+StepChoice Serving::Next(const EngineState& state, const Requests& requests,
+                         const std::function<bool(SequenceId)>& waits) const {
   const SteadyTime now = std::chrono::steady_clock::now();
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
@@ -204,6 +205,7 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests) con
       streams.push_back(sequence->computed);
       continue;
     }
+    if (!sequence->suspended.has_value() && waits(sequence->id)) continue;
     contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
     states.push_back(StateOf(*sequence));
   }

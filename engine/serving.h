@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_SERVING_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,8 +40,9 @@ class Serving {
   // gets all of them.
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
-  // What prompts do in the next step.
-  StepChoice Next(const EngineState& state, const Requests& requests) const;
+  // What prompts do in the next step. A prompt for which `waits` is true begins no chunk in it.
+  StepChoice Next(const EngineState& state, const Requests& requests,
+                  const std::function<bool(SequenceId)>& waits) const;
   // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 

@@ -199,8 +199,10 @@ DOCUMENTS = [
      [("{{tier}}", rate("annulus_kv_tier_hits_total", "tier"))]),
     ("Reads and writes of the tiers", "Bps", "lines", "Of pages.",
      [("{{tier}} {{way}}", rate("annulus_kv_tier_moved_bytes_total", "tier, way"))]),
-    ("Time of the tiers", "short", "lines", "Seconds a second that pages were read or written.",
-     [("{{tier}} {{way}}", rate("annulus_kv_tier_seconds_total", "tier, way"))]),
+    ("Time of the tiers", "short", "lines",
+     "Seconds a second that pages were read or written, and that prompts waited for writes.",
+     [("{{tier}} {{way}}", rate("annulus_kv_tier_seconds_total", "tier, way")),
+      ("{{tier}} waited for", rate("annulus_kv_tier_wait_seconds_total", "tier"))]),
     ("Faults of the tiers", "short", "lines", "Pages refused, or not as computed, and calls that failed, a second; restores; in use: 1.",
      [("{{tier}} refused", rate("annulus_kv_tier_rejects_total", "tier")),
       ("{{tier}} not as computed", rate("annulus_kv_tier_mismatches_total", "tier")),
@@ -208,8 +210,9 @@ DOCUMENTS = [
       ("{{tier}} failed", rate("annulus_kv_tier_io_errors_total", "tier")),
       ("{{tier}} restores", rate("annulus_kv_tier_restores_total", "tier")),
       ("{{tier}} in use", gauge("annulus_kv_tier_up", "tier", how="max"))]),
-    ("Pages of the tiers", "short", "lines", "On disk, files.",
-     [("{{tier}}", gauge("annulus_kv_tier_pages", "tier"))]),
+    ("Pages of the tiers", "short", "lines", "On disk, files; and those that are still to be written.",
+     [("{{tier}}", gauge("annulus_kv_tier_pages", "tier")),
+      ("{{tier}} to be written", gauge("annulus_kv_tier_waiting_pages", "tier"))]),
 ]
 
 POLICIES = [

@@ -144,6 +144,7 @@ class TierFamilies {
             .bytes = bytes_.With({name}),
             .limit = limit_.With({name}),
             .pages = pages_.With({name}),
+            .waiting = waiting_.With({name}),
             .hits = hits_.With({name}),
             .restores = restores_.With({name}),
             .rejects = rejects_.With({name}),
@@ -152,6 +153,7 @@ class TierFamilies {
             .io_errors = io_errors_.With({name}),
             .read_seconds = seconds_.With({name, "read"}),
             .write_seconds = seconds_.With({name, "write"}),
+            .wait_seconds = waits_.With({name}),
             .read_bytes = moved_.With({name, "read"}),
             .written_bytes = moved_.With({name, "write"})};
   }
@@ -171,10 +173,16 @@ class TierFamilies {
   Family<Counter>& moved_ =
       set_.AddCounters("kv_tier_moved_bytes_total",
                        "Bytes of pages read from a tier or written to it.", {"tier", "way"});
+  Family<Counter>& waits_ =
+      Counters("kv_tier_wait_seconds_total",
+               "Seconds that prompts waited for a tier to save the chunks before, added up.");
   Family<Gauge>& up_ = Gauges("kv_tier_up", "Whether the tier is in use: 1 or 0.");
   Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes that a tier's pages take.");
   Family<Gauge>& limit_ = Gauges("kv_tier_limit_bytes", "Most bytes that a tier may take.");
   Family<Gauge>& pages_ = Gauges("kv_tier_pages", "Pages that a tier has.");
+  Family<Gauge>& waiting_ =
+      Gauges("kv_tier_waiting_pages",
+             "Pages that are not written to a tier yet: they wait, or are being written.");
   Family<Counter>& hits_ =
       Counters("kv_tier_hits_total", "Prompt tokens whose keys and values came back from a tier.");
   Family<Counter>& restores_ = Counters(

@@ -97,6 +97,7 @@ struct TierMetrics {
   Gauge& bytes;
   Gauge& limit;
   Gauge& pages;
+  Gauge& waiting;  // pages
   Counter& hits;
   Counter& restores;
   Counter& rejects;
@@ -105,6 +106,7 @@ struct TierMetrics {
   Counter& io_errors;
   Counter& read_seconds;
   Counter& write_seconds;
+  Counter& wait_seconds;  // of prompts, for writes
   Counter& read_bytes;
   Counter& written_bytes;
 

@@ -5,12 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,118 +14,19 @@
 #include "absl/cleanup/cleanup.h"
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/disk_store.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/core/page_tier_disk_fixture.h"
 
 namespace annulus {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using testing::CollectingSink;
+using testing::GatedCalls;
+using testing::OpenAtEnd;
 using testing::SlowToCompute;
-using testing::WithoutWindows;
 namespace fs = std::filesystem;
 
-// A disk that answers when it is told to.
-class GatedCalls final : public DiskCalls {
- public:
-  ssize_t Read(int file, void* bytes, size_t count, int64_t offset) override {
-    Pass(reads_);
-    return DiskCalls::Read(file, bytes, count, offset);
-  }
-  ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
-    Pass(writes_);
-    return DiskCalls::Write(file, bytes, count, offset);
-  }
-
-  void HangReads() { Set(reads_, 0); }
-  void HangWrites() { Set(writes_, 0); }
-  // So many more reads are answered.
-  void AllowReads(int64_t calls) { Set(reads_, calls); }
-  void Open() {
-    Set(reads_, kAny);
-    Set(writes_, kAny);
-  }
-  // Waits until a call hangs.
-  bool WaitForHanging() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(30), [&] { return hanging_ > 0; });
-  }
-
- private:
-  static constexpr int64_t kAny = int64_t{1} << 60;
-
-  void Set(int64_t& gate, int64_t calls) {
-    std::lock_guard lock(mutex_);
-    gate = calls;
-    changed_.notify_all();
-  }
-  void Pass(int64_t& gate) {
-    std::unique_lock lock(mutex_);
-    ++hanging_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return gate > 0; });
-    --hanging_;
-    --gate;
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t reads_ = kAny;
-  int64_t writes_ = kAny;
-  int hanging_ = 0;
-};
-
-class PageTierDiskTest : public testing::PageTierFixture {
- protected:
-  PageTierDiskTest() : model_(WithoutWindows(folder_)) {}
-
-  EngineOptions Gated(GatedCalls& calls) const {
-    EngineOptions options = Options(model_, 1);
-    options.kv_memory_bytes = 1 << 20;
-    options.kv_disk_calls = &calls;
-    return options;
-  }
-
-  // What an engine leaves that answers the prompts.
-  void Leave(const std::vector<std::vector<int32_t>>& prompts) {
-    const auto engine = Make(Options(model_, 1));
-    int pages = 0;
-    for (const std::vector<int32_t>& prompt : prompts) {
-      Ask(*engine, Spec(prompt));
-      pages += static_cast<int>(prompt.size() - 1) / kPage;
-    }
-    ASSERT_TRUE(WaitForPages(*engine, pages));
-  }
-
-  static std::shared_ptr<CollectingSink> Send(Engine& engine, RequestSpec spec) {
-    auto sink = std::make_shared<CollectingSink>();
-    spec.deadline = std::chrono::steady_clock::now() + seconds(40);  // so that a fault ends
-    EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
-    return sink;
-  }
-
-  static bool Answered(CollectingSink& sink) {
-    const auto done = sink.Wait();
-    return done.has_value() && done->status.ok();
-  }
-
-  // As many tokens as fit into the engine's memory if it holds nothing else.
-  static int Largest(const Engine& engine) {
-    int fits = 1;
-    for (int step = 1 << 14; step > 0; step /= 2) {
-      if (engine.Validate(Spec(Prompt(fits + step, 250))).ok()) fits += step;
-    }
-    return fits;
-  }
-
-  std::string model_;
-};
-
-// Lets the calls go before the engine, declared before this, waits for them.
-auto OpenAtEnd(GatedCalls& calls) {
-  return absl::Cleanup([&calls] { calls.Open(); });
-}
+class PageTierDiskTest : public testing::PageTierDiskFixture {};
 
 TEST_F(PageTierDiskTest, AReadThatHangsKeepsNeitherPagesNorTheRequest) {
   const std::vector<int32_t> prompt = Prompt(600, 250);

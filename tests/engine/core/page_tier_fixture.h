@@ -132,6 +132,15 @@ class PageTierFixture : public ::testing::Test {
     return false;
   }
 
+  // Waits until all that was offered to the tier is there, or never will be.
+  static bool WaitForWrites(const Engine& engine, const std::string& tier = "disk") {
+    for (int i = 0; i < 2000; ++i) {
+      if (Metric(engine, "kv_tier_waiting_pages", tier) == 0) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
   std::vector<fs::path> Files() const {
     std::vector<fs::path> files;
     for (const auto& each : fs::directory_iterator(disk())) {

@@ -79,6 +79,7 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_kv_tier_rejects_total", "annulus_kv_tier_checks_total",
           "annulus_kv_tier_mismatches_total", "annulus_kv_tier_io_errors_total",
           "annulus_kv_tier_seconds_total", "annulus_kv_tier_moved_bytes_total",
+          "annulus_kv_tier_wait_seconds_total", "annulus_kv_tier_waiting_pages",
           "annulus_iteration_tokens_total", "annulus_request_inference_time_seconds",
           "annulus_request_longest_gap_seconds", "annulus_request_max_num_generation_tokens",
           "annulus_step_seconds_total", "annulus_host_seconds_total",

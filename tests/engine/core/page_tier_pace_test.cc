@@ -1,0 +1,125 @@
+// Prompts and the disk beside each other: how far a prompt gets ahead of what is saved of it, and
+// what others do while a request waits for its pages.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/scheduler/save_pace.h"
+#include "tests/engine/core/page_tier_disk_fixture.h"
+
+namespace annulus {
+namespace {
+
+using testing::CollectingSink;
+using testing::GatedCalls;
+using testing::OpenAtEnd;
+using testing::SlowToCompute;
+
+SteadyTime TimeOfTest() { return std::chrono::steady_clock::now(); }
+
+// Takes all that is written at once, and keeps none of it.
+class BottomlessCalls final : public DiskCalls {
+ public:
+  ssize_t Write(int /*file*/, const void* /*bytes*/, size_t count, int64_t /*offset*/) override {
+    return static_cast<ssize_t>(count);
+  }
+};
+
+class PageTierPaceTest : public testing::PageTierDiskFixture {
+ protected:
+  static constexpr int kChunk = 64;
+
+  EngineOptions Roomy(DiskCalls& calls) const {
+    EngineOptions options = Options(model_, 1);
+    options.kv_disk_calls = &calls;
+    return options;
+  }
+};
+
+// The third chunk waits until the first is saved, and others are served meanwhile.
+TEST_F(PageTierPaceTest, APromptStaysWithinTwoChunksOfTheDisk) {
+  constexpr int kWritesOfAChunk = 2 * kChunk / kPage;
+  GatedCalls calls;
+  const auto engine = Make(Roomy(calls));
+  const auto end = OpenAtEnd(calls);
+  calls.HangWrites();
+  const auto sink = Send(*engine, Spec(Prompt(10 * kChunk, 250)));
+  ASSERT_TRUE(sink->WaitProgress(2 * kChunk));
+  const SteadyTime begun = TimeOfTest();
+  // A machine that is too slow to look before the wait ends shows nothing.
+  const auto expect_progress = [&](int64_t tokens) {
+    EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(kPage + 1, 250, 5)))));
+    const int64_t processed = sink->progress().back().processed;
+    if (SecondsBetween(begun, TimeOfTest()) < 0.8 * SavePace::kMostSeconds) {
+      EXPECT_EQ(processed, tokens);
+    }
+  };
+  expect_progress(2 * kChunk);
+  calls.AllowWrites(kWritesOfAChunk);
+  ASSERT_TRUE(sink->WaitProgress(3 * kChunk));
+  expect_progress(3 * kChunk);
+  calls.Open();
+  EXPECT_TRUE(Answered(*sink));
+  EXPECT_GT(Metric(*engine, "kv_tier_wait_seconds_total"), 0);
+}
+
+TEST_F(PageTierPaceTest, ADiskThatHangsHoldsAPromptNoLongerThanItsShare) {
+  GatedCalls calls;
+  const auto engine = Make(Roomy(calls));
+  const auto end = OpenAtEnd(calls);
+  calls.HangWrites();
+  const auto sink = Send(*engine, Spec(Prompt(10 * kChunk, 250)));
+  ASSERT_TRUE(Answered(*sink));
+  const double waited = Metric(*engine, "kv_tier_wait_seconds_total");
+  const double prefill = sink->Wait()->timings.prefill;
+  EXPECT_GE(waited, SavePace::kMostSeconds);
+  // It notices the end of a wait no sooner than the machine lets it.
+  EXPECT_LE(waited, SavePace::kMostSeconds + SavePace::kMostShare * prefill + 0.5);
+  EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
+}
+
+// A disk that is off is not waited for.
+TEST_F(PageTierPaceTest, ADiskThatFailedHoldsNobody) {
+  GatedCalls calls;
+  EngineOptions options = Roomy(calls);
+  options.kv_disk_timeout = std::chrono::milliseconds(50);
+  const auto engine = Make(options);
+  const auto end = OpenAtEnd(calls);
+  calls.HangWrites();
+  ASSERT_TRUE(Answered(*Send(*engine, Spec(Prompt(10 * kChunk, 250)))));
+  for (int i = 0; i < 2000 && Metric(*engine, "kv_tier_up") > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const double waited = Metric(*engine, "kv_tier_wait_seconds_total");
+  ASSERT_TRUE(Answered(*Send(*engine, Spec(Prompt(10 * kChunk, 250, 4)))));
+  EXPECT_EQ(Metric(*engine, "kv_tier_wait_seconds_total"), waited);
+}
+
+// With a disk that keeps up, serving takes at most 2% longer than without one.
+TEST_F(PageTierPaceTest, ADiskThatKeepsUpHoldsNobody) {
+  model_ = SlowToCompute(folder_);
+  BottomlessCalls calls;
+  const auto engine = Make(Roomy(calls));
+  const auto sink = Send(*engine, Spec(Prompt(10 * kChunk, 250)));
+  ASSERT_TRUE(Answered(*sink));
+  EXPECT_LE(Metric(*engine, "kv_tier_wait_seconds_total"), 0.02 * sink->Wait()->timings.prefill);
+}
+
+// What the host's memory has does not survive a kill, so nobody waits for it.
+TEST_F(PageTierPaceTest, TheHostsMemoryHoldsNobody) {
+  EngineOptions options = Options(model_, 1);
+  options.kv_disk.clear();
+  options.kv_host_bytes = 64 << 20;
+  const auto engine = Make(options);
+  ASSERT_TRUE(Answered(*Send(*engine, Spec(Prompt(10 * kChunk, 250)))));
+  EXPECT_EQ(Metric(*engine, "kv_tier_wait_seconds_total", "host"), 0);
+}
+
+}  // namespace
+}  // namespace annulus
