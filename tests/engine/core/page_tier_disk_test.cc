@@ -100,6 +100,65 @@ TEST_F(PageTierDiskTest, PagesThatWaitToBeWrittenMakeRoom) {
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
 }
 
+// By the rates that were measured: nothing of it is read.
+TEST_F(PageTierDiskTest, WhatIsReadMoreSlowlyThanComputedIsComputed) {
+  const std::vector<int32_t> text = Prompt(600, 250);
+  const std::vector<int32_t> small = Prompt(90, 250, 4);
+  Leave({text, small});
+  GatedCalls calls;
+  EngineOptions options = Gated(calls);
+  options.kv_memory_bytes = 64 << 20;
+  const auto engine = Make(options);
+  const auto end = OpenAtEnd(calls);
+  const Answer other = Ask(*engine, Spec(Prompt(300, 250, 9)));  // its steps are measured
+  EXPECT_EQ(other.usage.cached_tokens, 0);
+  calls.SlowReads(milliseconds(40));
+  EXPECT_EQ(Ask(*engine, Spec(small)).usage.restored_tokens, 80) << "nobody knew how long it takes";
+  const int64_t reads = calls.answered_reads();
+  const Answer answer = Ask(*engine, Spec(text));
+  EXPECT_EQ(calls.answered_reads(), reads);
+  EXPECT_EQ(answer.usage.restored_tokens, 0);
+  EXPECT_EQ(answer.usage.cached_tokens, 0);
+  ASSERT_TRUE(answer.usage.cache_miss.has_value());
+  EXPECT_EQ(answer.usage.cache_miss->reason, CacheMiss::Reason::kDiskSlower);
+  EXPECT_EQ(answer.usage.cache_miss->position, 0);
+  options.kv_disk.clear();
+  EXPECT_EQ(answer, Ask(*Make(options), Spec(text)));
+}
+
+// All pages have come, and for a second there is no room to compute one of them again.
+TEST_F(PageTierDiskTest, WhatCannotBeCheckedInTimeIsComputed) {
+  const std::vector<int32_t> text = Prompt(600, 250);
+  Leave({text});
+  GatedCalls calls;
+  const auto engine = Make(Gated(calls));
+  const auto end = OpenAtEnd(calls);
+  calls.HangReads();
+  const auto sink = Send(*engine, Spec(text));
+  ASSERT_TRUE(calls.WaitForHanging());
+  // Takes all pages but those that are read, and keeps them while nobody reads its answer.
+  const auto keeper = std::make_shared<CollectingSink>();
+  keeper->set_full_after(1);
+  const int pages_of_text = 592 / kPage;
+  const int largest = Largest(*engine);
+  const int rest = largest - pages_of_text * kPage;
+  ASSERT_TRUE(engine->Submit(Spec(Prompt(rest, 250, 9)), keeper).ok());
+  ASSERT_TRUE(keeper->WaitTokens(1));
+  calls.Open();
+  // Until the pages that have come are given up. Those of the other's prompt are only cached.
+  const double half = 0.5 * pages_of_text * kPage / (largest + 12);
+  for (int i = 0; i < 2000 && Metric(*engine, "kv_cache_usage_perc") >= half; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  keeper->set_has_room(true);
+  EXPECT_TRUE(Answered(*keeper) && Answered(*sink));
+  const Usage usage = sink->Wait()->usage;
+  EXPECT_EQ(usage.restored_tokens, 0);
+  ASSERT_TRUE(usage.cache_miss.has_value());
+  EXPECT_EQ(usage.cache_miss->reason, CacheMiss::Reason::kDiskSlower);
+  EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 0);
+}
+
 // Another request says of a page that waits to be written that it holds a document: so does the
 // file, and the document's deletion finds it.
 TEST_F(PageTierDiskTest, APageThatWaitsLearnsItsDocument) {

@@ -121,5 +121,36 @@ TEST_F(PageTierPaceTest, TheHostsMemoryHoldsNobody) {
   EXPECT_EQ(Metric(*engine, "kv_tier_wait_seconds_total", "host"), 0);
 }
 
+// Streams go on while a disk reads for another request, and that one begins as soon as its last
+// page is there: a step checks a page, the next computes what is left of the prompt.
+TEST_F(PageTierPaceTest, OthersComputeWhileADiskReads) {
+  constexpr int kTokens = 600;
+  constexpr int kReads = 2 * ((kTokens - 1) / kPage);
+  constexpr size_t kSteps = 30;  // enough for a busy machine
+  model_ = SlowToCompute(folder_);
+  const std::vector<int32_t> text = Prompt(kTokens, 250);
+  Leave({text});
+  GatedCalls calls;
+  const auto engine = Make(Roomy(calls));
+  const auto end = OpenAtEnd(calls);
+  RequestSpec stream = Spec(Prompt(20, 250, 4));
+  stream.sampling.max_tokens = 1500;
+  const auto other = Send(*engine, std::move(stream));
+  ASSERT_TRUE(other->WaitTokens(1));
+  calls.HangReads();
+  const auto sink = Send(*engine, Spec(text));
+  ASSERT_TRUE(calls.WaitForHanging());
+  calls.AllowReads(kReads - 2);  // all but the last page
+  ASSERT_TRUE(other->WaitTokens(other->ids().size() + 10));
+  EXPECT_TRUE(sink->progress().empty()) << "a page of it is missing";
+  const size_t before = other->ids().size();
+  calls.Open();
+  ASSERT_TRUE(sink->WaitTokens(1));
+  EXPECT_LE(other->ids().size() - before, kSteps);
+  EXPECT_FALSE(other->Wait(0).has_value()) << "it was to stream all the time";
+  ASSERT_TRUE(Answered(*sink));
+  EXPECT_EQ(sink->Wait()->usage.restored_tokens, kTokens / kPage * kPage);
+}
+
 }  // namespace
 }  // namespace annulus
