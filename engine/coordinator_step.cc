@@ -64,6 +64,8 @@ bool Coordinator::RunStep() {
     return true;
   }
   serving_.Took(*plan, requests_, SecondsBetween(begun, std::chrono::steady_clock::now()));
+  // Pages that were written during the step make room for those that are offered now.
+  if (tier_ != nullptr && tier_->Turn()) serving_.NoteRoom();
   for (const auto& sequence : state_.running) {
     if (checks_.contains(sequence->id)) continue;  // what it read is not known to be right yet
     Request& request = *requests_.at(sequence->id);

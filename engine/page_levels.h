@@ -69,6 +69,8 @@ class PageLevels {
 
   // PageStore::Distrust on all levels; it counts on those that `gave` names.
   void Distrust(std::span<const PageKey> keys, const Counts& gave);
+  // Drops the pages from all levels. If memory runs out, throws.
+  void Drop(std::span<const PageKey> keys) { Distrust(keys, {}); }
   // Turns off the levels that have not answered for too long.
   void TurnOffHung();
   // When TurnOffHung may have something to do.

@@ -169,14 +169,38 @@ class PageTier {
   int64_t bytes() const;
 
  private:
+  struct PlacedKey {
+    PageKey key;
+    int32_t first_position = 0;
+  };
+  // A checkpoint at the end of a chunk, for models with windows. It keeps the windows' pages cached
+  // until they are written, so that the prompt can go on from there after a restart. Then it is
+  // dropped, and the pages return to the sequence's reserve. A sequence has at most one, as only
+  // that much more is reserved (PlanLimits::passing_checkpoints).
+  struct Passing {
+    struct Lent {
+      int group = 0;
+      PrefixPage page;
+    };
+    std::vector<Lent> lent;  // window pages that have not returned; empty: there is no checkpoint
+    ContentHash end{};       // PrefixIndex::Mark::digest
+    bool is_known = false;   // whether the index has it
+    bool is_stuck = false;   // all pages are written, but others use some of them
+    // Window pages that only passing checkpoints wrote: those of the latest one, and those of
+    // earlier ones, which are dropped from the levels once the latest one is written.
+    std::vector<PlacedKey> written;
+    std::vector<PageKey> stale;
+  };
   // Of a running request: how far its prompt was offered.
   struct Offered {
     bool never = false;
     int32_t tokens = 0;
     int64_t use = 0;
     PrefixIndex::Mark kept;
-    int32_t saved = 0;  // no page below waits to be written
+    int32_t saved = 0;    // no page below waits to be written
+    int32_t reached = 0;  // the end of the last chunk
     SavePace pace;
+    Passing passing;
     PageMark last;                   // of the last page
     std::vector<ContentHash> chain;  // [page]
     // Where each document of the prompt begins, ascending, and all up to it.
@@ -271,6 +295,33 @@ class PageTier {
   int32_t LengthWithWindows(const std::vector<PageMark>& marks) const;
   void OfferNow(const Sequence& sequence, Request& request,
                 const std::vector<int32_t>& checkpoints);
+  // Models with windows: offers the end of a chunk, by a passing checkpoint.
+  void OfferChunk(const Sequence& sequence, Request& request, Offered& state);
+  // Whether one of the request's own checkpoints, up to `computed`, needs a window's page.
+  bool IsAtCheckpoint(const RequestSpec& spec, int32_t computed, int group, int32_t first) const;
+  // Calls with group, key and first position of each page of windows that ends a prefix of `length`
+  // tokens of the prompt. The prefix must have been offered.
+  template <typename Each>
+  void ForEachWindowPage(const Offered& state, int32_t length, const Each& each) const {
+    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+      if (limits_.group_windows[g] == 0) continue;
+      const int32_t page = limits_.page_tokens;
+      const int32_t oldest = std::max(0, length - limits_.group_windows[g] + 1) / page * page;
+      for (int32_t first = oldest; first < length; first += page) {
+        each(static_cast<int>(g), PageKey{state.chain[first / page], static_cast<int32_t>(g)},
+             first);
+      }
+    }
+  }
+  // After a passing checkpoint at `length` was offered.
+  void NoteWritten(const RequestSpec& spec, int32_t length, Offered& state) const;
+  // Drops stale pages from the levels if the disk has the latest passing checkpoint.
+  void DropStale(Offered& state);
+  // Drops the passing checkpoint if its pages are written. Returns whether none is left.
+  bool EndPassing(const Sequence& sequence, const RequestSpec& spec, Offered& state);
+  // Returns a page of a dropped checkpoint to the sequence's reserve, if no table has it. False if
+  // others use the page, so that the reserve still lacks it.
+  bool TakeBack(const Sequence& sequence, const RequestSpec& spec, const Passing::Lent& lent);
   void OfferPages(const Sequence& sequence, const Request& request, int32_t length, Offered& state);
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  const Offered& state);

@@ -70,6 +70,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   if (state.never) return;
   if (has_windows()) {
     for (const int32_t length : checkpoints) OfferPages(sequence, request, length, state);
+    OfferChunk(sequence, request, state);
     return;
   }
   const int32_t length = std::min(sequence.computed, sequence.prompt_length) / limits_.page_tokens *
@@ -90,12 +91,123 @@ bool PageTier::HoldsBack(RequestId id) {
          !WaitsToBeWritten(state.chain[state.saved / limits_.page_tokens])) {
     state.saved += limits_.page_tokens;
   }
-  if (!levels_.store(last).on()) state.saved = state.tokens;
-  state.pace.Saved(state.saved);
+  const bool waits_for_nothing = !levels_.store(last).on() || state.passing.is_stuck;
+  state.pace.Saved(waits_for_nothing ? std::numeric_limits<int32_t>::max() : state.saved);
   const double before = state.pace.waited();
   const bool waits = state.pace.Waits(std::chrono::steady_clock::now());
   levels_.metrics(last).wait_seconds.Add(state.pace.waited() - before);
   return waits;
+}
+
+void PageTier::OfferChunk(const Sequence& sequence, Request& request, Offered& state) {
+  const bool has_none = EndPassing(sequence, request.spec(), state);
+  const int32_t page = limits_.page_tokens;
+  const int32_t length = sequence.computed;
+  if (!sequence.in_prefill() || length <= state.reached || length % page != 0) return;
+  state.reached = length;
+  state.pace.Computed(length, std::chrono::steady_clock::now());
+  const bool is_on = levels_.store(levels_.size() - 1).on();
+  if (!has_none || !is_on || limits_.passing_checkpoints == 0) return;
+  const auto cached = static_cast<int32_t>(request.cached_tokens());
+  if (length <= std::max(state.tokens, cached)) return;
+  // Before the pages are kept: if memory runs out below, these are still known to be lent.
+  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+    if (limits_.group_windows[g] == 0) continue;
+    // Cached pages are not from the reserve.
+    const int32_t oldest = std::max(cached, length - limits_.group_windows[g] + 1) / page * page;
+    for (const PageEntry& entry : sequence.groups[g].entries) {
+      if (entry.first_position < oldest || entry.first_position >= length) continue;
+      state.passing.lent.push_back(
+          {static_cast<int>(g), {entry.first_position, {entry.rank, entry.page}}});
+    }
+  }
+  prefixes_.KeepUpTo(length, sequence, request, &state.kept);
+  if (state.kept.tokens != length) return;  // one of its documents was deleted
+  state.passing.end = state.kept.digest;
+  state.passing.is_known = state.kept.is_new;
+  OfferPages(sequence, request, length, state);
+  NoteWritten(request.spec(), length, state);
+}
+
+void PageTier::NoteWritten(const RequestSpec& spec, int32_t length, Offered& state) const {
+  Passing& passing = state.passing;
+  std::vector<PlacedKey> written;
+  ForEachWindowPage(state, length, [&](int group, const PageKey& key, int32_t first) {
+    const bool is_new = waiting_.contains(key) && !IsAtCheckpoint(spec, length, group, first);
+    const bool was_written = std::any_of(passing.written.begin(), passing.written.end(),
+                                         [&](const PlacedKey& each) { return each.key == key; });
+    if (is_new || was_written) written.push_back({key, first});
+  });
+  passing.stale.reserve(passing.stale.size() + passing.written.size());
+  for (const PlacedKey& each : passing.written) {
+    const bool stays = std::any_of(written.begin(), written.end(),
+                                   [&](const PlacedKey& other) { return other.key == each.key; });
+    if (!stays && !IsAtCheckpoint(spec, length, each.key.group, each.first_position)) {
+      passing.stale.push_back(each.key);
+    }
+  }
+  passing.written = std::move(written);
+}
+
+void PageTier::DropStale(Offered& state) {
+  Passing& passing = state.passing;
+  if (passing.stale.empty()) return;
+  const PageStore& disk = levels_.store(levels_.size() - 1);
+  // One that the disk had no room for, say, is no place to go on from.
+  const bool is_whole = std::all_of(passing.written.begin(), passing.written.end(),
+                                    [&](const PlacedKey& each) { return disk.Has(each.key); });
+  if (!is_whole) return;
+  levels_.Drop(passing.stale);
+  passing.stale.clear();
+}
+
+bool PageTier::IsAtCheckpoint(const RequestSpec& spec, int32_t computed, int group,
+                              int32_t first) const {
+  const int32_t page = limits_.page_tokens;
+  const std::vector<int32_t> own = Request::Checkpoints(spec, page);
+  return std::any_of(own.begin(), own.end(), [&](int32_t length) {
+    const int32_t oldest = std::max(0, length - limits_.group_windows[group] + 1) / page * page;
+    return length <= computed && first >= oldest && first < length;
+  });
+}
+
+bool PageTier::EndPassing(const Sequence& sequence, const RequestSpec& spec, Offered& state) {
+  Passing& passing = state.passing;
+  for (const Passing::Lent& lent : passing.lent) {
+    const auto index = static_cast<size_t>(lent.page.first_position / limits_.page_tokens);
+    if (index < state.chain.size() && waiting_.contains({state.chain[index], lent.group})) {
+      return false;
+    }
+  }
+  if (passing.is_known) prefixes_.index().DropCheckpoint(passing.end);
+  passing.is_known = false;
+  std::erase_if(passing.lent,
+                [&](const Passing::Lent& lent) { return TakeBack(sequence, spec, lent); });
+  passing.is_stuck = !passing.lent.empty();
+  DropStale(state);
+  return passing.lent.empty();
+}
+
+bool PageTier::TakeBack(const Sequence& sequence, const RequestSpec& spec,
+                        const Passing::Lent& lent) {
+  const PageId id = lent.page.id;
+  const PageBook::Page page = book_.page(id);
+  if (page.keepers > 0 || page.holders > 1) {
+    // One of the request's own checkpoints may keep the page. The reserve allows for those.
+    return IsAtCheckpoint(spec, sequence.computed, lent.group, lent.page.first_position);
+  }
+  const auto maps_it = [&](const GroupTable& group) {
+    return std::any_of(group.entries.begin(), group.entries.end(), [id](const PageEntry& entry) {
+      return entry.rank == id.rank && entry.page == id.page;
+    });
+  };
+  // DropBehindWindows recycles pages that are still in a table. A page that is not complete has
+  // been recycled already.
+  if (page.state == PageState::kComplete &&
+      std::none_of(sequence.groups.begin(), sequence.groups.end(), maps_it)) {
+    book_.Recycle(sequence.id, id);
+  }
+  return true;
 }
 
 bool PageTier::WaitsToBeWritten(const ContentHash& chain) const {
@@ -122,19 +234,15 @@ void PageTier::OfferPages(const Sequence& sequence, const Request& request, int3
     state.last = std::move(next);
     state.tokens += page;
   }
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if (limits_.group_windows[g] == 0) continue;
-    const int32_t oldest = std::max(0, length - limits_.group_windows[g] + 1);
-    for (int32_t first = oldest / page * page; first < length; first += page) {
-      PageMark mark = state.last;
-      mark.first_position = first;
-      mark.parent = first == 0 ? RootOf(mark) : state.chain[first / page - 1];
-      mark.chain = state.chain[first / page];
-      const std::span<const int32_t> tokens = prompt.subspan(first, page);
-      mark.tokens.assign(tokens.begin(), tokens.end());
-      OfferPage(sequence, request, static_cast<int>(g), std::move(mark), state);
-    }
-  }
+  ForEachWindowPage(state, length, [&](int group, const PageKey& key, int32_t first) {
+    PageMark mark = state.last;
+    mark.first_position = first;
+    mark.parent = first == 0 ? RootOf(mark) : state.chain[first / page - 1];
+    mark.chain = key.chain;
+    const std::span<const int32_t> tokens = prompt.subspan(first, page);
+    mark.tokens.assign(tokens.begin(), tokens.end());
+    OfferPage(sequence, request, group, std::move(mark), state);
+  });
 }
 
 void PageTier::OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,

@@ -78,8 +78,9 @@ std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const Pla
         continue;
       }
       const int64_t given = MostPlaced(CeilDivide(window, page), degree, index, limits.shards);
-      needed[index] += std::min(
-          full, MostPlaced(live, degree, index, limits.shards) + given * demand.checkpoints);
+      needed[index] +=
+          std::min(full, MostPlaced(live, degree, index, limits.shards) +
+                             given * (demand.checkpoints + limits.passing_checkpoints));
     }
   }
   return needed;

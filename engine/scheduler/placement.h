@@ -24,6 +24,8 @@ struct PlanLimits {
   int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
   // [cache group] 0: full attention; otherwise the window in tokens.
   std::vector<int32_t> group_windows;
+  // Checkpoints that a sequence may have at a time besides those of its demand: see PageTier.
+  int passing_checkpoints = 0;
 
   int rows_per_rank() const {
     return prefill_rows_per_rank + sampled_rows_per_rank + draft_rows_per_rank;
@@ -55,7 +57,8 @@ struct PageDemand {
 
 // New key/value pages that each ring index needs, over all cache groups, in a ring of `degree`. A
 // full group keeps everything. A window group keeps the window, the chunk being computed and one
-// page of alignment at each end, and gives away the pages of one window at each checkpoint.
+// page of alignment at each end, and gives away the pages of one window at each checkpoint, and at
+// each passing one until that is dropped.
 std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const PlanLimits& limits);
 
 // Summary pages that each ring index needs for one full group. Covers all complete pages the

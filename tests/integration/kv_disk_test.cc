@@ -16,6 +16,7 @@
 
 #include "annulus/v1/inference.grpc.pb.h"
 #include "bench/demo/document.h"
+#include "engine/tiers/disk_folder.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
 #include "tests/integration/plain_model.h"
@@ -98,6 +99,20 @@ class KvDiskTest : public ::testing::Test {
     return false;
   }
 
+  // Waits until both groups' pages of this position are on disk, which come after all before them.
+  bool WaitForPosition(int32_t position) const {
+    for (int i = 0; i < 3000; ++i) {
+      int found = 0;
+      for (const auto& each : std::filesystem::directory_iterator(directory_.path() / "pages")) {
+        const auto name = EntryName::Parse(each.path().filename().string());
+        if (name.has_value() && name->first_position == position) ++found;
+      }
+      if (found == 2) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
   testing::TempDirectory directory_;
   std::unique_ptr<Daemon> daemon_;
   double loaded_seconds_ = 0;
@@ -118,8 +133,9 @@ TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   const Answer first = Ask(document.text + fact.cue);
   EXPECT_EQ(first.text, fact.answer);
   EXPECT_EQ(first.completion.usage().cached_tokens(), 0);
-  // All of the full layer, and then the two that the window needs: nothing begins without it.
-  ASSERT_TRUE(WaitForPages(first.completion.usage().prompt_tokens() / 64 + 2));
+  // All of the full layer, and then those that the window needs: nothing begins without them.
+  const auto pages = static_cast<int32_t>(first.completion.usage().prompt_tokens() / 64);
+  ASSERT_TRUE(WaitForPosition((pages - 1) * 64));
   Kill();
   Start();
   const Answer again = Ask(document.text + fact.cue);

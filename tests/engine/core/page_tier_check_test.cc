@@ -41,7 +41,7 @@ class PageTierCheckTest : public testing::PageTierFixture {
   Answer Leave(const RequestSpec& spec) {
     const auto engine = Make(Options(KvVerify::kSample));
     const Answer expected = Ask(*engine, spec);
-    EXPECT_TRUE(WaitForPages(*engine, pages_));
+    EXPECT_TRUE(WaitForPages(*engine, pages_) && WaitForWrites(*engine));
     return expected;
   }
 
@@ -71,7 +71,7 @@ class PageTierCheckTest : public testing::PageTierFixture {
         EXPECT_EQ(engine->Load().tiers.at(0).mismatches, 1);
         EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total"), 0);
         // What was computed takes the place of what was wrong.
-        ASSERT_TRUE(WaitForPages(*engine, pages_));
+        ASSERT_TRUE(WaitForPages(*engine, pages_) && WaitForWrites(*engine));
       } else {
         EXPECT_EQ(answer.usage.restored_tokens, kKept);
         EXPECT_EQ(answer.usage.cache_miss, std::nullopt);

@@ -172,14 +172,25 @@ inline std::string WithoutWindows(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json&) {});
 }
 
+inline void MakeSlowToCompute(nlohmann::json& config, int intermediate) {
+  config["hidden_size"] = 512;
+  config["intermediate_size"] = intermediate;
+  config["head_dim"] = 64;
+  config["num_attention_heads"] = config["num_key_value_heads"] = 8;
+}
+
 // The same; computing a page takes far longer than reading it from a disk.
 inline std::string SlowToCompute(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json& config) {
-    config["hidden_size"] = 512;
-    config["intermediate_size"] = 2048;
-    config["head_dim"] = 64;
-    config["num_attention_heads"] = config["num_key_value_heads"] = 8;
+    MakeSlowToCompute(config, 2048);
     config["num_hidden_layers"] = 4;
+  });
+}
+
+// Two groups of layers: most see 17 tokens, the others all.
+inline std::string WithWindows(const TempDirectory& folder, bool slow = false) {
+  return RandomModel(folder, "golden/llama_windows/config.json", [slow](nlohmann::json& config) {
+    if (slow) MakeSlowToCompute(config, 1024);
   });
 }
 

@@ -111,6 +111,68 @@ TEST_F(PageTierPaceTest, ADiskThatKeepsUpHoldsNobody) {
   EXPECT_LE(Metric(*engine, "kv_tier_wait_seconds_total"), 0.02 * sink->Wait()->timings.prefill);
 }
 
+// Window pages that wait for the disk are missing from the sequence's reserve. A sequence that runs
+// out of its reserve would end the process.
+TEST_F(PageTierPaceTest, WindowsPagesComeBackToTheirSequence) {
+  model_ = testing::WithWindows(folder_);
+  GatedCalls calls;
+  const auto engine = Make(Gated(calls));
+  const auto end = OpenAtEnd(calls);
+  const int largest = Largest(*engine);
+  ASSERT_GT(largest, 10 * kChunk);
+  EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(largest, 250)))));
+  calls.HangWrites();
+  EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(largest, 250, 4)))));
+  calls.Open();
+  EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(largest, 250, 5)))));
+}
+
+// Only the latest chunk's end is of use, so the disk does not keep the windows of all.
+TEST_F(PageTierPaceTest, TheDiskKeepsNoWindowsOfEarlierChunks) {
+  constexpr int kChunks = 20;
+  constexpr size_t kFull = kChunks * kChunk / kPage;
+  constexpr size_t kOfWindows = 12;  // of three ends, two pages each in at most two groups
+  model_ = testing::WithWindows(folder_);
+  const std::vector<int32_t> text = Prompt(kChunks * kChunk + 1, 250);
+  {
+    const auto engine = Make(Options(model_, 1));
+    ASSERT_TRUE(Answered(*Send(*engine, Spec(text))));
+    ASSERT_TRUE(WaitForWrites(*engine));
+    for (int i = 0; i < 2000 && Files().size() > kFull + kOfWindows; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files are removed meanwhile
+    }
+  }
+  EXPECT_GT(Files().size(), kFull);
+  EXPECT_LE(Files().size(), kFull + kOfWindows);
+  EXPECT_EQ(Ask(*Make(Options(model_, 1)), Spec(text)).usage.restored_tokens, kChunks * kChunk);
+}
+
+// Another request goes on from a chunk's end whose pages are leaving, and keeps them.
+TEST_F(PageTierPaceTest, OthersMayUseTheEndOfAChunk) {
+  model_ = testing::WithWindows(folder_);
+  EngineOptions off = Options(model_, 1);
+  off.kv_disk.clear();
+  const std::vector<int32_t> text = Prompt(20 * kChunk, 250);
+  const Answer expected = Ask(*Make(off), Spec(text));
+  GatedCalls calls;
+  const auto engine = Make(Roomy(calls));
+  const auto end = OpenAtEnd(calls);
+  calls.HangWrites();
+  const auto sink = Send(*engine, Spec(text));
+  ASSERT_TRUE(sink->WaitProgress(2 * kChunk));
+  std::vector<int32_t> beginning(text.begin(), text.begin() + kChunk + 3);
+  const auto keeper = std::make_shared<CollectingSink>();
+  keeper->set_full_after(1);
+  ASSERT_TRUE(engine->Submit(Spec(beginning), keeper).ok());
+  ASSERT_TRUE(keeper->WaitTokens(1));
+  calls.Open();
+  ASSERT_TRUE(Answered(*sink));
+  EXPECT_EQ(sink->ids(), expected.ids);
+  keeper->set_has_room(true);
+  ASSERT_TRUE(Answered(*keeper));
+  EXPECT_EQ(keeper->Wait()->usage.cached_tokens, kChunk);
+}
+
 // What the host's memory has does not survive a kill, so nobody waits for it.
 TEST_F(PageTierPaceTest, TheHostsMemoryHoldsNobody) {
   EngineOptions options = Options(model_, 1);

@@ -30,6 +30,9 @@ TEST(PagesNeeded, WindowGroupKeepsWindowAndChunk) {
   EXPECT_EQ(PagesNeeded({1'000'000}, 2, limits), (std::vector<int64_t>{5, 5}));
   // Two checkpoints give two pages each away, one of each rank.
   EXPECT_EQ(PagesNeeded({1'000'000, 0, 2}, 2, limits), (std::vector<int64_t>{7, 7}));
+  PlanLimits passing = limits;
+  passing.passing_checkpoints = 1;
+  EXPECT_EQ(PagesNeeded({1'000'000, 0, 2}, 2, passing), (std::vector<int64_t>{8, 8}));
   EXPECT_EQ(PagesNeeded({64}, 2, limits), (std::vector<int64_t>{1, 0}));
 }
 
