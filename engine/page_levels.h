@@ -17,28 +17,28 @@
 
 namespace annulus {
 
-// The stores that keep pages below the ranks' memory, the fastest first: a page enters at level 0
-// and goes on to the others from there, and is read from the first level that has it. Each level
-// has threads that carry its pages, and a rate at which they came lately. Used by one thread.
+// The stores below the ranks' memory, the fastest first. A page enters at level 0 and is then
+// copied to the next levels; it is read from the first level that has it. Each level has a
+// PageMover and a ReadRate. Not thread-safe.
 class PageLevels {
  public:
   static constexpr int kMostLevels = 2;
   // Pages or tokens, [level].
   using Counts = std::array<int64_t, kMostLevels>;
 
-  // One level; what it points to outlives the levels.
+  // One level. What it points to must outlive the levels.
   struct Level {
     TierKind kind = TierKind::kDisk;
     PageStore* store = nullptr;      // not null
     TierMetrics* metrics = nullptr;  // not null
     double write_bytes_per_second = 0;
-    double most_job_seconds = 1e9;  // a call that takes longer turns the store off
+    double most_job_seconds = 1e9;  // a call to the store that takes longer turns it off
   };
   struct Options {
     std::vector<Level> levels;   // 1 to kMostLevels
-    size_t page_bytes = 0;       // of every page
+    size_t page_bytes = 0;       // size of every page
     bool compares = false;       // PageMover::Options::compares
-    std::function<void()> wake;  // after each job, from threads of the levels; short
+    std::function<void()> wake;  // PageMover::Options::wake
   };
   explicit PageLevels(Options options);
 
@@ -48,40 +48,40 @@ class PageLevels {
   TierMetrics& metrics(int level) const { return *levels_[level].level.metrics; }
   PageMover& mover(int level) { return *levels_[level].mover; }
 
-  // Whether any is.
+  // Whether at least one level is on.
   bool on() const;
-  // The first level that has the page.
+  // The first level that has the page; nothing if none has.
   std::optional<int> Find(const PageKey& key) const;
-  // Whether all that are on have the page and know that it belongs to these documents.
+  // Whether every level that is on has the page, labelled with all of these documents.
   bool HaveAll(const PageKey& key, const DocumentSet& documents) const;
   void Touch(const PageKey& key, int64_t use);
   // PageStore::NextUse of the last level, whose pages may be older than this process.
   int64_t NextUse() { return store(size() - 1).NextUse(); }
 
-  // So many bytes came from a level while it was reading for `seconds`.
+  // See ReadRate::Add.
   void AddRead(int level, double bytes, double seconds, SteadyTime now);
   struct Expected {
-    double seconds = 0;    // of levels whose rate is known
-    bool measured = true;  // all are
+    double seconds = 0;    // for the levels whose rate is known
+    bool measured = true;  // whether the rates of all levels are known
   };
-  // What reading so many pages takes.
+  // The expected time to read so many pages from each level.
   Expected SecondsFor(const Counts& pages, SteadyTime now) const;
 
-  // PageStore::Distrust on all levels; it counts on those that `gave` names.
+  // Calls PageStore::Distrust on all levels; `counts` is true for those with pages in `gave`.
   void Distrust(std::span<const PageKey> keys, const Counts& gave);
   // Drops the pages from all levels. If memory runs out, throws.
   void Drop(std::span<const PageKey> keys) { Distrust(keys, {}); }
-  // Turns off the levels that have not answered for too long.
+  // Turns off the levels with a call that exceeds most_job_seconds.
   void TurnOffHung();
-  // When TurnOffHung may have something to do.
+  // When TurnOffHung should be called next, if no call ends before.
   SteadyTime NextDue(SteadyTime now) const;
   void TurnOffAll(const absl::Status& reason);
   void CancelReads(uint64_t batch);
 
-  // Waits for the carrying under way; nothing is carried any more.
+  // Waits for the jobs under way and drops the others. No other call may follow.
   void Stop();
 
-  // Bytes of the heap for bookkeeping and buffers.
+  // Heap bytes of bookkeeping and buffers.
   int64_t bytes() const;
 
  private:

@@ -100,7 +100,7 @@ void PageTier::Advance(std::span<const int32_t> tokens, PageMark& mark) {
   mark.tokens.assign(tokens.begin(), tokens.end());
 }
 
-// ---- there
+// ---- saving
 
 bool PageTier::IsThere(const Leaving& page) const {
   if (page.from != nullptr) return true;

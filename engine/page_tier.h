@@ -28,63 +28,63 @@
 
 namespace annulus {
 
-// Beginnings of prompts that stores below the ranks' memory keep: complete pages go there in the
-// background, level by level, and come back for a request whose prompt begins with them, each from
-// the first level that has it. What has come back is a cached prefix like any other. The levels'
-// threads do the carrying: no call here waits for a disk.
+// Saves the pages of prompts in the stores below the ranks' memory, and restores them for requests
+// whose prompts begin with them. Complete pages are written in the background, level by level. A
+// page is restored from the first level that has it, and is then a cached prefix like any other.
+// The levels' threads copy the pages: no call here waits for a disk.
 //
-// A page that a level has taken is held there until the next one has it too, and is read from there
-// to be written: the ranks' memory is needed only until the first level has it. What a level has no
-// room for goes on to the next from memory.
+// A page that a level has is held there until the next level has it too, and is read from there to
+// be written: the ranks' memory is needed only until the first level has the page. A page that a
+// level has no room for goes to the next level from memory.
 //
-// Under KvVerify::kSample pages that were read back become known only after one of them was
-// computed again with the same bits: NextCheck, BeginCheck, EndCheck. SampledPage says which.
+// Under KvVerify::kSample, restored pages become known only after one of them was computed again
+// with the same bits: NextCheck, BeginCheck, EndCheck. SampledPage chooses that page.
 //
-// Pages that are being carried are held in the book by owners of the tier's own; few are at a time.
-// Used by the coordinator's thread alone.
+// Pages that are being copied are held in the book by owners that the tier creates; few are at a
+// time. Used by the coordinator's thread alone.
 class PageTier {
  public:
   struct Options {
-    std::string identity;  // of keys and values, as PrefixReuse takes it
+    std::string identity;  // of keys and values: see PrefixReuse
     KvVerify verify = KvVerify::kOff;
-    // Has the coordinator call Turn; any thread calls it.
+    // Makes the coordinator call Turn. Called on any thread.
     std::function<void()> wake;
   };
-  // All references outlive the tier.
+  // All references must outlive the tier.
   PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
            const RankPort& ranks, PageBook& book, PrefixReuse& prefixes);
-  // Waits for the carrying under way.
+  // Waits for the copies under way.
   ~PageTier();
   PageTier(const PageTier&) = delete;
   PageTier& operator=(const PageTier&) = delete;
 
-  // ---- there
+  // ---- saving
 
-  // After a step and PrefixReuse::Keep, which gave `checkpoints`: the prompt's pages that are
-  // complete, and known, are to leave. Without windows that is every chunk's. Under KvVerify::kAll
-  // those that a level has already are compared with it.
+  // Offers the complete pages of a prompt to the levels. Call after each step, with the checkpoints
+  // that PrefixReuse::Keep returned. Under KvVerify::kAll, pages that a level has already are
+  // compared with its copies.
   void Offer(const Sequence& sequence, Request& request, const std::vector<int32_t>& checkpoints);
 
   // Whether the prompt's next chunk must wait because the disk does not have those before it yet:
   // see SavePace. Always false without a disk, or if it is off.
   bool HoldsBack(RequestId id);
 
-  // Stops holding the pages that wait to be written; those that are still cached later are written
-  // then. False: it held none. So a slow disk never keeps a request from beginning.
+  // Stops holding the pages that wait to be written, so that a slow disk never keeps a request from
+  // beginning. They are written later if they are still cached then. Returns false if it held none.
   bool LetGoOfWrites();
 
-  // ---- and back
+  // ---- restoring
 
-  // What the levels have of a prompt's beginning, without the prompt's last token.
+  // What the levels have of a prompt's beginning, not counting the prompt's last token.
   struct Beginning {
     int32_t tokens = 0;
     std::optional<AttentionAssignment> policy;  // absent: dense
     int64_t rope_length = 0;
     std::vector<PageMark> marks;  // [page], of group 0
   };
-  // `policy`: as PrefixReuse::Find takes it.
+  // `policy`: see PrefixReuse::Find.
   Beginning Find(const RequestSpec& spec, const AttentionAssignment* policy, int64_t rope) const;
-  // Tokens by where their pages are, or were.
+  // Numbers of tokens, by the tier that has or had their pages.
   struct ByTier {
     int64_t host = 0;
     int64_t disk = 0;
@@ -92,54 +92,59 @@ class PageTier {
   };
   ByTier Where(const Beginning& beginning) const;
 
-  // How a request that waits stands with the tier. It waits for pages no longer than computing them
-  // would take, or a second if that is more: then what has come is used, and the rest computed.
+  // Whether a waiting request waits for the tier. It waits for pages at most as long as computing
+  // them would take, or one second if that is more. Then it uses what has come and computes the
+  // rest.
   enum class Standing {
-    kUnknown,  // Look decides
-    kWanting,  // the levels have more than memory, and there is no place to read it now
-    kReady,    // as kWanting, and there is a place: Begin, or NoRoom
-    kComing,   // pages are read for it, or for another request that begins the same way
+    kUnknown,  // call Look
+    kWanting,  // the levels have more of it than memory, but too many other restores are under way
+    kReady,    // the levels have more of it than memory: call Begin or NoRoom
+    kComing,   // pages are being read for it, or for another request that begins the same way
     kSettled,  // it does not wait
   };
   Standing StandingOf(RequestId id);
-  // Decides. `beginning`: what Find gave; `in_memory`: how many tokens of it memory has;
-  // `computed`: seconds that computing the others takes, 0: not known. Not kUnknown.
+  // Decides whether the request waits; never returns kUnknown. `beginning`: the result of Find.
+  // `in_memory`: how many tokens of it memory has. `computed`: expected seconds to compute the
+  // others; 0: not known.
   Standing Look(RequestId id, const TenantId& tenant, const Beginning& beginning, int32_t in_memory,
                 double computed);
-  // For a request that is ready, but for whose pages there is no room: from now on it waits for
-  // room, not for the tier.
+  // Call for a request that is kReady if there is no room for its pages. It then waits for room,
+  // not for the tier.
   void NoRoom(RequestId id) { standings_.erase(id); }
-  // Whether pages are on their way back.
+  // Whether pages are being restored.
   bool reads() const { return !restores_.empty(); }
-  // Whether pages of windows come back too: then a beginning comes back whole.
+  // Whether the model has windows. A beginning is then restored as a whole or not at all.
   bool has_windows() const;
 
-  // Asks for the pages of `beginning` behind `from`'s, which `owner` holds already; null: for all.
-  // There is room for them on `ring`. The prefix becomes known when they are there.
+  // Starts to read the pages of `beginning` that come after those of `from`, which `owner` holds
+  // already; null: all pages. There must be room for them on `ring`. The prefix becomes known once
+  // they have come.
   PageOwner NewOwner() { return next_owner_++; }
   void Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
              std::vector<int32_t> ring, PageOwner owner);
-  // Begin, or what came before it, failed half-way: the owner holds nothing, the request settles.
+  // Call if Begin, or a step before it, failed. Releases what the owner holds; the request is
+  // settled.
   void Abort(RequestId id, PageOwner owner);
 
-  // Of `cached` tokens that an admitted request reuses, those that came back for it.
+  // How many of the `cached` tokens that an admitted request reuses were restored for it.
   ByTier Restored(RequestId id, int64_t cached) const;
-  // Why no more came back for it; nothing: all that the levels had did.
+  // Why no more was restored for it; nothing if everything was that the levels have.
   std::optional<CacheMiss> WhyNoMore(RequestId id) const;
-  // The request has ended. Pages that are read for it are not waited for.
+  // Call when the request has ended. Cancels its reads.
   void Forget(RequestId id);
 
-  // ---- checked
+  // ---- checks
 
-  // So many tokens of each beginning are computed again before it is used.
+  // How many tokens of each beginning are computed again before it is used.
   int32_t checked_tokens() const { return samples() ? limits_.page_tokens : 0; }
-  // Which of so many pages (1 or more) that came back for a request is computed again, by its seed:
-  // every other time the last one, whose keys and values follow from those of all pages before it
-  // in every layer but the last; else any, which tells of its own last layer too.
+  // Chooses which of `pages` restored pages (1 or more) is computed again, by the request's seed.
+  // Every other time that is the last page, whose keys and values depend on those of all pages
+  // before it in every layer but the last. Otherwise it is any page, which checks that page's last
+  // layer too.
   static int32_t SampledPage(uint64_t seed, RequestId id, int32_t pages);
-  // The position of the page that was compared for the request; nothing: none was.
+  // The position of the page that was compared for the request; nothing if none was.
   std::optional<int64_t> Checked(RequestId id) const;
-  // What a sequence needs that computes the sampled page of a restore again.
+  // What a sequence needs to compute the sampled page of a restore again.
   struct Check {
     PageOwner restore = 0;  // holds the pages
     RequestId request = 0;  // that waits for it
@@ -150,22 +155,24 @@ class PageTier {
     std::vector<int32_t> ring;
     PrefixIndex::Hit before;  // the pages in front of it
   };
-  // The next restore that waits to be checked; nothing: none does. One that waits for longer than
-  // a second ends without being used.
+  // The next restore to be checked; nothing if none waits. A restore that waits longer than a
+  // second is given up.
   std::optional<Check> NextCheck() const;
-  // A sequence computes it: until EndCheck the restore stays as it is, whatever its request does.
+  // Call when a sequence begins to compute the page. The restore stays until EndCheck, even if its
+  // request ends.
   void BeginCheck(PageOwner restore);
-  // `computed`: whose pages the restore's are compared with; null: nobody could compute them.
+  // `computed`: the sequence whose last page is compared with the sampled one; null if it could not
+  // be computed.
   void EndCheck(PageOwner restore, const Sequence* computed);
 
-  // Takes in what was carried and hands out more. True: a restore has ended, well or not, so that
-  // those who wait should be looked at again. What there is no memory for just now stays for a
-  // later turn.
+  // Handles finished copies and starts new ones. Returns whether a restore has ended, with or
+  // without success: then waiting requests should be looked at again. What memory does not suffice
+  // for is left to a later call.
   bool Turn();
-  // When Turn should be called though nothing was carried: somebody has waited enough.
+  // When Turn must be called next even if no copy ends: a wait is over then.
   SteadyTime NextDue() const;
 
-  // Bytes of the heap for bookkeeping.
+  // Heap bytes of bookkeeping.
   int64_t bytes() const;
 
  private:
