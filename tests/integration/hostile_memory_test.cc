@@ -16,11 +16,12 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
+#include "tests/support/mebibyte.h"
 
 namespace annulus {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+using testing::kMiB;
 constexpr size_t kBudgetMiB = 64;
 constexpr size_t kMessageMiB = 8;
 // Beside the budget: what gRPC has received of calls that are not admitted yet, its buffers, the

@@ -11,13 +11,14 @@
 #include "bench/demo/document.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
+#include "tests/support/mebibyte.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+using testing::kMiB;
 
 struct PlannedCase {
   double kv_bytes = 0;
@@ -52,7 +53,7 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
   ASSERT_GT(planned.tokens, 100'000);
 
   // The table has a tenth of a MiB as its last digit.
-  const auto kv = static_cast<int64_t>(planned.kv_bytes + kMiB / 10);
+  const auto kv = static_cast<int64_t>(planned.kv_bytes + kMiB / 10.0);
   Daemon daemon({"--device", "cpu", "--kv-memory", absl::StrCat(kv)});
   ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
   const testing::TempDirectory folder;
