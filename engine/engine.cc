@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <ctime>
 #include <numeric>
 #include <random>
@@ -17,7 +16,7 @@
 #include "engine/coordinator.h"
 #include "engine/encoder_stream.h"
 #include "engine/engine_setup.h"
-#include "engine/exchange_profile.h"
+#include "engine/find_exchange.h"
 #include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
@@ -48,43 +47,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   return setting;
 }
 
-struct KnownRates {
-  ExchangeRates rates;
-  std::string source;
-};
-
-// Rates from the profile, or measured now and then saved there.
-absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankModel& model,
-                                     int threads, Backend& backend) {
-  const ExchangeRates unused;
-  if (options.ranks == 1) return KnownRates{unused, "not needed: one rank exchanges nothing"};
-  if (options.ring_mode != RingMode::kAuto) {
-    return KnownRates{unused, "not needed: the mode is fixed"};
-  }
-  std::string device = backend.capabilities().description;
-  if (const int devices = DevicesOf(backend, options.ranks); devices > 1) {
-    absl::StrAppend(&device, ", ", devices, " devices, transport ",
-                    static_cast<int>(options.ring_transport));
-  }
-  const ExchangeSetup setup{std::move(device),  model.ops->name,  options.ranks,         threads,
-                            model.config.heads, model.page_shape, options.ring_transport};
-  if (!options.profile.empty()) {
-    const absl::StatusOr<ExchangeRates> saved = LoadExchangeProfile(options.profile, setup);
-    if (saved.ok()) return KnownRates{*saved, absl::StrCat("read from ", options.profile)};
-    if (!absl::IsNotFound(saved.status())) return saved.status();
-  }
-  const SteadyTime start = std::chrono::steady_clock::now();
-  ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureExchange(setup, *model.ops, backend));
-  const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
-  std::string source =
-      absl::StrCat("measured at start in ", static_cast<int64_t>(std::ceil(seconds * 1000)), " ms");
-  if (!options.profile.empty()) {
-    ANNULUS_RETURN_IF_ERROR(SaveExchangeProfile(options.profile, setup, rates));
-    absl::StrAppend(&source, ", saved in ", options.profile);
-  }
-  return KnownRates{rates, std::move(source)};
-}
-
 // What the process holds in the host's memory beside the weights, now that they are loaded.
 size_t ProgramBytes(const RankModel& model, const Backend& backend) {
   const int64_t weights =
@@ -105,7 +67,8 @@ class EngineImpl final : public Engine {
     engine->limits_ = PlanLimitsOf(options, model);
     RankSetOptions ranks = RankSetOptionsOf(options, engine->limits_, backend);
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
-    ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
+    ANNULUS_ASSIGN_OR_RETURN(engine->exchange_,
+                             FindExchange(options, model, ranks.threads, backend));
     engine->program_bytes_ = ProgramBytes(model, backend);
     if (ranks.kv_memory_bytes == 0) {
       ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
@@ -468,7 +431,7 @@ class EngineImpl final : public Engine {
   MemoryPlan plan_;
   PlanLimits limits_;
   AttentionAssignment attention_;  // of requests that name none
-  KnownRates exchange_;
+  FoundExchange exchange_;
   std::unique_ptr<RankPort> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
   std::unique_ptr<PageStores> stores_;
