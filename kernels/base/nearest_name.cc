@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <limits>
 
+#include "absl/strings/match.h"
+
 namespace annulus {
 
 int EditDistance(absl::string_view a, absl::string_view b) {
@@ -23,12 +25,28 @@ int EditDistance(absl::string_view a, absl::string_view b) {
   return at(a.size(), b.size());
 }
 
+namespace {
+
+// The distance of a name whose first words were left out: further than a slip, nearer than chance.
+constexpr int kWordsLeftOut = 3;
+
+// Whether `known` ends in the word `given`: "--max-running" for "--running".
+bool EndsInWord(absl::string_view known, absl::string_view given) {
+  given.remove_prefix(std::min(given.find_first_not_of('-'), given.size()));
+  if (given.empty() || known.size() <= given.size() || !absl::EndsWith(known, given)) return false;
+  const char before = known[known.size() - given.size() - 1];
+  return before == '-' || before == '_';
+}
+
+}  // namespace
+
 std::string NearestName(absl::string_view given, const std::vector<std::string>& known) {
   const absl::string_view name = given.substr(0, 64);
   int best = std::numeric_limits<int>::max();
   std::string nearest;
   for (const std::string& candidate : known) {
-    const int distance = EditDistance(name, candidate);
+    int distance = EditDistance(name, candidate);
+    if (EndsInWord(candidate, name)) distance = std::min(distance, kWordsLeftOut);
     if (distance >= best) continue;
     best = distance;
     nearest = candidate;

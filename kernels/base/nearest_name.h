@@ -12,8 +12,8 @@ namespace annulus {
 // (optimal string alignment). Takes time and memory proportional to the product of the lengths.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The member of `known` with the smallest edit distance to `given`: the first of several, or an
-// empty string if `known` is empty. Looks only at the first 64 bytes of `given`, to bound the time.
+// The member of `known` nearest to the first 64 bytes of `given` by edit distance, the first of
+// several; one that ends in the word `given` ("--max-running" for "--running") counts as 3 away.
 std::string NearestName(absl::string_view given, const std::vector<std::string>& known);
 
 }  // namespace annulus

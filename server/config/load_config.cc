@@ -144,8 +144,9 @@ bool IsKubernetesLink(absl::string_view name, absl::string_view value) {
 }
 
 bool BelongsToAnotherProgram(absl::string_view name, absl::string_view value) {
-  static constexpr std::array<absl::string_view, 3> kOthers = {"ANNULUS_SERVER", "ANNULUS_TOKEN",
-                                                               "ANNULUS_TEST_DATA"};
+  // Those of the command line, which no option may be named after, and of the tests.
+  static constexpr std::array<absl::string_view, 4> kOthers = {
+      "ANNULUS_SERVER", "ANNULUS_TOKEN", "ANNULUS_PROFILE", "ANNULUS_TEST_DATA"};
   return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
          IsKubernetesLink(name, value);
 }
@@ -254,7 +255,7 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   }
   if (action == Action::kServe) ANNULUS_RETURN_IF_ERROR(CheckExposure(config));
   if (config.engine.profile.empty()) return absl::OkStatus();
-  return CheckFileToWrite("profile", config.engine.profile);
+  return CheckFileToWrite("ring-profile", config.engine.profile);
 }
 
 }  // namespace

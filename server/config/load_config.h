@@ -42,9 +42,9 @@ Environment ReadEnvironment();
 // overrides the defaults. `arguments` does not include the program's name. Errors are
 // INVALID_ARGUMENT (NOT_FOUND if a file cannot be read), name the source ("--ranks",
 // "ANNULUS_RANKS", "annulus.yaml:3: ranks") and say what is allowed; for an unknown name they
-// suggest the nearest known one. Ignores ANNULUS_ variables of other programs: ANNULUS_SERVER and
-// ANNULUS_TOKEN of the client, those of the tests, and the links that Kubernetes injects for a
-// service with this name.
+// suggest the nearest known one. Ignores ANNULUS_ variables of other programs: ANNULUS_SERVER,
+// ANNULUS_TOKEN and ANNULUS_PROFILE of the client, those of the tests, and the links that
+// Kubernetes injects for a service with this name.
 absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments,
                                        const Environment& environment);
 

@@ -105,7 +105,7 @@ std::vector<Option> SchedulingOptions() {
              {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}},
              c.engine.speculation);
        }},
-      {"profile", "FILE", "",
+      {"ring-profile", "FILE", "",
        "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "
        "written "
        "there; empty: measured at every start.",

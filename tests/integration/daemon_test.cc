@@ -7,15 +7,20 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <set>
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "annulus/v1/admin.grpc.pb.h"
 #include "annulus/v1/document.grpc.pb.h"
 #include "annulus/v1/inference.grpc.pb.h"
 #include "annulus/v1/model.grpc.pb.h"
 #include "bench/demo/document.h"
+#include "server/config/load_config.h"
+#include "server/config/options.h"
 #include "tests/integration/no_device.h"
 #include "tests/server/test_server.h"
 
@@ -298,6 +303,22 @@ TEST(DaemonDeviceTest, WithoutAGpuTheProcessorServesOnlyWhereItMay) {
   }));
 }
 
+// Whoever exports a variable for the command line may start a daemon in the same shell.
+TEST(DaemonVariablesTest, NoVariableOfTheCommandLineIsOneOfTheDaemon) {
+  Program page({testing::BuildFolder() / "annulus", "help", "--man"});
+  ASSERT_EQ(page.WaitForExit(seconds(30)), 0) << page.output();
+  std::set<std::string> names;
+  for (const absl::string_view word :
+       absl::StrSplit(page.output(), absl::ByAnyChar(" ,.:;\"\n\t\\"))) {
+    if (absl::StartsWith(word, "ANNULUS_")) names.emplace(word);
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"ANNULUS_SERVER", "ANNULUS_PROFILE"}));
+  for (const Option& option : Options()) EXPECT_EQ(names.count(VariableName(option)), 0u);
+  for (const std::string& name : names) {
+    EXPECT_TRUE(LoadConfig({}, {{name, "not a value of any option"}}).ok()) << name;
+  }
+}
+
 TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   const auto expect = [](std::vector<std::string> flags, int code, const std::string& text,
                          const std::vector<std::string>& variables = {}) {
@@ -307,7 +328,7 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   };
   expect({"--rnaks", "4"}, 2, "--ranks");
   expect({"--check", "--device", "cuda"}, 1, "device: cuda was asked for", kNoGpu);
-  expect({"--profile", "/"}, 2, "is a folder");
+  expect({"--ring-profile", "/"}, 2, "is a folder");
   expect({"--listen", "0.0.0.0:0"}, 2, "--insecure");
   expect({"--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");

@@ -88,7 +88,7 @@ std::string OtherValue(const Option& option) {
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
   if (name == "admin-listen") return "unix:/run/a.sock";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
-      name == "tokens-file" || name == "profile")
+      name == "tokens-file" || name == "ring-profile")
     return "file.pem";
   if (name.find("time") != std::string::npos || name == "stall-budget" || name == "attach-window")
     return "7s";
@@ -231,6 +231,9 @@ TEST_F(LoadConfigTest, FlagForTheFileBeatsItsVariable) {
 TEST_F(LoadConfigTest, UnknownNamesAreAnsweredWithTheNearest) {
   EXPECT_THAT(Error({"--rank", "4"}), AllOf(HasSubstr("--rank\""), HasSubstr("\"--ranks\"")));
   EXPECT_THAT(Error({"--kv-memroy=1GiB"}), HasSubstr("\"--kv-memory\""));
+  // The option's name before it was told apart from the profiles of the command line.
+  EXPECT_THAT(Error({"--profile", "f"}), HasSubstr("\"--ring-profile\""));
+  EXPECT_THAT(Error({"--config", WriteFile("profile: f\n")}), HasSubstr("\"ring_profile\""));
   EXPECT_THAT(Error({}, {{"ANNULUS_RANK", "4"}}),
               AllOf(HasSubstr("ANNULUS_RANK\""), HasSubstr("\"ANNULUS_RANKS\"")));
   const std::string file = WriteFile("# comment\nmodel: builtin:recall\nmax_contxt: 4\n");
@@ -270,6 +273,7 @@ TEST_F(LoadConfigTest, ABadVariableIsAnErrorEvenWhereAFlagWins) {
 TEST_F(LoadConfigTest, VariablesOfOthersArePassedOver) {
   Load({}, {{"ANNULUS_SERVER", "127.0.0.1:1"},
             {"ANNULUS_TOKEN", "secret"},
+            {"ANNULUS_PROFILE", "long"},
             {"ANNULUS_SERVICE_HOST", "10.0.0.1"},
             {"ANNULUS_SERVICE_PORT_GRPC", "50051"},
             {"ANNULUS_PORT", "tcp://10.0.0.1:50051"},

@@ -84,9 +84,9 @@ TEST_F(PlainFileTest, OptionsThatNameFilesAreChecked) {
   const auto error = [](const std::vector<std::string>& flags) {
     return std::string(LoadConfig(flags, {}).status().message());
   };
-  EXPECT_THAT(error({"--profile", Path("folder")}),
+  EXPECT_THAT(error({"--ring-profile", Path("folder")}),
               AllOf(HasSubstr("profile: "), HasSubstr("is a folder")));
-  EXPECT_THAT(error({"--profile", Path("absent/new")}), HasSubstr("is not a folder"));
+  EXPECT_THAT(error({"--ring-profile", Path("absent/new")}), HasSubstr("is not a folder"));
   EXPECT_THAT(error({"--config", Path("folder")}),
               AllOf(HasSubstr("config: "), HasSubstr("is a folder")));
   EXPECT_THAT(error({"--config", Path("pipe")}), HasSubstr("is a pipe"));

@@ -71,6 +71,9 @@ TEST(NearestName, CountsEditsAndSwaps) {
   EXPECT_EQ(EditDistance("kv-memory", "kv_memroy"), 2);
   EXPECT_EQ(NearestName("--rank", {"--ring-mode", "--ranks", "--listen"}), "--ranks");
   EXPECT_EQ(NearestName("x", {}), "");
+  // A word of a longer name is nearer than names that are as long, but not than a slip.
+  EXPECT_EQ(NearestName("--running", {"--ranks", "--listen", "--max-running"}), "--max-running");
+  EXPECT_EQ(NearestName("pages", {"dense", "stages", "top_pages"}), "stages");
   EXPECT_EQ(NearestName(std::string(1 << 20, 'x'), {"a", "b"}), "a");
 }
 
