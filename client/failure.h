@@ -22,8 +22,8 @@ int ExitCode(const grpc::Status& status);
 absl::string_view CodeName(grpc::StatusCode code);
 
 // Describes a failed call for people: its code and message, then one indented line for each detail
-// in the status (reason, rejected fields by the names of their flags, resource, when to retry). If
-// the server could not be reached or was lost, advice follows. Does not end in a newline.
+// of the status (reason, rejected fields by the names of their flags, resource, when to retry), and
+// advice if `server` (its address) could not be reached or was lost. Does not end in a newline.
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server);
 
 // How long to wait before a retry, if the server said so.

@@ -16,24 +16,24 @@
 
 namespace annulus {
 
-// Brings questions about requests that are not submitted to the coordinator's thread, as only that
-// thread may look at pages and prefixes. At most kMost questions wait. The coordinator answers one
+// Passes questions (what would this request take?) to the coordinator's thread, the only one that
+// may look at pages and prefixes. At most kMost questions wait. The coordinator answers one
 // between two steps, so a step is delayed by one answer at most. Thread-safe.
 class PlanQueue {
  public:
   static constexpr size_t kMost = 16;
   static constexpr std::chrono::seconds kLongest{10};
 
-  // Waits for the answer, by CancelFlag::WaitAside. `wake` makes the coordinator look at the queue.
-  // Uses none of the arguments once it returns. RESOURCE_EXHAUSTED with a retry hint: too many
-  // wait, or there was no answer within kLongest; UNAVAILABLE: the engine ends; CANCELLED.
+  // Queues the question and blocks (in cancel.WaitAside) until it is answered. `wake` must make the
+  // coordinator call AnswerOne soon. RESOURCE_EXHAUSTED with a retry hint: kMost questions wait, or
+  // none was answered within kLongest. UNAVAILABLE after Close. CANCELLED if `cancel` is set.
   absl::StatusOr<RequestPlan> Ask(RequestSpec spec, const std::function<void()>& wake,
                                   const CancelFlag& cancel);
 
-  // For the coordinator: answers the next question, if one waits. True: more wait.
+  // For the coordinator: answers the next question, if one waits. Returns whether more wait.
   bool AnswerOne(const std::function<RequestPlan(const RequestSpec& spec)>& answer);
 
-  // No question is answered from now on.
+  // Fails all questions that wait, and all later ones.
   void Close();
 
  private:

@@ -9,7 +9,7 @@ namespace annulus {
 using RawAdminService = v1::AdminService::WithRawCallbackMethod_GetServerInfo<
     v1::AdminService::WithRawCallbackMethod_GetLoad<
         v1::AdminService::WithRawCallbackMethod_Drain<v1::AdminService::Service>>>;
-
+// The API's AdminService: what this server is, its load, and Drain, which AdminGate guards.
 class AdminService final : public RawAdminService {
  public:
   explicit AdminService(ServiceContext& context) : context_(context) {}

@@ -21,7 +21,7 @@ class AnswerBytes {
   // Appends a part of the answer.
   void Add(const v1::Delta& delta);
 
-  // Upper bound of the parts' size on the wire. Memory is kBlockBytes more for each of two arrays.
+  // Upper bound of the parts' size on the wire. They take up to 2 * kBlockBytes more of memory.
   size_t size() const { return text_.size() + lists_.size() + kMostHeader; }
 
   // Writes the whole message to `bytes`. Add must not be called afterwards.

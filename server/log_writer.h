@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// Writes lines to a descriptor, in order, on a thread of its own. Callers never wait for the
-// descriptor. If nobody reads the pipe, lines are lost and counted, and nothing else happens.
-// Thread-safe.
+// Writes lines to a file descriptor, in order, on its own thread, so callers never wait for it.
+// If the descriptor does not accept lines, for example a pipe that nobody reads, the queue fills up
+// and further lines are dropped and counted. Thread-safe.
 class LogWriter {
  public:
   static constexpr size_t kMostQueuedBytes = size_t{1} << 20;
   static constexpr std::chrono::milliseconds kLongestFarewell{500};
 
-  // `descriptor` must stay open. If lines were dropped because too many were waiting, writes the
-  // line that `gap_line` returns for their number in their place.
+  // `descriptor` must stay open. Wherever lines were dropped for lack of room, writes one line in
+  // their place: gap_line(how many).
   LogWriter(int descriptor, std::function<std::string(uint64_t dropped)> gap_line);
   // Waits until the queue is written, at most for kLongestFarewell. A write that still hangs then
   // is abandoned: it ends with the process, or when somebody reads.
@@ -30,8 +30,8 @@ class LogWriter {
   // Queues a line. Drops it if the queue would exceed kMostQueuedBytes.
   void Post(std::string line);
 
-  // Blocks until everything posted so far is written or lost, at most for `limit`. Returns whether
-  // it is.
+  // Blocks until every line posted so far is written or dropped, at most for `limit`. Returns false
+  // if `limit` passed first.
   bool Flush(std::chrono::milliseconds limit);
 
   // Number of lines that were dropped, or that the descriptor refused.

@@ -8,7 +8,7 @@
 namespace annulus {
 
 // Handles the call Plan: builds the request's prompt, as Generate would, and asks the engine what
-// it would cost. Runs in the pool.
+// it would cost. Blocks until it answers: call it on a WorkPool thread. An OwnWorkHandler.
 absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
                         v1::PlanResponse& response, const CancelFlag& cancel);
 

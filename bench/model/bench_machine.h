@@ -15,17 +15,17 @@
 
 namespace annulus {
 
-// Measures the memory's read rate, between runs of something else.
+// Measures how fast the machine reads memory. Call it between the runs that are timed.
 class MemoryMeter {
  public:
   virtual ~MemoryMeter() = default;
-  // The rate of one pass over a buffer that no cache holds.
+  // Reads a buffer larger than all caches once and returns the rate.
   virtual absl::StatusOr<double> BytesPerSecond() = 0;
-  // Bytes of host memory that the meter holds.
+  // Bytes of host memory that the meter keeps allocated.
   virtual int64_t host_bytes() const { return 0; }
 };
 
-// The type whose products a model's layers may use: int8 inputs meet all integer weights as int8.
+// The type in which a model's layers multiply: int8 if their inputs are int8, else the weights'.
 inline DType ProductsOf(const ModelInfo& model) {
   return model.activations == Activations::kInt8 ? DType::kI8 : model.weights_dtype;
 }
@@ -40,9 +40,9 @@ class BenchMachine {
   virtual Backend& backend() = 0;
   virtual const KernelRegistry& kernels() const = 0;
 
-  // Selects the fastest products for weights of this type (ProductsOf), for MeasureProducts.
+  // Finds the fastest instructions for weights of this type (ProductsOf), for MeasureProducts.
   virtual absl::Status ChooseProducts(DType weights) = 0;
-  // Call ChooseProducts first. If vector_name is empty, ignore `vector` of the result.
+  // Call ChooseProducts first. `vector` of the result is not set if vector_name() is empty.
   virtual absl::StatusOr<CeilingRates> MeasureProducts() = 0;
   virtual std::string products_name() const = 0;
   virtual std::string vector_name() const { return {}; }

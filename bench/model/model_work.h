@@ -13,17 +13,17 @@ namespace annulus {
 // counted. Neither is anything that the requested logits do not depend on: in the last layer, rows
 // without logits need only keys and values.
 
-// `density` is the share of pairs, 0..1, that layers without a window of their own attend.
+// `density`, below: the share of pairs, 0..1, that layers without a window of their own attend.
 
-// For a prompt of `tokens` >= 1, from an empty context to the logits of its last row.
+// Operations for a prompt of `tokens` >= 1, from an empty context to the logits of its last row.
 double PrefillFlops(const ModelConfig& config, int64_t tokens, double density = 1);
 
-// For one row that sees `depth` >= 0 keys before its own, including its logits.
+// Operations for one row that sees `depth` >= 0 keys before its own, including its logits.
 double DecodeFlops(const ModelConfig& config, int64_t depth, double density = 1);
 
-// The bytes that such a row must read: every weight of the layers once, as `weights` with scales;
-// the head in the dtype in which it is then held (MatrixDType); and the keys and values that it
-// sees, as `kv` with scales.
+// The bytes that such a row must read, scales included: every weight of the layers once, in the
+// dtype `weights`; the head, in the dtype that MatrixDType gives it; and the keys and values that
+// the row sees, in the dtype `kv`.
 double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
                    double density = 1);
 

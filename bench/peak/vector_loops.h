@@ -1,8 +1,8 @@
 #ifndef ANNULUS_BENCH_PEAK_VECTOR_LOOPS_H_
 #define ANNULUS_BENCH_PEAK_VECTOR_LOOPS_H_
 
-// VectorLoops as templates over the width of a vector, in GCC's vector types. Units that include
-// this are compiled for their instruction set, with contraction of a * b + c.
+// VectorLoops as templates over the width of a vector, in GCC's vector types. Compile each unit
+// that includes this for one instruction set, with a * b + c contracted (-ffp-contract=fast).
 
 #include <cstdint>
 

@@ -36,8 +36,8 @@ std::string DrawSvg(const AttentionPicture& picture);
 absl::StatusOr<std::string> DrawPng(const AttentionPicture& picture);
 
 // Draws for a terminal of `columns` columns. A character is one cell wide and two cells high. Uses
-// Unicode blocks and shades, no colours. At least one square stands in a line, even if it is too
-// wide.
+// Unicode blocks and shades, no colours. Puts as many squares side by side as fit, at least one: a
+// square wider than `columns` is not cut.
 std::string DrawText(const AttentionPicture& picture, int columns);
 
 // Draws a single square without axes, one pixel for each cell. Cells that are not causal are white.

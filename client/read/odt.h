@@ -13,7 +13,7 @@ namespace annulus {
 // Returns the headings, paragraphs, lists and table rows of an OpenDocument text in document order.
 // Notes become "[^1]", with their text at the end. Leaves out tracked deletions and comments.
 // INVALID_ARGUMENT if the file is broken or encrypted, NOT_FOUND if it lacks its content,
-// RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in messages.
+// RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit of `budget`. `what`: the file, for messages.
 absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& archive,
                                     ReadBudget& budget);
 

@@ -8,19 +8,19 @@
 
 namespace annulus {
 
-// Chooses the blocks that each item attends in a layer, on all ranks of the item's ring: the ranks
-// that hold keys return scores (ScoreExchange), each rank chooses blocks for its own rows, the
-// ranks agree on the contract, and the lists go to the ranks that hold the blocks (ListExchange).
+// Chooses the blocks that each item attends in a layer. Runs on all ranks of the item's ring: ranks
+// that hold keys return scores (ScoreExchange), each rank chooses blocks for the rows it computes,
+// the ranks agree on a tau, and the lists go to the ranks that hold the blocks (ListExchange).
 //
-// The contract (AttentionPolicy::coverage): 16 seeded rows are scored exactly, block by block. The
-// ranks sum the coverage that each value in a ladder of increasing tau would reach, and take the
-// first value whose mean over rows and heads is sufficient. The last rung is all blocks.
+// Agreeing on a tau is how AttentionPolicy::coverage is kept: 16 seeded rows are scored exactly,
+// block by block; the ranks add up the coverage that each of several increasing values of tau would
+// give, and take the first value whose mean over rows and heads is enough. The last: all blocks.
 class BlockChooser {
  public:
   explicit BlockChooser(const ChoiceContext& context) : context_(context) {}
 
-  // `choosing`: ascending by item; entries beyond layer.items are ignored. Appends what own rows
-  // chose to `report`.
+  // Writes the chosen blocks to layer.shards. `choosing` ascends by item; those beyond layer.items
+  // are ignored. Appends to `report` what was chosen for the rows that this rank computes.
   absl::Status Run(const ChoiceLayer& layer, std::span<const ChoosingItem> choosing,
                    std::vector<LayerAttention>& report);
 

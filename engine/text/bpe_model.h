@@ -29,8 +29,8 @@ class BpeModel : public Model {
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, bool byte_level,
                                                       Vocabulary* vocabulary);
 
-  // Takes O(n log n). Holds back text that is no longer than the longest whole-piece token, and the
-  // last run (text that merges could bridge), at most kMaxUncutBytes units.
+  // Takes O(n log n). Holds back a text's end that later text could still change: as much as the
+  // longest whole-piece token, and what merges could join to it, at most kMaxUncutBytes units.
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
   int32_t unknown() const override { return unknown_.id; }
   const char* kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }

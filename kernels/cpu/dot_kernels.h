@@ -15,7 +15,7 @@ namespace annulus::cpu {
 // in panels of pairs (weight_layout.h).
 struct DotTask {
   const void* input;  // [rows][depth] bf16, zero beyond the layer's inputs
-  // bytes, a multiple of 64; rows up to a multiple of DotKernels::row_multiple are readable
+  // bytes, a multiple of 64; rows must be readable up to the next multiple of row_multiple
   int64_t input_stride;
   int rows;            // 1..DotKernels::task_rows
   const void* panels;  // columns / 16 panels, rounded up
@@ -31,7 +31,7 @@ struct DotTask {
   void* workspace;  // DotKernels::workspace_bytes, aligned to 64
 };
 
-// Inputs per scale in fixed point, if the weights have no groups of their own.
+// Inputs that share one fixed-point scale, if the weights have no groups of their own.
 inline constexpr int64_t kFixedGroup = 64;
 
 struct DotKernels {
@@ -43,16 +43,16 @@ struct DotKernels {
   // Rounds one row of `count` floats to bf16 and pads it with zeros to `depth`.
   void (*pack_row)(const float* input, int64_t count, int64_t depth, void* packed);
 
-  // For Activations::kInt8, indexed by the weights' DType; null for others than integers. A packed
-  // row holds `depth` codes, then its float32 scale, then 4 bytes for each group of the weights:
+  // For Activations::kInt8. Indexed by the weights' DType; null if that is not an integer type. A
+  // packed row holds `depth` codes, its float32 scale, and 4 bytes for each group of the weights:
   // see isa_dot_int8.h and isa_dot_int8_groups.h.
   void (*pack_int8_row[kWeightTypes])(const float* input, int64_t count, int64_t depth,
                                       int64_t group, void* packed);
   void (*linear_int8[kWeightTypes])(const DotTask&);
 
-  // Indexed by the weights' DType; null if `pack_row` serves that type too. A packed row has 2 *
-  // depth bytes, then 8 for each group: either inputs in fixed point (isa_dot_fixed.h), or bf16
-  // inputs and the sum of each group.
+  // Indexed by the weights' DType; null if `pack_row` packs the rows for that type. A packed row
+  // has 2 * depth bytes, then 8 for each group: either inputs in fixed point (isa_dot_fixed.h), or
+  // bf16 inputs and the sum of each group.
   void (*pack_fixed_row[kWeightTypes])(const float* input, int64_t count, int64_t depth,
                                        int64_t group, void* packed);
 

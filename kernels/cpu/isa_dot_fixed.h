@@ -16,8 +16,8 @@
 //
 // A packed row holds for each group [group] high bytes, then [group] low ones, in the order of the
 // weights' codes (weight_layout.h). Then come the groups' float32 scales, and one int32 per group:
-// the negative of what its integers owe or, with kMinimum, their sum. `Weights` in the templates
-// is one of the kinds of isa_dot_integer_weights.h.
+// the debt of its integers or, with kMinimum, their sum. isa_dot_integer_weights.h explains debts
+// and lists the kinds of `Weights` that the templates take.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -87,7 +87,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const GroupRange
     __m512i low[kRows][kPanels];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      // Sums start from the negative of what the integers owe.
+      // Sums start from the debt of the integers.
       const __m512i owed = Weights::kMinimum ? _mm512_setzero_si512()
                                              : FourBytes(input_scales + r * stride + groups * 4);
 #pragma GCC unroll 4

@@ -14,9 +14,9 @@
 // neither on the number of rows nor on the tile.
 //
 // A packed row holds `depth` codes in the order of the weights' codes (weight_layout.h), the row's
-// float32 scale, and 4 bytes per group: an int32, the negative of what its codes owe, or with
-// kMinimum a float32, their sum. `Weights` in the templates is one of the grouped kinds of
-// isa_dot_integer_weights.h.
+// float32 scale, and 4 bytes per group: an int32, the debt of its codes, or with kMinimum a
+// float32, their sum. isa_dot_integer_weights.h explains debts and lists the kinds of `Weights`,
+// of which the templates take those with groups.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h

@@ -10,21 +10,21 @@
 // Integer weights as the unsigned operand of VPDPBUSD, which multiplies them by signed bytes of
 // inputs: those of isa_dot_fixed.h (two bytes an input) and isa_dot_int8_groups.h (one byte).
 //
-// Signed codes get an offset to become unsigned. The products' sum is then too large by offset *
-// (sum of the inputs): that is what a row's integers "owe". A packed row stores the negative of it,
-// and sums start from there.
+// Signed codes get an offset to become unsigned. A sum of products is then too large by offset *
+// (sum of the row's inputs). A packed row stores the negative of that, its debt, and sums of
+// products start from the debt instead of from 0.
 //
 // `Weights` in the templates of those headers is one of the kinds below:
 //   kInputs: inputs in 64 bytes of a panel
 //   Group(task): inputs per scale
 //   kOffset: added to codes to make them unsigned
-//   ByteOrder(): the order of the bytes of 16 neighbouring inputs
+//   ByteOrder(): how a shuffle orders 16 neighbouring inputs to match the codes
 //   Split(words, high, low): stores the bytes of 32 integers and returns their sum
 //   Line(bytes).codes: the unsigned codes of 64 bytes of a panel, 4 inputs in each vector
 //   kScaleBytes: bytes of a panel's scales for one group
 //   Scale(scales): a panel's scales of one group; kI8 has none
-//   kMinimum: whether a group also adds its minimum times the sum of its inputs. The packed row
-//     then holds that sum instead of a debt; these codes are unsigned and owe nothing
+//   kMinimum: whether a group also adds its minimum times the sum of its inputs. Such codes are
+//     unsigned, so the packed row holds that sum of inputs in place of the debt
 //   Minimum(scales): the panel's minimums
 //   Result(task, panel, total): the value to store
 
@@ -49,9 +49,9 @@ ANNULUS_DOT_INLINE void AddFourBytes(__m512i& sum, __m512i codes, const char* by
       : "v"(codes), "m"(*reinterpret_cast<const Four*>(bytes)));
 }
 
-// Prefetches the scales of some groups ahead. They are stored apart from the codes, so prefetching
-// those does not bring them. `left` is the number of bytes from `scales` to the end of the panel's
-// scales; 0 if there are no scales.
+// Prefetches the scales kAhead bytes ahead, at a panel's end those of the next panels. Scales are
+// stored apart from the codes, so prefetching codes does not fetch them. `left` is the number of
+// bytes from `scales` to the end of the panel's scales; 0 if there are none.
 template <int kPanels>
 ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t panel_bytes) {
   constexpr int64_t kAhead = 256;

@@ -6,7 +6,7 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Prefetches the next `count` lines, or fewer at the end of an array. `ahead` may be null.
+// Prefetches the next `count` cache lines of `ahead`, fewer at an array's end. Null `ahead`: no-op.
 inline __attribute__((always_inline)) void Ask(FetchAhead* ahead, int count) {
   if (ahead == nullptr) return;
   const char* line = ahead->first[0];

@@ -14,8 +14,8 @@ namespace annulus {
 struct CudaBackendOptions {
   // How long the host may wait for a GPU. Beyond it the backend's GPUs count as lost, as after any
   // error that a GPU does not survive: that wait and all later calls return UNAVAILABLE, and memory
-  // stays allocated until the process ends, because a kernel may still write to it. An engine waits
-  // for only a few layers of a step at a time.
+  // stays allocated until the process ends, because a kernel may still write to it. It need not
+  // cover a whole step: the engine waits after every few layers.
   std::chrono::milliseconds longest_wait{600'000};
 };
 

@@ -22,7 +22,7 @@ struct NumberLiteral {
 // 0b; with `may_be_float` also a fraction or an exponent. No sign.
 std::optional<NumberLiteral> ReadNumber(absl::string_view text, bool may_be_float);
 
-// Resolves Python's escapes. Returns an error message, or an empty text. Unknown escapes are kept.
+// Sets `out` to `text` with Python's escapes resolved, unknown ones kept. Returns an error, or "".
 absl::string_view Unescape(absl::string_view text, std::string* out);
 
 }  // namespace annulus::jinja

@@ -16,7 +16,7 @@ namespace annulus::cuda {
 
 // The depth of one step of a product; rows of weights are padded to a multiple of it.
 inline constexpr int64_t kDepthStep = 32;
-// The number of parts of the depth whose sums are added last: see linear_weights.h.
+// The depth is summed in this many parts, which are then added: see linear_weights.h.
 inline constexpr int kDepthParts = 8;
 
 // Weights as cuda::PackRows lays them out. Row o starts at values + o * row_bytes, a multiple of 16
@@ -62,7 +62,7 @@ size_t ManyRowsBytes(DType dtype, int tiles);
 
 // The same products for at most kFewRows rows, bit for bit. Blocks have 8 * tiles outputs and
 // stream their weights: each byte is read from memory once for all rows, with 2 * rows FLOPs per
-// weight. Every block reads all inputs. 1 <= tiles <= kMostTiles*.
+// weight. Every block reads all inputs. `tiles`: 1 to kMostTilesTensor, or to kMostTilesFloat.
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int kMostTilesTensor = 4;
 inline constexpr int kMostTilesFloat = 2;

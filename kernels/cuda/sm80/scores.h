@@ -14,10 +14,10 @@
 // Launches of the ops of kernels/ops/block_scores.h and block_masses.h. All pointers are addresses
 // that the device can read. Each function returns 0 or CUDA's error number.
 //
-// Block scores are computed as a matrix product. A row is a row group and a query head: the group's
-// queries one after the other, in the order of the slots that they meet (MeetingSlot), with zeros
-// for slots that no query meets. A column is a tile of `stride` keys, which are contiguous in a
-// page. So the depth is stride * k_stride, and the sum over it is that of the antidiagonal. With
+// Block scores are computed as a matrix product of depth stride * k_stride. A row stands for a row
+// group and a query head. It has `stride` places: place t has the query whose MeetingSlot is t, or
+// zeros if there is none. A column is a tile of `stride` keys, contiguous in a page, so its place t
+// is the key in slot t. The sum over the depth is therefore the sum over an antidiagonal; with
 // stride 1 it is one query's score of one key.
 
 namespace annulus::cuda {
@@ -52,14 +52,14 @@ struct ScoresItemView {
 };
 
 // With tensor cores, a thread block takes one tile of kScoredRows packed rows and goes through
-// tiles of kScoredColumns columns. The number of columns of a block of keys is a power of two, at
-// least kFewestColumns, or a multiple of kScoredColumns; columns beyond its keys are empty.
+// tiles of kScoredColumns columns. The columns of a block of keys are padded with empty ones to a
+// power of two from kFewestColumns to kScoredColumns, or to a multiple of kScoredColumns.
 inline constexpr int kScoredRows = 128;
 inline constexpr int kScoredColumns = 128;
 inline constexpr int kFewestColumns = 4;
 inline constexpr int kScoredDepth = 32;  // elements per step
 // With stride 1, a float32 query is split into this many 16-bit numbers that add up to it; each is
-// a packed row. Rows are processed in 4 passes of 32; each pass then holds 10 whole queries.
+// a packed row. Rows are processed in 4 passes of 32, so a pass holds 10 queries and 2 unused rows.
 inline constexpr int kExactParts = 3;
 
 // The work of one thread block in the tensor core version.

@@ -7,9 +7,9 @@
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/sm80/attention.h"
 
-// Launches of prefill attention with the engines of compute capability 9.0: units of many rows over
-// pages of 16 or 8 bits, k_dim and v_dim up to 256, no dilated branches. sm80/ does everything
-// else.
+// Launches of prefill attention that use the bulk copies (TMA) and warpgroup products (wgmma) of
+// compute capability 9.0. For units of up to kHopperRows rows over pages of 16- or 8-bit values,
+// with k_dim and v_dim up to 256, without dilated branches; sm80/ does everything else.
 
 namespace annulus::cuda {
 
