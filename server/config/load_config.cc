@@ -125,7 +125,8 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " needs a value: ", name, " ", option == nullptr ? "FILE" : option->value_name));
     }
     if (option == nullptr) {
       flags.config_file = value;
@@ -176,7 +177,8 @@ absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
       return absl::InvalidArgumentError(absl::StrCat(where, status.message()));
     }
     if (!seen.insert(entry.key).second) {
-      return absl::InvalidArgumentError(absl::StrCat(where, entry.key, " is given twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, entry.key, " is given twice; remove one"));
     }
     settings.push_back({absl::StrCat(where, entry.key), option, entry.value});
   }
@@ -211,16 +213,16 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   if (action != Action::kConvert && !config.convert_out.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("out is ", config.convert_out,
-                     ", where --convert alone writes; add --convert, or leave it out"));
+                     ", but only --convert writes there; add --convert, or leave it out"));
   }
   if (action != Action::kPlan && config.device == DeviceChoice::kNamed) {
     return absl::InvalidArgumentError(
         absl::StrCat("device is \"", config.planned_gpu,
-                     "\", a kind of GPU to --plan for; allowed are cpu, cuda and auto"));
+                     "\", which only --plan accepts; allowed here are cpu, cuda and auto"));
   }
   if (action != Action::kPlan && config.planned_memory_bytes > 0) {
     return absl::InvalidArgumentError(
-        "memory is set, which --plan alone counts with; add --plan, or say what may be taken by "
+        "memory is set, but only --plan uses it; add --plan, or limit keys and values with "
         "kv-memory");
   }
   const bool certificate = !config.tls_certificate.empty();

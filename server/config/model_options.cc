@@ -15,8 +15,7 @@ namespace {
 absl::Status SetModel(absl::string_view text, ServerConfig& config) {
   if (text.empty()) {
     return absl::InvalidArgumentError(
-        "an empty name is not allowed: a model directory, "
-        "builtin:recall or builtin:recall3");
+        "\"\" is not allowed: a GGUF file, a model directory, builtin:recall or builtin:recall3");
   }
   return SetText(text, config.engine.model);
 }
@@ -26,7 +25,8 @@ absl::Status SetServedName(absl::string_view text, ServerConfig& config) {
   for (const char c : text) allowed = allowed && absl::ascii_isgraph(c);
   if (!allowed) {
     return absl::InvalidArgumentError(
-        "not allowed: at most 128 printable ASCII characters without spaces");
+        absl::StrCat(QuoteValue(text),
+                     " is not allowed: at most 128 printable ASCII characters without spaces"));
   }
   return SetText(text, config.served_model_name);
 }
@@ -59,32 +59,32 @@ absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
 
 std::vector<Option> ModelOptions() {
   return {
-      {"model", "DIR|builtin:recall", "builtin:recall",
-       "Hugging Face model directory, a built-in demonstration model, or random:CONFIG.json "
-       "(random weights of that shape, to measure speed).",
+      {"model", "DIR|FILE.gguf|builtin:recall", "builtin:recall",
+       "Hugging Face model directory, a GGUF file or a folder with one, a built-in demonstration "
+       "model, or random:CONFIG.json (random weights of that shape, to measure speed).",
        SetModel},
       {"served-model-name", "NAME", "",
        "What clients call the model; empty: the last part of --model.", SetServedName},
       {"device", "cpu|cuda|auto", "auto",
-       "What computes; auto: a GPU that serves the model, else the processor. With --plan also a "
-       "kind of GPU, for example h100-80gb.",
+       "What computes; auto: a GPU that can serve the model, else the processor. With --plan also "
+       "a kind of GPU, for example h100-80gb.",
        SetDevice},
       {"memory", "SIZE|auto", "auto",
-       "With --plan: memory of the machine or of each GPU; auto: what is there, or what such a GPU "
-       "has.",
+       "With --plan: memory of the machine or of each GPU; auto: that of this machine, or of that "
+       "kind of GPU.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSizeOrAuto(text, 64 * kMiB, 64 * kTiB, c.planned_memory_bytes);
        }},
       {"numa", "auto|off", "auto",
-       "Keep every rank's memory and threads on one memory node (NUMA): auto: where there are "
-       "several and as many ranks.",
+       "Keep the memory and threads of each rank on one NUMA node; auto: if the machine has "
+       "several nodes, and at least as many ranks.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.numa);
        }},
       {"huge-pages", "auto|off|transparent|explicit", "auto",
-       "Huge pages for keys, values, weights and activations: auto: transparent where the machine "
-       "has that; off: as the system does by itself; transparent: asked for; explicit: from the "
-       "reserved pool (sysctl vm.nr_hugepages).",
+       "Huge pages for keys, values, weights and activations. auto: transparent if the machine "
+       "has them; off: leave it to the system; transparent: ask the system for them; explicit: "
+       "take them from the reserved pool (sysctl vm.nr_hugepages).",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<HugePagesChoice>(text,
                                            {{"auto", HugePagesChoice::kAuto},
@@ -132,7 +132,8 @@ std::vector<Option> ModelOptions() {
        }},
       {"out", "DIR", "", "The new model directory that --convert writes.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.convert_out); }},
-      {"kv-dtype", "DTYPE", "f32", "How keys and values are held.",
+      {"kv-dtype", "DTYPE", "f32",
+       "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          ANNULUS_ASSIGN_OR_RETURN(c.engine.kv_dtype, ParseDType(text));
          return absl::OkStatus();

@@ -51,7 +51,7 @@ absl::Status SetDuration(absl::string_view text, milliseconds low, milliseconds 
 
 absl::Status SetText(absl::string_view text, std::string& field) {
   if (text.find('\0') != absl::string_view::npos) {
-    return absl::InvalidArgumentError("a NUL byte is not allowed");
+    return absl::InvalidArgumentError("the text has a NUL byte, which is not allowed");
   }
   field = std::string(text);
   return absl::OkStatus();

@@ -41,37 +41,38 @@ std::vector<Option> SchedulingOptions() {
       {"stall-budget", "TIME|off|auto", "auto",
        "The longest that a running answer should wait for its next token while prompts are read "
        "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; off: chunks are "
-       "as "
-       "large as --chunk-tokens.",
+       "as large as --chunk-tokens.",
        SetStallBudget},
-      {"tokens-per-rank", "N", "2048", "A sequence takes one more rank for each of these.",
+      {"tokens-per-rank", "N", "2048",
+       "A sequence is spread over one more rank for every N of its tokens.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1'000'000'000, c.engine.tokens_per_rank);
        }},
       {"max-running", "N", "64",
-       "Most requests computed at once; those whose clients do not read are not counted.",
+       "Most requests computed at once, not counting those whose clients do not read.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 4096, c.engine.max_running);
        }},
-      {"max-waiting", "N", "256", "Most requests in the queue; more are refused.",
+      {"max-waiting", "N", "256", "Most requests in the queue; further ones are refused.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1 << 20, c.engine.max_waiting);
        }},
       {"attention", "POLICY", "dense",
        "Attention of requests that name none: NAME or NAME:parameter=value,..; the policies are "
-       "listed below. Others for some layers and heads of keys and values follow: "
-       "'adaptive; layers=0-1: dense; layers=4,heads=0-3: window:window=4096'.",
+       "listed below. Rules for some layers or heads may follow it: 'adaptive; layers=0-1: dense; "
+       "layers=4,heads=0-3: window:window=4096'.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          ANNULUS_ASSIGN_OR_RETURN(c.engine.attention, ParseAssignment(text));
          return absl::OkStatus();
        }},
       {"attention-gates", "FILE", "",
-       "Safetensors file with the gates of the policy learned, as annulus-bench gates writes it.",
+       "Safetensors file with the gates of the policy learned, written by annulus-bench gates; "
+       "empty: requests for learned are refused.",
        [](absl::string_view text, ServerConfig& c) {
          return SetText(text, c.engine.attention_gates);
        }},
       {"ring-mode", "auto|pass-kv|pass-q", "auto",
-       "What circulates: keys and values, or queries; auto: whichever is faster.",
+       "What ranks pass on to each other: keys and values, or queries; auto: whichever is faster.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<RingMode>(text,
                                     {{"auto", RingMode::kAuto},
@@ -81,7 +82,7 @@ std::vector<Option> SchedulingOptions() {
        }},
       {"ring-transport", "auto|peer|staged|nccl", "auto",
        "How ranks on several GPUs exchange: copies from memory to memory, through the host's "
-       "memory, or NCCL; auto: the first of peer, nccl, staged that there is.",
+       "memory, or NCCL; auto: the first of peer, nccl and staged that works here.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<RingTransport>(text,
                                          {{"auto", RingTransport::kAuto},
@@ -91,14 +92,16 @@ std::vector<Option> SchedulingOptions() {
                                          c.engine.ring_transport);
        }},
       {"device-graphs", "auto|off", "auto",
-       "Launches of a step that decodes go to a GPU together, as a graph; off: one by one.",
+       "auto: launch a decode step on a GPU as one graph, if the GPU can; off: launch its kernels "
+       "one by one.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.engine.device_graphs);
        }},
       {"speculate", "auto|ngram|off", "auto",
-       "ngram: of requests that do not say, guess tokens ahead from the request's own text, what "
-       "followed the same words before; guesses are checked together, so answers that quote their "
-       "documents come sooner, and no answer changes; auto: ngram, on GPUs off.",
+       "ngram: for requests that do not choose, guess the next tokens from what followed the same "
+       "words earlier in the request's own text, and check all guesses in one step; answers that "
+       "quote their documents come sooner, and no answer changes; auto: ngram on CPUs, off on "
+       "GPUs.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<std::optional<Speculation>>(
              text,
@@ -106,20 +109,20 @@ std::vector<Option> SchedulingOptions() {
              c.engine.speculation);
        }},
       {"ring-profile", "FILE", "",
-       "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "
-       "written "
-       "there; empty: measured at every start.",
+       "File with measured rates for --ring-mode auto: read if it exists, else written after "
+       "measuring at start; empty: measured at every start.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
       {"max-pinned", "PERCENT", "50",
-       "Most of the memory for keys and values that pinned documents take; 0: none can be pinned.",
+       "Largest share of the memory for keys and values that pinned documents may take; 0: "
+       "nothing can be pinned.",
        [](absl::string_view text, ServerConfig& c) { return SetShare(text, c.engine.max_pinned); }},
-      {"max-pinned-by-tenant", "PERCENT", "25", "The same of each tenant's.",
+      {"max-pinned-by-tenant", "PERCENT", "25", "The same for the pinned documents of each tenant.",
        [](absl::string_view text, ServerConfig& c) {
          return SetShare(text, c.engine.max_pinned_by_tenant);
        }},
       {"kv-host", "SIZE", "0",
-       "Host memory where keys and values of prompts stay when --kv-memory has no room for them, "
-       "until they are needed again or newer ones take their place; from there they go on to "
+       "Host memory that keeps keys and values of prompts for which --kv-memory has no room, "
+       "until they are needed again or newer ones take their place; from there they move on to "
        "--kv-disk. CPUs only; 0: none.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          size_t bytes = 0;
@@ -132,7 +135,7 @@ std::vector<Option> SchedulingOptions() {
        "not computed again after a restart; needs --kv-disk-size. What users sent can be read from "
        "it, until they delete the document or other pages take its place. CPUs only; empty: none.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kv_disk); }},
-      {"kv-disk-size", "SIZE", "0", "Most that the files of --kv-disk take.",
+      {"kv-disk-size", "SIZE", "0", "Largest total size of the files in --kv-disk.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          size_t bytes = 0;
          ANNULUS_RETURN_IF_ERROR(SetSize(text, 0, 64 * kTiB, bytes));
@@ -140,10 +143,9 @@ std::vector<Option> SchedulingOptions() {
          return absl::OkStatus();
        }},
       {"kv-verify", "sample|off|all", "sample",
-       "Whether keys and values from --kv-host and --kv-disk are held against what computing "
-       "gives: "
-       "one page of each text that comes back; none; or all pages, for which prompts are "
-       "computed as if nothing were kept. What is found to differ is not used, and goes.",
+       "Which keys and values from --kv-host and --kv-disk are checked by computing them again. "
+       "sample: one page of each text that comes back; off: none; all: every page, so prompts are "
+       "computed as if nothing were kept. Pages that differ are dropped.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<KvVerify>(
              text,
@@ -151,12 +153,13 @@ std::vector<Option> SchedulingOptions() {
              c.engine.kv_verify);
        }},
       {"exchange-timeout", "TIME", "30s",
-       "Longest wait of a rank for another; for its GPU half as long again.",
+       "How long a rank may wait for another while no rank makes progress; for its GPU half as "
+       "long again.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(10), hours(1), c.engine.exchange_timeout);
        }},
       {"slow-reader-timeout", "TIME", "30s",
-       "A client that reads none of its answer for so long is cut off.",
+       "A client that reads none of its answer for this long is cut off.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(10), hours(24), c.engine.slow_reader_timeout);
        }},

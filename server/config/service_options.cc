@@ -39,7 +39,8 @@ absl::Status SetAdminListen(absl::string_view text, ServerConfig& config) {
   }
   if (!absl::ConsumePrefix(&path, "unix:") || !absl::StartsWith(path, "/") ||
       path.size() > kLongestSocketPath) {
-    return absl::InvalidArgumentError(absl::StrCat("not allowed: unix:/PATH of at most ",
+    return absl::InvalidArgumentError(absl::StrCat(QuoteValue(text),
+                                                   " is not allowed: unix:/PATH of at most ",
                                                    kLongestSocketPath, " bytes, auto, or off"));
   }
   return SetText(path, config.admin_listen);
@@ -59,7 +60,8 @@ std::vector<Option> ServiceOptions() {
        "and root); auto: admin.sock in systemd's RUNTIME_DIRECTORY, else annulus-PORT.sock in "
        "XDG_RUNTIME_DIR, else PORT.sock in /tmp/annulus-UID.",
        SetAdminListen},
-      {"max-connections", "N", "1024", "Most gRPC connections at once; more are closed at once.",
+      {"max-connections", "N", "1024",
+       "Most gRPC connections at once; further ones are closed at once.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1'000'000, c.max_connections);
        }},
@@ -86,7 +88,7 @@ std::vector<Option> ServiceOptions() {
        "PEM certificates of the authorities that sign clients' certificates: every client must "
        "have one (mutual TLS), and --tokens-file can name tenants by theirs.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_client_ca); }},
-      {"auth-token-file", "FILE", "", "Clients must send its first line as a bearer token.",
+      {"auth-token-file", "FILE", "", "File whose first line clients must send as a bearer token.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.auth_token_file); }},
       {"insecure", "on|off", "off",
        "Serve on an address that other machines can reach even without TLS, or without tokens or "
@@ -100,10 +102,10 @@ std::vector<Option> ServiceOptions() {
        "quotas. Instead of --auth-token-file; server/identity/README.md has its form.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tokens_file); }},
       {"admin-token-file", "FILE", "",
-       "Callers that send its first line as a bearer token may call AdminService.Drain on --listen "
-       "too; empty: only callers with the role admin of --tokens-file may.",
+       "File whose first line, sent as a bearer token, allows AdminService.Drain on --listen too; "
+       "empty: only callers with the role admin of --tokens-file may call it there.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.admin_token_file); }},
-      {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, either way.",
+      {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, received or sent.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 64 << 10, kGiB, c.max_message_bytes);
        }},
@@ -120,13 +122,13 @@ std::vector<Option> ServiceOptions() {
          return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
        }},
       {"max-prompts-memory", "SIZE", "1GiB",
-       "Memory of all calls under way: requests as sent and decoded, their token ids, unary "
+       "Memory for all calls in progress: requests as sent and decoded, their token ids, unary "
        "answers.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, kMiB, 64 * kTiB, c.max_prompts_memory);
        }},
       {"attach-window", "TIME", "10m",
-       "How long a complete answer stays for calls with the same request_id; 0s: not at all.",
+       "How long a complete answer is kept for calls with the same request_id; 0s: not at all.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(0), hours(24), c.attach_window);
        }},
@@ -138,24 +140,24 @@ std::vector<Option> ServiceOptions() {
          return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
        }},
       {"upload-timeout", "TIME", "60s",
-       "An upload that sends nothing for so long, or hardly anything, is cut off; so is a "
-       "connection "
-       "with a call whose message does not come.",
+       "An upload that sends nothing, or hardly anything, for this long is cut off; so is a "
+       "connection with a call whose message does not arrive.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);
        }},
       {"grace-time", "TIME", "30s",
-       "How long admitted requests may go on when the server stops; it has ended 3 s later.",
+       "How long admitted requests may go on when the server stops; the process ends 3 s later at "
+       "the latest.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(0), hours(24), c.grace_time);
        }},
       {"log-format", "text|json", "text",
-       "How a line of the log is written: words, or an object of JSON with the same keys.",
+       "Form of a log line: words, or a JSON object with the same keys.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<LogFormat>(text, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
                                      c.log_format);
        }},
-      {"log-level", "debug|info|warning|error", "info", "Least severity that is logged.",
+      {"log-level", "debug|info|warning|error", "info", "Lowest severity that is logged.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<LogLevel>(text,
                                     {{"debug", LogLevel::kDebug},

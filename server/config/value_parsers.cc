@@ -17,11 +17,6 @@ namespace {
 
 constexpr size_t kLongestQuote = 80;
 
-std::string Quote(absl::string_view text) {
-  if (text.size() <= kLongestQuote) return absl::StrCat("\"", text, "\"");
-  return absl::StrCat("\"", text.substr(0, kLongestQuote), "...\"");
-}
-
 struct Quantity {
   double number = 0;
   absl::string_view unit;
@@ -52,11 +47,16 @@ std::string FormatMilliseconds(std::chrono::milliseconds value) {
 
 }  // namespace
 
+std::string QuoteValue(absl::string_view text) {
+  if (text.size() <= kLongestQuote) return absl::StrCat("\"", text, "\"");
+  return absl::StrCat("\"", text.substr(0, kLongestQuote), "...\"");
+}
+
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_t high) {
   int64_t value = 0;
   if (!absl::SimpleAtoi(text, &value) || value < low || value > high) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Quote(text), " is not allowed: a whole number from ", low, " to ", high));
+        absl::StrCat(QuoteValue(text), " is not allowed: a whole number from ", low, " to ", high));
   }
   return value;
 }
@@ -71,9 +71,9 @@ absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high
   const double factor = split ? UnitFactor(quantity.unit, kUnits) : 0;
   const double bytes = quantity.number * factor;
   if (factor == 0 || bytes < static_cast<double>(low) || bytes > static_cast<double>(high)) {
-    return absl::InvalidArgumentError(absl::StrCat(Quote(text), " is not allowed: a size from ",
-                                                   FormatBytes(low), " to ", FormatBytes(high),
-                                                   ", written like 512MB or 4GiB"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuoteValue(text), " is not allowed: a size from ", FormatBytes(low), " to ",
+                     FormatBytes(high), ", written like 512MB or 4GiB"));
   }
   return static_cast<size_t>(bytes);
 }
@@ -90,8 +90,8 @@ absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text,
   if (factor == 0 || value < static_cast<double>(low.count()) ||
       value > static_cast<double>(high.count())) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Quote(text), " is not allowed: a time from ", FormatMilliseconds(low), " to ",
-                     FormatMilliseconds(high), ", written like 500ms, 30s, 5m or 1h"));
+        absl::StrCat(QuoteValue(text), " is not allowed: a time from ", FormatMilliseconds(low),
+                     " to ", FormatMilliseconds(high), ", written like 500ms, 30s, 5m or 1h"));
   }
   return std::chrono::milliseconds(static_cast<int64_t>(value));
 }
@@ -103,19 +103,20 @@ absl::StatusOr<std::string> ParseHostPort(absl::string_view text) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const bool plain = host.find_first_of(":[]/ ,") == absl::string_view::npos;
   if (!has_host || !(bracketed || plain)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Quote(text), " is not allowed: HOST:PORT, for example 127.0.0.1:50051 or [::1]:50051"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuoteValue(text),
+                     " is not allowed: HOST:PORT, for example 127.0.0.1:50051 or [::1]:50051"));
   }
   const auto port = ParseInteger(text.substr(colon + 1), 0, 65535);
   if (!port.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Quote(text), " is not allowed: the port must be a number from 0 to 65535"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        QuoteValue(text), " is not allowed: the port must be a number from 0 to 65535"));
   }
   return std::string(text);
 }
 
 absl::Status UnknownChoice(absl::string_view text, const std::vector<std::string>& known) {
-  return absl::InvalidArgumentError(absl::StrCat(Quote(text), " is not allowed: one of ",
+  return absl::InvalidArgumentError(absl::StrCat(QuoteValue(text), " is not allowed: one of ",
                                                  absl::StrJoin(known, ", "), " (the nearest is ",
                                                  NearestName(text, known), ")"));
 }

@@ -17,6 +17,9 @@
 
 namespace annulus {
 
+// Quotes what was given for a message, cut after 80 bytes.
+std::string QuoteValue(absl::string_view text);
+
 // Parses a decimal integer in [low, high].
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_t high);
 

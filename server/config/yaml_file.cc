@@ -17,7 +17,7 @@ absl::StatusOr<std::vector<YamlEntry>> Flatten(const std::string& path, const YA
   if (!root.IsDefined() || root.IsNull()) return entries;
   if (!root.IsMap()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": must be a list of lines like \"ranks: 4\""));
+        absl::StrCat(path, ": must consist of lines like \"ranks: 4\""));
   }
   for (const auto& pair : root) {
     const int line = pair.first.Mark().line + 1;

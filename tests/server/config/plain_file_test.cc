@@ -72,7 +72,7 @@ TEST_F(PlainFileTest, AFileToWriteMayBeAbsentButNothingElse) {
   EXPECT_THAT(WriteError(Path("pipe")), HasSubstr("is a pipe"));
   EXPECT_THAT(WriteError("/dev/null"), HasSubstr("is a device"));
   EXPECT_THAT(WriteError(Path("absent/new")), HasSubstr("is not a folder"));
-  EXPECT_THAT(WriteError(Path("absent/")), HasSubstr("ends like a folder"));
+  EXPECT_THAT(WriteError(Path("absent/")), HasSubstr("names a folder"));
   EXPECT_THAT(WriteError(Path("file/new")), HasSubstr("cannot use"));
   if (geteuid() != 0) {  // whom no rights stop
     EXPECT_THAT(WriteError("/new"), HasSubstr("can be written"));
