@@ -187,7 +187,7 @@ absl::Status AskManyCall::CheckRequest() {
     request_id_ = spec.request_id();
   }
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
-  if (questions_.empty()) return FieldError("questions", "no question is given; 1 to 1000 are");
+  if (questions_.empty()) return FieldError("questions", "there is none; send 1 to 1000");
   if (spec.has_token_ids()) {
     return FieldError("spec.token_ids",
                       "questions are texts and cannot follow token ids; send messages or text, or "
@@ -326,7 +326,7 @@ grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackSer
 
 void AskManyCall::Cancel() {
   if (std::chrono::steady_clock::now() >= facts_.deadline) {
-    Abort(absl::DeadlineExceededError("the call's deadline passed"));
+    Abort(DeadlinePassedError());
   } else {
     Abort(absl::CancelledError("the client cancelled the call or went away"));
   }

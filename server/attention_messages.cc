@@ -34,8 +34,8 @@ absl::Status SetCoverage(double coverage, bool alone, absl::string_view field,
   if (policy.kind == PolicyKind::kDense || policy.kind == PolicyKind::kDilated ||
       policy.kind == PolicyKind::kTopPages) {
     return FieldError(field, absl::StrCat("attention policy ", PolicyName(policy.kind),
-                                          " keeps no contract: leave coverage out, or take "
-                                          "adaptive or another policy for prompts"));
+                                          " cannot guarantee a coverage: leave coverage out, or "
+                                          "use a policy that can, such as adaptive"));
   }
   policy.coverage = coverage;
   return absl::OkStatus();
@@ -90,9 +90,9 @@ absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& reque
     ANNULUS_ASSIGN_OR_RETURN(attention, ReadAssignment(request.policy(), "policy"));
   }
   if (!attention.rules.empty()) {
-    return FieldError("policy", absl::StrCat("one policy is drawn, without rules for layers and "
-                                             "heads; name one of those in '",
-                                             AssignmentText(attention).substr(0, 200), "'"));
+    return FieldError("policy", absl::StrCat("'", AssignmentText(attention).substr(0, 200),
+                                             "' has rules for layers or heads; a map shows one "
+                                             "policy: name one of them"));
   }
   BlockMapSpec spec;
   spec.policy = attention.policy;

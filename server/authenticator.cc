@@ -34,14 +34,16 @@ class KnownCallers final : public Authenticator {
       auto caller = credentials_.FindToken({header->second.data(), header->second.size()});
       if (caller) return *std::move(caller);
       return Reject(credentials_.has_roles()
-                        ? "the bearer token is not one that this server knows"
-                        : "the bearer token is not the one that this server knows");
+                        ? "this server does not know the bearer token; send another one, or have "
+                          "its hash added to the server's tokens file"
+                        : "this server does not know the bearer token; send the one of its "
+                          "--auth-token-file");
     }
     const std::vector<std::string> names = CertificateNames(call);
     auto caller = credentials_.FindCertificate(names);
     if (caller) return *std::move(caller);
     return Reject(names.empty() ? "this server needs a bearer token in the metadata "
-                                  "\"authorization\""
+                                  "\"authorization\" (annulus sends one with --token-file)"
                                 : "this server's tokens file names no caller with this client "
                                   "certificate; send a bearer token in the metadata "
                                   "\"authorization\", or have the certificate's name added");

@@ -16,17 +16,18 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
   if (needed > budget.limit()) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_MEMORY_TOO_SMALL,
-        absl::StrCat("the request needs ", needed,
-                     " bytes while it is worked on and this server keeps at most ", budget.limit(),
-                     " of all requests; shorten it, or start the server with more "
-                     "--max-prompts-memory"),
+        absl::StrCat("the request needs ", needed, " bytes of memory, and this server has ",
+                     budget.limit(),
+                     " for all requests together; send a shorter one, or start the server with a "
+                     "larger --max-prompts-memory"),
         numbers);
   }
   return WithRetry(
       ReasonError(
           absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-          absl::StrCat("the request needs ", needed, " bytes while it is worked on, and fewer of ",
-                       budget.limit(), " for requests are free; try again when others have ended"),
+          absl::StrCat("the request needs ", needed, " bytes of memory; of the ", budget.limit(),
+                       " for all requests, running ones leave fewer free; try again when some of "
+                       "them have ended"),
           numbers),
       kRetryNoRoomMs);
 }
@@ -65,8 +66,8 @@ absl::Status WorkGrant::Allow(size_t bytes) {
 
 absl::Status OutOfMemoryError() {
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                               "the system has no memory left for this request; try again when "
-                               "others have ended, or send less"),
+                               "the machine has no memory left for this request; try again when "
+                               "other requests have ended, or send a shorter one"),
                    kRetryNoRoomMs);
 }
 

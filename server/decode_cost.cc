@@ -314,8 +314,10 @@ absl::StatusOr<size_t> DecodeCost(const grpc::ByteBuffer& bytes,
 }
 
 absl::Status NoSuchMessageError(const google::protobuf::Message& prototype) {
-  return FieldError("", absl::StrCat("the bytes are no ", prototype.GetDescriptor()->name(),
-                                     ": damaged, nested too deeply, or a text is not UTF-8"));
+  return FieldError(
+      "", absl::StrCat("the message cannot be read as ", prototype.GetDescriptor()->full_name(),
+                       ": it is damaged, nested too deeply, or has text that is not "
+                       "UTF-8; build the client from this server's proto files"));
 }
 
 }  // namespace annulus

@@ -18,7 +18,7 @@ absl::Status DocumentNotFound(absl::string_view name) {
   return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_DOCUMENT_NOT_FOUND, "document",
                        name,
                        absl::StrCat("there is no document ", QuoteName(name),
-                                    "; upload it, or list the documents there are"));
+                                    "; upload it, or list the documents to see their names"));
 }
 
 }  // namespace
@@ -40,9 +40,9 @@ absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
   // Do not say how much is free: it would reveal how much other tenants use.
   return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
                      absl::StrCat("the document store is full: ", needed,
-                                  " bytes of memory are needed, and fewer of ", budget.limit(),
-                                  " are free; delete documents, or start the server with more "
-                                  "--max-documents-memory"),
+                                  " bytes of memory are needed, and of its ", budget.limit(),
+                                  " fewer are free; delete documents, or start the server with a "
+                                  "larger --max-documents-memory"),
                      {{"needed", absl::StrCat(needed)}, {"limit", absl::StrCat(budget.limit())}});
 }
 
@@ -54,9 +54,9 @@ int DocumentStore::count() const {
 absl::Status DocumentStore::CheckCountLocked() const {
   if (documents_.size() < static_cast<size_t>(limits_.max_documents)) return absl::OkStatus();
   return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
-                     absl::StrCat("the document store holds ", limits_.max_documents,
-                                  " documents, as many as it may; delete some, or start the server "
-                                  "with more --max-documents"),
+                     absl::StrCat("the document store is full: it holds ", limits_.max_documents,
+                                  " documents, the most allowed; delete some, or start the server "
+                                  "with a larger --max-documents"),
                      {{"needed", "1"}, {"limit", absl::StrCat(limits_.max_documents)}});
 }
 
@@ -64,9 +64,9 @@ absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {
   if (size_bytes > limits_.max_document_bytes) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_DOCUMENT_TOO_LARGE,
-        absl::StrCat("the document has ", size_bytes, " bytes and this server takes at most ",
+        absl::StrCat("the document has ", size_bytes, " bytes, and this server takes at most ",
                      limits_.max_document_bytes,
-                     "; split it, or start the server with more --max-document-size"),
+                     "; split it, or start the server with a larger --max-document-size"),
         {{"needed", absl::StrCat(size_bytes)},
          {"available", absl::StrCat(limits_.max_document_bytes)}});
   }

@@ -121,7 +121,8 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
 }  // namespace
 
 absl::Status FieldError(absl::string_view field, absl::string_view message) {
-  absl::Status status = absl::InvalidArgumentError(message);
+  absl::Status status =
+      absl::InvalidArgumentError(absl::StrCat(field, field.empty() ? "" : ": ", message));
   status.SetPayload(kFieldPayload, absl::Cord(field));
   return status;
 }
@@ -149,13 +150,16 @@ absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata) {
 
 absl::Status AnswerTooLargeError(size_t needed, size_t available) {
   return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
-                     absl::StrCat("the answer needs ", needed,
-                                  " bytes or more and one message has "
-                                  "at most ",
-                                  available,
-                                  "; ask for less at a time, or start the "
-                                  "server with more --max-message-size"),
+                     absl::StrCat("the answer needs at least ", needed,
+                                  " bytes, and one message holds at most ", available,
+                                  "; ask for less at a time, or start the server with a larger "
+                                  "--max-message-size"),
                      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+}
+
+absl::Status DeadlinePassedError() {
+  return absl::DeadlineExceededError(
+      "the call's deadline passed before it was complete; allow more time, or ask for less");
 }
 
 absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
@@ -172,7 +176,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_
   google::rpc::Status wire;
   if (HidesMessage(status)) {
     wire.set_code(static_cast<int>(grpc::StatusCode::INTERNAL));
-    wire.set_message("a fault of the server; its log has more");
+    wire.set_message("the server failed internally; its log says why");
     AddErrorInfo(status, wire);
   } else {
     wire.set_code(static_cast<int>(status.code()));

@@ -20,7 +20,8 @@ namespace annulus {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// INVALID_ARGUMENT with BadRequest. `field` is the path of the field: "spec.sampling.top_p".
+// INVALID_ARGUMENT with BadRequest. `field` is the path of the field, "spec.sampling.top_p", and
+// stands before the message too: some clients show nothing else. Empty: the message as a whole.
 absl::Status FieldError(absl::string_view field, absl::string_view message);
 
 // NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model", "document" or "request".
@@ -34,6 +35,9 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
 // OUT_OF_RANGE: the answer does not fit into one message of `available` bytes. `needed` is a lower
 // bound of its size.
 absl::Status AnswerTooLargeError(size_t needed, size_t available);
+
+// DEADLINE_EXCEEDED: the client's deadline passed while the request waited or ran.
+absl::Status DeadlinePassedError();
 
 // Adds metadata for ErrorInfo to a status.
 absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata);

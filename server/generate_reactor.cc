@@ -62,7 +62,7 @@ absl::Status GenerateReactor::Gather(Delta delta) {
   if (answer_.size() + message.ByteSizeLong() + kCompletionBytes > max_bytes_) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
-        absl::StrCat("the answer does not fit into one message of ", max_bytes_,
+        absl::StrCat("the answer does not fit into one message, which holds at most ", max_bytes_,
                      " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
         {{"available", absl::StrCat(max_bytes_)}});
   }

@@ -73,7 +73,7 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
 
 void GenerationCall::Cancel() {
   if (std::chrono::steady_clock::now() >= facts_.deadline) {
-    Abort(absl::DeadlineExceededError("the call's deadline passed"));
+    Abort(DeadlinePassedError());
   } else {
     Abort(absl::CancelledError("the client cancelled the call or went away"));
   }

@@ -106,7 +106,8 @@ absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
   for (grpc::Service* service : services) builder.RegisterService(service);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {
-    return absl::UnavailableError("gRPC does not start; --log-level debug shows its reason");
+    return absl::UnavailableError(
+        "the gRPC server cannot start; start annulusd with --log-level debug to see gRPC's reason");
   }
   listener.server->GetHealthCheckService()->SetServingStatus(false);
   return door;

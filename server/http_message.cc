@@ -79,7 +79,7 @@ absl::StatusOr<HttpRequest> ParseHead(absl::string_view head) {
   const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
   if (words.size() != 3 || !IsToken(words[0]) || !IsPrintable(words[1]) ||
       (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0")) {
-    return NotHttp("the first line is no request of HTTP/1.1");
+    return NotHttp("the first line is not an HTTP/1.1 request");
   }
   HttpRequest request{std::string(words[0]), PathOf(words[1]), ""};
   if (request.path.empty()) return NotHttp("the request names no path");
@@ -91,7 +91,9 @@ absl::StatusOr<HttpRequest> ParseHead(absl::string_view head) {
       return NotHttp("a header is not \"Name: value\"");
     }
     if (!absl::EqualsIgnoreCase(name, "authorization")) continue;
-    if (std::exchange(authorized, true)) return NotHttp("there are two authorization headers");
+    if (std::exchange(authorized, true)) {
+      return NotHttp("there is a second authorization header, and one is allowed");
+    }
     request.authorization = std::string(absl::StripAsciiWhitespace(lines[i].substr(colon + 1)));
   }
   return request;

@@ -37,13 +37,15 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(
   std::unique_ptr<HttpResponder> responder(
       new HttpResponder(*std::move(acceptor), std::move(routes), std::move(tls)));
   if (responder->epoll_ < 0 || responder->wake_ < 0) {
-    return absl::UnavailableError("the system has no descriptors left");
+    return absl::UnavailableError(
+        absl::StrCat(address, ": no file descriptor is left; raise their limit (ulimit -n)"));
   }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = responder->wake_;
   if (epoll_ctl(responder->epoll_, EPOLL_CTL_ADD, responder->wake_, &event) != 0) {
-    return absl::UnavailableError("the system cannot watch another descriptor");
+    return absl::UnavailableError(absl::StrCat(
+        address, ": no more descriptors can be watched; raise fs.epoll.max_user_watches"));
   }
   HttpResponder* const self = responder.get();
   self->thread_ = std::thread([self] { self->Loop(); });

@@ -28,9 +28,9 @@ absl::Status DrainingError() {
 
 absl::Status CutOffError() {
   return WithRetry(ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_DRAINING,
-                               "the server is stopping and this call did not end within the time "
-                               "that running calls are given; send it again to another server, or "
-                               "to this one once it is back"),
+                               "the server is stopping, and this call did not end within its "
+                               "--grace-time; send it again to another server, or to this one once "
+                               "it is back"),
                    kRetryDrainingMs);
 }
 

@@ -13,8 +13,10 @@ OptionReload::OptionReload(std::vector<std::string> arguments, OptionTexts in_ef
 void OptionReload::Reload() {
   const absl::StatusOr<CommandLine> again = LoadConfig(arguments_, ReadEnvironment());
   if (!again.ok()) {
-    return log_.Error("reload_failed", {{"reason", again.status().message()},
-                                        {"remedy", "mend it; what was read before stays in use"}});
+    return log_.Error(
+        "reload_failed",
+        {{"reason", again.status().message()},
+         {"remedy", "fix it and send SIGHUP again; the earlier options stay in effect"}});
   }
   std::vector<std::string> taken;
   std::vector<std::string> need_restart;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/attention_messages.h"
@@ -33,6 +34,13 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
   }
 }
 
+// The message for a number that an enum of the protocol does not have.
+std::string UnknownValue(int value, const google::protobuf::EnumDescriptor* known) {
+  std::vector<std::string> names;
+  for (int i = 0; i < known->value_count(); ++i) names.push_back(known->value(i)->name());
+  return absl::StrCat(value, " is not allowed; this server knows ", absl::StrJoin(names, ", "));
+}
+
 // The input as text; an error if it is token ids or missing. `joined` owns the text of messages.
 absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std::string& joined) {
   switch (spec.input_case()) {
@@ -43,7 +51,7 @@ absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std:
       return joined;
     }
     default:
-      return FieldError("spec.input", "one of messages, text and token_ids is needed");
+      return FieldError("spec.input", "it is missing; send one of messages, text and token_ids");
   }
 }
 
@@ -52,7 +60,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
                                                    const CancelFlag& cancel) {
   if (spec.input_case() == v1::GenerationSpec::kTokenIds) {
     if (spec.token_ids().ids().empty()) {
-      return FieldError("spec.token_ids", "at least one token id is needed");
+      return FieldError("spec.token_ids", "the list is empty; send at least one token id");
     }
     return std::vector<int32_t>(spec.token_ids().ids().begin(), spec.token_ids().ids().end());
   }
@@ -73,8 +81,7 @@ absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engi
                                       const std::vector<DocumentPtr>& documents) {
   constexpr size_t kMarkDigits = 32;  // 128 bits: no text can be made to hold those of its own hash
   if (!v1::Framing_IsValid(spec.framing())) {
-    return FieldError("spec.framing", absl::StrCat(static_cast<int>(spec.framing()),
-                                                   " is no framing that this server knows"));
+    return FieldError("spec.framing", UnknownValue(spec.framing(), v1::Framing_descriptor()));
   }
   FramedDocuments framed;
   framed.framed =
@@ -139,9 +146,8 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
     case v1::SPECULATION_NGRAM:
       return Speculation::kNgram;
     default:
-      return FieldError("spec.speculation", absl::StrCat(static_cast<int>(speculation),
-                                                         " is no way to guess ahead that this "
-                                                         "server knows"));
+      return FieldError("spec.speculation",
+                        UnknownValue(speculation, v1::Speculation_descriptor()));
   }
 }
 
@@ -220,10 +226,10 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   for (const DocumentPtr& document : documents) total += document->tokens.size();
   const int64_t context = engine.model().max_context;
   if (static_cast<int64_t>(total) >= context) {
-    return ContextError(
-        absl::StrCat("documents and input together have ", total, " tokens and the context is ",
-                     context, "; name fewer documents"),
-        static_cast<int64_t>(total) + 1, context);
+    return ContextError(absl::StrCat("documents and input together have ", total,
+                                     " tokens, and the model's context holds ", context,
+                                     ", the answer included; name fewer documents"),
+                        static_cast<int64_t>(total) + 1, context);
   }
   request.prompt.reserve(total);
   PutTogether(input, documents, request);
@@ -235,9 +241,9 @@ absl::StatusOr<int32_t> ReadPriority(int32_t priority) {
   if (priority >= -kMost && priority <= kMost) return priority;
   return FieldError(
       "spec.priority",
-      absl::StrCat("priority is ", priority,
-                   "; allowed are -2 to 2: above 0 for what comes before your other "
-                   "requests, below 0 for what may come after them, or leave it out"));
+      absl::StrCat(priority,
+                   " is not allowed: -2 to 2; above 0 the request comes before your other "
+                   "requests, below 0 after them"));
 }
 
 // The fields that are set; the model's defaults for the others.

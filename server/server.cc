@@ -258,12 +258,13 @@ void ServerImpl::WarnOfStalls(const EngineLoad& load) {
   if (stalls_said_ || load.stall_budget_seconds <= 0) return;
   if (load.smallest_chunk_seconds <= load.stall_budget_seconds) return;
   stalls_said_ = true;
-  log_.Warning("stall_budget_not_kept",
-               {{"stall_budget_seconds", absl::StrCat(load.stall_budget_seconds)},
-                {"smallest_chunk_seconds", absl::StrCat(load.smallest_chunk_seconds)},
-                {"advice",
-                 "running answers wait so long while prompts are read; raise "
-                 "--stall-budget, or use a smaller --page-tokens or more threads"}});
+  log_.Warning(
+      "stall_budget_not_kept",
+      {{"stall_budget_seconds", absl::StrCat(load.stall_budget_seconds)},
+       {"smallest_chunk_seconds", absl::StrCat(load.smallest_chunk_seconds)},
+       {"advice",
+        "while a prompt is read, running answers wait longer than --stall-budget; raise it, "
+        "or use a smaller --page-tokens or more --threads"}});
 }
 
 void ServerImpl::ReloadIfAsked() {
@@ -284,8 +285,9 @@ void ServerImpl::Reload() {
   if (tls_ != nullptr) status.Update(tls_->Reload());
   metrics_.SetReloadFailed(!status.ok());
   if (status.ok()) return log_.Info("reloaded");
-  log_.Error("reload_failed", {{"reason", std::string(status.message())},
-                               {"remedy", "mend the file; what was read before it stays in use"}});
+  log_.Error("reload_failed",
+             {{"reason", std::string(status.message())},
+              {"remedy", "fix the file and send SIGHUP again; its earlier content stays in use"}});
 }
 
 void ServerImpl::WarnOfTiers(const EngineLoad& load) {
@@ -295,26 +297,27 @@ void ServerImpl::WarnOfTiers(const EngineLoad& load) {
     TierSaid& said = tiers_said_[tier.kind];
     if (tier.mismatches > said.mismatches) {
       said.mismatches = tier.mismatches;
-      log_.Warning(event + "_mismatch",
-                   {{"pages", absl::StrCat(tier.mismatches)},
-                    {"advice",
-                     host ? "these were in --kv-host with other bytes than computing gives, under "
-                            "right checksums; what differed was dropped and the prompts were "
-                            "computed; look at the memory of this machine"
-                          : "these were on disk with other bytes than computing gives, under right "
-                            "checksums; what differed was dropped and the prompts were computed; "
-                            "look at the memory and the disk of this machine, and at who may write "
-                            "into --kv-disk"}});
+      log_.Warning(
+          event + "_mismatch",
+          {{"pages", absl::StrCat(tier.mismatches)},
+           {"advice",
+            host ? "these pages of --kv-host had the right checksums, but not the bytes that "
+                   "computing them again gives; they were dropped, and the prompts were "
+                   "computed; test the memory of this machine"
+                 : "these pages of --kv-disk had the right checksums, but not the bytes "
+                   "that computing them again gives; they were dropped, and the prompts "
+                   "were computed; test the memory and the disk of this machine, and "
+                   "check who can write into the folder"}});
     }
     // Once: what turns it off does so for good.
     if (said.off || tier.off.empty()) continue;
     said.off = true;
-    log_.Warning(
-        event + "_off",
-        {{"reason", tier.off},
-         {"advice", host ? "prompts are computed as without --kv-host; start again with more memory"
-                         : "prompts are computed as without --kv-disk; mend the disk or lower "
-                           "--kv-disk-size, then start again"}});
+    log_.Warning(event + "_off",
+                 {{"reason", tier.off},
+                  {"advice",
+                   host ? "the daemon goes on without --kv-host; give it more memory and restart it"
+                        : "the daemon goes on without --kv-disk; repair the disk or lower "
+                          "--kv-disk-size, then restart it"}});
   }
 }
 

@@ -83,8 +83,8 @@ absl::Status ServiceContext::CheckHeaders(const grpc::CallbackServerContext& cal
   if (bytes > kMostHeaderBytes) {
     absl::Status status = ReasonError(
         absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
-        absl::StrCat("the call's headers have ", bytes, " bytes and at most ", kMostHeaderBytes,
-                     " are taken; send less metadata"),
+        absl::StrCat("the call's headers have ", bytes, " bytes; at most ", kMostHeaderBytes,
+                     " are allowed: send less metadata"),
         {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(kMostHeaderBytes)}});
     status.SetPayload(kNobodyPayload, absl::Cord());
     return status;
@@ -105,10 +105,10 @@ absl::Status ServiceContext::Admit(const grpc::CallbackServerContext& call,
   if (needed.empty() || caller.roles.HasAnyOf(needed)) return absl::OkStatus();
   return ReasonError(
       absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ROLE_MISSING,
-      absl::StrCat(method, " needs the role ", RolesText(needed, " or "), ", and this caller of ",
-                   caller.tenant.name(), " has: ", RolesText(caller.roles, ", "),
-                   "; call with another token, or have the role added to the server's tokens "
-                   "file"));
+      absl::StrCat(method, " needs the role ", RolesText(needed, " or "),
+                   "; this caller of the tenant ", caller.tenant.name(),
+                   " has: ", RolesText(caller.roles, ", "),
+                   "; use another token, or have the role added to the server's tokens file"));
 }
 
 absl::Status ServiceContext::CheckModel(absl::string_view name) const {
@@ -126,8 +126,8 @@ std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& te
 absl::Status ServiceContext::PoolRefusal() const {
   if (pool.all().cancelled()) return DrainingError();
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                               "too many requests are being prepared, of all clients or of this "
-                               "one; try again in a moment"),
+                               "too many requests, of yours or of all clients, wait to be read and "
+                               "tokenized; try again in a moment"),
                    kRetryBusyMs);
 }
 

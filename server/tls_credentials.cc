@@ -23,7 +23,8 @@ constexpr size_t kMostPemBytes = size_t{1} << 20;
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
   ANNULUS_ASSIGN_OR_RETURN(std::string content, ReadPlainFile(option, path, kMostPemBytes));
   if (content.find("-----BEGIN ") == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is not a PEM file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": ", path, " is not a PEM file: it has no line -----BEGIN ...-----"));
   }
   return content;
 }
@@ -56,8 +57,8 @@ absl::Status CheckPair(const TlsFiles::Pems& pems) {
   ERR_clear_error();
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "tls-certificate and tls-key do not fit each other, or the key cannot be read; give the key "
-      "of the first certificate in the file, without a password");
+      "tls-key does not belong to tls-certificate, or cannot be read; give the key of the first "
+      "certificate in the file, without a password");
 }
 
 // Credentials that can be reloaded. gRPC's C++ interface has none that keep the old files if the

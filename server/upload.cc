@@ -37,16 +37,19 @@ absl::Status Upload::Accept(const v1::UploadDocumentRequest& part) {
     case v1::UploadDocumentRequest::kChunk:
       return AcceptChunk(part.chunk());
     default:
-      return FieldError("part", "a message has neither a header nor a chunk");
+      return FieldError("part", "the message has neither a header nor a chunk; send one of them");
   }
 }
 
 absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
-  if (has_header_) return FieldError("header", "an upload has only one header");
+  if (has_header_)
+    return FieldError("header", "this is the second one; send one, before all chunks");
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("header.name", header.name()));
   if (header.has_sha256()) {
     if (!IsHexDigest(header.sha256())) {
-      return FieldError("header.sha256", "must be 64 lower-case hexadecimal digits");
+      return FieldError("header.sha256",
+                        absl::StrCat(QuoteName(header.sha256()),
+                                     " is not allowed: 64 lower-case hexadecimal digits"));
     }
     expected_sha256_ = header.sha256();
   }
@@ -68,20 +71,23 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
 }
 
 absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
-  if (!has_header_) return Incomplete("the first message must be the header");
+  if (!has_header_) return Incomplete("the first message is a chunk; send the header first");
   if (chunk.offset() < 0 || static_cast<size_t>(chunk.offset()) != received_) {
     return ReasonError(
         absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_OUT_OF_ORDER,
-        absl::StrCat("a chunk has offset ", chunk.offset(), " where ", received_,
-                     " bytes have arrived: chunks were lost, doubled or reordered"),
+        absl::StrCat("a chunk has the offset ", chunk.offset(), ", but ", received_,
+                     " bytes have arrived: chunks were lost, repeated or reordered; upload the "
+                     "document again"),
         {{"expected_offset", absl::StrCat(received_)}, {"offset", absl::StrCat(chunk.offset())}});
   }
-  if (chunk.data().empty()) return FieldError("chunk.data", "a chunk must have at least 1 byte");
+  if (chunk.data().empty())
+    return FieldError("chunk.data", "it is empty; a chunk has at least 1 byte");
   const size_t size = received_ + chunk.data().size();
   if (total_bytes_ && size > *total_bytes_) {
     return FieldError("chunk.data",
-                      absl::StrCat("more bytes arrived (", size, ") than the header announced (",
-                                   *total_bytes_, ")"));
+                      absl::StrCat(size, " bytes have arrived, more than the ", *total_bytes_,
+                                   " of header.total_bytes; send the document's size there, or "
+                                   "leave it out"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
   // Even a short document takes an entry and memory.
@@ -112,8 +118,8 @@ absl::Status Upload::CheckContext() const {
   return ReasonError(
       absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
       absl::StrCat(bytes, " bytes of the document are ", tokens_.size(),
-                   " tokens and the model's context holds ", context,
-                   ", a question and its answer included; split the document"),
+                   " tokens, and the model's context holds ", context,
+                   ", question and answer included; split the document"),
       {{"needed", absl::StrCat(tokens_.size() + 1)}, {"available", absl::StrCat(context)}});
 }
 
@@ -158,8 +164,8 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   if (expected_sha256_ && sha256 != *expected_sha256_) {
     return ReasonError(
         absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_HASH_MISMATCH,
-        absl::StrCat("the bytes that arrived have SHA-256 ", sha256, " and the header announced ",
-                     *expected_sha256_, "; nothing was stored"));
+        absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
+                     *expected_sha256_, "; nothing was stored: upload the document again"));
   }
   const absl::Status status = stream_->Finish(tokens_);
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());

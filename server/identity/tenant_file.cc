@@ -47,8 +47,8 @@ class Reader {
   absl::StatusOr<Fields> ReadFields(const YAML::Node& node, absl::string_view what,
                                     const std::vector<std::string>& known) const {
     if (!node.IsMap()) {
-      return Fail(node, absl::StrCat(what, " must have the keys ", absl::StrJoin(known, ", "),
-                                     ", each with its value"));
+      return Fail(node,
+                  absl::StrCat(what, " must be a map; its keys are ", absl::StrJoin(known, ", ")));
     }
     Fields fields;
     for (const auto& entry : node) {
@@ -92,8 +92,9 @@ class Reader {
     ANNULUS_RETURN_IF_ERROR(At(name->second, "name", tenant.status()));
     caller.tenant = *tenant;
     if (!names_.insert(text).second) {
-      return Fail(name->second,
-                  absl::StrCat("the tenant ", text, " is given twice; put its callers together"));
+      return Fail(
+          name->second,
+          absl::StrCat("the tenant ", text, " is given twice; put all its callers into one entry"));
     }
     const auto quotas = fields.find("quotas");
     if (quotas != fields.end()) {
@@ -142,7 +143,9 @@ class Reader {
     const auto token = fields.find("token");
     const auto certificate = fields.find("certificate");
     if ((token == fields.end()) == (certificate == fields.end())) {
-      return Fail(node, "a caller is told by either its token or its certificate; give one");
+      return Fail(node, token == fields.end()
+                            ? "a caller needs a token or a certificate; give one of them"
+                            : "a caller has a token and a certificate; give one of them");
     }
     ANNULUS_ASSIGN_OR_RETURN(const YAML::Node roles, ListOf(node, fields, "roles"));
     caller.roles = Roles();
@@ -157,8 +160,7 @@ class Reader {
                              TextOf(value, token != fields.end() ? "token" : "certificate"));
     if (!callers_.insert(text).second) {
       return Fail(value,
-                  "two callers have the same token or certificate; nobody could tell them "
-                  "apart");
+                  "an earlier caller has the same token or certificate; give each caller its own");
     }
     if (certificate != fields.end()) {
       file_.certificates.emplace_back(text, std::move(caller));

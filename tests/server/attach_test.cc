@@ -188,7 +188,7 @@ TEST_F(AttachTest, OtherContentUnderTheNameIsRefusedAndSaysWhatToDo) {
   for (const v1::StreamGenerateRequest& other : others) {
     const grpc::Status status = Call(*stub_, other).End();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
-    EXPECT_NE(status.error_message().find("take a new request_id"), std::string::npos);
+    EXPECT_NE(status.error_message().find("use a new request_id"), std::string::npos);
     EXPECT_EQ(Details(status).reason, "REQUEST_EXISTS");
     EXPECT_EQ(Details(status).resource_type, "request");
     EXPECT_EQ(Details(status).resource_name, "a");

@@ -106,6 +106,8 @@ TEST_F(ChatTest, DocumentsHaveFramesWithTheirTitles) {
   EXPECT_EQ(LastPrompt(), "user:ONETWO!end]U|>");
   spec.set_framing(static_cast<v1::Framing>(7));
   EXPECT_EQ(Details(Generate(spec)).field, "spec.framing");
+  EXPECT_THAT(Generate(spec).error_message(),
+              HasSubstr("spec.framing: 7 is not allowed; this server knows FRAMING_UNSPECIFIED, "));
 
   // Models that continue texts as they stand.
   spec.set_framing(v1::FRAMING_AUTO);

@@ -69,6 +69,14 @@ TEST(Errors, FieldsOfTheEngineArePlacedInTheRequest) {
   EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, input))).field, "spec.token_ids");
 }
 
+// Clients that show nothing but the message still say which field it is about.
+TEST(Errors, MessagesNameTheirField) {
+  const grpc::Status status = ToGrpcStatus(FieldError("page_size", "-1 is not allowed: 0 to 9"));
+  EXPECT_EQ(status.error_message(), "page_size: -1 is not allowed: 0 to 9");
+  EXPECT_EQ(Details(status).field, "page_size");
+  EXPECT_EQ(ToGrpcStatus(FieldError("", "x")).error_message(), "x");
+}
+
 TEST(Errors, MessagesFitIntoTrailersAndArePrintable) {
   const std::string nasty = std::string(100'000, 'x') + "\n\x01\xff";
   const grpc::Status status = ToGrpcStatus(FieldError(nasty, nasty));

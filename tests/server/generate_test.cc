@@ -345,9 +345,9 @@ TEST_F(GenerateTest, ContractsOutOfRangeAreRefusedAndNothingStarts) {
   for (const double coverage : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(refused(coverage, ""), HasSubstr("is not allowed: above 0, at most 1"));
   }
-  EXPECT_THAT(refused(0.9, "dense"), HasSubstr("dense keeps no contract"));
-  EXPECT_THAT(refused(0.9, "dilated"), HasSubstr("dilated keeps no contract"));
-  EXPECT_THAT(refused(0.9, "top_pages"), HasSubstr("top_pages keeps no contract"));
+  EXPECT_THAT(refused(0.9, "dense"), HasSubstr("dense cannot guarantee a coverage"));
+  EXPECT_THAT(refused(0.9, "dilated"), HasSubstr("dilated cannot guarantee a coverage"));
+  EXPECT_THAT(refused(0.9, "top_pages"), HasSubstr("top_pages cannot guarantee a coverage"));
   EXPECT_THAT(server_.engine().submitted(), ::testing::IsEmpty());
 }
 
@@ -393,7 +393,7 @@ TEST_F(GenerateTest, AttentionIsMapped) {
   request.set_policy("adaptive");
   EXPECT_THAT(refused(request, "policy"), HasSubstr("chooses from content"));
   request.set_policy("window; layers=0: dense");
-  EXPECT_THAT(refused(request, "policy"), HasSubstr("without rules for layers and heads"));
+  EXPECT_THAT(refused(request, "policy"), HasSubstr("rules for layers or heads"));
   request.set_policy("window");
   request.set_heads(0);
   EXPECT_THAT(refused(request, "heads"), HasSubstr("1 to 1024"));

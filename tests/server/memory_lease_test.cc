@@ -199,7 +199,7 @@ TEST(CutOffTest, CallsThatADrainEndsSayThatTheyHadBegun) {
     EXPECT_EQ(cut.error_code(), grpc::StatusCode::UNAVAILABLE) << cut.error_message();
     EXPECT_EQ(Details(cut).reason, "DRAINING");
     EXPECT_GT(Details(cut).retry_ms, 0);
-    EXPECT_THAT(cut.error_message(), HasSubstr("did not end within the time"));
+    EXPECT_THAT(cut.error_message(), HasSubstr("did not end within its --grace-time"));
   }
   EXPECT_EQ(late.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(late.error_message(), HasSubstr("takes no new work"));

@@ -204,7 +204,7 @@ TEST_F(UploadTest, TheContextIsCheckedWhileTheTextArrives) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(
       std::string(status.message()),
-      HasSubstr("the first 120 of 2500 bytes of the document are 120 tokens and the model's "
+      HasSubstr("the first 120 of 2500 bytes of the document are 120 tokens, and the model's "
                 "context holds 100"));
   const ErrorDetails details = Details(ToGrpcStatus(status));
   EXPECT_EQ(details.reason, "CONTEXT_TOO_LONG");
