@@ -40,13 +40,14 @@ absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
     ++number;
     Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!row.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": no row of --json"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ":", number, ": not a row that --json wrote"));
     }
     if (IsAttention(row) || IsQuality(row)) rows.push_back(std::move(row));
   }
   if (rows.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": no row of annulus-bench attention or annulus-bench quality"));
+        absl::StrCat(path, ": it has no row of annulus-bench attention or quality with --json"));
   }
   return rows;
 }

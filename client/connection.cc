@@ -26,7 +26,8 @@ absl::StatusOr<std::string> ReadTlsFile(absl::string_view flag, const std::strin
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || text.empty()) {
-    return absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path, " or it is empty"));
+    return absl::NotFoundError(
+        absl::StrCat(flag, ": ", path, " cannot be read or is empty; name a PEM file"));
   }
   return text;
 }

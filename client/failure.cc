@@ -85,7 +85,7 @@ struct Advice {
 };
 
 constexpr char kSilent[] =
-    "$0 takes connections and does not answer: annulusd there is stopped or hangs, or another "
+    "$0 accepts connections but does not answer: annulusd there is stopped or hangs, or another "
     "program listens. Its log says more; --connect-timeout SECONDS waits longer.";
 
 constexpr char kAnother[] =
@@ -97,10 +97,11 @@ constexpr char kAnother[] =
 constexpr Advice kAdvice[] = {
     {"wrong version number", "annulusd at $0 speaks without TLS: leave out the --tls flags."},
     {"certificate verify failed",
-     "The certificate of $0 is signed by nobody that is trusted here: name who signed it with "
-     "--tls-ca FILE."},
+     "The certificate of $0 is not signed by an authority that this machine trusts: name the "
+     "authority's certificate with --tls-ca FILE."},
     {"is not in peer certificate",
-     "The certificate of $0 is for another host: say for which with --tls-server-name NAME."},
+     "The certificate of $0 is for another host: give that host's name with --tls-server-name "
+     "NAME."},
     {"Failed parsing HTTP/2", kAnother},
     {"http1.x server", kAnother},
     {"DNS resolution failed",
@@ -150,8 +151,8 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
                            " does not have this call: it is older than this program ('annulus "
                            "status' shows its version), or serves administrators alone");
   }
-  std::string lines =
-      absl::StrCat(CodeName(status.error_code()), ": ", message.empty() ? "no message" : message);
+  std::string lines = absl::StrCat(CodeName(status.error_code()), ": ",
+                                   message.empty() ? "the server gave no reason" : message);
   const google::rpc::Status details = Details(status);
   for (const google::protobuf::Any& any : details.details()) {
     AppendIfIs<google::rpc::ErrorInfo>(any, lines) ||

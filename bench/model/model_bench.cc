@@ -320,7 +320,10 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
       spec.speculation = speculation;
       ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
                                Generate(std::move(spec), [](int64_t) { return 0; }));
-      if (answer.ids != forced.answer) return absl::InternalError("another answer than was forced");
+      if (answer.ids != forced.answer) {
+        return absl::InternalError(
+            "the engine answered with other tokens than those of --force-tokens");
+      }
       seconds[static_cast<size_t>(speculation)].push_back(answer.completion.timings.decode);
       if (speculation == Speculation::kNgram) usage = answer.completion.usage;
     }

@@ -247,8 +247,8 @@ std::string RestoredText(const v1::Usage& usage) {
   if (host + disk <= 0) return "";
   const std::string all = absl::StrCat(", ", FormatCount(host + disk), " of them restored");
   if (host == 0) return absl::StrCat(all, " from disk");
-  if (disk == 0) return absl::StrCat(all, " from the host tier");
-  return absl::StrCat(all, ": ", FormatCount(host), " from the host tier, ", FormatCount(disk),
+  if (disk == 0) return absl::StrCat(all, " from host memory");
+  return absl::StrCat(all, ": ", FormatCount(host), " from host memory, ", FormatCount(disk),
                       " from disk");
 }
 

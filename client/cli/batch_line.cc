@@ -35,7 +35,7 @@ std::vector<std::string> KnownKeys() {
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 absl::Status ReadText(const BatchJson& value, absl::string_view key, std::string* text) {
-  if (!value.is_string()) return Wrong(absl::StrCat("\"", key, "\" is not a text"));
+  if (!value.is_string()) return Wrong(absl::StrCat("\"", key, "\" must be a string"));
   *text = value.get<std::string>();
   return absl::OkStatus();
 }
@@ -52,9 +52,9 @@ absl::Status ReadDocuments(const BatchJson& value, std::vector<std::string>* doc
   const BatchJson list = value.is_array() ? value : BatchJson::array({value});
   for (const BatchJson& entry : list) {
     const absl::Status read = ReadText(entry, "documents", &documents->emplace_back());
-    if (!read.ok()) return Wrong("\"documents\" is neither a text nor an array of texts");
+    if (!read.ok()) return Wrong("\"documents\" must be a string or an array of strings");
     if (documents->back() == "-")
-      return Wrong("a document of a batch cannot be standard input (-)");
+      return Wrong("a document cannot be standard input (-) here; name a file");
   }
   return absl::OkStatus();
 }
@@ -68,13 +68,15 @@ v1::Message& AddMessage(v1::GenerationSpec& spec, const std::string& role,
 }
 
 absl::Status ReadMessages(const BatchJson& value, v1::GenerationSpec& spec) {
-  if (!value.is_array() || value.empty()) return Wrong("\"messages\" is not an array of messages");
+  if (!value.is_array() || value.empty()) {
+    return Wrong("\"messages\" must be an array with at least one message");
+  }
   for (const BatchJson& entry : value) {
     std::string role, content;
     const bool good = entry.is_object() && entry.contains("role") && entry.contains("content") &&
                       ReadText(entry["role"], "role", &role).ok() &&
                       ReadText(entry["content"], "content", &content).ok();
-    if (!good) return Wrong("each of \"messages\" needs a text \"role\" and a text \"content\"");
+    if (!good) return Wrong("each of \"messages\" needs the strings \"role\" and \"content\"");
     AddMessage(spec, role, content);
   }
   return absl::OkStatus();
@@ -101,8 +103,7 @@ absl::Status ReadInput(const BatchJson& json, const std::string& default_system,
   const int inputs = static_cast<int>(json.contains("question")) +
                      static_cast<int>(json.contains("prompt")) +
                      static_cast<int>(json.contains("messages"));
-  if (inputs != 1)
-    return Wrong("exactly one of \"question\", \"prompt\" and \"messages\" is needed");
+  if (inputs != 1) return Wrong("give exactly one of \"question\", \"prompt\" and \"messages\"");
   std::string text, system = default_system;
   absl::Status read;
   if (json.contains("system")) read = ReadText(json["system"], "system", &system);
@@ -151,7 +152,7 @@ absl::StatusOr<BatchLine> ParseBatchLine(const std::string& text, int64_t number
                                          const v1::GenerationSpec& defaults,
                                          const std::string& system) {
   const std::optional<BatchJson> parsed = ParseJson(text);
-  if (!parsed.has_value()) return Wrong("it is not JSON in UTF-8, or too deep");
+  if (!parsed.has_value()) return Wrong("it is not JSON in UTF-8, or is nested too deeply");
   const BatchJson& json = *parsed;
   if (!json.is_object()) return Wrong("it is not a JSON object");
   BatchLine line{.id = absl::StrCat(number), .number = number, .documents = {}, .spec = defaults};

@@ -365,7 +365,9 @@ double ReadTtl(const std::string& text) {
   const std::optional<double> seconds = ParseSeconds(text);
   if (seconds.has_value()) return *seconds;
   throw CLI::ValidationError(
-      "--ttl", absl::StrCat(text, " is no time: give seconds, or 30m, 2h, 7d and the like"));
+      "--ttl",
+      absl::StrCat(text,
+                   " is not a time: give seconds, or a number with a unit, such as 30m, 2h or 7d"));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::string UnescapeStop(const std::string& text) {
   absl::StatusOr<std::string> stop = Unescape(text);
   if (!stop.ok()) throw CLI::ValidationError("--stop", std::string(stop.status().message()));
   if (FindInvalidUtf8(*stop).has_value()) {
-    throw CLI::ValidationError("--stop", "is not valid UTF-8");
+    throw CLI::ValidationError("--stop", "the text is not valid UTF-8; convert it first");
   }
   return *std::move(stop);
 }
@@ -80,7 +80,8 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
 std::chrono::milliseconds Milliseconds(const char* flag, double seconds, double most,
                                        const char* most_name) {
   if (!(seconds > 0 && seconds <= most)) {
-    throw CLI::ValidationError(flag, absl::StrCat("must be above 0 seconds, at most ", most_name));
+    throw CLI::ValidationError(
+        flag, absl::StrCat(seconds, " is not allowed: above 0 seconds, at most ", most_name));
   }
   return std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
 }

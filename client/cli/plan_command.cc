@@ -76,7 +76,7 @@ std::string PlanText(const v1::PlanResponse& plan) {
       "prompt       ", FormatCount(plan.prompt_tokens()),
       " tokens: ", FormatCount(plan.cached_tokens()), " in memory",
       plan.host_tokens() > 0
-          ? absl::StrCat(", ", FormatCount(plan.host_tokens()), " in the host tier")
+          ? absl::StrCat(", ", FormatCount(plan.host_tokens()), " in host memory")
           : "",
       plan.disk_tokens() > 0 ? absl::StrCat(", ", FormatCount(plan.disk_tokens()), " on disk") : "",
       "\n",  //

@@ -104,7 +104,9 @@ absl::Status WrongPreset(const PresetText& preset, int line, absl::string_view w
 }
 
 absl::Status ReadPreset(const PresetText& text, const YAML::Node& root, Preset* preset) {
-  if (!root.IsMap()) return WrongPreset(text, 0, "it must be lines like \"question: Who?\"");
+  if (!root.IsMap()) {
+    return WrongPreset(text, 0, "it must consist of lines like \"question: Who?\"");
+  }
   const std::map<std::string, std::string*> fields = {{"system", &preset->system},
                                                       {"question", &preset->question},
                                                       {"part", &preset->part},
@@ -114,7 +116,7 @@ absl::Status ReadPreset(const PresetText& text, const YAML::Node& root, Preset* 
   for (const auto& pair : root) {
     const int line = pair.first.Mark().line + 1;
     if (!pair.first.IsScalar() || !pair.second.IsScalar()) {
-      return WrongPreset(text, line, "each key needs a plain text");
+      return WrongPreset(text, line, "each key needs a plain text, like \"question: Who?\"");
     }
     const std::string& key = pair.first.Scalar();
     const auto field = fields.find(key);
@@ -128,11 +130,17 @@ absl::Status ReadPreset(const PresetText& text, const YAML::Node& root, Preset* 
                        meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?")));
     } else if (!absl::SimpleAtoi(pair.second.Scalar(), &preset->max_tokens) ||
                preset->max_tokens < 1) {
-      return WrongPreset(text, line, "max_tokens is a number above 0");
+      return WrongPreset(text, line,
+                         absl::StrCat("max_tokens is ", pair.second.Scalar(),
+                                      "; it must be a whole number above 0"));
     }
   }
-  if (preset->question.empty()) return WrongPreset(text, 0, "\"question\" is needed");
-  if (preset->part.empty()) return WrongPreset(text, 0, "\"part\" is needed");
+  if (preset->question.empty()) {
+    return WrongPreset(text, 0, "the key question is missing; it says what to ask");
+  }
+  if (preset->part.empty()) {
+    return WrongPreset(text, 0, "the key part is missing; it says what to ask about each part");
+  }
   return absl::OkStatus();
 }
 

@@ -132,10 +132,16 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
     const auto object = ParseJson(std::string(line));
     const bool good = object.has_value() && object->is_object() && object->size() == 1 &&
                       object->contains("question") && object->at("question").is_string();
-    if (!good) return WrongLine(number, "is no JSON object such as {\"question\": \"Who?\"}");
+    if (!good) {
+      return WrongLine(
+          number,
+          "must be a JSON object such as {\"question\": \"Who?\"}, because the first line is one");
+    }
     questions.push_back(object->at("question").get<std::string>());
   }
-  if (questions.empty()) return absl::InvalidArgumentError("there is no question");
+  if (questions.empty()) {
+    return absl::InvalidArgumentError("the questions are empty; give one question on each line");
+  }
   return questions;
 }
 

@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<UserSetting>> ReadSettings(const std::string& path,
     const int line = pair.first.Mark().line + 1;
     if (!pair.first.IsScalar()) return WrongAt(path, line, "a key must be a plain word");
     if (!keys.insert(pair.first.Scalar()).second) {
-      return WrongAt(path, line, absl::StrCat(pair.first.Scalar(), " is there twice"));
+      return WrongAt(path, line, absl::StrCat(pair.first.Scalar(), " is given twice; remove one"));
     }
     if (pair.first.Scalar() == "profiles") continue;
     absl::StatusOr<UserSetting> setting = ReadSetting(path, pair.first, pair.second);
@@ -73,7 +73,7 @@ std::string Take(const std::string& key, std::vector<UserSetting>& settings) {
 absl::Status CheckIsMap(const std::string& path, const YAML::Node& node, absl::string_view what) {
   if (node.IsMap()) return absl::OkStatus();
   return WrongAt(path, node.Mark().line + 1,
-                 absl::StrCat(what, " must be lines like \"server: gpu7:50051\""));
+                 absl::StrCat(what, " must consist of lines like \"server: gpu7:50051\""));
 }
 
 absl::StatusOr<std::vector<UserSetting>> ReadProfile(const std::string& path,
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<UserSetting>> ReadUserConfig(const std::string& path,
     if (kind != std::filesystem::file_type::regular) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, error ? absl::StrCat(": cannot be read: ", error.message())
-                                   : " is no regular file"));
+                                   : " is not a regular file; make it one, or remove it"));
     }
     absl::StatusOr<std::string> loaded = LoadFile(path, kLongestConfig);
     if (!loaded.ok()) return loaded.status();
@@ -206,8 +206,8 @@ absl::StatusOr<std::vector<UserSetting>> ReadUserConfig(const std::string& path,
     }
   }
   try {
-    return Interpret(path.empty() ? "the configuration of nobody" : path, YAML::Load(text),
-                     profile);
+    return Interpret(path.empty() ? "~/.config/annulus/config.yaml (HOME is not set)" : path,
+                     YAML::Load(text), profile);
   } catch (const YAML::Exception& failure) {  // the library's way to report any malformed file
     return WrongAt(path, failure.mark.line + 1, absl::StrCat("not valid YAML: ", failure.msg));
   }
@@ -235,10 +235,12 @@ absl::StatusOr<std::vector<std::string>> WithSettings(const std::string& path,
     const bool is_flag = option->get_items_expected_max() == 0;
     const bool many = option->get_items_expected_max() > 1;
     if (setting.values.size() > 1 && !many) {
-      return WrongAt(path, setting.line, absl::StrCat(setting.key, " takes one value"));
+      return WrongAt(path, setting.line, absl::StrCat(setting.key, " takes one value, not a list"));
     }
     if (is_flag && setting.values[0] != "true" && setting.values[0] != "false") {
-      return WrongAt(path, setting.line, absl::StrCat(setting.key, " is true or false"));
+      return WrongAt(
+          path, setting.line,
+          absl::StrCat(setting.key, " is ", setting.values[0], "; it must be true or false"));
     }
     for (const std::string& value : setting.values) {
       flags.push_back(

@@ -112,17 +112,18 @@ absl::Status CheckDetail(const v1::AttentionDetail& detail) {
   constexpr int kMost = 1 << 16;
   for (const int number : {detail.layer(), detail.kv_head()}) {
     if (number >= 0 && number < kMost) continue;
-    return absl::InternalError(absl::StrCat("the server tells of layer ", detail.layer(), ", head ",
-                                            detail.kv_head(), ", and that cannot be"));
+    return absl::InternalError(absl::StrCat("the server describes layer ", detail.layer(),
+                                            ", head ", detail.kv_head(), "; allowed are 0 to ",
+                                            kMost - 1));
   }
   const auto side = static_cast<size_t>(std::lround(std::sqrt(detail.map().size())));
   if (side == 0 || detail.map().size() != side * side) {
     return absl::InternalError(absl::StrCat("the server sent a map of ", detail.map().size(),
-                                            " cells, which is no square"));
+                                            " cells, which is not a square number"));
   }
   if (!detail.computed().empty() && detail.computed().size() != side) {
-    return absl::InternalError(absl::StrCat("the server sent a map of ", side,
-                                            " rows and tells of ", detail.computed().size()));
+    return absl::InternalError(absl::StrCat("the server sent a map of ", side, " rows with ",
+                                            detail.computed().size(), " marks of computed rows"));
   }
   return absl::OkStatus();
 }

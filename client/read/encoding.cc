@@ -71,8 +71,9 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
     if (!absl::ConsumePrefix(&rest, mark.bytes)) continue;
     std::optional<std::string> text = Converted(rest, mark.encoding);
     if (text.has_value()) return Utf8Text{*std::move(text), mark.encoding};
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, " begins as ", mark.encoding, " text but is not; it may be cut off or broken"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " begins like ", mark.encoding,
+                     " text, but the rest is not; it may be cut off or broken"));
   }
   if (absl::StartsWith(bytes, "\xEF\xBB\xBF")) bytes.erase(0, 3);
   const std::optional<size_t> bad = FindInvalidUtf8(bytes);
@@ -80,8 +81,8 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
   if (absl::StrContains(bytes, '\0')) {
     return absl::InvalidArgumentError(absl::StrCat(
         what,
-        " is not text; read are txt, md, html, pdf, docx, odt, epub, csv, json, source code, "
-        "and gz and zip of these"));
+        " is not text, nor of a kind that can be read: txt, md, html, pdf, docx, odt, epub, csv, "
+        "json, source code, and gz and zip files of these"));
   }
   for (const std::string& encoding : {declared, Guess(bytes)}) {
     if (encoding.empty()) continue;

@@ -81,7 +81,7 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   }
   if (FindInvalidUtf8(result->out).has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, " has text that is not valid; it may be broken"));
+        absl::StrCat(what, " gives text that is not valid UTF-8; it may be broken"));
   }
   int pages = 0;
   std::string text = WithPageMarks(result->out, &pages);

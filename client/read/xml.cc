@@ -44,8 +44,9 @@ absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view w
   }
   DepthCheck depth(limits.xml_depth);
   if (!document->traverse(depth)) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, " has elements nested deeper than ",
-                                                     limits.xml_depth, "; no real document has"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, " has elements nested deeper than ", limits.xml_depth,
+                     ", deeper than any real document; convert it to plain text"));
   }
   return document;
 }

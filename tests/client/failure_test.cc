@@ -96,11 +96,11 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
        "annulusd at host:1 speaks without TLS: leave out the --tls flags."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: SSL_ERROR_SSL: "
                 "error:0A000086:SSL routines::certificate verify failed",
-       "The certificate of host:1 is signed by nobody that is trusted here: name who signed it "
-       "with --tls-ca FILE."},
+       "The certificate of host:1 is not signed by an authority that this machine trusts: name the "
+       "authority's certificate with --tls-ca FILE."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: Peer name host is not in peer certificate",
-       "The certificate of host:1 is for another host: say for which with --tls-server-name "
-       "NAME."},
+       "The certificate of host:1 is for another host: give that host's name with "
+       "--tls-server-name NAME."},
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
        "What answers at host:1 is not the API of annulusd: name its --listen address with "
        "--server HOST:PORT, not its --metrics address."},
@@ -111,7 +111,7 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
        "host:1 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: connection attempt timed out before receiving SETTINGS "
                 "frame",
-       "host:1 takes connections and does not answer: annulusd there is stopped or hangs, or "
+       "host:1 accepts connections but does not answer: annulusd there is stopped or hangs, or "
        "another program listens. Its log says more; --connect-timeout SECONDS waits longer."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: Handshake read failed",
        "host:1 ended the TLS handshake, or never answered it. If annulusd there speaks without "
@@ -151,7 +151,7 @@ TEST(DescribeFailure, SaysThatAnOlderServerLacksTheCall) {
 
 TEST(DescribeFailure, BearsGarbageInTheDetails) {
   const grpc::Status status(grpc::StatusCode::INTERNAL, "", "\xFF\xFF not a message");
-  EXPECT_EQ(DescribeFailure(status, "host:1"), "INTERNAL: no message");
+  EXPECT_EQ(DescribeFailure(status, "host:1"), "INTERNAL: the server gave no reason");
 }
 
 }  // namespace

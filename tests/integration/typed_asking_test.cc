@@ -145,7 +145,7 @@ TEST_F(TypedAskingTest, AServerThatDoesNotAnswerIsNotAwaitedForLong) {
   Type({
       {"annulus models --connect-timeout 0.3 --server " + silent.address(),
        64 + 14,
-       {silent.address() + " takes connections and does not answer"}},
+       {silent.address() + " accepts connections but does not answer"}},
       {"annulus models --server 127.0.0.1:1", 64 + 14, {"Is annulusd running at 127.0.0.1:1?"}},
       {"annulus models --server " + daemon_->metrics_address(),
        64 + 14,

@@ -147,11 +147,11 @@ TEST(Reuse, IsExplained) {
                                     "from disk; 904 computed), answer 2\ntime "));
   usage.set_host_tokens(1024);
   EXPECT_THAT(TimingsText(*generation.completion),
-              ::testing::HasSubstr("1,024 of them restored from the host tier; 904 computed"));
+              ::testing::HasSubstr("1,024 of them restored from host memory; 904 computed"));
   usage.set_host_tokens(768);
   EXPECT_THAT(
       TimingsText(*generation.completion),
-      ::testing::HasSubstr("1,024 of them restored: 768 from the host tier, 256 from disk; 904"));
+      ::testing::HasSubstr("1,024 of them restored: 768 from host memory, 256 from disk; 904"));
   using Miss = v1::CacheMiss;
   usage.mutable_cache_miss()->set_position(4100);
   for (const auto& [reason, line, name] :

@@ -213,7 +213,7 @@ TEST_F(BatchTest, BadLinesAreFoundBeforeAnythingIsAsked) {
   refuses("[]", "not a JSON object");
   refuses("{}", "exactly one of");
   refuses(R"({"question": "a", "prompt": "b"})", "exactly one of");
-  refuses(R"({"question": 1})", "\"question\" is not a text");
+  refuses(R"({"question": 1})", "\"question\" must be a string");
   refuses(R"({"questoin": "a"})", "did you mean \"question\"?");
   refuses(R"({"question": "a", "max_tokens": "x"})", "wrong kind");
   refuses(R"({"question": "a", "documents": [1]})", "\"documents\"");

@@ -207,7 +207,8 @@ TEST_F(DocumentCommands, PinsAndUnpins) {
   EXPECT_FALSE(server_.prefills()[1].pin());
   EXPECT_FALSE(server_.prefills()[1].has_ttl());
   EXPECT_THAT(Run({"put", "--pin", file}).err, HasSubstr("add --prefill"));
-  EXPECT_THAT(Run({"put", "--prefill", "--ttl", "soon", file}).err, HasSubstr("soon is no time"));
+  EXPECT_THAT(Run({"put", "--prefill", "--ttl", "soon", file}).err,
+              HasSubstr("soon is not a time"));
   EXPECT_EQ(Run({"unpin", "abc*"}).out, "unpinned abc.txt\n");
   EXPECT_EQ(Run({"unpin", "abc.txt", "--json"}).out, "{\"unpinned\":\"abc.txt\"}\n");
   EXPECT_THAT(server_.unpinned(), ::testing::ElementsAre("abc.txt", "abc.txt"));

@@ -46,7 +46,7 @@ TEST_F(PlanCommand, ShowsAPlanAndAsksNothing) {
       {"plan", "story", "Who?", "-s", "Be brief.", "--max-tokens", "7", "--attention", "dense"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out,
-            "prompt       3,738 tokens: 3,712 in memory, 640 in the host tier, 3,648 on disk\n"
+            "prompt       3,738 tokens: 3,712 in memory, 640 in host memory, 3,648 on disk\n"
             "answer       at most 256 tokens; the context has 8,192\n"
             "memory       fits now, on 2 ranks\n"
             "attention    dense, density 1\n"

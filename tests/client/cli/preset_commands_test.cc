@@ -153,12 +153,12 @@ TEST(Preset, BuiltInOnesAreGoodAndWrongOnesAreOneSentence) {
     EXPECT_THAT(std::string(ParsePreset({"x", "x.yaml", text}).status().message()),
                 HasSubstr(message));
   };
-  refuses("", "must be lines like");
+  refuses("", "must consist of lines like");
   refuses("a: [", "not valid YAML");
   refuses("\xFF", "not UTF-8");
   refuses("qestion: a", "did you mean question?");
   refuses("question: {a: b}", "plain text");
-  refuses("question: a", "\"part\" is needed");
+  refuses("question: a", "the key part is missing");
   refuses("question: a\npart: b\nmax_tokens: 0", "max_tokens");
   refuses(std::string(100000, '['), "not valid YAML");
 }

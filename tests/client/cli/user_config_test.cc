@@ -141,9 +141,9 @@ TEST_F(UserConfigTest, AWrongFileIsOneSentence) {
   refuses("temperature: {a: b}\n", "needs a plain value");
   refuses("temperature:\n", "needs a plain value");
   refuses("quiet: maybe\n", "true or false");
-  refuses("temperature: 0\ntemperature: 1\n", "is there twice");
-  refuses("[1, 2]\n", "must be lines like");
-  refuses("profiles: 3\nprofile: a\n", "profiles must be lines like");
+  refuses("temperature: 0\ntemperature: 1\n", "is given twice");
+  refuses("[1, 2]\n", "must consist of lines like");
+  refuses("profiles: 3\nprofile: a\n", "profiles must consist of lines like");
   refuses("a: [\n", "not valid YAML");
   refuses("\xFF\n", "is not UTF-8");
   refuses(std::string(2 << 20, '#'), "larger than 1 MiB");
@@ -165,12 +165,12 @@ TEST_F(UserConfigTest, WhatIsNoFileIsOneSentence) {
   std::filesystem::create_directory(Path());
   CliResult result = RunAsIs({"models", "--server", server_.address()});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("is no regular file"));
+  EXPECT_THAT(result.err, HasSubstr("is not a regular file"));
   std::filesystem::remove(Path());
   ASSERT_EQ(mkfifo(Path().c_str(), 0600), 0);
   result = RunAsIs({"models", "--server", server_.address()});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("is no regular file"));
+  EXPECT_THAT(result.err, HasSubstr("is not a regular file"));
   std::filesystem::remove(Path());
   result = RunAsIs({"models", "--server", server_.address(), "--profile", "x"});
   EXPECT_EQ(result.exit_code, 2);

@@ -105,7 +105,7 @@ TEST(ExplainPage, TellsWhatWasNotComputedFromWhatWasLeftOut) {
   EXPECT_THAT(ExplainPage(run).value(), Not(HasSubstr("not computed")));
   details[0].set_computed("abc");
   EXPECT_THAT(std::string(ExplainPage(run).status().message()),
-              HasSubstr("a map of 2 rows and tells of 3"));
+              HasSubstr("a map of 2 rows with 3 marks"));
 }
 
 TEST(ExplainPage, MapsHaveAxesInTokens) {
@@ -194,7 +194,8 @@ TEST(ExplainPage, AStrangeServerDoesNoHarm) {
   EXPECT_TRUE(ExplainPage(run).ok());
   for (const int number : {-1, 1 << 30}) {
     detail.set_kv_head(number);
-    EXPECT_THAT(std::string(ExplainPage(run).status().message()), HasSubstr("and that cannot be"));
+    EXPECT_THAT(std::string(ExplainPage(run).status().message()),
+                HasSubstr("allowed are 0 to 65535"));
   }
 }
 
