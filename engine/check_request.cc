@@ -19,10 +19,12 @@ absl::Status CheckPrefixes(const RequestSpec& spec) {
       (ordered && lengths.size() <= 64 && lengths.front() >= 0 && lengths.back() <= prompt)) {
     return absl::OkStatus();
   }
-  return FieldError(absl::StatusCode::kInvalidArgument, "shared_prefixes",
-                    absl::StrCat("shared prefixes are at most 64 ascending lengths up to the "
-                                 "prompt's ",
-                                 prompt, " tokens"));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, "shared_prefixes",
+      absl::StrCat(lengths.size(), " lengths from ", lengths.front(), " to ", lengths.back(),
+                   " are not allowed: at most 64, ascending, from 0 to the "
+                   "prompt's ",
+                   prompt, " tokens"));
 }
 
 absl::Status CheckKeeping(const RequestSpec& spec) {
@@ -47,7 +49,7 @@ absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
                                                         : "shorten the prompt or lower max_tokens";
   const std::string in_use = held > 0 ? absl::StrCat(", of which ", held, " are in use") : "";
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-      "the request needs ", needed, " bytes of keys and values, and its tenant may have ", allowed,
+      "the request needs ", needed, " bytes of keys and values; its tenant is allowed ", allowed,
       in_use, "; ", remedy, ", or have the quota kv_bytes raised"));
   status.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
   if (retry_ms.has_value()) status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(*retry_ms)));
@@ -76,7 +78,8 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
       " needs scores of blocks, which the kernels ", ops.name,
-      " do not compute; use a policy that does not look at content, or other kernels"));
+      " do not compute; use a policy that does not choose by content, such as window, without a "
+      "coverage"));
 }
 
 absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {

@@ -148,9 +148,10 @@ class EngineImpl final : public Engine {
     }
     for (size_t i = 0; i < spec.prompt.size(); ++i) {
       if (spec.prompt[i] >= 0 && spec.prompt[i] < info.vocabulary) continue;
-      return FieldError(absl::StatusCode::kInvalidArgument, "input",
-                        absl::StrCat("token id ", spec.prompt[i], " at index ", i,
-                                     " is not below the vocabulary of ", info.vocabulary));
+      return FieldError(
+          absl::StatusCode::kInvalidArgument, "input",
+          absl::StrCat("token id ", spec.prompt[i], " at index ", i,
+                       " is not in the vocabulary; allowed are 0 to ", info.vocabulary - 1));
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     ANNULUS_RETURN_IF_ERROR(CheckKeeping(spec));
@@ -160,7 +161,7 @@ class EngineImpl final : public Engine {
     }
     if (spec.priority < -2 || spec.priority > 2) {
       return FieldError(absl::StatusCode::kInvalidArgument, "priority",
-                        absl::StrCat("priority is ", spec.priority, "; allowed are -2 to 2"));
+                        absl::StrCat(spec.priority, " is not allowed: -2 to 2"));
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);
@@ -387,7 +388,7 @@ class EngineImpl final : public Engine {
                      demand.tokens, " tokens need ", needed, " bytes over ", limits_.ranks,
                      " ranks; ", available, " bytes are available; ",
                      answer ? "lower max_tokens" : "shorten the prompt",
-                     ", or give the server more KV memory"));
+                     ", or start the server with a larger --kv-memory"));
   }
 
   static int64_t HeldBytes(const BufferPoolStats& stats, Lifetime lifetime) {

@@ -76,7 +76,7 @@ absl::StatusOr<const nlohmann::json*> Section(const std::string& path, const nlo
   const auto section = all.find(name);
   if (section == all.end() || !section->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", name, " is missing or no object; delete the file to measure anew"));
+        path, ": ", name, " is missing or not an object; delete the file to measure anew"));
   }
   for (const char* key : keys) {
     if (section->contains(key)) continue;
@@ -84,9 +84,9 @@ absl::StatusOr<const nlohmann::json*> Section(const std::string& path, const nlo
         absl::StrCat(path, ": ", name, ".", key, " is missing; delete the file to measure anew"));
   }
   if (section->size() != keys.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", name, " has an unknown key; it has ",
-                                                   section->size(), " keys, known are ",
-                                                   keys.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", name, " has an unknown key; it has ", section->size(),
+                     " keys, and known are ", keys.size(), "; delete the file to measure anew"));
   }
   return &*section;
 }
@@ -114,8 +114,8 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseJsonTree(text, path));
   if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not an object of format \"", kFormat,
-                     "\", setup and rates; a profile of another version must be deleted"));
+        absl::StrCat(path, " does not have exactly the keys format (\"", kFormat,
+                     "\"), setup and rates; delete the file to measure anew"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json* saved,
                            Section(path, all, "setup",
@@ -157,7 +157,8 @@ absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& s
   std::error_code ignored;
   std::filesystem::remove(beside, ignored);
   return absl::FailedPreconditionError(
-      absl::StrCat("cannot write the profile ", path, "; name a file in a writable folder"));
+      absl::StrCat("ring-profile: cannot write ", path,
+                   "; name a file in a folder that this process can write"));
 }
 
 }  // namespace annulus

@@ -70,8 +70,9 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   // --kv-memory is that of all ranks, and the plan that of one device.
   const size_t most = Less(plan.free, plan.needed() - plan.kv) / plan.ranks * ranks >> 20;
   const absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
-      parts, ": together ", FormatBytes(plan.needed()), "; of the device's ",
-      FormatBytes(plan.total), ", ", FormatBytes(plan.free), " are free beside ", beside,
+      "the memory does not suffice: ", parts, ", together ", FormatBytes(plan.needed()),
+      ", but of the device's ", FormatBytes(plan.total), " only ", FormatBytes(plan.free),
+      " are free beside ", beside,
       most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB, of all ranks") : "",
       "; lower --kv-memory, ", plan.kv_host > 0 ? "--kv-host, " : "", "--chunk-tokens or --ranks",
       plan.of_host ? "" : ", or end what else uses the device"));

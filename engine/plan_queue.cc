@@ -24,8 +24,9 @@ absl::StatusOr<RequestPlan> PlanQueue::Ask(RequestSpec spec, const std::function
     std::lock_guard lock(mutex_);
     if (closed_) return Ended();
     if (waiting_.size() >= kMost) {
-      return RetryError(absl::StrCat(kMost, " plans are being made; try again in a moment"),
-                        kRetry);
+      return RetryError(
+          absl::StrCat(kMost, " plans, the most allowed, are waiting; try again in a moment"),
+          kRetry);
     }
     waiting_.push_back(question);
   }

@@ -25,8 +25,8 @@ absl::Status RetryError(absl::string_view message, std::chrono::milliseconds ret
 
 absl::Status NoMemoryError() {
   return RetryError(
-      "the system has no memory left for this request; try again when others have ended, or send "
-      "less",
+      "the machine has no memory left for this request; try again when other requests have ended, "
+      "or send a shorter one",
       std::chrono::milliseconds(500));
 }
 

@@ -236,8 +236,10 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
     std::optional<RankResult> result = WaitFor(rank);
     if (!result.has_value()) {
       all_back_ = false;
-      lost_ = absl::UnavailableError(
-          absl::StrCat("rank ", rank, " does not come back; the server must be restarted"));
+      lost_ = absl::UnavailableError(absl::StrCat(
+          "rank ", rank, " did not answer within --exchange-timeout, ",
+          options_.exchange_timeout.count(),
+          " ms; restart the server, and raise the timeout if its steps take that long"));
       return lost_;
     }
     if (options_.through_bytes) {
@@ -287,7 +289,8 @@ std::optional<RankResult> RankSet::WaitFor(int rank) {
   if (late.has_value()) return late;
   // Ranks that wait for the silent one come back at once.
   ring_->channel(rank).Abort(absl::DeadlineExceededError(
-      absl::StrCat("all ranks were silent for ", options_.exchange_timeout.count(), " ms")));
+      absl::StrCat("no rank has made progress for ", options_.exchange_timeout.count(),
+                   " ms, the --exchange-timeout")));
   return ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + options_.exchange_timeout);
 }
 

@@ -19,8 +19,9 @@ class NormalizerOutput {
     bytes_ += text.size();
     const uint64_t most = MaxNormalizedBytes(state_->text_bytes);
     if (bytes_ <= most) return next_->Push(text, end);
-    return absl::InvalidArgumentError(absl::StrCat("the normalizer of the tokenizer makes ", most,
-                                                   " bytes of ", state_->text_bytes, " and more"));
+    return absl::InvalidArgumentError(absl::StrCat("the tokenizer's normalizer turns ",
+                                                   state_->text_bytes, " bytes of text into over ",
+                                                   most, ", the most allowed; shorten the text"));
   }
 
  private:

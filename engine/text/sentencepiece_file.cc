@@ -45,7 +45,7 @@ class MessageReader {
       }
       case 2: {
         ANNULUS_ASSIGN_OR_RETURN(const uint64_t length, Varint());
-        if (length > rest_.size()) return Malformed("a field ends behind the file");
+        if (length > rest_.size()) return Malformed("a field goes beyond the end of the file");
         field.bytes = rest_.substr(0, length);
         rest_.remove_prefix(length);
         return field;

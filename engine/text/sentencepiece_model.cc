@@ -46,8 +46,12 @@ absl::Status CheckPieces(const SentencePieceFile& file) {
     if (unknown.has_value()) return Piece(id, absl::StrCat("is unknown, as ", *unknown, " is"));
     unknown = id;
   }
-  if (!any_normal) return absl::InvalidArgumentError("there is no normal piece");
-  if (!unknown.has_value()) return absl::InvalidArgumentError("there is no unknown piece");
+  if (!any_normal) {
+    return absl::InvalidArgumentError("there is no normal piece; needed: at least one");
+  }
+  if (!unknown.has_value()) {
+    return absl::InvalidArgumentError("there is no unknown piece; needed: one");
+  }
   return absl::OkStatus();
 }
 
@@ -61,9 +65,9 @@ absl::Status CheckNesting(const SentencePieceFile& file) {
     size_t nested = 0;
     trie.ForEachPrefix(text, [&](size_t, int32_t) { ++nested; });
     if (nested <= kMostNested) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the user-defined piece \"", text,
-                                                   "\" begins with ", nested, " of them; at most ",
-                                                   kMostNested));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the user-defined piece \"", text, "\" begins with ", nested,
+                     " of them, itself included; allowed: at most ", kMostNested));
   }
   return absl::OkStatus();
 }

@@ -68,8 +68,9 @@ class UnigramModel::Stage : public TextStage {
     });
     if (!found_character) {
       if (model_.unknown_ == kNoToken) {
-        return absl::InvalidArgumentError(absl::StrCat("the tokenizer has no token for \"",
-                                                       text.substr(0, length), "\" and no unk_id"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the tokenizer has no token for \"", text.substr(0, length),
+                         "\", and no unk_id; remove it from the text"));
       }
       Offer(next_ + length, score + model_.unknown_score_, model_.unknown_);
     }

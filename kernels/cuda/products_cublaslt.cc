@@ -61,7 +61,7 @@ absl::Status StatusOfCublas(cublasStatus_t code, absl::string_view what) {
   if (code == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   if (code == CUBLAS_STATUS_ALLOC_FAILED) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(what, ": cuBLASLt gets no memory; give keys and values less"));
+        absl::StrCat(what, ": the GPU has no memory left for cuBLASLt; lower --kv-memory"));
   }
   return absl::InternalError(
       absl::StrCat(what, ": cuBLASLt refuses with status ", static_cast<int>(code)));

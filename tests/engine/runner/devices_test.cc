@@ -347,7 +347,7 @@ TEST_F(OneDeviceEngineTest, ADeviceThatHangsIsADeadline) {
   options_.exchange_timeout = std::chrono::milliseconds(300);
   Open();
   EmulatedDevice::Get().hangs = true;
-  EXPECT_THAT(Ask(), HasSubstr("does not come back"));
+  EXPECT_THAT(Ask(), HasSubstr("did not answer within --exchange-timeout"));
   EXPECT_FALSE(engine_->Load().healthy);
   EmulatedDevice::Get().hangs = false;
 }

@@ -194,7 +194,7 @@ TEST(Sentencepiece, RefusesMalformedFiles) {
       {pieces + Piece(std::string(2000, 'b'), 0, Type::kNormal) + kBpe, "2000 bytes"},
       {pieces + Bytes(2, Number(3, 9)), "model_type is 9"},
       {pieces + Bytes(2, Number(3, 2) + Number(40, 100'000)) + kNormalizer, "unk_id 100000"},
-      {pieces + std::string("\x12\x7F", 2), "ends behind"},
+      {pieces + std::string("\x12\x7F", 2), "goes beyond the end"},
       {pieces + std::string(12, '\xFF'), "more than 10 bytes"},
   };
   for (const auto& [file, says] : cases) {
