@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/sparse/block_pattern.h"
 #include "engine/sparse/block_ranking.h"
+#include "engine/sparse/policy_type.h"
 
 namespace annulus {
 namespace {
@@ -22,7 +23,7 @@ void Blend(double news, double& known) { known += kNews * (news - known); }
 
 // Whether two policies choose by the same estimator.
 bool Alike(const AttentionPolicy& a, const AttentionPolicy& b) {
-  return a.kind == b.kind && (a.kind != PolicyKind::kAdaptive || a.estimator == b.estimator);
+  return a.kind == b.kind && EstimateOf(a).source == EstimateOf(b).source;
 }
 
 }  // namespace
@@ -30,19 +31,17 @@ bool Alike(const AttentionPolicy& a, const AttentionPolicy& b) {
 AutoPolicy::AutoPolicy(const AutoSetting& setting) : setting_(setting) {
   pair_seconds_ = 4.0 * setting.layers * setting.heads * setting.head_dim / setting.flops;
   if (!setting.scores) return;
-  const auto add = [&](PolicyKind kind, Estimator estimator, double share, double density) {
-    Candidate& candidate = candidates_.emplace_back();
-    candidate.policy.kind = kind;
-    candidate.policy.estimator = estimator;
-    candidate.estimate_seconds = share * pair_seconds_;
-    candidate.density = density;
-  };
-  // First guesses of the cost per pair. Sums along antidiagonals with stride 16 cost half of 1/16,
-  // and more for the exponentials; means and gates work on pages and query blocks; exact sampling
-  // costs a sixteenth of a percent.
-  add(PolicyKind::kAdaptive, Estimator::kAntidiagonal, 0.06, 0.2);
-  add(PolicyKind::kAdaptive, Estimator::kPooled, 0.01, 0.4);
-  if (setting.gates) add(PolicyKind::kLearned, Estimator::kAntidiagonal, 0.01, 0.2);
+  for (const PolicyType* type : kPolicyTypes) {
+    for (const AutoForm& form : type->forms) {
+      const AttentionPolicy policy = *ParsePolicy(form.policy);
+      if (EstimateOf(policy).source == BlockEstimate::Source::kGates && !setting.gates) continue;
+      Candidate& candidate = candidates_.emplace_back();
+      candidate.policy = policy;
+      candidate.label = form.label;
+      candidate.estimate_seconds = form.estimate_share * pair_seconds_;
+      candidate.density = form.density;
+    }
+  }
 }
 
 double AutoPolicy::Expected(const Candidate& candidate, int64_t prompt, double pairs) const {
@@ -84,11 +83,7 @@ AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prom
     policy.coverage = coverage;
     const int64_t kept = cached(policy);
     const double seconds = Expected(candidate, prompt, DensePairs(kept, prompt).causal);
-    absl::StrAppendFormat(&expected, ", %s %.3g s",
-                          policy.kind == PolicyKind::kAdaptive
-                              ? std::string(EstimatorName(policy.estimator))
-                              : std::string(PolicyName(policy.kind)),
-                          seconds);
+    absl::StrAppendFormat(&expected, ", %s %.3g s", candidate.label, seconds);
     if (seconds >= best) continue;
     best = seconds;
     reused = kept;

@@ -37,7 +37,7 @@ class AutoPolicy {
     AttentionPolicy policy;
     std::string reason;  // for people, with the seconds that were expected
   };
-  // Chooses for a prompt of `prompt` tokens; `asked` is of the kind kAuto. cached(policy): how many
+  // Chooses for a prompt of `prompt` tokens; `asked` is automatic. cached(policy): how many
   // tokens of its beginning need not be computed under the policy.
   using Cached = absl::FunctionRef<int64_t(const AttentionPolicy& policy)>;
   Choice Choose(const AttentionPolicy& asked, int64_t prompt, Cached cached) const;
@@ -47,9 +47,10 @@ class AutoPolicy {
              const AttentionReport& report);
 
  private:
-  // A candidate other than dense.
+  // A candidate other than dense: a form of a policy (AutoForm).
   struct Candidate {
     AttentionPolicy policy;
+    std::string label;
     double estimate_seconds = 0;      // for each causal pair
     double density = 0;               // where nothing is known yet
     std::map<int, double> densities;  // [log2 of the prompt]

@@ -85,20 +85,11 @@ class BlockChooser::LayerChoice {
                          });
     }
     const AttentionPolicy& policy = part.policy();
-    return MakePattern(
-        item.query_blocks, context_.kv_heads(), item.block(),
-        [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
-          const int32_t diagonal = item.query_blocks[q];
-          const std::vector<float> best = BestScores(part, q, kv_head, diagonal);
-          if (part.kind == ChoiceKind::kTop) return PickTop(best, policy.pages, blocks);
-          AppendHierarchical(
-              policy, diagonal,
-              [&](int32_t begin, int32_t end) {
-                return static_cast<int32_t>(
-                    std::max_element(best.begin() + begin, best.begin() + end) - best.begin());
-              },
-              blocks);
-        });
+    PolicyType::PickBlocks* const pick = TypeOf(policy.kind).pick;
+    return MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
+                       [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
+                         pick(policy, BestScores(part, q, kv_head, item.query_blocks[q]), blocks);
+                       });
   }
 
   // The highest score of each block up to the diagonal among the query heads of a kv head.
@@ -112,21 +103,6 @@ class BlockChooser::LayerChoice {
       for (size_t b = 0; b < best.size(); ++b) best[b] = std::max(best[b], row[b]);
     }
     return best;
-  }
-
-  // The diagonal and the `count` blocks with the highest scores.
-  static void PickTop(std::span<const float> scores, int32_t count, std::vector<int32_t>& blocks) {
-    const auto diagonal = static_cast<int32_t>(scores.size()) - 1;
-    for (int32_t b = 0; b < diagonal; ++b) blocks.push_back(b);
-    if (count < diagonal) {
-      std::nth_element(blocks.begin(), blocks.begin() + count, blocks.end(),
-                       [&](int32_t a, int32_t b) {
-                         return scores[a] != scores[b] ? scores[a] > scores[b] : a > b;
-                       });
-      blocks.resize(static_cast<size_t>(count));
-      std::sort(blocks.begin(), blocks.end());
-    }
-    blocks.push_back(diagonal);
   }
 
   // What own probes would cover under each rung.

@@ -65,19 +65,19 @@ ChoiceQuery MakeQuery(const ChoiceContext& context, const ChoiceLayer& layer, co
   return query;
 }
 
-// What a part's estimate is made from; nothing: its policy needs none.
-std::optional<Ask> EstimateOf(const AttentionPolicy& policy, ChoiceKind kind) {
-  switch (kind) {
-    case ChoiceKind::kRanking:
-      if (policy.kind == PolicyKind::kLearned) return Ask::kGates;
-      return policy.estimator == Estimator::kAntidiagonal ? Ask::kAntidiagonal : Ask::kMeans;
-    case ChoiceKind::kGroups:
-      return Ask::kMeans;
-    case ChoiceKind::kTop:
-      return Ask::kBounds;
-    case ChoiceKind::kNone:
-    case ChoiceKind::kLists:
+// What the ranks that hold the keys are asked for; nullopt: nothing.
+std::optional<Ask> AskFor(BlockEstimate::Source source) {
+  switch (source) {
+    case BlockEstimate::Source::kNothing:
       return std::nullopt;
+    case BlockEstimate::Source::kAntidiagonals:
+      return Ask::kAntidiagonal;
+    case BlockEstimate::Source::kMeans:
+      return Ask::kMeans;
+    case BlockEstimate::Source::kBounds:
+      return Ask::kBounds;
+    case BlockEstimate::Source::kGates:
+      return Ask::kGates;
   }
   return std::nullopt;
 }
@@ -103,24 +103,15 @@ std::vector<double> Ladder(const ChoosingPart& part, ChoiceKind kind) {
 
 ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end) {
   const bool probes = !sampled && HasProbes(end, policy.block) && begin < end;
-  switch (policy.kind) {
-    case PolicyKind::kDense:
-    case PolicyKind::kDilated:  // its lists only say what it may need
-      return ChoiceKind::kNone;
-    case PolicyKind::kAdaptive:
-    case PolicyKind::kLearned:
-      return probes ? ChoiceKind::kRanking : ChoiceKind::kNone;
-    case PolicyKind::kTopPages:
-      return sampled ? ChoiceKind::kTop : ChoiceKind::kNone;
-    case PolicyKind::kHierarchical:
-      return policy.coverage > 0 && !probes ? ChoiceKind::kNone : ChoiceKind::kGroups;
-    default:
-      return probes ? ChoiceKind::kLists : ChoiceKind::kNone;
-  }
+  const PolicyType& type = TypeOf(policy.kind);
+  const ChoiceKind kind = sampled ? type.answers : type.prompts;
+  // Picks need probes only to keep a contract.
+  const bool without = kind == ChoiceKind::kPicked && policy.coverage == 0;
+  return probes || without ? kind : ChoiceKind::kNone;
 }
 
 bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end) {
-  if (policy.kind == PolicyKind::kDense || ChoosesByContent(policy)) return false;
+  if (!FollowsPattern(policy)) return false;
   return policy.coverage == 0 || HowToChoose(policy, sampled, begin, end) == ChoiceKind::kLists;
 }
 
@@ -145,9 +136,7 @@ absl::Status ChoiceContext::ScoreBlocks(const BlockScoresItem& item, int32_t blo
 
 int32_t PartChoice::Count(size_t q, int kv_head, size_t at_rung) const {
   const int32_t all = ranking->query_blocks()[q] + 1;
-  if (policy().kind == PolicyKind::kLearned && policy().top > 0 && at_rung == 0) {
-    return std::min(all, policy().top + 2);
-  }
+  if (policy().top > 0 && at_rung == 0) return std::min(all, policy().top + 2);
   return ranking->Count(q, kv_head, ladder[at_rung]);
 }
 
@@ -186,10 +175,11 @@ Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
     choice.part = &part;
     choice.kind = HowToChoose(*part.policy, ring.sampled, ring.begin, ring.end);
     choice.ladder = Ladder(part, choice.kind);
-    const std::optional<Ask> ask = EstimateOf(*part.policy, choice.kind);
+    if (choice.kind == ChoiceKind::kNone) continue;
+    const BlockEstimate estimate = EstimateOf(*part.policy);
+    const std::optional<Ask> ask = AskFor(estimate.source);
     if (!ask.has_value()) continue;
-    const int32_t stride = ask == Ask::kAntidiagonal ? part.policy->score_stride : 1;
-    choice.estimate.emplace(MakeQuery(context, layer, item, *ask, stride));
+    choice.estimate.emplace(MakeQuery(context, layer, item, *ask, estimate.stride));
   }
   if ((!ring.sampled || choosing.samples_answer) && HasProbes(ring.end, item.block()) &&
       context.ops.block_scores != nullptr) {

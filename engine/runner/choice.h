@@ -15,6 +15,7 @@
 #include "engine/sparse/block_ranking.h"
 #include "engine/sparse/gates.h"
 #include "engine/sparse/page_summaries.h"
+#include "engine/sparse/policy_type.h"
 
 namespace annulus {
 
@@ -26,14 +27,6 @@ struct ChoiceMessages {
   std::deque<std::vector<std::byte>> step;
 };
 
-// How the rows of an item choose blocks.
-enum class ChoiceKind : uint8_t {
-  kNone,     // no choice: the item attends all, or its lists do not depend on content
-  kLists,    // lists of a content-free policy; coverage is sampled
-  kRanking,  // ranked by an estimate: antidiagonals, means of keys, or gates
-  kGroups,   // hierarchical
-  kTop,      // top_pages
-};
 // Returns how the rows [begin, end) of an item choose under `policy`. `sampled`: it is a sampled
 // item.
 ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);

@@ -29,12 +29,12 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
 
 bool NeedsGates(const std::optional<AttentionAssignment>& attention) {
   if (!attention.has_value()) return false;
-  const auto learned = [](const AttentionPolicy& policy) {
-    return policy.kind == PolicyKind::kLearned;
+  const auto gated = [](const AttentionPolicy& policy) {
+    return EstimateOf(policy).source == BlockEstimate::Source::kGates;
   };
-  return learned(attention->policy) ||
+  return gated(attention->policy) ||
          std::any_of(attention->rules.begin(), attention->rules.end(),
-                     [&](const AttentionRule& rule) { return learned(rule.policy); });
+                     [&](const AttentionRule& rule) { return gated(rule.policy); });
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ bool StepRun::Chooses(std::span<const SequencePart> parts, const RingItem& item)
   return kind != ChoiceKind::kNone;
 }
 
-// Whether an item under dilated is sampled; what it attends needs no choice.
+// Whether an item under a policy of branches is sampled; what it attends needs no choice.
 bool StepRun::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
-  return parts.size() == 1 && parts.front().policy->kind == PolicyKind::kDilated && !item.sampled &&
-         ops().block_scores != nullptr;
+  return parts.size() == 1 && TypeOf(parts.front().policy->kind).branches != nullptr &&
+         !item.sampled && ops().block_scores != nullptr;
 }
 
 // The lists that a ring item's rows follow in a layer, if one policy knows them ahead.

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/sparse/policy_type.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -91,7 +92,7 @@ absl::Status CheckPlace(const AttentionRule& rule, const AssignmentLimits& limit
 absl::Status CheckBlocks(const AttentionAssignment& assignment) {
   const AttentionPolicy* first = nullptr;
   const auto check = [&](const AttentionPolicy& policy) -> absl::Status {
-    if (policy.kind == PolicyKind::kDense) return absl::OkStatus();
+    if (AttendsAll(policy)) return absl::OkStatus();
     if (first == nullptr) first = &policy;
     if (policy.block == first->block) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -104,13 +105,14 @@ absl::Status CheckBlocks(const AttentionAssignment& assignment) {
 }
 
 absl::Status CheckLayer(int32_t layer, std::span<const LayerPart> parts) {
-  const bool dilated = std::any_of(parts.begin(), parts.end(), [](const LayerPart& part) {
-    return part.policy.kind == PolicyKind::kDilated;
+  if (parts.size() == 1) return absl::OkStatus();
+  const auto whole = std::find_if(parts.begin(), parts.end(), [](const LayerPart& part) {
+    return TypeOf(part.policy.kind).branches != nullptr;
   });
-  if (!dilated || parts.size() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("attention rule: dilated is not allowed for some heads of layer ", layer,
-                   "; it holds for whole layers"));
+  if (whole == parts.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("attention rule: ", PolicyName(whole->policy.kind),
+                                                 " is not allowed for some heads of layer ", layer,
+                                                 "; it holds for whole layers"));
 }
 
 }  // namespace
@@ -123,11 +125,12 @@ const AttentionPolicy& AttentionAssignment::Of(int32_t layer, int32_t kv_head) c
 }
 
 bool AttentionAssignment::dense() const {
-  return policy.kind == PolicyKind::kDense &&
-         std::all_of(rules.begin(), rules.end(), [](const AttentionRule& rule) {
-           return rule.policy.kind == PolicyKind::kDense;
-         });
+  return AttendsAll(policy) &&
+         std::all_of(rules.begin(), rules.end(),
+                     [](const AttentionRule& rule) { return AttendsAll(rule.policy); });
 }
+
+bool AttentionAssignment::automatic() const { return IsAutomatic(policy); }
 
 absl::StatusOr<AttentionAssignment> ParseAssignment(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ';');
@@ -157,11 +160,11 @@ absl::Status CheckAssignment(const AttentionAssignment& assignment,
                              const AssignmentLimits& limits) {
   ANNULUS_RETURN_IF_ERROR(CheckPolicy(assignment.policy, limits.page_tokens));
   if (assignment.rules.empty()) return absl::OkStatus();
-  bool automatic = assignment.policy.kind == PolicyKind::kAuto;
+  bool automatic = assignment.automatic();
   for (const AttentionRule& rule : assignment.rules) {
     ANNULUS_RETURN_IF_ERROR(CheckPolicy(rule.policy, limits.page_tokens));
     ANNULUS_RETURN_IF_ERROR(CheckPlace(rule, limits));
-    automatic = automatic || rule.policy.kind == PolicyKind::kAuto;
+    automatic = automatic || IsAutomatic(rule.policy);
   }
   if (automatic) {
     return absl::InvalidArgumentError(
@@ -181,6 +184,12 @@ AttentionAssignment ResolveAssignment(const AttentionAssignment& assignment, int
   return resolved;
 }
 
+bool IsResolved(const AttentionAssignment& assignment) {
+  return IsResolved(assignment.policy) &&
+         std::all_of(assignment.rules.begin(), assignment.rules.end(),
+                     [](const AttentionRule& rule) { return IsResolved(rule.policy); });
+}
+
 std::vector<LayerPart> PartsOf(const AttentionAssignment& assignment, int32_t layer, int kv_heads) {
   std::vector<LayerPart> parts;
   for (int head = 0; head < kv_heads; ++head) {
@@ -194,11 +203,10 @@ std::vector<LayerPart> PartsOf(const AttentionAssignment& assignment, int32_t la
     part->heads[head] = true;
   }
   // Lists of one layer have blocks of one size.
-  const auto sparse = std::find_if(parts.begin(), parts.end(), [](const LayerPart& part) {
-    return part.policy.kind != PolicyKind::kDense;
-  });
+  const auto sparse = std::find_if(parts.begin(), parts.end(),
+                                   [](const LayerPart& part) { return !AttendsAll(part.policy); });
   for (LayerPart& part : parts) {
-    if (sparse != parts.end() && part.policy.kind == PolicyKind::kDense) {
+    if (sparse != parts.end() && AttendsAll(part.policy)) {
       part.policy.block = sparse->policy.block;
     }
   }

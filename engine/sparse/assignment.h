@@ -42,7 +42,8 @@ struct AttentionAssignment {
   std::vector<AttentionRule> rules;  // if several match a layer and head, the last one applies
 
   const AttentionPolicy& Of(int32_t layer, int32_t kv_head) const;
-  bool dense() const;  // in all layers and heads
+  bool dense() const;      // in all layers and heads
+  bool automatic() const;  // IsAutomatic(policy); then there are no rules
   bool operator==(const AttentionAssignment&) const = default;
 };
 
@@ -70,6 +71,8 @@ absl::Status CheckAssignment(const AttentionAssignment& assignment, const Assign
 
 // Applies ResolvePolicy to every policy.
 AttentionAssignment ResolveAssignment(const AttentionAssignment& assignment, int64_t tokens);
+// IsResolved of every policy.
+bool IsResolved(const AttentionAssignment& assignment);
 
 // A policy of one layer and the key/value heads it applies to. PartsOf returns at least one.
 struct LayerPart {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/sparse/block_pattern.h"
 #include "engine/sparse/dilated.h"
+#include "engine/sparse/policy_type.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -21,13 +22,8 @@ absl::Status CheckNumber(const char* name, int64_t value, int64_t low, int64_t h
       absl::StrCat(name, " ", value, " is not allowed: ", low, " to ", high));
 }
 
-bool LooksAtContent(PolicyKind kind) {
-  return kind == PolicyKind::kAdaptive || kind == PolicyKind::kTopPages ||
-         kind == PolicyKind::kLearned || kind == PolicyKind::kAuto;
-}
-
 absl::Status Check(const BlockMapSpec& spec) {
-  if (LooksAtContent(spec.policy.kind)) {
+  if (TypeOf(spec.policy.kind).append_blocks == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("attention policy ", PolicyName(spec.policy.kind),
                      " chooses from content, so there is no map without a request: ask for the "
@@ -111,8 +107,8 @@ absl::StatusOr<std::vector<double>> DrawLists(const BlockMapSpec& spec, const Pa
 // A branch of rate r keeps one of r rows and one of r keys; of branches that overlap, the densest
 // is drawn. All heads look alike, since they differ by single tokens.
 absl::StatusOr<std::vector<double>> DrawBranches(const BlockMapSpec& spec, int32_t blocks,
+                                                 const std::vector<DilatedBranch>& branches,
                                                  WorkMeter& work, Drawing& drawing) {
-  const std::vector<DilatedBranch> branches = DilatedBranches(spec.policy);
   for (int32_t i = 0; i < blocks; ++i) {
     ANNULUS_RETURN_IF_ERROR(work.Step(i + 1));
     for (int32_t j = 0; j <= i; ++j) {
@@ -157,10 +153,11 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked, const CancelFla
                                 Drawing(map.blocks, map.side));
   // Every head group chooses kMostPairs blocks together, at most.
   WorkMeter work("the map", 4 * static_cast<int64_t>(kMostPairs), cancel);
+  const std::vector<DilatedBranch> branches = DilatedBranches(spec.policy);
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> densities,
-                           spec.policy.kind == PolicyKind::kDilated
-                               ? DrawBranches(spec, map.blocks, work, drawings.front())
-                               : DrawLists(spec, whole, work, drawings));
+                           branches.empty()
+                               ? DrawLists(spec, whole, work, drawings)
+                               : DrawBranches(spec, map.blocks, branches, work, drawings.front()));
   for (int group = 0; group < whole.head_groups; ++group) {
     BlockMap::Head& head = map.heads.emplace_back();
     head.first_head = group;

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "engine/sparse/policy.h"
 
 namespace annulus {
@@ -42,21 +41,11 @@ struct BlockPattern {
   bool operator==(const BlockPattern&) const = default;
 };
 
-// Builds the lists of a content-free policy. Pure: a query block's list depends only on the policy,
-// the head group and the block, so the chunks of a prompt get the same lists as the whole.
+// Builds the lists that PolicyType::append_blocks gives; for a policy without one, this is a bug.
+// Pure: a query block's list depends only on the policy, the head group and the block, so the
+// chunks of a prompt get the same lists as the whole. Where rows choose by content although the
+// policy has such lists (hierarchical), they stand for the size of what is chosen.
 BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape);
-
-// Appends the list of query block i under kHierarchical to `blocks`: all near blocks, and from each
-// farther group [begin, end) the block that pick returns. Goes from the diagonal to the beginning.
-// Groups start at multiples of their width, so all query blocks whose band contains a block see it
-// in the same group, except where a band's border cuts a group.
-void AppendHierarchical(const AttentionPolicy& policy, int32_t i,
-                        absl::FunctionRef<int32_t(int32_t begin, int32_t end)> pick,
-                        std::vector<int32_t>& blocks);
-
-// Whether the policy's lists depend on queries and keys. Of these, BuildBlockPattern supports only
-// kHierarchical, for which it takes the first block of each group.
-bool ChoosesByContent(const AttentionPolicy& policy);
 
 // The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`. Has a single
 // head group if all heads choose alike.

@@ -1,17 +1,12 @@
 #include "engine/sparse/dilated.h"
 
-#include "kernels/base/check.h"
+#include "engine/sparse/policy_type.h"
 
 namespace annulus {
 
 std::vector<DilatedBranch> DilatedBranches(const AttentionPolicy& policy) {
-  std::vector<DilatedBranch> branches;
-  if (policy.kind != PolicyKind::kDilated) return branches;
-  ANNULUS_CHECK(!policy.segments.empty()) << "segments=auto was not resolved";
-  for (size_t i = 0; i < policy.segments.size(); ++i) {
-    branches.push_back({policy.segments[i], policy.rates[i]});
-  }
-  return branches;
+  const PolicyType& type = TypeOf(policy.kind);
+  return type.branches == nullptr ? std::vector<DilatedBranch>() : type.branches(policy);
 }
 
 PairCount CountDilatedPairs(const std::vector<DilatedBranch>& branches, int heads, int64_t begin,

@@ -10,11 +10,12 @@
 
 namespace annulus {
 
-// The policy kDilated chooses tokens instead of blocks: the branches of kernels/ops/attention.h,
+// The policy `dilated` chooses tokens instead of blocks: the branches of kernels/ops/attention.h,
 // mixed by their softmax denominators. Its block lists only say which blocks a row needs from other
 // ranks: every block from the beginning of the longest segment on.
 
-// Returns an empty list for any other policy. A policy with segments=auto must be resolved first.
+// Returns an empty list for a policy that chooses blocks. A policy with segments=auto must be
+// resolved first.
 std::vector<DilatedBranch> DilatedBranches(const AttentionPolicy& policy);
 
 // Pairs of rows [begin, end), averaged over `heads`. A key kept by two branches counts as two

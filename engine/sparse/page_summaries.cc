@@ -1,25 +1,33 @@
 #include "engine/sparse/page_summaries.h"
 
+#include "engine/sparse/policy_type.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-void AddSummaries(const AttentionPolicy& policy, SummaryKinds& kinds) {
-  switch (policy.kind) {
-    case PolicyKind::kTopPages:
-      kinds.bounds = true;
-      return;
-    case PolicyKind::kHierarchical:
-    case PolicyKind::kAuto:
-      kinds.means = true;
-      return;
-    case PolicyKind::kAdaptive:
-      kinds.means = kinds.means || policy.estimator == Estimator::kPooled;
-      return;
-    default:
-      return;
+void AddSummaries(BlockEstimate::Source source, SummaryKinds& kinds) {
+  kinds.bounds = kinds.bounds || source == BlockEstimate::Source::kBounds;
+  kinds.means = kinds.means || source == BlockEstimate::Source::kMeans;
+}
+
+// What any form that `auto` may take needs.
+SummaryKinds SummariesOfForms() {
+  SummaryKinds kinds;
+  for (const PolicyType* type : kPolicyTypes) {
+    for (const AutoForm& form : type->forms) {
+      AddSummaries(EstimateOf(*ParsePolicy(form.policy)).source, kinds);
+    }
   }
+  return kinds;
+}
+
+void AddSummaries(const AttentionPolicy& policy, SummaryKinds& kinds) {
+  AddSummaries(EstimateOf(policy).source, kinds);
+  if (!IsAutomatic(policy)) return;
+  static const SummaryKinds of_forms = SummariesOfForms();
+  kinds.bounds = kinds.bounds || of_forms.bounds;
+  kinds.means = kinds.means || of_forms.means;
 }
 
 // Elements of the least keys of one page.

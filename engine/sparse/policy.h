@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_SPARSE_POLICY_H_
 #define ANNULUS_ENGINE_SPARSE_POLICY_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,27 +15,39 @@ namespace annulus {
 // Which keys a row may attend, in blocks of `block` tokens: query block i and key block j have the
 // positions [i * block, (i + 1) * block) and [j * block, (j + 1) * block). Every policy is causal
 // and keeps the diagonal block. The model's own mask still applies inside chosen blocks.
+//
+// Each policy has a file of its own in policies/, which defines its row of the table: PolicyType.
+// To add a policy, write that file, and name it in the three lists below. Code outside policies/
+// never tests the kind. It asks the questions below, or the row.
 enum class PolicyKind : uint8_t {
-  kDense,          // all keys
-  kWindow,         // sinks and a sliding window (StreamingLLM, arXiv 2309.17453)
-  kDilated,        // tokens, not blocks: see engine/sparse/dilated.h (LongNet, 2307.02486)
-  kDilatedBlocks,  // blocks i, i - r, i - 2r, ..; head groups take the rates r in turn
-  kStrided,        // the last blocks and every s-th before (Sparse Transformer, 1904.10509)
-  kGlobalLocal,    // the first blocks and a window (Longformer, 2004.05150)
-  kRandom,         // the same, plus seeded random blocks between (BigBird, 2007.14062)
-  kHierarchical,   // all near blocks; beyond, one block of 4, of 16, .. in ever wider bands
-  // These look at content. If only prompts (or only answers) are named, all other rows attend
-  // everything.
-  kAdaptive,  // prompts: the fewest blocks estimated to hold `tau` of the attention
-  kTopPages,  // answers: the blocks with the highest upper bound of scores (Quest, 2406.10774)
-  kLearned,   // prompts: like kAdaptive, estimated by gates that were fitted to the model; see
-              // engine/sparse/gates.h (SeerAttention, 2410.13276)
-  // Chooses another policy for each request, by its length, the available kernels, the measured
-  // costs of attending and estimating, and the contract: see engine/auto_policy.h.
+  kDense,
+  kWindow,
+  kDilated,
+  kDilatedBlocks,
+  kStrided,
+  kGlobalLocal,
+  kRandom,
+  kHierarchical,
+  kAdaptive,
+  kTopPages,
+  kLearned,
   kAuto,
 };
 
-// How kAdaptive estimates the attention of a block.
+struct PolicyType;
+
+namespace policies {
+extern const PolicyType kDense, kWindow, kDilated, kDilatedBlocks, kStrided, kGlobalLocal, kRandom,
+    kHierarchical, kAdaptive, kTopPages, kLearned, kAuto;
+}  // namespace policies
+
+// The table, indexed by PolicyKind. Help texts have the same order.
+inline constexpr std::array kPolicyTypes = {
+    &policies::kDense,    &policies::kWindow,      &policies::kDilated, &policies::kDilatedBlocks,
+    &policies::kStrided,  &policies::kGlobalLocal, &policies::kRandom,  &policies::kHierarchical,
+    &policies::kAdaptive, &policies::kTopPages,    &policies::kLearned, &policies::kAuto};
+
+// How `adaptive` estimates the attention of a block.
 enum class Estimator : uint8_t {
   kAntidiagonal,  // sums along antidiagonals of stride x stride tiles (XAttention, 2503.16428)
   kPooled,        // means of queries and keys; vertical and slash lines where those are wrong
@@ -48,7 +61,7 @@ struct AttentionPolicy {
   int32_t block = 64;     // tokens, a multiple of the page
   int32_t sinks = 64;     // tokens at the beginning that stay visible
   int32_t window = 4096;  // tokens: row i keeps j > i - window
-  int32_t stride = 8;     // blocks: the s of kStrided
+  int32_t stride = 8;     // blocks: strided keeps every stride-th one
   int32_t local = 4;      // blocks before the diagonal
   int32_t global = 1;     // blocks at the beginning
   int32_t random = 8;     // blocks drawn for each query block
@@ -65,21 +78,35 @@ struct AttentionPolicy {
   double tau = 0.95;          // (0, 1]: the share of estimated attention to keep
   int32_t top = 0;            // learned: blocks to keep besides the first and its own; 0: use tau
   int32_t pages = 64;         // blocks an answer row attends besides its own
-  // (0, 1]: the coverage contract, enforced before attending: see AttentionReport. 0: none. Not for
-  // dense, dilated and top_pages. With a contract, adaptive and learned start from tau = coverage
-  // and raise it. For kAuto, 0 means kAutoCoverage.
+  // (0, 1]: the coverage contract, enforced before attending: see AttentionReport. 0: none. Only if
+  // KeepsContract. With a contract, adaptive and learned start from tau = coverage and raise it.
+  // For auto, 0 means kAutoCoverage.
   double coverage = 0;
 
   bool operator==(const AttentionPolicy&) const = default;
 };
 
 inline constexpr double kAutoCoverage = 0.95;
+// The policy of a request that names only a coverage.
+inline constexpr PolicyKind kCoveragePolicy = PolicyKind::kAdaptive;
 
-// "dense", "window", "dilated", "dilated_blocks", "strided", "global_local", "random",
-// "hierarchical", "adaptive", "top_pages", "learned", "auto".
+// The name in texts: "dilated_blocks".
 absl::string_view PolicyName(PolicyKind kind);
-// "antidiagonal", "pooled".
-absl::string_view EstimatorName(Estimator estimator);
+
+// Questions about a policy.
+// Whether every row attends all keys: `dense`.
+bool AttendsAll(const AttentionPolicy& policy);
+// Whether the rows of prompts attend all keys, though rows of answers may choose: `dense` and
+// `top_pages`.
+bool AttendsAllInPrompts(const AttentionPolicy& policy);
+// Whether its lists depend on queries and keys. True for `auto`, whose choice may.
+bool ChoosesByContent(const AttentionPolicy& policy);
+// Whether its lists are known before a layer runs: neither of AttendsAll and ChoosesByContent.
+bool FollowsPattern(const AttentionPolicy& policy);
+// Whether the engine takes another policy for each request: `auto`.
+bool IsAutomatic(const AttentionPolicy& policy);
+// Whether it has the parameter "coverage".
+bool KeepsContract(const AttentionPolicy& policy);
 
 // Parses "name" or "name:parameter=value,parameter=value". Lists are written with "/":
 // "dilated:segments=2048/8192,rates=1/4", "dilated:segments=auto",
@@ -99,6 +126,8 @@ absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens);
 // segments become 2048, 4096, .. with rates 1, 2, .. until one contains the whole sequence. Nothing
 // else changes.
 AttentionPolicy ResolvePolicy(const AttentionPolicy& policy, int64_t tokens);
+// Whether a rank can follow the policy: it is not automatic, and ResolvePolicy has no effect on it.
+bool IsResolved(const AttentionPolicy& policy);
 
 // One line per policy with its parameters, defaults and ranges, for help texts.
 std::string DescribePolicies();

@@ -1,0 +1,15 @@
+// Another policy for each request, by its length, the available kernels, the measured costs of
+// attending and estimating, and the contract: see engine/auto_policy.h.
+#include "engine/sparse/policy_type.h"
+
+namespace annulus::policies {
+namespace {
+
+constexpr const PolicyParameter* kAutoParameters[] = {&kBlockParameter, &kCoverageParameter};
+
+}  // namespace
+
+constinit const PolicyType kAuto = {
+    .name = "auto", .parameters = kAutoParameters, .automatic = true};
+
+}  // namespace annulus::policies

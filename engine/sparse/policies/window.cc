@@ -1,0 +1,29 @@
+// Sinks, which are the first tokens, and a sliding window (StreamingLLM, arXiv 2309.17453).
+#include "engine/sparse/policies/block_ranges.h"
+#include "engine/sparse/policy_type.h"
+
+namespace annulus::policies {
+namespace {
+
+constexpr NumberParameter kSinks{"sinks", &AttentionPolicy::sinks, 0, kMostPolicyTokens};
+constexpr const PolicyParameter* kWindowParameters[] = {&kBlockParameter, &kSinks,
+                                                        &kWindowParameter, &kCoverageParameter};
+
+void AppendSinksAndWindow(const AttentionPolicy& policy, int /*head_group*/, int32_t i,
+                          std::vector<int32_t>& blocks) {
+  const int32_t sinks = policy.sinks / policy.block + (policy.sinks % policy.block != 0 ? 1 : 0);
+  AppendLeadingAndRecent(sinks, WindowStart(policy, i), i, blocks);
+}
+
+}  // namespace
+
+constinit const PolicyType kWindow = {
+    .name = "window",
+    .parameters = kWindowParameters,
+    .append_blocks = AppendSinksAndWindow,
+    .prompts = ChoiceKind::kLists,
+    .answers = ChoiceKind::kLists,
+    .extent = {.set = SetWindowExtent, .denser = true},
+};
+
+}  // namespace annulus::policies
