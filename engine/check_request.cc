@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
+#include "engine/sparse/policy_type.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -62,19 +63,23 @@ absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed) {
   return TenantFullError(needed, 0, allowed, std::nullopt);
 }
 
+bool CanScoreBlocks(const OpTable& ops) {
+  return ops.block_scores != nullptr && ops.score_sums != nullptr && ops.block_masses != nullptr &&
+         ops.key_summary != nullptr && ops.summary_scores != nullptr && ops.row_means != nullptr;
+}
+
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
-  if (policy.kind == PolicyKind::kAuto) return absl::OkStatus();  // takes what is there
-  if (policy.kind == PolicyKind::kLearned && model.gates == nullptr) {
-    return absl::InvalidArgumentError(
-        "attention policy learned needs gates, and the server was started without; start it with "
-        "--attention-gates FILE, or use adaptive");
+  if (IsAutomatic(policy)) return absl::OkStatus();  // takes what is there
+  const bool gated = EstimateOf(policy).source == BlockEstimate::Source::kGates;
+  if (gated && model.gates == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attention policy ", PolicyName(policy.kind),
+        " needs gates, and the server was started without; start it with --attention-gates FILE, "
+        "or use adaptive"));
   }
   const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
-  const bool able = ops.block_scores != nullptr && ops.score_sums != nullptr &&
-                    ops.block_masses != nullptr && ops.key_summary != nullptr &&
-                    ops.summary_scores != nullptr && ops.row_means != nullptr;
-  if (!scores || able) return absl::OkStatus();
+  if (!scores || CanScoreBlocks(ops)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
       " needs scores of blocks, which the kernels ", ops.name,

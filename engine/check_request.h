@@ -27,6 +27,9 @@ absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
 // else.
 absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed);
 
+// Whether the kernels have all operations that policies need to score blocks.
+bool CanScoreBlocks(const OpTable& ops);
+
 // Whether the model has what the policy needs beyond CheckPolicy: gates, kernels that score blocks.
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model);
 

@@ -25,9 +25,9 @@ SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 // The block size that all policies other than dense share.
 int32_t BlockOf(const AttentionAssignment& attention) {
-  if (attention.policy.kind != PolicyKind::kDense) return attention.policy.block;
+  if (!AttendsAll(attention.policy)) return attention.policy.block;
   for (const AttentionRule& rule : attention.rules) {
-    if (rule.policy.kind != PolicyKind::kDense) return rule.policy.block;
+    if (!AttendsAll(rule.policy)) return rule.policy.block;
   }
   return attention.policy.block;
 }

@@ -167,7 +167,7 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     const RequestSpec& spec = request.spec();
     looked_through_ += request.prompt_tokens();
     const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
-    const bool own = !asked.dense() && asked.policy.kind != PolicyKind::kAuto;
+    const bool own = !asked.dense() && !asked.automatic();
     const AttentionAssignment policy =
         own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
     const AttentionAssignment* const under = own ? &policy : nullptr;
@@ -267,7 +267,7 @@ std::shared_ptr<const AttentionAssignment> Coordinator::PolicyOf(const RequestSp
                                                                  std::string& choice) {
   AttentionAssignment taken = spec.attention.value_or(options_.attention);
   const int64_t prompt = std::ssize(spec.prompt);
-  if (taken.policy.kind == PolicyKind::kAuto) {
+  if (taken.automatic()) {
     const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
       if (spec.ignore_cache) return 0;
       const AttentionAssignment alone = policy;

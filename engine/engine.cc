@@ -34,7 +34,7 @@ namespace {
 // Attention rates are measured if ranks exchange anything; otherwise this is the guess.
 AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   AutoSetting setting;
-  setting.scores = CheckMeans(AttentionPolicy{.kind = PolicyKind::kAdaptive}, model).ok();
+  setting.scores = CanScoreBlocks(*model.ops);
   setting.gates = model.gates != nullptr;
   setting.flops = flops;
   setting.layers = 0;

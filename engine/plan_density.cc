@@ -20,7 +20,7 @@ struct HeadDensities {
 absl::StatusOr<std::vector<double>> Draw(const AttentionPolicy& policy, int64_t tokens,
                                          int kv_heads, const CancelFlag& cancel) {
   std::vector<double> densities(static_cast<size_t>(kv_heads), 1);
-  if (policy.kind == PolicyKind::kDense) return densities;
+  if (AttendsAll(policy)) return densities;
   ANNULUS_ASSIGN_OR_RETURN(
       const BlockMap map,
       DrawBlockMap({.policy = policy, .tokens = tokens, .heads = kv_heads, .cells = 1}, cancel));

@@ -198,7 +198,7 @@ int32_t PrefixReuse::Common(const RequestSpec& spec, const AttentionAssignment& 
   const auto common = static_cast<int32_t>(end - mine) / limits_.page_tokens * limits_.page_tokens;
   if (common == 0) return 0;
   if (running.attention != nullptr) {
-    if (policy.dense() || policy.policy.kind == PolicyKind::kAuto) return 0;
+    if (policy.dense() || policy.automatic()) return 0;
     const AttentionAssignment resolved =
         ResolveAssignment(policy, std::ssize(spec.prompt) + spec.sampling.max_tokens);
     if (AssignmentText(resolved) != AssignmentText(*running.attention)) return 0;

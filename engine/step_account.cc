@@ -100,9 +100,8 @@ PairCount StepAccount::CountAttended(const PlanItem& item, const Sequence& seque
   if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
   if (!sequence.attention->rules.empty()) return {};  // its rows attended nothing
   const AttentionPolicy& policy = sequence.attention->policy;
-  if (policy.kind == PolicyKind::kDilated) {
-    return CountDilatedPairs(DilatedBranches(policy), heads_, item.begin, item.end);
-  }
+  const std::vector<DilatedBranch> branches = DilatedBranches(policy);
+  if (!branches.empty()) return CountDilatedPairs(branches, heads_, item.begin, item.end);
   if (ChoosesByContent(policy)) return {};  // its rows attended nothing
   const PatternShape shape = ShapeFor(policy, item.begin, item.end, kv_heads_);
   return CountPairs(*patterns_.Get(policy, shape), item.begin, item.end);

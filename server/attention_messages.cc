@@ -30,9 +30,8 @@ absl::StatusOr<AttentionAssignment> ReadAssignment(const std::string& text,
 // heads. Among rules, a dense part is left as it is, since it covers everything.
 absl::Status SetCoverage(double coverage, bool alone, absl::string_view field,
                          AttentionPolicy& policy) {
-  if (!alone && policy.kind == PolicyKind::kDense) return absl::OkStatus();
-  if (policy.kind == PolicyKind::kDense || policy.kind == PolicyKind::kDilated ||
-      policy.kind == PolicyKind::kTopPages) {
+  if (!alone && AttendsAll(policy)) return absl::OkStatus();
+  if (!KeepsContract(policy)) {
     return FieldError(field, absl::StrCat("attention policy ", PolicyName(policy.kind),
                                           " cannot guarantee a coverage: leave coverage out, or "
                                           "use a policy that can, such as adaptive"));
@@ -74,7 +73,7 @@ absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::Atten
     return FieldError(field,
                       absl::StrCat("coverage ", coverage, " is not allowed: above 0, at most 1"));
   }
-  if (!policy.has_value()) policy.emplace().policy.kind = PolicyKind::kAdaptive;
+  if (!policy.has_value()) policy.emplace().policy.kind = kCoveragePolicy;
   const bool alone = policy->rules.empty();
   ANNULUS_RETURN_IF_ERROR(SetCoverage(coverage, alone, field, policy->policy));
   for (AttentionRule& rule : policy->rules) {

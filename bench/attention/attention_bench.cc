@@ -14,6 +14,7 @@
 #include "bench/peak/ceiling.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
+#include "engine/sparse/policy_type.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
@@ -37,15 +38,22 @@ struct Contender {
   std::optional<double> estimated;  // coverage, as the policy sees it
 };
 
-bool IsUnder(const AttentionBenchOptions& options, PolicyKind kind) {
-  return std::any_of(options.policies.begin(), options.policies.end(),
-                     [&](const AttentionPolicy& policy) { return policy.kind == kind; });
+bool NeedsGates(const AttentionPolicy& policy) {
+  return EstimateOf(policy).source == BlockEstimate::Source::kGates;
+}
+
+// Whether only rows of answers choose.
+bool IsForAnswers(const AttentionPolicy& policy) {
+  return AttendsAllInPrompts(policy) && !AttendsAll(policy);
+}
+
+bool AnyOf(const AttentionBenchOptions& options, bool (*is)(const AttentionPolicy& policy)) {
+  return std::any_of(options.policies.begin(), options.policies.end(), is);
 }
 
 // Whether speed depends on what keys and queries hold.
 bool LooksAtContent(const AttentionBenchOptions& options) {
-  return options.quality ||
-         std::any_of(options.policies.begin(), options.policies.end(), ChoosesByContent);
+  return options.quality || AnyOf(options, ChoosesByContent);
 }
 
 // What the run's reports tell: density, and what was estimated.
@@ -103,7 +111,7 @@ absl::Status CheckShape(const AttentionBenchOptions& options) {
   }
   for (const AttentionPolicy& policy : options.policies) {
     ANNULUS_RETURN_IF_ERROR(CheckPolicy(policy, shape.page_tokens));
-    if (policy.kind == PolicyKind::kAuto) {
+    if (IsAutomatic(policy)) {
       return absl::InvalidArgumentError(
           "--policy auto takes one of the others for each request; name those to be measured");
     }
@@ -164,13 +172,11 @@ absl::StatusOr<std::vector<Contender>> AttentionBench::Contenders(const Attentio
                                                                   const RingWorld& world) const {
   std::vector<AttentionPolicy> policies = {AttentionPolicy()};
   for (const AttentionPolicy& policy : options_.policies) {
-    if (policy.kind == PolicyKind::kDense) continue;     // there already
-    if (policy.kind == PolicyKind::kTopPages) continue;  // prompts are dense under it
+    if (AttendsAllInPrompts(policy)) continue;  // dense, which is there already
     policies.push_back(policy);
-    if (!options_.density.has_value() || policy.kind == PolicyKind::kAdaptive ||
-        policy.kind == PolicyKind::kLearned) {
-      continue;  // their density is what the content needs
-    }
+    // The density of a ranking is what the content needs.
+    const bool ranks = TypeOf(policy.kind).prompts == ChoiceKind::kRanking;
+    if (!options_.density.has_value() || ranks) continue;
     ANNULUS_ASSIGN_OR_RETURN(policies.back(),
                              WithDensity(policy, *options_.density, shape.tokens, shape.kv_heads));
   }
@@ -328,7 +334,7 @@ absl::Status AttentionBench::Decode(const AttentionShape& shape,
   ANNULUS_ASSIGN_OR_RETURN(const auto world, RingWorld::Create(shape, copies, *backend_, *ops_));
   std::vector<Contender> contenders(1);
   for (const AttentionPolicy& policy : options_.policies) {
-    if (policy.kind == PolicyKind::kTopPages) contenders.emplace_back().policy = policy;
+    if (IsForAnswers(policy)) contenders.emplace_back().policy = policy;
   }
   for (Contender& contender : contenders) contender.plan = world->PlanDecode(contender.policy);
   const bool judged = LooksAtContent(options_);
@@ -373,7 +379,7 @@ absl::Status AttentionBench::Sequence(int32_t tokens,
     if (LooksAtContent(options_)) {
       ANNULUS_RETURN_IF_ERROR(world->UseStructuredHeads(contenders.front().plan, kHeadSeed));
     }
-    if (IsUnder(options_, PolicyKind::kLearned)) {
+    if (AnyOf(options_, NeedsGates)) {
       if (gates_.layers.empty()) {
         ANNULUS_ASSIGN_OR_RETURN(gates_, FitStructuredGates(shape, *backend_, *ops_));
       }
@@ -387,7 +393,7 @@ absl::Status AttentionBench::Sequence(int32_t tokens,
       report(PrefillRow(shape, contender, world->bytes(), dense_seconds));
     }
   }
-  if (!options_.decode && !IsUnder(options_, PolicyKind::kTopPages)) return absl::OkStatus();
+  if (!options_.decode && !AnyOf(options_, IsForAnswers)) return absl::OkStatus();
   return Decode(shape, report);
 }
 

@@ -90,7 +90,7 @@ class Tally {
               const std::vector<double>& dense, std::span<const int32_t> keys) {
     const int64_t row = static_cast<int64_t>(weights.size()) - 1;
     const auto times = [&](int64_t key) {
-      if (policy_.kind != PolicyKind::kDilated) return 1;
+      if (branches_.empty()) return 1;
       int count = 0;  // a key that several branches keep is attended by each
       for (const DilatedBranch& branch : branches_) count += branch.Keeps(head_index, row, key);
       return count;

@@ -264,16 +264,15 @@ RingWorld::Plan RingWorld::PlanPrefill(const AttentionPolicy& asked, RingMode mo
     const int32_t end = std::min(shape_.tokens, begin + chunk);
     PairCount pairs = DensePairs(begin, end);
     std::shared_ptr<const BlockPattern> pattern;
-    if (policy.kind != PolicyKind::kDense && !ChoosesByContent(policy)) {
+    if (FollowsPattern(policy)) {
       const auto start = std::chrono::steady_clock::now();
       pattern = std::make_shared<const BlockPattern>(
           BuildBlockPattern(policy, ShapeFor(policy, begin, end, shape_.kv_heads)));
       plan.list_seconds +=
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       plan.list_bytes += pattern->bytes();
-      pairs = policy.kind == PolicyKind::kDilated
-                  ? CountDilatedPairs(branches, shape_.heads, begin, end)
-                  : CountPairs(*pattern, begin, end);
+      pairs = branches.empty() ? CountPairs(*pattern, begin, end)
+                               : CountDilatedPairs(branches, shape_.heads, begin, end);
     }
     plan.pairs += pairs.chosen;
     plan.causal += pairs.causal;

@@ -17,7 +17,7 @@ LoneReader::LoneReader(const RankModel& model, const Options& options)
 absl::StatusOr<std::unique_ptr<LoneReader>> LoneReader::Create(const RankModel& model,
                                                                Backend& backend,
                                                                const Options& options) {
-  if (options.attention.policy.kind == PolicyKind::kAuto) {
+  if (options.attention.automatic()) {
     return absl::InvalidArgumentError(
         "attention auto is not allowed here: the engine chooses by its own measurements; name a "
         "policy");

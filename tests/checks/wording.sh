@@ -22,6 +22,14 @@ forbid 'std::regex overflows the stack on long input: use PCRE2' 'std::(basic_)?
 forbid 'the thread sanitizer cannot see the locks of the Debian package of Abseil: use std::mutex' \
   'include "absl/synchronization/'
 
+# A test of the kind is one more file to change for every policy that is added.
+for folder in engine server bench; do
+  if [[ -d $folder ]]; then
+    forbid 'a policy is asked what it does (engine/sparse/policy.h), not which one it is' \
+      '(==|!=|\bcase) *PolicyKind::' "$folder"
+  fi
+done
+
 # Tests run side by side, several times on one machine.
 if [[ -d tests ]]; then
   forbid 'a test owns its folder: testing::TempDirectory, not a name that others have too' \
