@@ -19,91 +19,11 @@ using codec::Take;
 using codec::Within;
 using codec::Wrong;
 
-wire::AttentionPolicy ToMessage(const AttentionPolicy& policy) {
-  wire::AttentionPolicy message;
-  message.set_kind(static_cast<int32_t>(policy.kind));
-  message.set_block(policy.block);
-  message.set_sinks(policy.sinks);
-  message.set_window(policy.window);
-  message.set_stride(policy.stride);
-  message.set_local(policy.local);
-  message.set_global(policy.global);
-  message.set_random(policy.random);
-  message.set_seed(policy.seed);
-  message.set_near(policy.near);
-  message.set_fan(policy.fan);
-  message.set_levels(policy.levels);
-  Put(policy.rates, message.mutable_rates());
-  Put(policy.segments, message.mutable_segments());
-  message.set_estimator(static_cast<int32_t>(policy.estimator));
-  message.set_score_stride(policy.score_stride);
-  message.set_tau(policy.tau);
-  message.set_top(policy.top);
-  message.set_pages(policy.pages);
-  message.set_coverage(policy.coverage);
-  return message;
-}
-
-absl::StatusOr<AttentionPolicy> FromMessage(const wire::AttentionPolicy& message) {
-  // Plans carry what was resolved, never `auto`.
-  ANNULUS_RETURN_IF_ERROR(
-      Within("the policy", message.kind(), 0, static_cast<int32_t>(PolicyKind::kAuto)));
-  ANNULUS_RETURN_IF_ERROR(Within("the estimator", message.estimator(), 0,
-                                 static_cast<int32_t>(Estimator::kPooled) + 1));
-  AttentionPolicy policy;
-  policy.kind = static_cast<PolicyKind>(message.kind());
-  policy.block = message.block();
-  policy.sinks = message.sinks();
-  policy.window = message.window();
-  policy.stride = message.stride();
-  policy.local = message.local();
-  policy.global = message.global();
-  policy.random = message.random();
-  policy.seed = message.seed();
-  policy.near = message.near();
-  policy.fan = message.fan();
-  policy.levels = message.levels();
-  policy.rates = Take(message.rates());
-  policy.segments = Take(message.segments());
-  policy.estimator = static_cast<Estimator>(message.estimator());
-  policy.score_stride = message.score_stride();
-  policy.tau = message.tau();
-  policy.top = message.top();
-  policy.pages = message.pages();
-  policy.coverage = message.coverage();
-  if (policy.kind == PolicyKind::kDilated && policy.segments.empty()) {
-    return Wrong("a policy whose segments are not settled");
-  }
-  return policy;
-}
-
-wire::AttentionAssignment ToMessage(const AttentionAssignment& assignment) {
-  wire::AttentionAssignment message;
-  *message.mutable_policy() = ToMessage(assignment.policy);
-  for (const AttentionRule& rule : assignment.rules) {
-    wire::AttentionRule& added = *message.add_rules();
-    added.set_first_layer(rule.first_layer);
-    added.set_last_layer(rule.last_layer);
-    added.set_first_head(rule.first_head);
-    added.set_last_head(rule.last_head);
-    *added.mutable_policy() = ToMessage(rule.policy);
-  }
-  return message;
-}
-
-absl::StatusOr<AttentionAssignment> FromMessage(const wire::AttentionAssignment& message,
-                                                const CodecLimits& limits) {
-  AttentionAssignment assignment;
-  if (message.rules_size() > static_cast<int>(kMostRules)) return Wrong("too many attention rules");
-  ANNULUS_ASSIGN_OR_RETURN(assignment.policy, FromMessage(message.policy()));
-  for (const wire::AttentionRule& from : message.rules()) {
-    AttentionRule rule;
-    rule.first_layer = from.first_layer();
-    rule.last_layer = from.last_layer();
-    rule.first_head = from.first_head();
-    rule.last_head = from.last_head();
-    ANNULUS_ASSIGN_OR_RETURN(rule.policy, FromMessage(from.policy()));
-    assignment.rules.push_back(std::move(rule));
+absl::StatusOr<AttentionAssignment> ReadAttention(const std::string& text,
+                                                  const CodecLimits& limits) {
+  ANNULUS_ASSIGN_OR_RETURN(AttentionAssignment assignment, ParseAssignment(text));
+  if (!IsResolved(assignment)) {
+    return Wrong(absl::StrCat("the attention '", text.substr(0, 200), "', which is not resolved"));
   }
   ANNULUS_RETURN_IF_ERROR(CheckAssignment(
       assignment,
@@ -183,7 +103,7 @@ wire::SequenceTerms ToMessage(const SequenceTerms& terms) {
   message.set_version(terms.version);
   Put(terms.ring, message.mutable_ring());
   message.set_home(terms.home);
-  if (terms.attention.has_value()) *message.mutable_attention() = ToMessage(*terms.attention);
+  if (terms.attention.has_value()) message.set_attention(AssignmentText(*terms.attention));
   for (const auto& group : terms.summaries) {
     wire::SummaryGroup& added = *message.add_summaries();
     for (const std::vector<int32_t>& pages : group) {
@@ -213,7 +133,7 @@ absl::StatusOr<SequenceTerms> FromMessage(const wire::SequenceTerms& message,
   terms.home = message.home();
   ANNULUS_RETURN_IF_ERROR(CheckRing(terms, limits));
   if (message.has_attention()) {
-    ANNULUS_ASSIGN_OR_RETURN(terms.attention, FromMessage(message.attention(), limits));
+    ANNULUS_ASSIGN_OR_RETURN(terms.attention, ReadAttention(message.attention(), limits));
   }
   if (message.summaries_size() != 0 && message.summaries_size() != limits.groups) {
     return Wrong("summaries of another number of groups");

@@ -28,7 +28,7 @@ inline AttentionAssignment Assignment() {
   rule.first_layer = 2;
   rule.last_layer = 5;
   rule.first_head = 1;
-  rule.policy = {.kind = PolicyKind::kWindow, .window = 128, .rates = {1, 4}, .segments = {1, 5}};
+  rule.policy = {.kind = PolicyKind::kWindow, .window = 128, .coverage = 2.0 / 3};
   assignment.rules.push_back(rule);
   return assignment;
 }

@@ -91,7 +91,11 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).summaries.pop_back(); }), HasSubstr("groups"));
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.tau = 2; }), HasSubstr("tau"));
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.kind = PolicyKind::kAuto; }),
-              HasSubstr("the policy"));
+              HasSubstr("the attention 'auto:block=64;"));
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                terms(p).attention = ParsePolicy("dilated:segments=auto").value();
+              }),
+              HasSubstr("'dilated:block=64,segments=auto', which is not resolved"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {-1, 6, true}; }), HasSubstr("first layer"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 3, false}; }), HasSubstr("end of layers"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 7, true}; }), HasSubstr("end of layers"));
