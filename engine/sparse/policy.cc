@@ -140,7 +140,8 @@ std::string DescribePolicies() {
     for (const PolicyParameter* parameter : type->parameters) {
       parts.push_back(absl::StrCat(parameter->name(), "=", parameter->Describe(defaults)));
     }
-    absl::StrAppend(&text, type->name, parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "), "\n");
+    absl::StrAppend(&text, type->name, ": ", type->summary, parts.empty() ? "" : "; ",
+                    absl::StrJoin(parts, ", "), "\n");
   }
   return text;
 }

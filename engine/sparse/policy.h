@@ -129,7 +129,7 @@ AttentionPolicy ResolvePolicy(const AttentionPolicy& policy, int64_t tokens);
 // Whether a rank can follow the policy: it is not automatic, and ResolvePolicy has no effect on it.
 bool IsResolved(const AttentionPolicy& policy);
 
-// One line per policy with its parameters, defaults and ranges, for help texts.
+// One line per policy, for help texts: what rows attend; parameters, defaults and ranges.
 std::string DescribePolicies();
 
 }  // namespace annulus

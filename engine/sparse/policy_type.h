@@ -53,6 +53,8 @@ struct PolicyExtent {
 struct PolicyType {
   // As in ParsePolicy's text.
   absl::string_view name;
+  // What its rows attend, for help texts.
+  absl::string_view summary;
   // In the order of PolicyText. That text is part of the identity of keys and values, so a change
   // of the order makes a server forget what it keeps on disk.
   std::span<const PolicyParameter* const> parameters = {};

@@ -72,6 +72,9 @@ constexpr AutoForm kAdaptiveForms[] = {
 
 constinit const PolicyType kAdaptive = {
     .name = "adaptive",
+    .summary =
+        "in prompts, the fewest blocks estimated to hold tau of the attention (XAttention, "
+        "FlexPrefill); in answers, all keys",
     .parameters = kAdaptiveParameters,
     .check = CheckScoreStride,
     .prompts = ChoiceKind::kRanking,

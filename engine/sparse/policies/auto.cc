@@ -10,6 +10,12 @@ constexpr const PolicyParameter* kAutoParameters[] = {&kBlockParameter, &kCovera
 }  // namespace
 
 constinit const PolicyType kAuto = {
-    .name = "auto", .parameters = kAutoParameters, .automatic = true};
+    .name = "auto",
+    .summary =
+        "dense, adaptive or learned: the server chooses one for each request by its length and "
+        "cost",
+    .parameters = kAutoParameters,
+    .automatic = true,
+};
 
 }  // namespace annulus::policies

@@ -6,6 +6,7 @@ namespace annulus::policies {
 
 constinit const PolicyType kDense = {
     .name = "dense",
+    .summary = "all keys",
     .append_blocks = [](const AttentionPolicy&, int, int32_t i,
                         std::vector<int32_t>& blocks) { AppendRange(0, i + 1, blocks); },
 };

@@ -118,6 +118,7 @@ std::vector<DilatedBranch> BranchesOf(const AttentionPolicy& policy) {
 
 constinit const PolicyType kDilated = {
     .name = "dilated",
+    .summary = "one of every few tokens, in segments (LongNet)",
     .parameters = kDilatedParameters,
     .check = CheckSegments,
     .resolve = ResolveSegments,

@@ -27,6 +27,7 @@ void SetRates(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kDilatedBlocks = {
     .name = "dilated_blocks",
+    .summary = "one of every few blocks, at a rate that differs by head",
     .parameters = kDilatedBlocksParameters,
     .append_blocks = AppendEvery,
     .heads_differ = true,

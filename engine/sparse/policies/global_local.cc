@@ -17,6 +17,7 @@ void AppendGlobalAndLocal(const AttentionPolicy& policy, int /*head_group*/, int
 
 constinit const PolicyType kGlobalLocal = {
     .name = "global_local",
+    .summary = "the first blocks and a sliding window (Longformer)",
     .parameters = kGlobalLocalParameters,
     .append_blocks = AppendGlobalAndLocal,
     .prompts = ChoiceKind::kLists,

@@ -67,6 +67,7 @@ void SetNear(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kHierarchical = {
     .name = "hierarchical",
+    .summary = "all near blocks, and farther away the best block of ever larger groups",
     .parameters = kHierarchicalParameters,
     .append_blocks = AppendFirsts,
     .prompts = ChoiceKind::kPicked,

@@ -22,6 +22,7 @@ constexpr AutoForm kLearnedForms[] = {
 
 constinit const PolicyType kLearned = {
     .name = "learned",
+    .summary = "as adaptive, estimated by gates that were fitted to the model (SeerAttention)",
     .parameters = kLearnedParameters,
     .prompts = ChoiceKind::kRanking,
     .estimate = EstimateByGates,

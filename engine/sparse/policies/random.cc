@@ -36,6 +36,7 @@ void SetDrawn(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kRandom = {
     .name = "random",
+    .summary = "the first blocks, a sliding window and random blocks between them (BigBird)",
     .parameters = kRandomParameters,
     .append_blocks = AppendRandom,
     .heads_differ = true,

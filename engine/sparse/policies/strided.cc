@@ -25,6 +25,7 @@ void SetStride(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kStrided = {
     .name = "strided",
+    .summary = "the last blocks, and every stride-th block before them (Sparse Transformer)",
     .parameters = kStridedParameters,
     .append_blocks = AppendStrided,
     .prompts = ChoiceKind::kLists,

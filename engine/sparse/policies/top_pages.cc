@@ -33,6 +33,7 @@ BlockEstimate EstimateByBounds(const AttentionPolicy& /*policy*/) {
 
 constinit const PolicyType kTopPages = {
     .name = "top_pages",
+    .summary = "in answers, the blocks whose scores can be highest (Quest); in prompts, all keys",
     .parameters = kTopPagesParameters,
     .answers = ChoiceKind::kPicked,
     .estimate = EstimateByBounds,

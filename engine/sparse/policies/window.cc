@@ -19,6 +19,7 @@ void AppendSinksAndWindow(const AttentionPolicy& policy, int /*head_group*/, int
 
 constinit const PolicyType kWindow = {
     .name = "window",
+    .summary = "the first tokens and a sliding window (StreamingLLM)",
     .parameters = kWindowParameters,
     .append_blocks = AppendSinksAndWindow,
     .prompts = ChoiceKind::kLists,

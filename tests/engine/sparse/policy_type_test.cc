@@ -1,14 +1,17 @@
 #include "engine/sparse/policy_type.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "engine/sparse/block_pattern.h"
 
 namespace annulus {
 namespace {
 
+using ::testing::HasSubstr;
 using Source = BlockEstimate::Source;
 
 AttentionPolicy Named(absl::string_view name) { return ParsePolicy(name).value(); }
@@ -83,6 +86,8 @@ TEST(PolicyTypeTest, RowsAreComplete) {
   for (const PolicyType* type : kPolicyTypes) {
     SCOPED_TRACE(type->name);
     EXPECT_TRUE(names.insert(type->name).second);
+    EXPECT_THAT(DescribePolicies(), HasSubstr(absl::StrCat(type->name, ": ", type->summary)));
+    EXPECT_FALSE(type->summary.empty());
     const AttentionPolicy policy = Named(type->name);
     if (!AttendsAll(policy)) {
       EXPECT_EQ(type->parameters.front(), &kBlockParameter);
