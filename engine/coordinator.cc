@@ -122,6 +122,7 @@ void Coordinator::Loop() {
     if (ranks_.state() != RanksState::kUp && !requests_.empty()) {
       FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
     }
+    GrowRunning();
     BeginChecks();
     AdmitWaiting();
     const bool more_plans = plans_.AnswerOne([this](const auto& spec) { return PlanNow(spec); });
@@ -178,12 +179,15 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
 // When the loop must turn again even if no command comes.
 SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = Now();
-  if (!waiting_.empty() && serving_.PassIsDue(now)) return now;
+  if (!waiting_.empty() && !lacks_pages_ && serving_.PassIsDue(now)) return now;
   SteadyTime wake = std::min(now + kIdleTurn, pins_.NextExpiry());
   for (const auto& [id, request] : requests_) wake = std::min(wake, request->spec().deadline);
   if (tier_ != nullptr) wake = std::min(wake, tier_->NextDue());
   const bool paused = std::any_of(state_.running.begin(), state_.running.end(),
-                                  [](const auto& sequence) { return sequence->paused; });
+                                  [](const auto& sequence) { return sequence->paused; }) ||
+                      std::any_of(waiting_.begin(), waiting_.end(), [this](RequestId id) {
+                        return requests_.at(id)->has_begun();  // its reader may be behind
+                      });
   return paused ? std::min(wake, now + kPausedTurn) : wake;
 }
 
@@ -207,12 +211,15 @@ void Coordinator::LookAtReaders() {
     return has_room;
   };
   UpdatePaused(state_, look, options_.max_running);
+  for (const RequestId id : waiting_) {
+    if (requests_.at(id)->has_begun()) look(id);
+  }
   for (auto& [id, status] : slow) Finish(id, FinishReason::kError, std::move(status));
 }
 
-// Takes every page that the request can ever need, so that it cannot run out of pages later. Tokens
-// that an earlier prompt left cached are shared instead of computed, but the last token is always
-// computed.
+// Takes every page that the request can ever need, so that it cannot run out of pages later; or
+// those that it is expected to need (ReservesExpected). Tokens that an earlier prompt left cached
+// are shared instead of computed, but the last token is always computed.
 absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
                                                             const Request* large) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
@@ -227,24 +234,32 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
   const RingChoice& choice = placement->choice;
   if (large != nullptr) {
     room_kept_.Began(request.id(),
-                     PagesHeld(choice, placement->hit.has_value() ? &*placement->hit : nullptr,
-                               options_.limits));
+                     MostPagesHeld(choice, placement->hit.has_value() ? &*placement->hit : nullptr,
+                                   options_.limits));
   }
 
   auto sequence =
       MakeSequence(request, choice, std::move(attention), prefixes_.RopeLengthOf(request.spec()));
   sequence->computed = placement->cached;
+  if (demand.reserved > 0) sequence->reserved = static_cast<int32_t>(demand.reserved);
   ReservePages(choice, options_.limits, pages_, *sequence);
   if (placement->hit.has_value()) MapCached(*placement->hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
-  request.SetCacheMiss(WhyNoMore(request, sequence->attention.get(), lookup, placement->cached));
-  request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
+  const bool again = request.has_begun();
+  if (!again) {
+    request.SetCacheMiss(WhyNoMore(request, sequence->attention.get(), lookup, placement->cached));
+    request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
+  }
   request.Admit(sequence.get());
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
   const Speculation wanted = request.spec().speculation.value_or(options_.speculation);
   if (wanted == Speculation::kNgram && sequence->attention == nullptr &&
       !request.spec().prefill_only) {
     request.GuessAhead(PlannedTokens(*sequence));
+  }
+  if (again) {  // what is reported of its beginning stays
+    state_.running.push_back(std::move(sequence));
+    return AdmissionHost::Answer::kAdmitted;
   }
   if (tier_ != nullptr) {
     const PageTier::ByTier restored = tier_->Restored(request.id(), placement->cached);
@@ -272,12 +287,15 @@ std::unique_ptr<Sequence> Coordinator::MakeSequence(
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  sequence->answered = request.spec().answered;
   sequence->ring = choice.ring;
   sequence->home = *std::min_element(choice.ring.begin(), choice.ring.end(),
                                      [&](int a, int b) { return homes[a] < homes[b]; });
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
-  if (setup->params.repetition_penalty != 1) setup->prompt = prompt;
+  if (setup->params.repetition_penalty != 1) {
+    setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
+  }
   setup->end_of_text_ids = end_of_text_ids_;
   setup->vocabulary = vocabulary_;
   sequence->setup = std::move(setup);
@@ -287,52 +305,6 @@ std::unique_ptr<Sequence> Coordinator::MakeSequence(
   sequence->attention = std::move(attention);
   sequence->rope_length = rope_length;
   return sequence;
-}
-
-// Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
-// nothing cached. The first that fits is taken, in the order of what the busiest rank would still
-// have to do, so a hit is computed by the ranks that hold it unless they are much busier than
-// others or too few for what is left. The request is then open in the book and holds the hit's
-// pages, so that making room leaves them for last; otherwise it is not. RESOURCE_EXHAUSTED: its
-// tenant may not have so many pages now.
-absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
-    const Request& request, const PageDemand& demand, std::vector<PrefixReuse::Found> found,
-    const Request* large) {
-  absl::Status full;
-  const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
-    PageDemand rest = demand;
-    pages_.Open(request.id(), request.spec().tenant);
-    if (from != nullptr) {
-      HoldPages(from->hit, request.id(), pages_);
-      CountCached(from->hit, options_.limits, rest);
-    }
-    const auto will_do = [&](const RingChoice& choice) {
-      if (!FindTenantRoom(request.spec(), choice)) {
-        full = TenantIsFull(request.spec(), NewBytes(choice));
-        return false;
-      }
-      return large == nullptr ||
-             room_kept_.LeavesRoom(
-                 large->id(), DemandOf(*large),
-                 PagesHeld(choice, from != nullptr ? &from->hit : nullptr, options_.limits), pages_,
-                 options_.limits);
-    };
-    auto choice = MakeRoom(request.spec(), rest,
-                           from != nullptr ? from->ring : std::vector<int32_t>(), will_do);
-    if (!choice.has_value()) {
-      pages_.Release(request.id());
-      return std::nullopt;
-    }
-    Placement placement{*std::move(choice), std::nullopt, rest.cached};
-    if (from != nullptr) placement.hit = std::move(from->hit);
-    return placement;
-  };
-  for (PrefixReuse::Found* const from : PlacesToTry(demand, found)) {
-    std::optional<Placement> placement = fits(from);
-    if (placement.has_value()) return placement;
-  }
-  if (!full.ok()) return full;
-  return std::nullopt;
 }
 
 void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status) {
@@ -400,7 +372,7 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   metrics_.CountFinished(reason);
   metrics_.e2e_request_latency.Observe(request.timings().total);
   metrics_.request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens()));
-  if (request.sequence() != nullptr) {
+  if (request.has_begun()) {
     metrics_.request_inference_time.Observe(request.timings().total - request.timings().queue);
   }
   metrics_.request_max_num_generation_tokens.Observe(request.spec().sampling.max_tokens);
@@ -440,7 +412,7 @@ void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, boo
 
 int64_t Coordinator::RequestBytes() const {
   int64_t bytes = prefixes_.bytes() + (tier_ == nullptr ? 0 : tier_->bytes());
-  for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
+  for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->tokens_to_read());
   for (const auto& sequence : state_.running) {
     bytes += RunningBytes(*sequence, options_.limits.page_tokens) +
              requests_.at(sequence->id)->lookup_bytes();

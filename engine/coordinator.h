@@ -26,6 +26,7 @@
 #include "engine/request.h"
 #include "engine/room_kept.h"
 #include "engine/runner/rank_port.h"
+#include "engine/scheduler/growth.h"
 #include "engine/scheduler/parking.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/standstill.h"
@@ -37,6 +38,7 @@ namespace annulus {
 struct CoordinatorOptions {
   PlanLimits limits;
   ModePolicy modes;
+  AdmissionMode admission = AdmissionMode::kWorst;
   int max_running = 64;
   int max_waiting = 256;
   std::chrono::milliseconds stall_budget{0};
@@ -113,12 +115,21 @@ class Coordinator {
   absl::Status KeepPrefilled(Request& request);
   absl::Status CheckPinRoom(const RequestSpec& spec) const;
   absl::Status CheckRoomBesidePins(const Request& request);
+  absl::Status CheckRoomToGrow(const PrefixIndex::Hit& pin) const;
   void LookAtReaders();
+  // Whether the request reserves what it is expected to need, and may be preempted.
+  bool ReservesExpected(const RequestSpec& spec, const AttentionAssignment* attention) const;
+  void ReserveExpected(const RequestSpec& spec, PageDemand& demand) const;
+  class GrowthSide;
+  void GrowRunning();
+  std::vector<int32_t> PagesToGrowTo(const Request& request, int64_t tokens) const;  // [ring index]
+  bool GrowTo(Request& request, int64_t tokens, bool let_go_of_writes);
+  void Preempt(RequestId id);
   void AdmitWaiting();
   class AdmissionSide;
   // `large`: null, or a request that must still find room once all that ran before has ended.
   absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
-  PageDemand DemandOf(const Request& request);
+  PageDemand DemandOf(const Request& request) const;
   PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
   bool IsKept(Request& request);
   bool WaitsForPrefix(const Request& request);
@@ -223,6 +234,7 @@ class Coordinator {
   EngineState state_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::deque<RequestId> waiting_;
+  bool lacks_pages_ = false;  // a sequence that runs waits for pages to grow
   Serving serving_;
   RoomKept room_kept_;
   // For a request that waits and one that computes its prompt: how many tokens both begin with; and

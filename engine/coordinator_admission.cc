@@ -31,6 +31,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
   bool Waits(const Contender& contender, const Contender* large) override {
     const Request& request = *own_.requests_.at(contender.id);
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
+    // One that was preempted while its reader was behind would only be parked again.
+    if (request.has_begun() && !own_.requests_.at(contender.id)->sink().HasRoom()) return true;
     return own_.WaitsForPrefix(request) || own_.WaitsForPages(request, other);
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
@@ -38,7 +40,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     Answer answer = Answer::kNoRoom;
     const auto admit = [&] {
       Request& request = *own_.requests_.at(contender.id);
-      own_.looked_through_ += request.prompt_tokens();
+      own_.looked_through_ += request.tokens_to_read();
       if (own_.IsKept(request)) {
         kept_.push_back(contender.id);
         return absl::OkStatus();
@@ -75,7 +77,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
 
 void Coordinator::AdmitWaiting() {
   const SteadyTime now = std::chrono::steady_clock::now();
-  if (waiting_.empty() || !serving_.PassIsDue(now)) return;
+  // Room goes to those that run first.
+  if (waiting_.empty() || lacks_pages_ || !serving_.PassIsDue(now)) return;
   AdmissionSide side(*this);
   int position = 0;
   for (const RequestId id : serving_.Admit(waiting_, requests_, side, now)) {
@@ -165,7 +168,7 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
   bool begun = false;
   const auto look = [&] {
     const RequestSpec& spec = request.spec();
-    looked_through_ += request.prompt_tokens();
+    looked_through_ += request.tokens_to_read();
     const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
     const bool own = !asked.dense() && !asked.automatic();
     const AttentionAssignment policy =
@@ -207,14 +210,15 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
   if (hit != nullptr) {
     HoldPages(*hit, owner, pages_);
     CountCached(*hit, options_.limits, demand);
+    LeaveHeld(*hit, pins_, demand);
   }
   const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
   // Room that is gathered for a large request must not be taken by others' pages.
   const auto will_do = [&](const RingChoice& choice) {
     if (!FindTenantRoom(spec, choice)) return false;
-    return large == nullptr ||
-           room_kept_.LeavesRoom(large->id(), DemandOf(*large),
-                                 PagesHeld(choice, hit, options_.limits), pages_, options_.limits);
+    return large == nullptr || room_kept_.LeavesRoom(large->id(), DemandOf(*large),
+                                                     MostPagesHeld(choice, hit, options_.limits),
+                                                     pages_, options_.limits);
   };
   std::optional<RingChoice> choice = MakeRoom(spec, demand, ring, will_do);
   if (!choice.has_value()) {
@@ -256,6 +260,7 @@ std::optional<CacheMiss> Coordinator::WhyNoMore(const Request& request,
 
 // The policies in effect for a request; null: dense.
 std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
+  if (request.has_begun()) return nullptr;  // only dense ones are preempted, and stay so
   std::string choice;
   auto taken = PolicyOf(request.spec(), choice);
   if (!choice.empty()) request.SetAttentionChoice(std::move(choice));
@@ -283,11 +288,10 @@ std::shared_ptr<const AttentionAssignment> Coordinator::PolicyOf(const RequestSp
 }
 
 // What the request needs if nothing of it is cached.
-PageDemand Coordinator::DemandOf(const Request& request) {
-  PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
-  demand.summarised =
-      ranks_.PagesSummarised(SummariesOf(request.spec().attention.value_or(options_.attention)));
-  return demand;
+PageDemand Coordinator::DemandOf(const Request& request) const {
+  if (request.has_begun()) return DemandOf(request.spec(), nullptr);
+  const AttentionAssignment attention = request.spec().attention.value_or(options_.attention);
+  return DemandOf(request.spec(), attention.dense() ? nullptr : &attention);
 }
 
 // The same under the policies that it will have; null: dense.
@@ -295,6 +299,7 @@ PageDemand Coordinator::DemandOf(const RequestSpec& spec,
                                  const AttentionAssignment* attention) const {
   PageDemand demand = Demand(spec, options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
+  if (ReservesExpected(spec, attention)) ReserveExpected(spec, demand);
   return demand;
 }
 

@@ -96,6 +96,7 @@ absl::Status Coordinator::KeepPrefilled(Request& request) {
     if (!hit.has_value()) {
       return absl::UnavailableError("what was read went before it was pinned; try again");
     }
+    ANNULUS_RETURN_IF_ERROR(CheckRoomToGrow(*hit));
     ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit, next_pin_++));
   }
   if (spec.ttl.has_value()) {

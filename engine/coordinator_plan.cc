@@ -110,6 +110,53 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   return chosen();
 }
 
+// Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
+// nothing cached. The first that fits is taken, in the order of what the busiest rank would still
+// have to do, so a hit is computed by the ranks that hold it unless they are much busier than
+// others or too few for what is left. The request is then open in the book and holds the hit's
+// pages, so that making room leaves them for last; otherwise it is not. RESOURCE_EXHAUSTED: its
+// tenant may not have so many pages now.
+absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
+    const Request& request, const PageDemand& demand, std::vector<PrefixReuse::Found> found,
+    const Request* large) {
+  absl::Status full;
+  const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
+    PageDemand rest = demand;
+    pages_.Open(request.id(), request.spec().tenant);
+    if (from != nullptr) {
+      HoldPages(from->hit, request.id(), pages_);
+      CountCached(from->hit, options_.limits, rest);
+      LeaveHeld(from->hit, pins_, rest);
+    }
+    const auto will_do = [&](const RingChoice& choice) {
+      if (!FindTenantRoom(request.spec(), choice)) {
+        full = TenantIsFull(request.spec(), NewBytes(choice));
+        return false;
+      }
+      return large == nullptr ||
+             room_kept_.LeavesRoom(
+                 large->id(), DemandOf(*large),
+                 MostPagesHeld(choice, from != nullptr ? &from->hit : nullptr, options_.limits),
+                 pages_, options_.limits);
+    };
+    auto choice = MakeRoom(request.spec(), rest,
+                           from != nullptr ? from->ring : std::vector<int32_t>(), will_do);
+    if (!choice.has_value()) {
+      pages_.Release(request.id());
+      return std::nullopt;
+    }
+    Placement placement{*std::move(choice), std::nullopt, rest.cached};
+    if (from != nullptr) placement.hit = std::move(from->hit);
+    return placement;
+  };
+  for (PrefixReuse::Found* const from : PlacesToTry(demand, found)) {
+    std::optional<Placement> placement = fits(from);
+    if (placement.has_value()) return placement;
+  }
+  if (!full.ok()) return full;
+  return std::nullopt;
+}
+
 // Tries the places of a request in the order in which its admission would, but gives nothing back
 // for it.
 RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssignment* attention,
@@ -125,6 +172,7 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
     if (from != nullptr) {
       HoldPages(from->hit, kPlanner, pages_);
       CountCached(from->hit, options_.limits, rest);
+      LeaveHeld(from->hit, pins_, rest);
     }
     const std::vector<int32_t> ring = from != nullptr ? from->ring : std::vector<int32_t>();
     choice = ChooseRing(rest, FreePages(), ring, options_.limits);
@@ -142,7 +190,9 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
     for (const auto& each : found) {
       plan.cached_tokens = std::max<int64_t>(plan.cached_tokens, each.hit.tokens);
     }
-    choice = ChooseRing(demand, ranks_.page_counts(), {}, options_.limits);
+    PageDemand all = demand;
+    all.reserved = 0;
+    choice = ChooseRing(all, ranks_.page_counts(), {}, options_.limits);
     ANNULUS_CHECK(choice.has_value()) << "a plan of what never fits";
   }
   DescribeRanks(*choice, hit, plan);

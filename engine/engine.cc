@@ -85,6 +85,7 @@ class EngineImpl final : public Engine {
     coordinator.limits = engine->limits_;
     coordinator.modes = ModePolicyOf(options, model, engine->exchange_.rates);
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
+    coordinator.admission = options.admission;
     coordinator.max_running = options.max_running;
     const bool of_host = backend.capabilities().host_accessible;
     coordinator.speculation =

@@ -42,7 +42,7 @@ int64_t WaitingBytes(int64_t prompt_tokens) {
 }
 
 int64_t PlannedTokens(const Sequence& sequence) {
-  return int64_t{sequence.prompt_length} + sequence.setup->params.max_tokens;
+  return int64_t{sequence.prompt_length} - sequence.answered + sequence.setup->params.max_tokens;
 }
 
 int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens) {

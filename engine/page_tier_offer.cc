@@ -60,7 +60,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
     // Pages that a policy computed after pages not computed under it can serve no other request.
     // What a policy chooses by content can depend on how the prompt was cut into steps.
     whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
-                  (sequence.attention != nullptr && request.cached_tokens() > 0);
+                  (sequence.attention != nullptr && request.begun_from() > 0);
     whole.use = levels_.NextUse();
     whole.documents = DocumentsOf(request.spec());
     whole.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
@@ -76,7 +76,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   const int32_t length = std::min(sequence.computed, sequence.prompt_length) / limits_.page_tokens *
                          limits_.page_tokens;
   if (length <= state.tokens) return;
-  if (length > request.cached_tokens()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
+  if (length > request.begun_from()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
   state.pace.Computed(length, std::chrono::steady_clock::now());
 }
@@ -108,7 +108,7 @@ void PageTier::OfferChunk(const Sequence& sequence, Request& request, Offered& s
   state.pace.Computed(length, std::chrono::steady_clock::now());
   const bool is_on = levels_.store(levels_.size() - 1).on();
   if (!has_none || !is_on || limits_.passing_checkpoints == 0) return;
-  const auto cached = static_cast<int32_t>(request.cached_tokens());
+  const int32_t cached = request.begun_from();
   if (length <= std::max(state.tokens, cached)) return;
   // Before the pages are kept: if memory runs out below, these are still known to be lent.
   for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
@@ -255,7 +255,7 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
   // Pages computed before this request were compared at that time.
   const bool compare =
-      known && verify_ == KvVerify::kAll && mark.first_position >= request.cached_tokens();
+      known && verify_ == KvVerify::kAll && mark.first_position >= request.begun_from();
   if (!compare && levels_.HaveAll(key, mark.documents)) return;
   if (std::ssize(leaving_[0]) >= most_leaving_) return;
   const auto waiting = waiting_.find(key);

@@ -58,6 +58,9 @@ class PinnedDocuments {
   void Clear();
 
   bool any() const { return !pins_.empty(); }
+  // Whether a pin holds the page, and how many pages of a rank pins hold, each counted once.
+  bool Holds(PageId id) const { return pins_of_[id.rank][id.page] > 0; }
+  int32_t pages_on(int32_t rank) const { return pages_on_[rank]; }
 
   struct State {
     bool pinned = false;
@@ -73,12 +76,14 @@ class PinnedDocuments {
     ContentHash end{};
     PageOwner owner = 0;
     int64_t pages = 0;
+    std::vector<PageId> held;
   };
 
   int64_t PagesOf(int64_t tokens) const;
   int64_t AllPages() const;
   absl::Status CheckPages(const TenantId& tenant, int64_t pages) const;
   void EndPin(const Pinned& pin);
+  void Count(const Pinned& pin, int change);
 
   const Options options_;
   PageBook& book_;
@@ -86,6 +91,8 @@ class PinnedDocuments {
   mutable std::mutex mutex_;  // for changes, and for Look
   std::multimap<DocumentTag, Pinned> pins_;
   std::map<DocumentTag, SteadyTime> expiries_;
+  std::vector<std::vector<int32_t>> pins_of_;  // [rank][page] how many pins hold it
+  std::vector<int32_t> pages_on_;              // [rank] that any pin holds
 };
 
 }  // namespace annulus

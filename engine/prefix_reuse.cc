@@ -46,7 +46,7 @@ std::string PrefixReuse::Identity(const TenantId& tenant, const std::string& pol
 }
 
 int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
-  return RopeLength(ropes_, std::ssize(spec.prompt));
+  return RopeLength(ropes_, std::ssize(spec.prompt) - spec.answered);
 }
 
 std::vector<PrefixReuse::Found> PrefixReuse::Find(const RequestSpec& spec,
@@ -172,7 +172,7 @@ void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& re
 
 // With windows it is a checkpoint, which Keep has made known.
 void PrefixReuse::KeepCommon(int32_t length, const Sequence& sequence, Request& request) {
-  if (!has_windows() && length > request.cached_tokens()) KeepUpTo(length, sequence, request);
+  if (!has_windows() && length > request.begun_from()) KeepUpTo(length, sequence, request);
 }
 
 bool PrefixReuse::has_windows() const {
@@ -180,11 +180,23 @@ bool PrefixReuse::has_windows() const {
                      [](int32_t window) { return window > 0; });
 }
 
+bool PrefixReuse::HasWindowsAt(int32_t length, const Sequence& sequence) const {
+  const int32_t page = limits_.page_tokens;
+  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+    const int32_t window = limits_.group_windows[g];
+    if (window == 0) continue;
+    const std::vector<PageEntry>& entries = sequence.groups[g].entries;
+    const int32_t oldest = std::max(0, length - window + 1) / page * page;
+    if (entries.empty() || entries.front().first_position > oldest) return false;
+  }
+  return true;
+}
+
 void PrefixReuse::KeepUnfinished(const Sequence& sequence, Request& request) {
   const int32_t length = sequence.computed / limits_.page_tokens * limits_.page_tokens;
-  if (!sequence.in_prefill() || length <= request.cached_tokens()) return;
-  // Windows' pages are kept only for the current end of the prompt, not for earlier positions.
-  if (has_windows() && length != sequence.computed) return;
+  if (!sequence.in_prefill() || length <= request.begun_from()) return;
+  // Windows' pages are there for the current end of the prompt, not for all earlier positions.
+  if (!HasWindowsAt(length, sequence)) return;
   KeepUpTo(length, sequence, request);
 }
 

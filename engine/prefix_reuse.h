@@ -90,7 +90,8 @@ class PrefixReuse {
   // Makes the beginning that Common returned known, if it is not. It must be computed.
   void KeepCommon(int32_t length, const Sequence& sequence, Request& request);
 
-  // For a request that ends before its prompt is read: keeps what is computed, for a retry.
+  // For a request that ends, or is preempted, before its prompt is read: keeps what is computed,
+  // for a retry. Nothing if pages of windows that the next row sees are gone.
   void KeepUnfinished(const Sequence& sequence, Request& request);
 
   // A request that reuses pages computed under its policy has their coverage too.
@@ -113,6 +114,8 @@ class PrefixReuse {
   // Notes that pages were left under the policy, on the ring. Returns the text of the policy.
   std::string NotePlace(const AttentionAssignment* policy, const std::vector<int32_t>& ring);
   bool has_windows() const;
+  // Whether the sequence still has the windows' pages that a row at `length` sees.
+  bool HasWindowsAt(int32_t length, const Sequence& sequence) const;
 
   const std::string identity_;
   const PlanLimits limits_;

@@ -40,6 +40,7 @@ Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink
       detokenizer_(&tokenizer),
       stops_(spec_.sampling.stop),
       reports_logprobs_(spec_.sampling.logprobs.has_value()) {
+  spec_.answered = 0;
   if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
 }
 
@@ -49,17 +50,33 @@ double Request::Elapsed() const {
 
 void Request::Admit(Sequence* sequence) {
   sequence_ = sequence;
+  begun_from_ = sequence->computed;
+  attention_.ring_degree = static_cast<int>(sequence->ring.size());
+  if (std::exchange(has_begun_, true)) return;
   cached_tokens_ = sequence->computed;
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;
-  attention_.ring_degree = static_cast<int>(sequence->ring.size());
   if (sequence->attention != nullptr) attention_.policy = AssignmentText(*sequence->attention);
   account_.emplace();
 }
 
+void Request::TakeAnswerBack() {
+  const std::vector<int32_t>& tokens = sequence_->tokens;
+  spec_.prompt.reserve(tokens.size());  // exactly: WaitingBytes counts no more
+  spec_.prompt.insert(spec_.prompt.end(), tokens.begin() + tokens_to_read(), tokens.end());
+  spec_.answered = tokens_to_read() - static_cast<int32_t>(prompt_tokens_);
+}
+
+void Request::Suspend() {
+  sequence_ = nullptr;
+  lookup_.reset();
+  ++timings_.preemptions;
+}
+
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
   PageDemand demand;
-  demand.tokens = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
+  demand.tokens =
+      static_cast<int64_t>(spec.prompt.size()) - spec.answered + spec.sampling.max_tokens;
   demand.checkpoints = static_cast<int32_t>(Request::Checkpoints(spec, page_tokens).size());
   return demand;
 }
@@ -96,12 +113,15 @@ void Request::ReportQueued(int position) {
   // A request far down the queue is told only its first position: telling every request of every
   // move would take time with the square of the queue's length.
   constexpr int kNear = 16;
-  if (position == queue_position_ || (queue_position_ >= 0 && position >= kNear)) return;
+  if (has_begun_ || position == queue_position_ || (queue_position_ >= 0 && position >= kNear))
+    return;
   queue_position_ = position;
   sink_->OnQueued(position);
 }
 
 void Request::ReportProgress(int64_t processed, double done, double left) {
+  if (completion_tokens_ > 0 || processed < last_processed_) return;
+  last_processed_ = processed;
   PromptProgress progress;
   progress.total = prompt_tokens_;
   progress.cached = cached_tokens_;
@@ -208,7 +228,7 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
 
 void Request::Finish(FinishReason reason, absl::Status status) {
   timings_.total = Elapsed();
-  if (sequence_ == nullptr) timings_.queue = timings_.total;
+  if (!has_begun_) timings_.queue = timings_.total;
   if (sequence_ != nullptr && reason == FinishReason::kPrefilled) {
     timings_.prefill = timings_.total - admitted_at_;
   }

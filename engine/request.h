@@ -29,18 +29,22 @@ PageDemand Demand(const RequestSpec& spec, int32_t page_tokens);
 bool CutToPages(RequestSpec& spec, int32_t page_tokens);
 
 // One request from submission to its Completion: text that is still to be sent, times and, while it
-// runs, its sequence. After submission used by the coordinator's thread alone.
+// runs, its sequence. It runs once, or several times if it is preempted. After submission used by
+// the coordinator's thread alone.
 class Request {
  public:
   Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
           const Tokenizer& tokenizer);
 
   RequestId id() const { return id_; }
+  // After a preemption with the answer so far in `prompt`: see RequestSpec::answered.
   const RequestSpec& spec() const { return spec_; }
   TokenSink& sink() { return *sink_; }
   SteadyTime submitted() const { return submitted_; }
   SteadyTime documents_found() const { return spec_.documents_found.value_or(submitted_); }
-  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }  // as submitted
+  // What it computes as a prompt when it begins or goes on: as submitted, and the answer so far.
+  int32_t tokens_to_read() const { return static_cast<int32_t>(spec_.prompt.size()); }
   int64_t completion_tokens() const { return completion_tokens_; }
   Sequence* sequence() { return sequence_; }
   const Sequence* sequence() const { return sequence_; }
@@ -54,8 +58,18 @@ class Request {
   // A step tried `drafted` guesses, of which the first `accepted` were right.
   void CountDraft(int drafted, int accepted);
 
-  // The request now runs as `sequence` (owned by the engine state).
+  // The request now runs as `sequence` (owned by the engine state), for the first time or again.
   void Admit(Sequence* sequence);
+  // Whether it runs or has run.
+  bool has_begun() const { return has_begun_; }
+  // Of tokens_to_read(), those that were computed already when it last began.
+  int32_t begun_from() const { return begun_from_; }
+
+  // Prepares for a preemption: the prompt to read becomes all tokens of the sequence. Changes
+  // nothing if memory runs out.
+  void TakeAnswerBack();
+  // The sequence ends; the request waits until Admit. Call after TakeAnswerBack.
+  void Suspend();
 
   // Lengths of the prompt's beginnings that are to be kept for later requests: whole pages,
   // ascending.
@@ -64,11 +78,12 @@ class Request {
   // skipped.
   std::optional<int32_t> TakeCheckpoint(int32_t page_tokens);
 
-  // Tells the sink the request's place in the queue, if that changed.
+  // Tells the sink the request's place in the queue, if that changed. Not once it has begun.
   void ReportQueued(int position);
 
   // Tells the sink how far the prompt is: `processed` tokens, cached ones included. `done` and
-  // `left` are the work behind and before it, cached tokens aside, in any unit.
+  // `left` are the work behind and before it, cached tokens aside, in any unit. Never tells less
+  // than before, and nothing once the answer has begun: a preemption does not show.
   void ReportProgress(int64_t processed, double done, double left);
   // Whether the last such word is half a second old, or about to be.
   bool ProgressIsDue() const;
@@ -137,6 +152,8 @@ class Request {
   const SteadyTime submitted_;
   const int64_t prompt_tokens_;
   Sequence* sequence_ = nullptr;
+  bool has_begun_ = false;
+  int32_t begun_from_ = 0;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;
@@ -156,6 +173,7 @@ class Request {
   double admitted_at_ = 0;
   double last_token_at_ = 0;
   double last_progress_at_ = 0;
+  int64_t last_processed_ = 0;
   bool parked_ = false;  // since the last token
   ReaderPace pace_;
   Timings timings_;

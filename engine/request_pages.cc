@@ -18,6 +18,15 @@ void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDema
   }
 }
 
+void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDemand& demand) {
+  if (demand.reserved == 0) return;
+  for (const auto& group : hit.groups) {
+    for (const PrefixPage& page : group) {
+      if (!pins.Holds(page.id)) --demand.alone[page.id.rank];
+    }
+  }
+}
+
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book) {
   for (const auto& group : hit.groups) {
     for (const PrefixPage& page : group) book.Hold(owner, page.id);

@@ -3,6 +3,7 @@
 
 #include "engine/memory/page_book.h"
 #include "engine/memory/prefix_index.h"
+#include "engine/pinned_documents.h"
 #include "engine/scheduler/placement.h"
 #include "engine/state/sequence.h"
 
@@ -14,10 +15,14 @@ namespace annulus {
 // the same ranks, so one group is counted.
 void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDemand& demand);
 
+// Takes the pages of the hit, which the request will hold itself, from PageDemand::alone. Pinned
+// ones are not counted there anyway.
+void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDemand& demand);
+
 // Makes `owner`, which is open, a holder of all pages of the hit.
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);
 
-// Reserves every page that a sequence can ever need, with those of its summaries. sequence.id is
+// Reserves the pages of the choice, with those of the sequence's summaries. sequence.id is
 // set and open in the book, and enough pages must be free there: see ChooseRing.
 void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
                   Sequence& sequence);

@@ -17,6 +17,10 @@ namespace annulus {
 std::vector<int32_t> PagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                const PlanLimits& limits);
 
+// The same once it has grown to all its tokens.
+std::vector<int32_t> MostPagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
+                                   const PlanLimits& limits);
+
 // While room is gathered for a large request, another request begins only if the large one will fit
 // beside it once all earlier ones have ended. This keeps the requests that began since. Used by the
 // coordinator's thread alone.

@@ -68,12 +68,12 @@ double Serving::AnswerSeconds(const RequestSpec& spec) const {
 }
 
 Serving::PromptShare Serving::ShareDone(const Request& request) const {
-  const auto length = static_cast<int32_t>(request.prompt_tokens());
+  const int32_t length = request.tokens_to_read();
   PromptState prompt{.prompt_length = length, .degree = ranks_};  // at most
   int32_t cached = 0;
   if (request.sequence() != nullptr) {
     prompt = StateOf(*request.sequence());
-    cached = static_cast<int32_t>(request.cached_tokens());
+    cached = request.begun_from();
   }
   const int32_t computed = std::min(prompt.computed, length);
   PromptShare share{.done = pacer_.PromptSeconds(prompt, cached, computed),
@@ -112,7 +112,7 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
     const Sequence* const sequence = request->sequence();
     if (sequence != nullptr && (sequence->paused || !sequence->in_prefill())) continue;
     contenders.push_back(ContenderOf(*request, now));
-    const auto length = static_cast<int32_t>(request->prompt_tokens());
+    const int32_t length = request->tokens_to_read();
     seconds.push_back(seconds_of(sequence != nullptr
                                      ? StateOf(*sequence)
                                      : PromptState{.prompt_length = length, .degree = ranks_}));
@@ -139,6 +139,11 @@ void Serving::NoteEnd(RequestId id, SteadyTime now) {
     turnover_seconds_ += 0.2 * (gap - turnover_seconds_);
   }
   last_end_ = now;
+  admission_.Forget(id);
+  NoteRoom();
+}
+
+void Serving::NotePreempted(RequestId id) {
   admission_.Forget(id);
   NoteRoom();
 }
@@ -193,6 +198,16 @@ Places Serving::CountPlaces(const EngineState& state, const Requests& requests) 
   return places;
 }
 
+std::vector<size_t> Serving::OrderOfRunning(const EngineState& state,
+                                            const Requests& requests) const {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  std::vector<Contender> contenders;
+  for (const auto& sequence : state.running) {
+    contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
+  }
+  return ServingOrder(contenders, shares_);
+}
+
 StepChoice Serving::Next(const EngineState& state, const Requests& requests,
                          const std::function<bool(SequenceId)>& waits) const {
   const SteadyTime now = std::chrono::steady_clock::now();
@@ -225,7 +240,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   for (const PlanItem& item : plan.items) {
     const Request& request = *requests.at(item.sequence);
     attention.push_back(ClassOf(request.sequence()->attention.get()));
-    const bool stream = item.sampled && item.begin >= request.prompt_tokens();
+    const bool stream = item.sampled && item.begin >= request.sequence()->prompt_length;
     if (stream) ++streams;
     if (EndsItsChunks(plan)) rows += item.end - item.begin;
     const StepWork work = stream ? SampledWork(item.begin, item.end)
@@ -247,6 +262,11 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
 
 void Serving::CountAnswer(int64_t tokens) {
   answer_tokens_ += 0.1 * (static_cast<double>(tokens) - answer_tokens_);
+  answer_length_.Learn(tokens);
+}
+
+int64_t Serving::ExpectAnswer(const RequestSpec& spec, int64_t so_far) const {
+  return answer_length_.Expect(spec.sampling.min_tokens, spec.sampling.max_tokens, so_far);
 }
 
 bool Serving::CountGap(double seconds, int tokens) {

@@ -12,6 +12,7 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request.h"
 #include "engine/scheduler/admission.h"
+#include "engine/scheduler/answer_length.h"
 #include "engine/scheduler/places.h"
 #include "engine/scheduler/quantum.h"
 
@@ -34,11 +35,16 @@ class Serving {
                                AdmissionHost& host, SteadyTime now);
   void NoteArrival() { news_ = true; }
   void NoteEnd(RequestId id, SteadyTime now);
+  // A running request waits again.
+  void NotePreempted(RequestId id);
   void NoteRoom();
 
   // Counts the places for running requests, as they are now, for one pass. One client alone never
   // gets all of them.
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
+
+  // The running sequences' indices in the order in which they are served.
+  std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests) const;
 
   // What prompts do in the next step. A prompt for which `waits` is true begins no chunk in it.
   StepChoice Next(const EngineState& state, const Requests& requests,
@@ -51,6 +57,9 @@ class Serving {
   bool CountGap(double seconds, int tokens);
   // An answer is complete.
   void CountAnswer(int64_t tokens);
+  // Tokens that an answer of which there are `so_far` is expected to have in the end: see
+  // AnswerLength.
+  int64_t ExpectAnswer(const RequestSpec& spec, int64_t so_far) const;
   // What one more row that is sampled at `position` adds to a step that has one, as a share of it.
   double RowCost(int32_t position) const;
 
@@ -96,6 +105,7 @@ class Serving {
   SteadyTime last_end_{};
   double token_seconds_ = 0;   // between two tokens of a stream, mean over the last of them
   double answer_tokens_ = 32;  // of an answer, mean over the last of them
+  AnswerLength answer_length_;
   bool news_ = false;
   SteadyTime next_pass_{};  // though there is no news: orders change with time
 };

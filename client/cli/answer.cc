@@ -88,6 +88,7 @@ void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
   json.Key("stalls").Int(timings.stalls());
   json.Key("ring_wait").Double(timings.ring_wait());
   json.Key("host").Double(timings.host());
+  json.Key("preemptions").Int(timings.preemptions());
   json.EndObject();
 }
 
@@ -264,8 +265,14 @@ std::string GapText(const v1::Timings& timings) {
       timings.stalls() == 0
           ? "none"
           : absl::StrCat(FormatCount(timings.stalls()), timings.stalls() == 1 ? " gap" : " gaps");
+  const std::string preempted =
+      timings.preemptions() == 0
+          ? ""
+          : absl::StrCat("; gave its memory to others ", FormatCount(timings.preemptions()),
+                         timings.preemptions() == 1 ? " time" : " times");
   return absl::StrCat("gaps       longest ", FormatDuration(timings.longest_gap()),
-                      " between two tokens, ", stalls, " over the server's stall budget\n");
+                      " between two tokens, ", stalls, " over the server's stall budget", preempted,
+                      "\n");
 }
 
 }  // namespace

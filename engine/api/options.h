@@ -30,6 +30,12 @@ enum class KvVerify : uint8_t {
   kAll,     // restores nothing; compares every computed page with the one on disk
 };
 
+// Which pages a request takes when it begins: those of the longest answer that it may give, or
+// those of the answer that it is expected to give (scheduler/answer_length.h). In the second case
+// it takes more as it grows; if there are none, another request is preempted: it gives up its
+// pages, waits, and goes on with the same answer.
+enum class AdmissionMode : uint8_t { kWorst, kExpected };
+
 struct EngineOptions {
   // A model directory; "builtin:recall" or "builtin:recall3"; or "random:CONFIG.json": random
   // seeded weights in the shape that a Hugging Face config.json describes, for speed measurements.
@@ -53,6 +59,7 @@ struct EngineOptions {
   // the same time. Chunks fit into it, or are suspended between layers: see scheduler/quantum.h.
   // Absent: 250 ms, on GPUs 50 ms. 0: only chunk_tokens bounds the chunks.
   std::optional<std::chrono::milliseconds> stall_budget = std::chrono::milliseconds(0);
+  AdmissionMode admission = AdmissionMode::kWorst;
   int max_running = 64;   // most requests computed at once, without those parked for slow readers
   int max_waiting = 256;  // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;

@@ -77,6 +77,9 @@ struct RequestSpec {
   // a tenant identity it only orders requests of the same client.
   int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
+  // The engine's own; 0 at submission. The last tokens of `prompt` that are the answer so far of a
+  // request that was preempted. They count towards max_tokens.
+  int32_t answered = 0;
   // Lengths of prompt prefixes that other prompts are likely to share, such as the end of each
   // document. Ascending, each at most the prompt's length, at most 64. Keys and values up to each
   // of them are kept for reuse, as they are up to the end of the prompt.

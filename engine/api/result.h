@@ -64,10 +64,11 @@ struct Timings {
   double time_to_first_token = 0;
   double decode = 0;
   double total = 0;
-  double longest_gap = 0;  // between two tokens, while the reader kept up
-  int64_t stalls = 0;      // number of such gaps longer than the stall budget
-  double ring_wait = 0;    // over its steps: time the slowest rank idled, waiting for a peer
-  double host = 0;         // over its steps: planning and handling results, outside the ranks
+  double longest_gap = 0;   // between two tokens, while the reader kept up
+  int64_t stalls = 0;       // number of such gaps longer than the stall budget
+  double ring_wait = 0;     // over its steps: time the slowest rank idled, waiting for a peer
+  double host = 0;          // over its steps: planning and handling results, outside the ranks
+  int64_t preemptions = 0;  // how often it gave up its pages and waited again: see AdmissionMode
 };
 
 // Details for one layer and one key/value head, over the rows that AttentionReport covers.

@@ -110,13 +110,22 @@ std::optional<RingChoice> TryRing(const PageDemand& demand, const std::vector<in
   RingChoice choice;
   choice.ring = std::move(ring);
   const auto degree = static_cast<int>(choice.ring.size());
-  const std::vector<int64_t> pages = PagesNeeded(demand, degree, limits);
+  const std::vector<int64_t> most = PagesNeeded(demand, degree, limits);
+  std::vector<int64_t> pages = most;
+  if (demand.reserved > 0) {
+    PageDemand first = demand;
+    first.tokens = demand.reserved;
+    pages = PagesNeeded(first, degree, limits);
+  }
   const std::vector<int64_t> summaries = SummaryPagesNeeded(demand, choice.ring, limits);
   for (size_t index = 0; index < choice.ring.size(); ++index) {
+    const int32_t rank = choice.ring[index];
     const int64_t all = pages[index] + summaries[index] * FullGroups(limits);
-    if (all > free_pages[choice.ring[index]]) return std::nullopt;
+    if (all > free_pages[rank]) return std::nullopt;
+    if (demand.reserved > 0 && most[index] > demand.alone[rank]) return std::nullopt;
   }
   choice.pages.assign(pages.begin(), pages.end());
+  choice.most.assign(most.begin(), most.end());
   choice.summary_pages.assign(summaries.begin(), summaries.end());
   choice.summarises = demand.summarised > 0;
   return choice;

@@ -53,6 +53,11 @@ struct PageDemand {
   int64_t summarised = 0;
   // [rank] how many cached pages of a full group lie there; empty: nothing is cached.
   std::vector<int32_t> cached_on = {};
+  // Of `tokens`, the first ones whose pages are taken at the beginning; the others' are taken as
+  // the sequence grows (scheduler/growth.h). 0: all. Not together with summaries.
+  int64_t reserved = 0;
+  // [rank] with `reserved`: how many new pages the sequence could have if no other one ran.
+  std::vector<int32_t> alone = {};
 };
 
 // New key/value pages that each ring index needs, over all cache groups, in a ring of `degree`. A
@@ -73,16 +78,19 @@ int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits);
 struct RingChoice {
   std::vector<int32_t> ring;   // ascending ranks
   std::vector<int32_t> pages;  // [ring index], from PagesNeeded
+  std::vector<int32_t> most;   // [ring index] the same once it has grown to all its tokens
   // [ring index] from SummaryPagesNeeded, for each full group. The choice fits both kinds of pages.
   std::vector<int32_t> summary_pages;
   bool summarises = false;  // whether summaries are kept
 };
 
 // Chooses the smallest ring that gives each rank about `tokens_per_rank` tokens and fits into
-// `free_pages` (one entry per rank). If none fits, tries larger rings. Rings whose fullest rank
-// exceeds the mean by more than a tenth come last, and degrees that are not useful (IsUsefulDegree)
-// are skipped. Takes the emptiest ranks. `fixed`: the ring of the cached pages, then the only
-// candidate; empty: any ring. Returns nothing if no ring fits.
+// `free_pages` (one entry per rank). A sequence that reserves less than all its tokens must fit
+// into `free_pages` with what it reserves, and into PageDemand::alone with all of it. If none fits,
+// tries larger rings. Rings whose fullest rank exceeds the mean by more than a tenth come last, and
+// degrees that are not useful (IsUsefulDegree) are skipped. Takes the emptiest ranks. `fixed`: the
+// ring of the cached pages, then the only candidate; empty: any ring. Returns nothing if no ring
+// fits.
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
                                      const std::vector<int32_t>& fixed, const PlanLimits& limits);

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMostSlots = int64_t{1} << 21;
 constexpr int64_t kLeastSlots = 256;
 
-constexpr double kForget = 0.8;  // of earlier drafts, at each further one
+constexpr double kForgetDrafts = 0.8;  // of earlier drafts, at each further one
 constexpr int kLeastRest = 16;
 constexpr int kMostRest = 256;
 
@@ -105,8 +105,8 @@ std::vector<int32_t> PromptLookup::Draft(std::span<const int32_t> tokens, int mo
 void PromptLookup::Learn(int drafted, int accepted) {
   ANNULUS_CHECK(0 <= accepted && accepted <= drafted) << accepted << " of " << drafted;
   if (drafted == 0) return;
-  right_ = kForget * right_ + accepted;
-  tried_ = kForget * tried_ + accepted + (accepted < drafted ? 1 : 0);
+  right_ = kForgetDrafts * right_ + accepted;
+  tried_ = kForgetDrafts * tried_ + accepted + (accepted < drafted ? 1 : 0);
   if (accepted > 0) {
     rest_ = 0;
   } else if (rest_ > 0 || acceptance() < 0.2) {

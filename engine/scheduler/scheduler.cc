@@ -47,7 +47,8 @@ SequenceTerms TermsOf(const Sequence& sequence) {
 
 SamplingSetup SetupOf(const Sequence& sequence) {
   SamplingSetup setup = *sequence.setup;
-  setup.generated.assign(sequence.tokens.begin() + sequence.prompt_length, sequence.tokens.end());
+  const auto answer = sequence.tokens.begin() + sequence.prompt_length - sequence.answered;
+  setup.generated.assign(answer, sequence.tokens.end());
   return setup;
 }
 
@@ -109,7 +110,7 @@ class Planner {
   bool SampledRoom(int rank) const { return sampled_rows_[rank] < limits_.sampled_rows_per_rank; }
 
   void PlanDecode(const Sequence& sequence) {
-    if (!SampledRoom(sequence.home)) return;
+    if (!SampledRoom(sequence.home) || sequence.needs_pages()) return;
     const int32_t drafted = DraftRows(sequence);
     draft_rows_[sequence.home] += drafted;
     const int32_t end = sequence.computed + 1 + drafted;

@@ -33,7 +33,7 @@ struct ModePolicy {
 //
 // Chunks end at multiples of ring degree x page, except at a prompt's end and where `turns` ends
 // them earlier. If `turns` is given, only the prompts it lists continue, in its order and no
-// further than it says. Pages come from each sequence's reserve.
+// further than it says. Pages come from each sequence's reserve; one that needs_pages() waits.
 //
 // Pure: reads `state` and `pages`, changes nothing, needs no model. A plan without items means that
 // nothing can be computed now; its `ended` may still list sequences that the ranks must forget.

@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_STATE_SEQUENCE_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,15 +18,21 @@ struct GroupTable {
   int32_t pending_drop = 0;        // entries dropped from this table that the ranks still have
 };
 
-// A running sequence. It took all its pages at admission; those that are not yet, or no longer, in
-// a page table are in the page book's reserve under its id. Plain data.
+// A running sequence. It took the pages for its first `reserved` positions at admission, and takes
+// others as it grows; those that are not yet, or no longer, in a page table are in the page book's
+// reserve under its id. Plain data.
 struct Sequence {
   SequenceId id = 0;
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int32_t prompt_length = 0;
+  // The prompt's last tokens that are its answer so far: it was preempted after them.
+  int32_t answered = 0;
   int32_t computed = 0;  // the keys and values of positions below are written
   // Guesses of the tokens after `tokens`; the next step may verify some of them. Empty in prefill.
   std::vector<int32_t> draft;
+  // Positions below have a page, or one in reserve. A whole number of pages; the sequence is not
+  // planned beyond it. The default: all that it can grow to.
+  int32_t reserved = std::numeric_limits<int32_t>::max();
   bool paused = false;  // parked for a slow reader: not planned, takes no slot
   // Rows from `computed` on of which some layers have run. Goes on also while paused, so that no
   // other chunk waits for it. At most one sequence has one.
@@ -43,6 +50,8 @@ struct Sequence {
   bool announced = false;  // the ranks have its tables; false if it started with cached pages
 
   bool in_prefill() const { return computed < prompt_length; }
+  // Whether it must grow before its next rows; a prompt has all its pages.
+  bool needs_pages() const { return !in_prefill() && computed >= reserved; }
 };
 
 // All input of planning. `running` is in admission order.

@@ -48,6 +48,17 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1'000'000'000, c.engine.tokens_per_rank);
        }},
+      {"admission", "worst|expected", "worst",
+       "Memory for keys and values that a request takes when it begins: for the longest answer "
+       "that "
+       "it may give, or for one as long as answers have been so far. With expected more requests "
+       "run at once; if their memory runs out, some wait again and then go on with the same "
+       "answer.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<AdmissionMode>(
+             text, {{"worst", AdmissionMode::kWorst}, {"expected", AdmissionMode::kExpected}},
+             c.engine.admission);
+       }},
       {"max-running", "N", "64",
        "Most requests computed at once, not counting those whose clients do not read.",
        [](absl::string_view text, ServerConfig& c) {

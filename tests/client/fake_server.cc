@@ -487,6 +487,7 @@ v1::StreamGenerateResponse CompletionEvent(v1::FinishReason reason, int64_t toke
   completion.mutable_timings()->set_total(3.5);
   completion.mutable_timings()->set_longest_gap(0.25);
   completion.mutable_timings()->set_ring_wait(0.5);
+  completion.mutable_timings()->set_preemptions(2);
   completion.mutable_timings()->set_host(0.125);
   completion.mutable_timings()->set_stalls(1);
   completion.mutable_attention()->set_policy("dense");

@@ -28,7 +28,7 @@ TEST(AnswerJson, HasTheAgreedShape) {
       R"({"text":"Once \"upon\"","token_ids":[10,11],"finish_reason":"length",)"
       R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,"computed_tokens":6},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})");
 }
@@ -68,7 +68,9 @@ TEST(TimingsText, ReadsWell) {
       "time       first token 1.50 s, queue 500 ms, prefill 1.00 s (6.00 tok/s), decode 2.00 s "
       "(2.00 tok/s), total 3.50 s\n"
       "steps      waiting in the ring 500 ms, planning and using them 125 ms\n"
-      "gaps       longest 250 ms between two tokens, 1 gap over the server's stall budget\n"
+      "gaps       longest 250 ms between two tokens, 1 gap over the server's stall budget; gave "
+      "its memory to "
+      "others 2 times\n"
       "attention  dense, density 1, ring of 4, steps 3 pass-KV and 5 pass-Q\n");
 }
 

@@ -50,7 +50,7 @@ TEST_F(GenerateCommands, CompletePrintsJson) {
       R"({"text":"Once upon a time","token_ids":[10,11,12,13,14],"finish_reason":"stop",)"
       R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2,"computed_tokens":6},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})"
       "\n");
@@ -305,7 +305,7 @@ TEST_F(GenerateCommands, TimingsGoToStandardError) {
   EXPECT_EQ(result.out, "Once upon a time\n");
   EXPECT_THAT(result.err, HasSubstr("first token 1.50 s"));
   EXPECT_THAT(result.err, HasSubstr("gaps       longest 250 ms between two tokens, 1 gap over the "
-                                    "server's stall budget\n"));
+                                    "server's stall budget; gave its memory to others 2 times\n"));
 }
 
 TEST_F(GenerateCommands, ProgressIsABarOnATerminalAndWhenAlways) {

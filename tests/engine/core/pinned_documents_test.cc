@@ -66,6 +66,11 @@ TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
   const PrefixIndex::Hit hit = Known(10, us_);
   ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit, next_++).ok());
   ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit, next_++).ok()) << "once more is nothing new";
+  EXPECT_TRUE(pins_.Holds(hit.groups[0][0].id));
+  ASSERT_TRUE(pins_.Pin(us_, {{3, 0}}, hit, next_++).ok());
+  EXPECT_EQ(pins_.pages_on(0) + pins_.pages_on(1), 10) << "each counts once";
+  pins_.Unpin(3);
+  EXPECT_EQ(pins_.pages_on(0) + pins_.pages_on(1), 10);
   Known(20, us_);
   EXPECT_EQ(Unheld(), 20);
   EXPECT_FALSE(index_.Evict([] { return false; }));
@@ -75,6 +80,8 @@ TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
   pins_.Unpin(2);
   pins_.Unpin(1);
   EXPECT_FALSE(pins_.any());
+  EXPECT_FALSE(pins_.Holds(hit.groups[0][0].id));
+  EXPECT_EQ(pins_.pages_on(0) + pins_.pages_on(1), 0);
   EXPECT_EQ(Unheld(), 10) << "they stay until room is needed";
   index_.Evict([] { return false; });
   EXPECT_EQ(Free(), 100);
@@ -144,6 +151,7 @@ class KeptDocumentsTest : public testing::PageTierFixture {
     EngineOptions options = Options(model_, 1);
     if (!on_disk) options.kv_disk.clear();
     options.max_pinned = options.max_pinned_by_tenant = share;
+    options.admission = admission_;
     engine_ = Make(options);
     options.kv_memory_bytes =
         static_cast<size_t>(engine_->model().kv_bytes_per_token) * pages * kPage;
@@ -187,6 +195,7 @@ class KeptDocumentsTest : public testing::PageTierFixture {
   }
 
   const std::string model_;
+  AdmissionMode admission_ = AdmissionMode::kWorst;
   std::unique_ptr<Engine> engine_;
   const std::vector<int32_t> document_ = Prompt(10 * kPage, 300);
 };
@@ -235,6 +244,30 @@ TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   engine_->UnpinDocument(TenantId(), "a");
   ASSERT_TRUE(Eventually([&] { return !Find("a").pinned; }));
   EXPECT_TRUE(Status(Spec(Prompt(35 * kPage - 12, 300, 6))).ok());
+}
+
+// It was admitted with few pages; with ten of forty pinned it could not give its longest answer.
+TEST_F(KeptDocumentsTest, APinLeavesRoomForTheAnswersThatGrow) {
+  admission_ = AdmissionMode::kExpected;
+  Start(40);
+  for (int i = 0; i < 8; ++i) Ask(*engine_, Spec({3, 4, 5}));
+  RequestSpec growing = Spec(Prompt(5 * kPage, 300, 9));
+  growing.sampling.max_tokens = 30 * kPage;
+  auto sink = std::make_shared<testing::CollectingSink>();
+  sink->set_full_after(5);
+  const auto id = engine_->Submit(std::move(growing), sink);
+  ASSERT_TRUE(id.ok() && sink->WaitTokens(5));
+  EXPECT_LT(engine_->Load().ranks[0].kv_bytes_used,
+            engine_->model().kv_bytes_per_token * 20 * kPage);
+  RequestSpec pinned = Read(document_, "a");
+  pinned.pin = true;
+  const absl::Status refused = Status(pinned);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("an answer that is being given may need the room"));
+  EXPECT_FALSE(Find("a").pinned);
+  engine_->Cancel(*id);
+  ASSERT_TRUE(sink->Wait().has_value());
+  EXPECT_TRUE(Status(pinned).ok());
 }
 
 TEST_F(KeptDocumentsTest, BadWishesAreRefused) {

@@ -216,6 +216,31 @@ TEST(PlanStep, PausedSequencesAreLeftOut) {
   EXPECT_TRUE(world.Step(Mode(RingMode::kPassKv)).items.empty());
 }
 
+// Its prompt has all its pages; behind that it goes as far as it has taken pages.
+TEST(PlanStep, ASequenceThatNeedsPagesIsLeftOut) {
+  World world(Limits(1, 16, 64, {0}));
+  Sequence& sequence = world.Add(1, 14, 40, {0});
+  sequence.reserved = 16;
+  for (const int32_t computed : {14, 15, 16, 16}) {
+    world.Step(Mode(RingMode::kPassKv));
+    EXPECT_EQ(sequence.computed, computed);
+  }
+  EXPECT_TRUE(sequence.needs_pages());
+  sequence.reserved = 32;
+  EXPECT_EQ(world.Step(Mode(RingMode::kPassKv)).items.size(), 1u);
+}
+
+// What a sampling setup says of a preempted request: its answer so far, though it is prompt now.
+TEST(PlanStep, ASetupThatIsSentAgainHasTheAnswerSoFar) {
+  World world(Limits(1, 16, 64, {0}));
+  Sequence& sequence = world.Add(1, 9, 4, {0});
+  sequence.answered = 3;
+  const StepPlan plan = world.Step(Mode(RingMode::kPassKv));
+  ASSERT_EQ(plan.updates.size(), 1u);
+  ASSERT_TRUE(plan.updates[0].setup.has_value());
+  EXPECT_EQ(plan.updates[0].setup->generated, (std::vector<int32_t>{6, 7, 8}));
+}
+
 TEST(PlanStep, DecodesTakeTurnsWhenRowsRunOut) {
   World world(Limits(1, 16, 16, {0}));
   for (SequenceId id = 1; id <= 40; ++id) {

@@ -78,6 +78,7 @@ std::string OtherValue(const Option& option) {
   if (name == "page-tokens") return "128";
   if (name == "ring-mode") return "pass-q";
   if (name == "kv-verify") return "all";
+  if (name == "admission") return "expected";
   if (name == "ring-transport") return "staged";
   if (name == "speculate") return "ngram";
   if (name == "log-format") return "json";
@@ -107,9 +108,9 @@ std::string Describe(const ServerConfig& c) {
   out << e.model << '|' << e.ranks << '|' << e.threads << '|' << e.kv_memory_bytes << '|'
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
-      << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
-      << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
+      << '|' << static_cast<int>(e.admission) << '|' << e.max_running << '|' << e.max_waiting << '|'
+      << static_cast<int>(e.ring_mode) << '|' << static_cast<int>(e.ring_transport) << '|'
+      << e.device_graphs << '|' << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
       << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
       << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
       << '|' << e.profile << '|' << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes

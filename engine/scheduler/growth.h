@@ -1,0 +1,57 @@
+#ifndef ANNULUS_ENGINE_SCHEDULER_GROWTH_H_
+#define ANNULUS_ENGINE_SCHEDULER_GROWTH_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/scheduler/placement.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// Number of pages that each ring index needs in addition if a sequence that began with `demand` and
+// has pages for the positions below `from` is to have pages for those below `to` >= from.
+std::vector<int32_t> PagesToGrow(const PageDemand& demand, int64_t from, int64_t to, int degree,
+                                 const PlanLimits& limits);
+
+// What GrowSequences can ask of the owner of the pages.
+class GrowthHost {
+ public:
+  virtual ~GrowthHost() = default;
+  // Takes the pages that the sequence needs for its next rows. If they are not free, and freeing
+  // pages that nobody uses gives too few, returns false and changes nothing.
+  virtual bool Grow(SequenceId id) = 0;
+  // Whether `id`, which Grow refused, lacks pages on a rank where `victim` would free some.
+  virtual bool Helps(SequenceId victim, SequenceId id) = 0;
+  // The victim gives up its pages and waits again.
+  virtual void Preempt(SequenceId victim) = 0;
+};
+
+// A running sequence.
+struct Grower {
+  SequenceId id = 0;
+  bool grows = false;      // needs pages before its next rows
+  bool may_yield = false;  // may be preempted
+  bool is_parked = false;  // its reader is behind; it does not grow meanwhile
+};
+
+// Orders the running sequences for GrowSequences: first the eldest, the one that was submitted
+// first of those that are not parked; then the others as they are served (`order`: their indices,
+// see ServingOrder); last those that are parked.
+std::vector<Grower> GrowthOrder(std::span<const Grower> running, std::span<const size_t> order);
+
+// Gives pages to the sequences that grow, in the order given. If there are none, preempts those
+// behind the one that grows, the last first, as long as they help; if that is not enough, preempts
+// the one that grows. The first in the order is never preempted: if all others cannot help it, it
+// keeps its pages and waits. Returns whether it does; nothing new must begin then.
+//
+// Livelock-free: the first can take pages from all that may yield, and those that may not end
+// without growing, so it gets what it needs if it would fit alone. The eldest stays the eldest
+// until it ends, is parked, or an older request begins, of which there are finitely many. So every
+// request's turn comes. Pure.
+bool GrowSequences(std::span<const Grower> order, GrowthHost& host);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SCHEDULER_GROWTH_H_

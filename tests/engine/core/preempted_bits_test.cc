@@ -1,0 +1,160 @@
+// Requests that give up their pages and go on later have the tokens and log probabilities, bit for
+// bit, that they have if nobody disturbs them.
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/api.h"
+#include "engine/scheduler/answer_length.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::CollectingSink;
+
+class PreemptedBitsTest : public ::testing::Test {
+ protected:
+  static constexpr int kPreemptedPage = 16;
+
+  PreemptedBitsTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
+
+  EngineOptions Options(const std::string& model, int ranks) const {
+    EngineOptions options;
+    options.model = model;
+    options.ranks = ranks;
+    options.threads = ranks;
+    options.steps_through_bytes = true;
+    options.kv_memory_bytes = 64 << 20;
+    options.page_tokens = kPreemptedPage;
+    options.chunk_tokens = 64;
+    options.tokens_per_rank = 40;
+    return options;
+  }
+  std::unique_ptr<Engine> Make(const EngineOptions& options) {
+    auto engine = CreateEngine(options, *backend_, registry_);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+
+  static std::shared_ptr<CollectingSink> Submit(Engine& engine, RequestSpec spec) {
+    auto sink = std::make_shared<CollectingSink>();
+    const auto id = engine.Submit(std::move(spec), sink);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return sink;
+  }
+
+  // Greedy and drawn, with penalties, stops that never come, a least length, and guesses.
+  static std::vector<RequestSpec> Specs(int vocabulary, bool has_text) {
+    std::vector<RequestSpec> specs;
+    for (int i = 0; i < 5; ++i) {
+      RequestSpec& spec = specs.emplace_back();
+      for (int token = 0; token < 30 + 7 * i; ++token) {
+        spec.prompt.push_back(3 + (token * (17 + i) + 31 * i) % (vocabulary - 3));
+      }
+      spec.sampling.seed = 11 + i;
+      spec.sampling.max_tokens = 110;
+      spec.sampling.ignore_eos = true;
+      spec.sampling.temperature = i == 0 ? 0.0f : 0.9f;
+      if (has_text) spec.sampling.stop = {"\x01never\x01"};
+      if (i % 2 == 1) {
+        spec.sampling.repetition_penalty = 1.3f;
+        spec.sampling.frequency_penalty = 0.4f;
+        spec.sampling.presence_penalty = 0.2f;
+      }
+      if (i == 2) {
+        spec.sampling.min_tokens = 60;
+        spec.sampling.ignore_eos = false;
+      }
+      if (i >= 3) spec.speculation = Speculation::kNgram;
+      spec.digest = true;
+    }
+    return specs;
+  }
+
+  // `change`: of the options of the engine with little memory. Returns how often it preempted.
+  template <typename Change>
+  int64_t Check(const std::string& model, int ranks, const Change& change) {
+    const auto roomy = Make(Options(model, ranks));
+    EngineOptions options = Options(model, ranks);
+    options.admission = AdmissionMode::kExpected;
+    const bool has_text = !model.starts_with("random:");
+    const std::vector<RequestSpec> specs = Specs(roomy->model().vocabulary, has_text);
+    // The longest of them in the worst case, and a little more.
+    const int64_t pages = (168 + 40) / kPreemptedPage + ranks;
+    options.kv_memory_bytes =
+        static_cast<size_t>(pages * roomy->model().kv_bytes_per_token * kPreemptedPage);
+    change(options);
+    const auto engine = Make(options);
+    for (int i = 0; i < AnswerLength::kLeastAnswers; ++i) {
+      RequestSpec spec;
+      spec.prompt = {5, 6, 7};
+      spec.sampling.max_tokens = 4;
+      EXPECT_TRUE(Submit(*engine, std::move(spec))->Wait().has_value());
+    }
+    std::vector<std::shared_ptr<CollectingSink>> sinks;
+    for (const RequestSpec& spec : specs) sinks.push_back(Submit(*engine, spec));
+    int64_t preemptions = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto alone = Submit(*roomy, specs[i]);
+      const auto expected = alone->Wait();
+      const auto done = sinks[i]->Wait();
+      EXPECT_TRUE(expected.has_value() && done.has_value());
+      if (!expected.has_value() || !done.has_value()) continue;
+      EXPECT_TRUE(done->status.ok()) << done->status;
+      EXPECT_EQ(sinks[i]->ids(), alone->ids()) << ranks << " ranks, request " << i;
+      EXPECT_EQ(sinks[i]->text(), alone->text()) << ranks << " ranks, request " << i;
+      EXPECT_EQ(done->digest, expected->digest) << ranks << " ranks, request " << i;
+      EXPECT_EQ(done->finish_reason, expected->finish_reason);
+      EXPECT_EQ(done->usage.prompt_tokens, expected->usage.prompt_tokens);
+      preemptions += done->timings.preemptions;
+    }
+    return preemptions;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+};
+
+TEST_F(PreemptedBitsTest, OfATrainedModel) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  for (const int ranks : {1, 2, 4}) {
+    EXPECT_GT(Check(directory->string(), ranks, [](EngineOptions&) {}), 0) << ranks << " ranks";
+  }
+}
+
+// Pages go to the host's memory, and come back for those that reading them is faster for.
+TEST_F(PreemptedBitsTest, WithPagesInHostMemory) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  for (const int ranks : {1, 2}) {
+    const auto host = [](EngineOptions& options) { options.kv_host_bytes = 4 << 20; };
+    EXPECT_GT(Check(directory->string(), ranks, host), 0) << ranks << " ranks";
+  }
+}
+
+// Random weights in the shape of a model with windows, learned sinks and experts.
+TEST_F(PreemptedBitsTest, OfAModelWithWindowsAndSinks) {
+  std::ifstream file(testing::TestFile("golden/gpt_oss/config.json"));
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["vocab_size"] = 300;
+  config.erase("quantization_config");
+  const testing::TempDirectory folder;
+  folder.Write("config.json", config.dump());
+  const std::string model = "random:" + (folder.path() / "config.json").string();
+  // 14 pages a rank, of which the longest request takes 11 in the worst case.
+  EXPECT_GT(Check(model, 2, [](EngineOptions& options) { options.kv_memory_bytes = 112 << 10; }),
+            0);
+}
+
+}  // namespace
+}  // namespace annulus
