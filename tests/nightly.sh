@@ -60,15 +60,17 @@ tools_by_asan() {
 # The rings of emulated GPUs.
 emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$build/tsan" thread engine_device_test; }
 
-# Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt).
+# Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt),
+# and those of which run.sh takes some rings a day.
 engine_by_tsan() {
-  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:ServingEngineTest.APromptOfWhichNoPageFits*:PageTierHostTest.*' \
-    sanitized "$build/tsan" thread engine_test engine_page_tier_test
+  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:ServingEngineTest.APromptOfWhichNoPageFits*:PageTierHostTest.*:EngineTest.FindsFacts*:SpeculationTest.*:ServingEngineTest.EightQuestions*' \
+    ANNULUS_PRODUCTS=full sanitized "$build/tsan" thread engine_test engine_page_tier_test
 }
 
 # Everything that run.sh thins with the address sanitizer.
 whole_by_asan() {
-  ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined engine_runner_test engine_text_test engine_gguf_test
+  ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined engine_runner_test \
+    engine_text_test engine_gguf_test engine_scheduler_test engine_test
 }
 
 # Kernels for both architectures, and how many there are; run.sh builds one.

@@ -128,7 +128,7 @@ bool Program::ReadSome(milliseconds limit) {
   char buffer[4096];
   const ssize_t size = read(pipe_, buffer, sizeof(buffer));
   if (size <= 0) {
-    std::this_thread::sleep_for(limit);  // the output has ended; do not spin on it
+    std::this_thread::sleep_for(std::min(limit, milliseconds(5)));  // at its end; do not spin on it
     return false;
   }
   output_.append(buffer, static_cast<size_t>(size));

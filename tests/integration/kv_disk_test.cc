@@ -129,7 +129,7 @@ DemoDocument Document(int64_t bytes) {
 }
 
 TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
-  constexpr int64_t kBytes = 100'000;
+  constexpr int64_t kBytes = kSanitized ? 20'000 : 100'000;
   const DemoDocument document = Document(kBytes);
   Start();
   const DemoFact& fact = document.facts.at(1);

@@ -71,7 +71,7 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   daemon_ = std::make_unique<Daemon>(std::vector<std::string>{
       "--model", testing::PlainModel(directory_), "--ranks", "2", "--kv-memory", "64MiB"});
   ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
-  const std::string text = MakeDemoDocument({.bytes = 6'000}).value().text;
+  const std::string text = MakeDemoDocument({.bytes = 3'000}).value().text;
   const auto put = [&](const std::string& name, const std::string& version) {
     directory_.Write(name, version);
     return Annulus({"documents", "put", "--prefill", directory_.path() / name, "--title",
@@ -85,8 +85,8 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   const Json first = put("a.txt", text);
   EXPECT_EQ(first["cached_tokens"], 0);
   EXPECT_FALSE(first.contains("cache_miss")) << first;
-  const Json second = put("b.txt", changed(2000));
-  const Json third = put("c.txt", changed(4001));
+  const Json second = put("b.txt", changed(1000));
+  const Json third = put("c.txt", changed(2001));
   for (const Json* each : {&second, &third}) {
     ASSERT_TRUE(each->contains("cache_miss")) << *each;
     EXPECT_EQ((*each)["cache_miss"]["reason"], "other_tokens");
@@ -96,7 +96,7 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   // Tokens are bytes, and the same frame stands before each.
   const int64_t between = third["cache_miss"]["position"].get<int64_t>() -
                           second["cache_miss"]["position"].get<int64_t>();
-  EXPECT_EQ(between, 2001);
+  EXPECT_EQ(between, 1001);
   const auto cached = [&](const std::string& name) {
     return Annulus({"ask", name, "Why?", "-n", "1"})["usage"]["cached_tokens"].get<int64_t>();
   };
@@ -108,21 +108,21 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
 // Pinned documents stay while others come and go, and the list tells.
 TEST_F(DocumentsTest, APinnedDocumentStays) {
   daemon_ = std::make_unique<Daemon>(
-      std::vector<std::string>{"--model", testing::PlainModel(directory_), "--kv-memory", "32MiB",
+      std::vector<std::string>{"--model", testing::PlainModel(directory_), "--kv-memory", "8MiB",
                                "--max-pinned", "40", "--max-pinned-by-tenant", "40"});
   ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
-  const std::string text = MakeDemoDocument({.bytes = 2'000}).value().text;
+  const std::string text = MakeDemoDocument({.bytes = 1'000}).value().text;
   directory_.Write("a.txt", text);
   const Json put = Annulus(
       {"documents", "put", "--prefill", "--pin", "--ttl", "1h", directory_.path() / "a.txt"});
   EXPECT_EQ(put["pinned"], true) << put;
   EXPECT_GT(put["expires_in"], 3500);
-  EXPECT_GT(put["memory_tokens"], 1900);
+  EXPECT_GT(put["memory_tokens"], 900);
   EXPECT_EQ(put["disk_tokens"], 0);
   // Twice what memory holds.
   const int64_t bytes_a_token = 4 * 2 * 64 * 4;  // layers, keys and values, elements, float32
   for (int i = 0; i < 4; ++i) {
-    const std::string other((size_t{16} << 20) / bytes_a_token, static_cast<char>('a' + i));
+    const std::string other((size_t{4} << 20) / bytes_a_token, static_cast<char>('a' + i));
     directory_.Write("other.txt", other);
     Annulus({"complete", "?", "--document", directory_.path() / "other.txt", "-n", "1"});
   }

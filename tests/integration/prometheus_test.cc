@@ -1,6 +1,9 @@
 // A real Prometheus (Debian package prometheus) scrapes the daemon.
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +21,20 @@ namespace {
 
 using std::chrono::seconds;
 
+// Of 127.0.0.1, as the system gives them out.
+int FreePort() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(listener, generic, size), 0);
+  EXPECT_EQ(getsockname(listener, generic, &size), 0);
+  close(listener);
+  return ntohs(address.sin_port);
+}
+
 class PrometheusTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -26,15 +43,15 @@ class PrometheusTest : public ::testing::Test {
     }
   }
 
-  // Starts Prometheus on a free port: it cannot choose one itself, so ports are tried. `more`:
-  // lines for the job.
+  // Starts Prometheus, which cannot choose a port itself: one that was free a moment ago, and
+  // another if somebody was faster. `more`: lines for the job.
   void StartPrometheus(const std::string& target, const std::string& more = "") {
     std::ofstream(folder_ + "/prometheus.yml")
         << "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: annulus\n"
         << "    static_configs:\n      - targets: ['" << target << "']\n"
         << more;
-    for (int port = 19090; port < 19190; port += 7) {
-      address_ = absl::StrCat("127.0.0.1:", port);
+    for (int turn = 0; turn < 5; ++turn) {
+      address_ = absl::StrCat("127.0.0.1:", FreePort());
       prometheus_ = std::make_unique<Program>(std::vector<std::string>{
           "prometheus", "--config.file=" + folder_ + "/prometheus.yml",
           "--storage.tsdb.path=" + folder_ + "/data", "--web.listen-address=" + address_});

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -39,6 +40,13 @@ std::vector<Case> Thinned(const std::vector<Case>& all, size_t most) {
 template <typename Case>
 std::vector<Case> ThinnedIfSanitized(const std::vector<Case>& all, size_t most) {
   return kSanitized ? Thinned(all, most) : all;
+}
+
+// Seeds of `count` random cases: `first` and those after it.
+inline std::vector<uint32_t> SeedsFrom(uint32_t first, size_t count) {
+  std::vector<uint32_t> seeds(count);
+  std::iota(seeds.begin(), seeds.end(), first);
+  return seeds;
 }
 
 }  // namespace annulus::testing

@@ -40,10 +40,12 @@ class Completion : public ::testing::Test {
     server_.SetModels({model});
   }
 
-  // The script of a shell as a file.
+  // The script of a shell as a file, which is written once.
   std::string Script(const std::string& shell, const std::string& name) {
-    const std::string file = directory_.path() / name;
-    std::ofstream(file) << RunCliInProcess({"completion", shell}).out;
+    const std::filesystem::path file = directory_.path() / name;
+    if (!std::filesystem::exists(file)) {
+      std::ofstream(file) << RunCliInProcess({"completion", shell}).out;
+    }
     return file;
   }
 

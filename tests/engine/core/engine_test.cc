@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
@@ -18,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -88,30 +91,34 @@ class EngineTest : public ::testing::Test {
 TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
   // Three chunks under sanitizers, which make attending slow.
   const DemoDocument document = Document(kSanitized ? 1500 : 6000, 3);
+  std::vector<std::pair<int, RingMode>> rings;
   for (const int ranks : {1, 2, 3, 4}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAuto}) {
-      EngineOptions options = Options(ranks);
-      options.ring_mode = mode;
-      auto engine = Make(options);
-      std::vector<std::shared_ptr<CollectingSink>> sinks;
-      for (const DemoFact& fact : document.facts) {
-        RequestSpec spec = Spec(*engine, document.text + fact.cue);
-        spec.sampling.stop = {"\n"};
-        sinks.push_back(Start(*engine, std::move(spec)));
-      }
-      for (size_t i = 0; i < sinks.size(); ++i) {
-        const auto done = sinks[i]->Wait();
-        ASSERT_TRUE(done.has_value());
-        ASSERT_TRUE(done->status.ok()) << done->status;
-        EXPECT_EQ(sinks[i]->text(), document.facts[i].answer) << ranks << " ranks";
-        EXPECT_EQ(done->finish_reason, FinishReason::kStop);
-        EXPECT_EQ(done->matched_stop, "\n");
-        EXPECT_EQ(done->attention.ring_degree, ranks);
-        EXPECT_GT(done->timings.time_to_first_token, 0);
-        EXPECT_GE(done->timings.total, done->timings.time_to_first_token);
-      }
-      EXPECT_EQ(PagesHeldSoon(*engine), 0);
+      rings.emplace_back(ranks, mode);
     }
+  }
+  for (const auto& [ranks, mode] : testing::ThinnedIfSanitized(rings, 4)) {
+    EngineOptions options = Options(ranks);
+    options.ring_mode = mode;
+    auto engine = Make(options);
+    std::vector<std::shared_ptr<CollectingSink>> sinks;
+    for (const DemoFact& fact : document.facts) {
+      RequestSpec spec = Spec(*engine, document.text + fact.cue);
+      spec.sampling.stop = {"\n"};
+      sinks.push_back(Start(*engine, std::move(spec)));
+    }
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      const auto done = sinks[i]->Wait();
+      ASSERT_TRUE(done.has_value());
+      ASSERT_TRUE(done->status.ok()) << done->status;
+      EXPECT_EQ(sinks[i]->text(), document.facts[i].answer) << ranks << " ranks";
+      EXPECT_EQ(done->finish_reason, FinishReason::kStop);
+      EXPECT_EQ(done->matched_stop, "\n");
+      EXPECT_EQ(done->attention.ring_degree, ranks);
+      EXPECT_GT(done->timings.time_to_first_token, 0);
+      EXPECT_GE(done->timings.total, done->timings.time_to_first_token);
+    }
+    EXPECT_EQ(PagesHeldSoon(*engine), 0);
   }
 }
 
@@ -421,12 +428,13 @@ TEST_F(EngineTest, RandomTrafficLeavesNothingBehind) {
 
 // Questions about one document share its keys and values; the answer has the same bits.
 TEST_F(EngineTest, ASharedPrefixIsComputedOnce) {
-  const DemoDocument document = Document(6000, 5);
+  constexpr int kBytes = kSanitized ? 2000 : 6000;
+  const DemoDocument document = Document(kBytes, 5);
   for (const int ranks : {1, 3}) {
     auto engine = Make(Options(ranks));
     const auto ask = [&](const DemoFact& fact) {
       RequestSpec spec = Spec(*engine, document.text + fact.cue);
-      spec.shared_prefixes = {6000};
+      spec.shared_prefixes = {kBytes};
       spec.sampling.stop = {"\n"};
       spec.sampling.logprobs = 2;
       auto sink = Start(*engine, std::move(spec));
@@ -437,10 +445,10 @@ TEST_F(EngineTest, ASharedPrefixIsComputedOnce) {
     const auto first = ask(document.facts[0]);
     EXPECT_EQ(first->Wait()->usage.cached_tokens, 0);
     // Another cue: what is shared ends with the last whole page of the document.
-    EXPECT_EQ(ask(document.facts[1])->Wait()->usage.cached_tokens, 6000 / 64 * 64);
+    EXPECT_EQ(ask(document.facts[1])->Wait()->usage.cached_tokens, kBytes / 64 * 64);
     // The same cue again: what is shared ends with the last whole page of the prompt.
     const auto again = ask(document.facts[0]);
-    EXPECT_GT(again->Wait()->usage.cached_tokens, 6000);
+    EXPECT_GT(again->Wait()->usage.cached_tokens, kBytes);
     ASSERT_EQ(again->logprobs().size(), first->logprobs().size());
     for (size_t i = 0; i < again->logprobs().size(); ++i) {
       EXPECT_EQ(again->logprobs()[i].logprob, first->logprobs()[i].logprob);
@@ -499,7 +507,7 @@ TEST_F(EngineTest, CheckpointsTakeNoMoreThanTheirWindow) {
 // With room for one document only, each new one takes the pages of the one before.
 TEST_F(EngineTest, CachedPrefixesMakeRoom) {
   EngineOptions options = Options(2);
-  options.kv_memory_bytes = 8 << 20;
+  options.kv_memory_bytes = kSanitized ? 4 << 20 : 8 << 20;
   auto engine = Make(options);
   const int64_t total =
       engine->Load().ranks[0].kv_bytes_total + engine->Load().ranks[1].kv_bytes_total;

@@ -144,7 +144,7 @@ TEST_F(MemoryTest, EachRankHoldsItsShareAndWindowsStaySmall) {
     const int64_t chunk = std::max(kPageTokens, kChunkTokens / ranks / kPageTokens * kPageTokens) *
                           static_cast<int64_t>(ranks);
     const int tokens =
-        std::uniform_int_distribution<int>(6000, 9000)(random) / (kThreadSanitizer ? 3 : 1);
+        std::uniform_int_distribution<int>(6000, 9000)(random) / (kSanitized ? 3 : 1);
     auto sink = std::make_shared<WatchingSink>(*engine);
     ASSERT_TRUE(engine->Submit(Spec(std::vector<int32_t>(tokens, 'x'), 1), sink).ok());
     ASSERT_TRUE(sink->Wait()->status.ok());

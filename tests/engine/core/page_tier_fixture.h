@@ -18,6 +18,7 @@
 
 #include "engine/api.h"
 #include "engine/page_tier.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
@@ -172,17 +173,19 @@ inline std::string WithoutWindows(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json&) {});
 }
 
-inline void MakeSlowToCompute(nlohmann::json& config, int intermediate) {
-  config["hidden_size"] = 512;
+inline void MakeSlowToCompute(nlohmann::json& config, int heads, int intermediate) {
+  config["hidden_size"] = 64 * heads;
   config["intermediate_size"] = intermediate;
   config["head_dim"] = 64;
-  config["num_attention_heads"] = config["num_key_value_heads"] = 8;
+  config["num_attention_heads"] = config["num_key_value_heads"] = heads;
 }
 
-// The same; computing a page takes far longer than reading it from a disk.
+// The same; computing a page takes far longer than reading it from a disk. Sanitizers make
+// computing slower than reading, so half of the width does there.
 inline std::string SlowToCompute(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json& config) {
-    MakeSlowToCompute(config, 2048);
+    constexpr int kHeads = kSanitized ? 4 : 8;
+    MakeSlowToCompute(config, kHeads, 256 * kHeads);
     config["num_hidden_layers"] = 4;
   });
 }
@@ -190,7 +193,7 @@ inline std::string SlowToCompute(const TempDirectory& folder) {
 // Two groups of layers: most see 17 tokens, the others all.
 inline std::string WithWindows(const TempDirectory& folder, bool slow = false) {
   return RandomModel(folder, "golden/llama_windows/config.json", [slow](nlohmann::json& config) {
-    if (slow) MakeSlowToCompute(config, 1024);
+    if (slow) MakeSlowToCompute(config, 8, 1024);
   });
 }
 

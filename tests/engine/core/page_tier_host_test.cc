@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/sanitizers.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/false_pages.h"
 #include "tests/support/pages_in_memory.h"
@@ -24,7 +23,7 @@ using ::testing::HasSubstr;
 
 class PageTierHostTest : public testing::PageTierFixture {
  protected:
-  static constexpr int kTokens = kThreadSanitizer ? 170 : 330;
+  static constexpr int kTokens = 330;
   static constexpr int kPages = kTokens / kPage;
   static constexpr int32_t kKept = kPages * kPage;
   // A text that takes all of memory, with the answer of twelve tokens.

@@ -304,7 +304,7 @@ TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
 
 // Nor does a request that was reading it write any more of it.
 TEST_F(PageTierTest, ADocumentThatIsDeletedWhileItIsReadLeavesNothing) {
-  RequestSpec spec = Spec(Prompt(2000, 250));
+  RequestSpec spec = Spec(Prompt(kThreadSanitizer ? 1000 : 2000, 250));
   spec.documents = {{0, "text"}};
   const auto engine = Make(Options(testing::SlowToCompute(folder_), 1));
   auto sink = std::make_shared<CollectingSink>();

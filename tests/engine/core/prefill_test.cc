@@ -11,6 +11,7 @@
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
@@ -21,6 +22,10 @@ namespace {
 using testing::CollectingSink;
 
 constexpr int kPage = 64;
+// Its end, a question and the answer fit into two pages.
+constexpr int64_t kDocumentBytes = (kSanitized ? 32 : 78) * kPage + 8;
+// Far more than is computed before a cancel.
+constexpr int64_t kLongBytes = kSanitized ? 15'000 : 60'000;
 
 // What the engine says of itself is as of its last turn.
 bool Eventually(const std::function<bool()>& condition) {
@@ -35,7 +40,7 @@ class PrefillTest : public ::testing::TestWithParam<int> {
   PrefillTest() : backend_(CreateCpuBackend().value()) {
     RegisterCpuKernels(registry_);
     DemoOptions options;
-    options.bytes = 5000;
+    options.bytes = kDocumentBytes;
     document_ = MakeDemoDocument(options).value();
     EngineOptions engine;
     engine.ranks = GetParam();
@@ -180,7 +185,7 @@ TEST_P(PrefillTest, QuestionsAddTheirOwnPagesOnly) {
 
 TEST_P(PrefillTest, ACancelledOneGoesOnWhereItStood) {
   DemoOptions options;
-  options.bytes = 60'000;
+  options.bytes = kLongBytes;
   const std::string text = MakeDemoDocument(options).value().text;
   const auto sink = std::make_shared<CollectingSink>();
   const RequestId id = engine_->Submit(Ahead(text), sink).value();

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/demo/document.h"
@@ -16,6 +17,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -194,37 +196,36 @@ TEST_F(ServingEngineTest, AQueuedRequestIsToldAtOnce) {
 
 // Eight questions sent at once over one document.
 TEST_F(ServingEngineTest, EightQuestionsAtOnceReadTheirDocumentOnce) {
-  const int bytes = kThreadSanitizer ? 1500 : 6000;
+  const int bytes = kSanitized ? 1500 : 6000;
   const DemoDocument document = Document(bytes, 5);
-  for (const int ranks : {1, 3}) {
-    for (const bool told : {true, false}) {
-      Make(Options(ranks));
-      std::vector<Started> asked;
-      for (int i = 0; i < 8; ++i) {
-        const DemoFact& fact = document.facts[i % document.facts.size()];
-        RequestSpec spec =
-            Spec(document.text + fact.cue + std::string(i / document.facts.size(), ' '), 4);
-        if (told) spec.shared_prefixes = {bytes};
-        asked.push_back(Start(std::move(spec)));
-      }
-      int64_t cached = 0;
-      int64_t prompts = 0;
-      for (const Started& one : asked) {
-        const auto done = one.sink->Wait();
-        ASSERT_TRUE(done.has_value() && done->status.ok());
-        cached += done->usage.cached_tokens;
-        prompts += done->usage.prompt_tokens;
-      }
-      // The recall model has windows, so a prefix can only be taken up where it was told to end.
-      EXPECT_GE(cached, told ? 7 * (bytes / 64 * 64) : 0) << ranks << " ranks";
-      EXPECT_EQ(Metric("prompt_tokens_total"), prompts - cached) << ranks << " ranks";
+  const std::vector<std::pair<int, bool>> ways = {{1, true}, {1, false}, {3, true}, {3, false}};
+  for (const auto& [ranks, told] : testing::ThinnedIfSanitized(ways, 2)) {
+    Make(Options(ranks));
+    std::vector<Started> asked;
+    for (int i = 0; i < 8; ++i) {
+      const DemoFact& fact = document.facts[i % document.facts.size()];
+      RequestSpec spec =
+          Spec(document.text + fact.cue + std::string(i / document.facts.size(), ' '), 4);
+      if (told) spec.shared_prefixes = {bytes};
+      asked.push_back(Start(std::move(spec)));
     }
+    int64_t cached = 0;
+    int64_t prompts = 0;
+    for (const Started& one : asked) {
+      const auto done = one.sink->Wait();
+      ASSERT_TRUE(done.has_value() && done->status.ok());
+      cached += done->usage.cached_tokens;
+      prompts += done->usage.prompt_tokens;
+    }
+    // The recall model has windows, so a prefix can only be taken up where it was told to end.
+    EXPECT_GE(cached, told ? 7 * (bytes / 64 * 64) : 0) << ranks << " ranks";
+    EXPECT_EQ(Metric("prompt_tokens_total"), prompts - cached) << ranks << " ranks";
   }
 }
 
 TEST_F(ServingEngineTest, WhenTheOneThatReadsADocumentGoesTheNextContinues) {
   Make(Options(2));
-  const DemoDocument document = Document(kThreadSanitizer ? 6000 : 60'000, 6);
+  const DemoDocument document = Document(kSanitized ? 6000 : 60'000, 6);
   const auto spec = [&] {
     RequestSpec request = Spec(document.text + document.facts[0].cue, 64);
     request.shared_prefixes = {static_cast<int32_t>(document.text.size())};
@@ -260,7 +261,7 @@ TEST_F(ServingEngineTest, ARetryOfACancelledPromptContinuesThere) {
 // A budget that one chunk of 512 tokens is far beyond: chunks shrink while a stream runs, and no
 // token changes.
 TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
-  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 12'000, 7);
+  const DemoDocument document = Document(kSanitized ? 1500 : 12'000, 7);
   std::vector<int32_t> ids;
   std::vector<TokenLogprob> logprobs;
   for (const auto budget : {0ms, 1ms}) {
@@ -307,7 +308,7 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
 // Pages that take many times the budget, on real ranks: chunks are suspended between layers, beside
 // a stream and a short prompt, and no bit changes.
 TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
-  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 6000, 8);
+  const DemoDocument document = Document(kSanitized ? 1500 : 6000, 8);
   for (const int ranks : {1, 3}) {
     std::vector<int32_t> ids;
     std::vector<float> bits;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -102,9 +103,10 @@ TEST_F(SpeculationTest, OfATrainedModelEveryWayOfDrawingGivesTheSameDigest) {
       "Lily liked to play with her red ball. Lily liked to play in the park. One day Lily";
   int64_t drafted = 0;
   int64_t accepted = 0;
+  const std::vector<int> degrees = {1, 2, 4};
   for (const bool draws : {false, true}) {
     std::string digest;
-    for (const int ranks : {1, 2, 4}) {
+    for (const int ranks : testing::ThinnedIfSanitized(degrees, 2)) {
       const auto engine = Make(directory->string(), ranks);
       for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
         RequestSpec spec = Spec(*engine, text, 200);

@@ -261,7 +261,7 @@ TEST(RecallModelTest, AnswersFromADocument) {
 }
 
 TEST(RecallModelTest, ThirdLayerChangesNothing) {
-  const Conversation conversation = Converse(500, {0.2});
+  const Conversation conversation = Converse(kSanitized ? 300 : 500, {0.2});
   const std::vector<Prediction> two = Predict(2, Bytes(conversation.text));
   const std::vector<Prediction> three = Predict(3, Bytes(conversation.text));
   for (size_t row = 0; row < two.size(); ++row) {

@@ -11,6 +11,7 @@
 #include "engine/scheduler/quantum.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -236,7 +237,7 @@ void ExpectNoLongGap(const SuspendingMachine& machine, const std::string& where)
 }
 
 TEST(Stretches, AStreamIsNotStalledThoughNoPageFits) {
-  for (uint32_t seed = 1; seed <= 200; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 200), 50)) {
     const SlowModel model = RandomModel(seed);
     const std::string where = "seed " + std::to_string(seed);
     SuspendingMachine alone(model, seed, 0, SlowLimits(model.layers));
@@ -255,7 +256,7 @@ TEST(Stretches, AStreamIsNotStalledThoughNoPageFits) {
 
 // The streams' own prompts had no row that tells what a page takes.
 TEST(Stretches, TheFirstPageOfAllStallsNobodyEither) {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 100), 25)) {
     const SlowModel model = RandomModel(seed);
     SuspendingMachine machine(model, seed, 2, SlowLimits(model.layers), /*own_prompt=*/1);
     machine.Run({{0, 1000}});
@@ -264,7 +265,7 @@ TEST(Stretches, TheFirstPageOfAllStallsNobodyEither) {
 }
 
 TEST(Stretches, WhoComesMeanwhileDoesNotWaitForTheChunk) {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 100), 25)) {
     SlowModel model = RandomModel(seed);
     model.step = 0.01;
     const int32_t tokens = static_cast<int32_t>(0.3 * kSlowBudget / model.row);
@@ -306,7 +307,7 @@ TEST(Stretches, ShortRequestsComeThroughWhateverTheSpeed) {
 // A prompt of some pages fits nowhere between: it waits for the chunk that is suspended, and then
 // goes first.
 TEST(Stretches, TwoPromptsThatDoNotFitTakeTurnsByTheirOrder) {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 100), 25)) {
     const SlowModel model = RandomModel(seed);
     for (const int streams : {0, 2}) {
       SuspendingMachine machine(model, seed, streams, SlowLimits(model.layers));

@@ -64,18 +64,19 @@ INSTANTIATE_TEST_SUITE_P(Real, GoldenTokenizerTest,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RealTokenizer, KindsAndFirstTokens) {
-  const struct {
+  struct Case {
     const char* folder;
     const char* kind;
     int32_t size;
     std::optional<int32_t> bos;
     std::vector<int32_t> empty;  // ids of the empty text with special tokens
-  } cases[] = {
+  };
+  const std::vector<Case> cases = {
       {"tokenizers/llama3", "byte-level BPE", 128256, 128000, {128000}},
       {"tokenizers/mistral-v3", "BPE", 32768, 1, {1}},
       {"models/stories260K", "BPE", 512, 1, {1}},
   };
-  for (const auto& c : cases) {
+  for (const Case& c : testing::ThinnedIfSanitized(cases, 1)) {
     const auto folder = testing::TestData(c.folder);
     if (!folder.has_value()) GTEST_SKIP() << "no test data";
     const auto tokenizer = LoadReal(*folder);

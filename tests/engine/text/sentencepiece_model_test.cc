@@ -18,6 +18,7 @@
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/sentencepiece_library.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -128,7 +129,7 @@ std::string RandomText(std::mt19937* random, size_t size) {
 }
 
 TEST(SentencePieceModel, WindowsDoNotShowInBpe) {
-  for (uint32_t seed = 1; seed <= 8; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 8), 2)) {
     std::mt19937 random(seed);
     const Scores pieces = RandomPieces(&random, 1.0f);
     const auto model = MakeModel(File(Kind::kBpe, pieces));
@@ -155,7 +156,7 @@ double BestSum(const Scores& pieces, const std::string& text) {
 }
 
 TEST(SentencePieceModel, WindowsOfUnigramGiveABestDivision) {
-  for (uint32_t seed = 1; seed <= 8; ++seed) {
+  for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 8), 2)) {
     std::mt19937 random(seed);
     const Scores pieces = RandomPieces(&random, 1.0f / 64);
     const auto model = MakeModel(File(Kind::kUnigram, pieces));

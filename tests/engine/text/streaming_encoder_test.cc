@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/text/text_stage.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
@@ -144,7 +145,7 @@ TEST(StreamingEncoder, GivesIdsEarly) {
     std::string text;
     std::vector<int32_t> ids;
     size_t most_held = 0;
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < (kSanitized ? 500 : 2000); ++i) {
       ASSERT_TRUE(stream->Append("the Hello, ", &ids).ok());
       text += "the Hello, ";
       const std::string so_far = tokenizer->Decode(ids, true).value();
@@ -193,7 +194,8 @@ TEST(StreamingEncoder, AnErrorStaysAndTheEndIsTheEnd) {
 
 TEST(StreamingEncoder, AStretchWithoutCutsIsLimited) {
   const std::string part(1 << 20, 'a');
-  for (const auto& file : {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()}) {
+  const std::vector<json> files = {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()};
+  for (const json& file : testing::ThinnedIfSanitized(files, 1)) {
     const auto tokenizer = testing::Load(file);
     const auto stream = tokenizer->NewStream(false);
     std::vector<int32_t> ids;

@@ -417,7 +417,8 @@ TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(store->stats().pages, kPages - kPages / 100);
   EXPECT_EQ(store->stats().rejects, kPages / 100);
-  EXPECT_LT(taken.count(), 5);  // 0.8 s where nothing else runs
+  EXPECT_LT(taken.count(),
+            20);  // 0.8 s where nothing else runs; looking through all at each, minutes
   RecordProperty("seconds", std::to_string(taken.count()));
 }
 

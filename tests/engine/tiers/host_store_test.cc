@@ -168,7 +168,7 @@ TEST(HostStoreTest, AFlippedBitIsAMiss) {
   const auto store = MakeHost(2 * kFile);
   ASSERT_TRUE(PutInHost(*store, mark, store->NextUse()).ok());
   int64_t flipped = 0;
-  for (size_t bit = 0; bit < (kEntryHeaderBytes + kPayload) * 8; bit += kSanitized ? 997 : 61) {
+  for (size_t bit = 0; bit < (kEntryHeaderBytes + kPayload) * 8; bit += kSanitized ? 4701 : 61) {
     // What is left of an earlier test's memory may look like the page too.
     ASSERT_GE(testing::FlipPagesInMemory(0, 1, bit), 1) << "bit " << bit;
     ASSERT_FALSE(FindsInHost(*store, mark)) << "bit " << bit;
