@@ -69,8 +69,8 @@ engine_by_tsan() {
 
 # Everything that run.sh thins with the address sanitizer.
 whole_by_asan() {
-  ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined engine_runner_test \
-    engine_text_test engine_gguf_test engine_scheduler_test engine_test
+  ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined kernels_cpu_test engine_runner_test \
+    engine_text_test engine_gguf_test engine_scheduler_test engine_ring_test engine_test
 }
 
 # Kernels for both architectures, and how many there are; run.sh builds one.

@@ -187,7 +187,7 @@ TEST(Content, MoreMayBeSeenThanTheFirstListsSay) {
         "strided:stride=8,local=4,block=16,coverage=0.99",
         "window:window=40,block=16,coverage=0.99"}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-      for (const int ranks : {4, 8}) {
+      for (const int ranks : testing::ThinnedIfSanitized<int>({4, 8}, 1)) {
         Setting setting;
         setting.checkpoint = &checkpoint;
         setting.name = "llama_rope3_sharded";
@@ -209,11 +209,12 @@ TEST(Content, EveryKvDtypeFollowsItsLists) {
   const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const std::vector<const OpTable*> tables = world.registry.Available("cpu");
   uint32_t seed = 40;
+  std::vector<Setting> settings;
   for (const DType dtype :
        {DType::kBF16, DType::kF16, DType::kI8, DType::kF8E4M3, DType::kF8E5M2}) {
     for (const char* policy : {"adaptive:block=16,tau=0.6,stride=8", "top_pages:pages=3,block=16",
                                "hierarchical:near=2,block=16", "learned:block=16,tau=0.5"}) {
-      Setting setting;
+      Setting& setting = settings.emplace_back();
       setting.checkpoint = &checkpoint;
       setting.name = "llama_gqa_bf16";
       setting.policy = policy;
@@ -225,8 +226,10 @@ TEST(Content, EveryKvDtypeFollowsItsLists) {
       setting.prompt_tokens = 300;
       setting.reused_tokens = seed % 3 == 0 ? 112 : 0;
       setting.seed = seed;
-      CheckSetting(world, setting);
     }
+  }
+  for (const Setting& setting : testing::ThinnedIfSanitized(settings, 10)) {
+    CheckSetting(world, setting);
   }
 }
 
@@ -346,7 +349,8 @@ TEST(Content, TheContractIsKeptBeforeAttending) {
   for (const int ranks : {1, 3}) {
     for (const char* policy : {"adaptive:block=16,", "adaptive:block=16,estimator=pooled,",
                                "hierarchical:near=1,block=16,", "window:window=16,block=16,"}) {
-      for (const char* coverage : {"0.3", "0.8", "0.97", "1"}) {
+      for (const char* coverage :
+           testing::ThinnedIfSanitized<const char*>({"0.3", "0.8", "0.97", "1"}, 2)) {
         const std::string text = std::string(policy) + "coverage=" + coverage;
         const Contract contract = Judge(run(text, ranks));
         EXPECT_GE(contract.coverage, std::stod(coverage) - 1e-9) << text << ", " << ranks;

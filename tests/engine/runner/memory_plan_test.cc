@@ -12,12 +12,12 @@
 #include "engine/api.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
-#include "kernels/base/sanitizers.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/float8_directory.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -75,7 +75,7 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
       {"mixtral", DType::kBF16, 1, true, ""},
       {"gemma2", DType::kF32, 3, true, ""},
   };
-  for (const Case& c : kSanitized ? std::vector<Case>(cases.begin(), cases.begin() + 3) : cases) {
+  for (const Case& c : testing::Thinned(cases, 4)) {
     SCOPED_TRACE(::testing::Message() << c.model << " " << DTypeName(c.dtype) << ", " << c.ranks
                                       << " ranks, graphs " << c.graphs << ", " << c.policy);
     EmulatedDevice& device = EmulatedDevice::Get();
@@ -110,8 +110,9 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
 class MemoryPlanOfTwoDevicesTest : public MemoryPlanTest {};
 
 TEST_F(MemoryPlanOfTwoDevicesTest, StepsTakeNothingOfEither) {
-  for (const RingTransport transport :
-       {RingTransport::kPeer, RingTransport::kStaged, RingTransport::kNccl}) {
+  const std::vector<RingTransport> transports = {RingTransport::kPeer, RingTransport::kStaged,
+                                                 RingTransport::kNccl};
+  for (const RingTransport transport : testing::Thinned(transports, 2)) {
     SCOPED_TRACE(static_cast<int>(transport));
     UseDevices(2);
     const RankModel model = Load("llama_gqa_bf16", DType::kBF16);

@@ -15,6 +15,7 @@
 #include "engine/model/recall_model.h"
 #include "gtest/gtest.h"
 #include "tests/support/step_driver.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -114,7 +115,7 @@ void CheckRings(int64_t tokens, DType kv_dtype, const std::optional<AttentionAss
   EXPECT_GT(expected.back().position, tokens - tokens / 10);
   const RankModel model = LoadRecall(world, 64, kv_dtype);
   DriverResult first;
-  for (const int ranks : {1, 3, 4}) {
+  for (const int ranks : testing::ThinnedIfSanitized<int>({1, 3, 4}, 2)) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
       if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
       SCOPED_TRACE(::testing::Message()
@@ -269,7 +270,7 @@ void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, size_t dista
 // of stride 16 meets one pair out of 16, and a mean over a block drowns it. So no estimate covers
 // what the contract asks for, the layer goes dense, and all is found.
 TEST(Recall3, RowsAndFactsAreFoundUnderPoliciesOfPrompts) {
-  CheckPolicies(1200, DType::kF32, 16, 128, {1, 3, 4},
+  CheckPolicies(1200, DType::kF32, 16, 128, testing::ThinnedIfSanitized<int>({1, 3, 4}, 1),
                 {{"adaptive:block=16,coverage=0.95"}, {"hierarchical:block=16,coverage=0.95"}},
                 {16, 16, 64});
 }

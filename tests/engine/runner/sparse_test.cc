@@ -55,7 +55,7 @@ TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
   size_t turn = 0;
   const std::vector<std::string> names = {"llama_gqa_bf16", "llama_windows", "llama_mha",
                                           "llama_rope3_sharded"};
-  for (const std::string& name : testing::ThinnedIfSanitized(names, 2)) {
+  for (const std::string& name : testing::ThinnedIfSanitized(names, 1)) {
     const MaskedCheckpoint checkpoint(name);
     const int vocabulary = checkpoint.config.vocabulary;
     const std::vector<int32_t> prompt = RandomPrompt(203, vocabulary, 5);

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/kernels/cpu/attention_fixture.h"
+#include "tests/support/thinned.h"
 
 namespace annulus::testing {
 namespace {
@@ -50,15 +51,22 @@ void ExpectSameBitsHoweverItIsCut(const OpTable& table, const Problem& problem) 
   SCOPED_TRACE(problem.name);
   std::mt19937 random(77);
   const AttentionResult whole = Attend(table, problem, 1);
+  struct Way {
+    int threads;
+    int64_t largest;
+    bool one_call;
+  };
+  std::vector<Way> ways;
   for (const int threads : {1, 2, 5}) {
     EXPECT_TRUE(whole == Attend(table, problem, threads)) << threads << " threads";
     for (const int64_t largest : {1, 7, 100}) {
-      for (const bool one_call : {false, true}) {
-        EXPECT_TRUE(whole == AttendInPieces(table, problem, threads,
-                                            Pieces(problem.rows(), largest, random), one_call))
-            << threads << " threads, pieces up to " << largest << ", one call " << one_call;
-      }
+      for (const bool one_call : {false, true}) ways.push_back({threads, largest, one_call});
     }
+  }
+  for (const auto& [threads, largest, one_call] : ThinnedIfSanitized(ways, 6)) {
+    EXPECT_TRUE(whole == AttendInPieces(table, problem, threads,
+                                        Pieces(problem.rows(), largest, random), one_call))
+        << threads << " threads, pieces up to " << largest << ", one call " << one_call;
   }
 }
 
@@ -84,21 +92,23 @@ TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
 }
 
 TEST_P(AttentionInvarianceTest, SubtreesMergeToTheWhole) {
-  uint32_t seed = 560;
-  for (const int shards : {2, 8, 16}) {
-    for (const DType dtype : kKvDTypes) {
-      Problem problem;
-      problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 20, .v_dim = 33, .dtype = dtype};
-      problem.group = 1 + seed % 4;
-      problem.window = seed % 3 == 0 ? 90 : 0;
-      problem.shards = shards;
-      problem.end = 500;
-      problem.positions = Consecutive(3, 40);
-      for (const int32_t position : {200, 203, 480, 499}) problem.positions.push_back(position);
-      FillProblem(problem, seed++);
-      SCOPED_TRACE(problem.name);
-      ExpectSubtreesMergeToTheWhole(table(), problem);
-    }
+  constexpr int kShards[] = {2, 8, 16};
+  for (const uint32_t seed : ThinnedIfSanitized(SeedsFrom(560, 18), 8)) {
+    Problem problem;
+    problem.shape = {.page_tokens = 16,
+                     .kv_heads = 2,
+                     .k_dim = 20,
+                     .v_dim = 33,
+                     .dtype = kKvDTypes[(seed - 560) % 6]};
+    problem.group = 1 + static_cast<int>(seed % 4);
+    problem.window = seed % 3 == 0 ? 90 : 0;
+    problem.shards = kShards[(seed - 560) / 6];
+    problem.end = 500;
+    problem.positions = Consecutive(3, 40);
+    for (const int32_t position : {200, 203, 480, 499}) problem.positions.push_back(position);
+    FillProblem(problem, seed);
+    SCOPED_TRACE(problem.name);
+    ExpectSubtreesMergeToTheWhole(table(), problem);
   }
 }
 
@@ -145,31 +155,33 @@ void ExpectSameBitsInCompany(const OpTable& table, const Problem& problem,
 }
 
 TEST_P(AttentionInvarianceTest, SharedBeginnings) {
-  uint32_t seed = 610;
-  for (const DType dtype : kKvDTypes) {
-    for (const int group : {1, 3, 7}) {
-      std::mt19937 random(seed);
-      Problem problem;
-      problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 20, .v_dim = 33, .dtype = dtype};
-      problem.group = group;
-      problem.soft_cap = group == 3 ? 2 : 0;
-      problem.shards = group == 1 ? 1 : 8;
-      problem.end = 700;
-      std::vector<int64_t> sizes;
-      std::vector<int64_t> shared;
-      int32_t position = 200;
-      for (int item = 0; item < 9; ++item) {
-        sizes.push_back(1 + random() % 3);
-        // Some see fewer keys than are the same, some share nothing, some all.
-        shared.push_back(item == 4 ? 0 : item == 5 ? 44 : 5 + random() % 30);
-        for (int64_t row = 0; row < sizes.back(); ++row) {
-          position += 1 + static_cast<int32_t>(random() % 24);
-          problem.positions.push_back(position);
-        }
+  constexpr int kGroups[] = {1, 3, 7};
+  for (const uint32_t seed : ThinnedIfSanitized(SeedsFrom(610, 18), 8)) {
+    std::mt19937 random(seed);
+    Problem problem;
+    problem.shape = {.page_tokens = 16,
+                     .kv_heads = 2,
+                     .k_dim = 20,
+                     .v_dim = 33,
+                     .dtype = kKvDTypes[(seed - 610) / 3]};
+    problem.group = kGroups[(seed - 610) % 3];
+    problem.soft_cap = problem.group == 3 ? 2 : 0;
+    problem.shards = problem.group == 1 ? 1 : 8;
+    problem.end = 700;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> shared;
+    int32_t position = 200;
+    for (int item = 0; item < 9; ++item) {
+      sizes.push_back(1 + random() % 3);
+      // Some see fewer keys than are the same, some share nothing, some all.
+      shared.push_back(item == 4 ? 0 : item == 5 ? 44 : 5 + random() % 30);
+      for (int64_t row = 0; row < sizes.back(); ++row) {
+        position += 1 + static_cast<int32_t>(random() % 24);
+        problem.positions.push_back(position);
       }
-      FillProblem(problem, seed++);
-      ExpectSameBitsInCompany(table(), problem, sizes, shared);
     }
+    FillProblem(problem, seed);
+    ExpectSameBitsInCompany(table(), problem, sizes, shared);
   }
 }
 
