@@ -250,31 +250,36 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
     request.SetCacheMiss(WhyNoMore(request, sequence->attention.get(), lookup, placement->cached));
     request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   }
+  state_.running.reserve(state_.running.size() + 1);
   request.Admit(sequence.get());
+  // If memory runs out before the sequence runs, the request still waits.
+  absl::Cleanup undo = [&request, again] { request.TakeBackAdmission(again); };
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
   const Speculation wanted = request.spec().speculation.value_or(options_.speculation);
   if (wanted == Speculation::kNgram && sequence->attention == nullptr &&
       !request.spec().prefill_only) {
     request.GuessAhead(PlannedTokens(*sequence));
   }
-  if (again) {  // what is reported of its beginning stays
-    state_.running.push_back(std::move(sequence));
-    return AdmissionHost::Answer::kAdmitted;
-  }
+  if (!again) ReportBeginning(request, *sequence, placement->cached);
+  std::move(undo).Cancel();
+  state_.running.push_back(std::move(sequence));
+  return AdmissionHost::Answer::kAdmitted;
+}
+
+// What is reported of a request's beginning, and stays if it is preempted.
+void Coordinator::ReportBeginning(Request& request, const Sequence& sequence, int32_t cached) {
   if (tier_ != nullptr) {
-    const PageTier::ByTier restored = tier_->Restored(request.id(), placement->cached);
+    const PageTier::ByTier restored = tier_->Restored(request.id(), cached);
     request.SetRestored(restored.all(), restored.host, tier_->Checked(request.id()));
   }
-  if (sequence->report_lists && sequence->attention != nullptr) {
+  if (sequence.report_lists && sequence.attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
-        options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
+        options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence.attention)));
   }
   prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);
-  metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
-  metrics_.prefix_cache_hits.Add(placement->cached);
-  state_.running.push_back(std::move(sequence));
-  return AdmissionHost::Answer::kAdmitted;
+  metrics_.prefix_cache_queries.Add(static_cast<double>(request.prompt_tokens()));
+  metrics_.prefix_cache_hits.Add(cached);
 }
 
 // Without pages.

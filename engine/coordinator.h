@@ -129,6 +129,7 @@ class Coordinator {
   class AdmissionSide;
   // `large`: null, or a request that must still find room once all that ran before has ended.
   absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
+  void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
   PageDemand DemandOf(const Request& request) const;
   PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
   bool IsKept(Request& request);

@@ -106,7 +106,7 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   auto most = choose_of_most();
   if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();
   if (!most.has_value() || !will_do(*most) || !MakeTenantRoom(spec, *most)) return std::nullopt;
-  prefixes_.index().Evict(found);
+  if (!prefixes_.index().Evict(found)) return std::nullopt;
   return chosen();
 }
 

@@ -60,6 +60,12 @@ void Request::Admit(Sequence* sequence) {
   account_.emplace();
 }
 
+void Request::TakeBackAdmission(bool has_begun) {
+  sequence_ = nullptr;
+  has_begun_ = has_begun;
+  lookup_.reset();
+}
+
 void Request::TakeAnswerBack() {
   const std::vector<int32_t>& tokens = sequence_->tokens;
   spec_.prompt.reserve(tokens.size());  // exactly: WaitingBytes counts no more

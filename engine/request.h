@@ -60,6 +60,8 @@ class Request {
 
   // The request now runs as `sequence` (owned by the engine state), for the first time or again.
   void Admit(Sequence* sequence);
+  // Undoes the last Admit. `has_begun`: what has_begun() was before it.
+  void TakeBackAdmission(bool has_begun);
   // Whether it runs or has run.
   bool has_begun() const { return has_begun_; }
   // Of tokens_to_read(), those that were computed already when it last began.

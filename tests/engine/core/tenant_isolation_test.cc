@@ -371,7 +371,7 @@ TEST_F(TenantRoomTest, IsRefusedWithWhenToComeBackWhileItsOwnRequestsRun) {
   EXPECT_EQ(refused.GetPayload(kLimitPayload), absl::Cord("kv_bytes"));
   EXPECT_TRUE(refused.GetPayload(kRetryPayload).has_value());
   EXPECT_THAT(std::string(refused.message()), HasSubstr("needs 12288 bytes"));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("may have 32768, of which 24576"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is allowed 32768, of which 24576"));
   for (const auto& asked : {running, others, fits}) EXPECT_TRUE(engine_.Outcome(asked).ok());
   EXPECT_TRUE(engine_.Outcome(engine_.Ask(Spec("a", 3, 'b'))).ok()) << "what it had makes room";
 }
