@@ -12,7 +12,8 @@ constexpr int32_t kMostPromptTokens = 1 << 24;
 }  // namespace
 
 void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
-  command.add_option("--model", options.directory, "Model directory")->type_name("DIR");
+  command.add_option("--model", options.directory, "Model directory or GGUF file")
+      ->type_name("PATH");
   command
       .add_option("--random", options.random_config,
                   "Use seeded random weights in the shape of this Hugging Face config.json")

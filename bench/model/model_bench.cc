@@ -18,7 +18,7 @@
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
-#include "engine/model/model_config.h"
+#include "engine/model_files.h"
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
@@ -30,7 +30,11 @@ constexpr std::chrono::milliseconds kProgressInterval{200};
 constexpr int32_t kPieceTokens = 8;
 
 absl::StatusOr<ModelConfig> ReadConfig(const ModelBenchOptions& options) {
-  if (options.random_config.empty()) return LoadModelConfig(options.directory);
+  if (options.random_config.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(ModelFiles files,
+                             OpenModelFiles(options.directory, GgufTensors::Codes::kKeep));
+    return std::move(files.config);
+  }
   ANNULUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.random_config));
   return ParseModelConfig(text, options.random_config);
 }

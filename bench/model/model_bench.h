@@ -19,7 +19,7 @@ namespace annulus {
 inline constexpr int32_t kOwnTokens = 64;
 
 struct ModelBenchOptions {
-  std::string directory;               // a model directory, or empty
+  std::string directory;               // a model directory or GGUF file, or empty
   std::string random_config;           // a config.json, or empty; set exactly one of the two
   std::vector<int32_t> prompt_tokens;  // a prefill row for each; >= 1
   std::vector<int32_t> depths;         // a decode row for each; >= 0

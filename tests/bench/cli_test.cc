@@ -9,6 +9,7 @@
 #include "engine/model/model_config.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/small_model.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -194,6 +195,15 @@ TEST_F(BenchModel, ReportsTheDensityOfAPolicy) {
   EXPECT_LT(row.at("density").get<double>(), 0.8);
 }
 
+TEST_F(BenchModel, ReadsAGgufFile) {
+  const auto model = testing::SmallModel();
+  if (!model.has_value()) GTEST_SKIP() << "the small model cannot be had here";
+  const Output output = Bench(
+      {"model", "--model", model->string(), "--prompt-tokens", "8", "--repeat", "1", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(output.Rows()[0].at("weights_dtype"), "q4_1");
+}
+
 TEST_F(BenchModel, RefusesWhatItCannotRun) {
   for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
            {"model"},
@@ -331,7 +341,7 @@ TEST(BenchChart, DrawsRowsAndRefusesOthers) {
   std::ofstream(rows) << "nonsense\n";
   const Output output = Bench({"chart", rows, "-o", svg});
   EXPECT_EQ(output.code, 2);
-  EXPECT_NE(output.err.find(":1: no row"), std::string::npos) << output.err;
+  EXPECT_NE(output.err.find(":1: not a row"), std::string::npos) << output.err;
   EXPECT_EQ(Bench({"chart", "/nonexistent", "-o", svg}).code, 1);
 }
 
