@@ -11,8 +11,8 @@
 namespace annulus {
 namespace {
 
-// An owner that is no request's and none of the tier's.
-constexpr PageOwner kPlanner = PageOwner{1} << 62;
+// An owner that is no request's, check's or pin's, and none of the tier's.
+constexpr PageOwner kPlanner = PageOwner{1} << 60;
 
 // An owner of pages for as long as it lives.
 class Holder {

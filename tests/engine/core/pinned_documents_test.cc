@@ -219,6 +219,18 @@ TEST_F(KeptDocumentsTest, LaterPromptsDoNotPushAPinnedDocumentOut) {
   EXPECT_EQ(Ask(*engine_, Question(document_, "a")).usage.cached_tokens, 0);
 }
 
+// The first pin and the planner once held their pages under one name, which ended the daemon.
+TEST_F(KeptDocumentsTest, ARequestIsPlannedWhileADocumentIsPinned) {
+  Start(40);
+  RequestSpec pinned = Read(document_, "a");
+  pinned.pin = true;
+  ASSERT_TRUE(Status(pinned).ok());
+  const auto plan = engine_->Plan(Question(document_, "a"), CancelFlag::Never());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->cached_tokens, 10 * kPage);
+  EXPECT_TRUE(Find("a").pinned);
+}
+
 TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   Start(40);
   RequestSpec large = Read(Prompt(21 * kPage, 300, 5), "large");
