@@ -160,7 +160,7 @@ bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
 // of later stretches are chosen by what the first took.
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
   QuantumLimits limits;
-  limits.seconds = std::min(kMostStretches, plan_.layers) * StretchSeconds(room);
+  limits.seconds = std::min(kMostStretches, LongLayers(0, plan_.layers)) * StretchSeconds(room);
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;

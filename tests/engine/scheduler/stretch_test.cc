@@ -109,7 +109,7 @@ class SuspendingMachine {
       ASSERT_FALSE(plan.items.empty()) << "nobody goes on";
     }
     const double whole = Seconds(plan);
-    if (plan.stretch.has_value()) longest_layer_ = std::max(longest_layer_, whole / model_.layers);
+    if (plan.stretch.has_value()) longest_layer_ = std::max(longest_layer_, whole * ShareOf(0, 1));
     const double taken = whole * share;
     now_ += taken;
     longest_step_ = std::max(longest_step_, taken);
@@ -251,6 +251,18 @@ TEST(Stretches, AStreamIsNotStalledThoughNoPageFits) {
     SuspendingMachine whole(model, seed, 0, SlowLimits(model.layers, 0));
     whole.Run({{0, 3000}});
     EXPECT_LT(alone.taken(), 1.05 * whole.taken()) << where;
+  }
+}
+
+// Of two layers only one takes time: it is the least that a stretch can have.
+TEST(Stretches, ModelsOfFewLayersStallNobodyEither) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    SlowModel model = RandomModel(seed);
+    model.layers = 2 + static_cast<int>(seed % 7);
+    model.row /= 4;  // of some a page nearly fits
+    SuspendingMachine machine(model, seed, 2, SlowLimits(model.layers));
+    machine.Run({{0, 3000}});
+    ExpectNoLongGap(machine, "seed " + std::to_string(seed));
   }
 }
 
