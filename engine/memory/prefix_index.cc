@@ -204,6 +204,7 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       }
     }
   }
+  last->is_counted_on = last->is_counted_on || mark == nullptr;
   AddPrompt(last, documents);
   if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size()), is_new};
 }
@@ -212,7 +213,11 @@ void PrefixIndex::DropCheckpoint(const ContentHash& end) {
   const auto found = nodes_.find(end);
   if (found == nodes_.end()) return;
   Node& node = *found->second;
-  if (node.pins > 0 || !node.window_pages.has_value()) return;
+  if (node.pins > 0 || node.is_counted_on || !node.window_pages.has_value()) return;
+  DropWindows(node);
+}
+
+void PrefixIndex::DropWindows(Node& node) {
   for (const auto& group : *node.window_pages) {
     for (const PrefixPage& page : group) {
       book_.Unkeep(page.id);
@@ -220,6 +225,7 @@ void PrefixIndex::DropCheckpoint(const ContentHash& end) {
     }
   }
   node.window_pages.reset();
+  node.is_counted_on = false;
 }
 
 void PrefixIndex::AddPrompt(Node* node, const TaggedDocuments& documents) {
@@ -334,6 +340,14 @@ bool PrefixIndex::Evict(const std::function<bool()>& enough, const TenantId* onl
       EvictOne(node);
       if (enough()) return true;
     }
+  }
+  // Checkpoints inside pinned prefixes: a pin needs the windows at its own end only.
+  for (Node* const node : uses_) {
+    if (node->child == nullptr || node->pins > 0) continue;
+    if (!node->window_pages.has_value() || node->window_pages->empty()) continue;
+    if (only != nullptr && !IsOf(*node, *only)) continue;
+    DropWindows(*node);
+    if (enough()) return true;
   }
   return false;
 }

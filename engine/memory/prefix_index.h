@@ -89,7 +89,8 @@ class PrefixIndex {
               const TaggedDocuments& documents = {});
 
   // Drops the checkpoint at the end of a Mark's prefix: hits no longer end there, and the pages of
-  // window groups lose this keeper. The prefix stays known. No-op if it is pinned or gone.
+  // window groups lose this keeper. The prefix stays known. No-op if it is pinned or gone, or if an
+  // Insert without a mark has asked for it too.
   void DropCheckpoint(const ContentHash& end);
 
   // Evicts prefixes until `enough()` is true. Returns false if nothing is left to evict. Pages that
@@ -130,6 +131,7 @@ class PrefixIndex {
     uint64_t scope = 0;  // EvictedPages::ScopeOf
     int32_t end = 0;     // number of tokens up to the page's end
     int32_t pins = 0;
+    bool is_counted_on = false;  // the checkpoint, by others than the maker that may drop it
     // One entry per prompt that ends here, or whose later pages were evicted: its documents up to
     // here. Not empty if no page follows.
     std::vector<TaggedDocuments> prompts;
@@ -162,6 +164,7 @@ class PrefixIndex {
   // Whether the node's pages are the tenant's. One without pages, of a model with windows alone, is
   // as those in front of it.
   bool IsOf(const Node& node, const TenantId& tenant) const;
+  void DropWindows(Node& node);  // it is no checkpoint any more
   // Whether no request holds any page of the node.
   bool Unused(const Node& node) const;
   Hit MakeHit(const std::vector<Node*>& path) const;

@@ -205,6 +205,34 @@ TEST_F(PrefixIndexTest, ADroppedCheckpointLeavesThePrefixAndThePages) {
   EXPECT_EQ(held(), 0);
 }
 
+TEST_F(PrefixIndexTest, ACheckpointThatOthersCountOnIsNotDropped) {
+  PrefixIndex::Mark mark;
+  {
+    const Written written = Write(16);
+    Insert(Tokens(16), written, "model", &mark);
+    Insert(Tokens(16), written, "model");
+  }
+  index_.DropCheckpoint(mark.digest);
+  EXPECT_EQ(index_.Find("model", Tokens(17))->tokens, 16);
+}
+
+// Pages that look free must be: a pin keeps the windows at its own end only.
+TEST_F(PrefixIndexTest, EvictsTheWindowsOfCheckpointsInsideAPinnedPrefix) {
+  PrefixIndex::Mark mark;
+  {
+    const Written written = Write(16);
+    Insert(Tokens(8), written);
+    Insert(Tokens(16), written, "model", &mark);
+  }
+  index_.Pin(mark.digest);
+  const int64_t before = kept();
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_LT(kept(), before);
+  EXPECT_EQ(index_.Find("model", Tokens(17))->tokens, 16);
+  EXPECT_FALSE(index_.Find("model", Tokens(9)).has_value());
+  index_.Unpin(mark.digest);
+}
+
 TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   Insert(Tokens(8), Write(8));
   Insert(Tokens(8, 1), Write(8));
