@@ -251,9 +251,9 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
     request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   }
   state_.running.reserve(state_.running.size() + 1);
-  request.Admit(sequence.get());
   // If memory runs out before the sequence runs, the request still waits.
   absl::Cleanup undo = [&request, again] { request.TakeBackAdmission(again); };
+  request.Admit(sequence.get());
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
   const Speculation wanted = request.spec().speculation.value_or(options_.speculation);
   if (wanted == Speculation::kNgram && sequence->attention == nullptr &&

@@ -189,7 +189,9 @@ absl::Status Coordinator::CheckRoomToGrow(const PrefixIndex::Hit& pin) const {
     const AttentionAssignment* const attention =
         sequence != nullptr ? sequence->attention.get() : nullptr;
     if (!request->has_begun() || !ReservesExpected(request->spec(), attention)) continue;
-    const PageDemand demand = Demand(request->spec(), options_.limits.page_tokens);
+    PageDemand demand = Demand(request->spec(), options_.limits.page_tokens);
+    // The windows of what it began from are its own besides: a window and a page.
+    if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, options_.limits).has_value()) continue;
     absl::Status status = absl::ResourceExhaustedError(

@@ -155,7 +155,11 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
     const int32_t prompt_rows =
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
-    if (EndsItsChunks(plan)) metrics_.prompt_tokens.Add(prompt_rows);
+    if (EndsItsChunks(plan)) {
+      // Not the answer so far, which a preempted request reads again.
+      const int32_t own = sequence.prompt_length - sequence.answered;
+      metrics_.prompt_tokens.Add(std::min(item.end, own) - std::min(item.begin, own));
+    }
     went_on.insert(item.sequence);
   }
   for (const auto& sequence : state_.running) {

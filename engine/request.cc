@@ -110,7 +110,7 @@ std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
     const int32_t length = lengths[checkpoints_taken_];
     if (length > sequence_->computed) return std::nullopt;
     ++checkpoints_taken_;
-    if (length > cached_tokens_) return length;
+    if (length > begun_from_) return length;
   }
   return std::nullopt;
 }

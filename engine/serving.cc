@@ -217,7 +217,8 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
   for (const auto& sequence : state.running) {
     if (sequence->paused && !sequence->suspended.has_value()) continue;
     if (!sequence->in_prefill()) {
-      streams.push_back(sequence->computed);
+      // One that waits for pages has no row in the step.
+      if (!sequence->needs_pages()) streams.push_back(sequence->computed);
       continue;
     }
     if (!sequence->suspended.has_value() && waits(sequence->id)) continue;
