@@ -243,6 +243,7 @@ void PageTier::StopCarrying(int level) {
 
 bool PageTier::Turn() {
   woken_ = false;
+  held_until_ = SteadyTime::max();
   const auto restores = std::ssize(restores_);
   // Each part runs by itself, so that one that finds no memory does not stop the others. The next
   // turn does what was left undone, and a restore that lacks one of its pages becomes overdue.

@@ -411,6 +411,8 @@ class PageTier {
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket
   std::map<RequestId, StandingState> standings_;
   SteadyTime last_arrival_{};  // of any page
+  // When the first of the waits ends that HoldsBack has begun since the last Turn.
+  SteadyTime held_until_ = SteadyTime::max();
   std::atomic<bool> woken_{false};
   PageLevels levels_;
 };

@@ -47,9 +47,10 @@ void PageTier::Offer(const Sequence& sequence, Request& request,
     OfferNow(sequence, request, checkpoints);
     return absl::OkStatus();
   };
+  const auto before = std::ssize(leaving_[0]);
   // Without memory for it, the pages stay where they are: the next step tries again.
   Guarded(offer, NoMemoryToOffer).IgnoreError();
-  ShowWaiting();
+  if (std::ssize(leaving_[0]) != before) ShowWaiting();
 }
 
 void PageTier::OfferNow(const Sequence& sequence, Request& request,
@@ -96,6 +97,7 @@ bool PageTier::HoldsBack(RequestId id) {
   const double before = state.pace.waited();
   const bool waits = state.pace.Waits(std::chrono::steady_clock::now());
   levels_.metrics(last).wait_seconds.Add(state.pace.waited() - before);
+  if (waits) held_until_ = std::min(held_until_, *state.pace.due());
   return waits;
 }
 

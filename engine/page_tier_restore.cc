@@ -162,11 +162,7 @@ SteadyTime PageTier::NextDue() const {
     const SteadyTime at = DueOf(standing);
     if (!standing.settled && at > now) due = std::min(due, at);
   }
-  for (const auto& [id, state] : offered_) {
-    const SteadyTime at = state.pace.due().value_or(SteadyTime::max());
-    if (at > now) due = std::min(due, at);
-  }
-  return due;
+  return std::min(due, held_until_);
 }
 
 void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,

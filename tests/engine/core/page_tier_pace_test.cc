@@ -49,9 +49,9 @@ TEST_F(PageTierPaceTest, APromptStaysWithinTwoChunksOfTheDisk) {
   const auto engine = Make(Roomy(calls));
   const auto end = OpenAtEnd(calls);
   calls.HangWrites();
+  const SteadyTime begun = TimeOfTest();
   const auto sink = Send(*engine, Spec(Prompt(10 * kChunk, 250)));
   ASSERT_TRUE(sink->WaitProgress(2 * kChunk));
-  const SteadyTime begun = TimeOfTest();
   // A machine that is too slow to look before the wait ends shows nothing.
   const auto expect_progress = [&](int64_t tokens) {
     EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(kPage + 1, 250, 5)))));
