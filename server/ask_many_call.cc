@@ -239,7 +239,7 @@ absl::Status AskManyCall::PlaceQuestionField(int index, absl::Status status) con
   const int last = asked_.spec.messages().messages_size() - 1;
   if (field == "spec.text" || field == "spec.messages" ||
       absl::StartsWith(field, absl::StrCat("spec.messages.messages[", last, "]"))) {
-    status.SetPayload(kFieldPayload, absl::Cord(absl::StrCat("questions[", index, "]")));
+    return MoveField(status, absl::StrCat("questions[", index, "]"));
   }
   return status;
 }

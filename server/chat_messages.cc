@@ -69,14 +69,10 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel, memory);
   if (chat.ok()) return chat;
   // The engine's field names begin with "messages"; replace that by `place`.
-  absl::Status status = chat.status();
-  const auto field = status.GetPayload(kFieldPayload);
-  if (field.has_value()) {
-    const std::string name(*field);
-    status.SetPayload(kFieldPayload,
-                      absl::Cord(absl::StrCat(place, absl::StripPrefix(name, "messages"))));
-  }
-  return status;
+  const auto field = chat.status().GetPayload(kFieldPayload);
+  if (!field.has_value()) return chat;
+  const std::string name(*field);
+  return MoveField(chat.status(), absl::StrCat(place, absl::StripPrefix(name, "messages")));
 }
 
 absl::StatusOr<std::string> JoinContents(const v1::Messages& messages, absl::string_view place) {

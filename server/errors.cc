@@ -127,6 +127,18 @@ absl::Status FieldError(absl::string_view field, absl::string_view message) {
   return status;
 }
 
+absl::Status MoveField(const absl::Status& status, absl::string_view field) {
+  absl::string_view text = status.message();
+  const auto old = Payload(status, kFieldPayload);
+  const bool is_named =
+      old.has_value() && !old->empty() && absl::ConsumePrefix(&text, absl::StrCat(*old, ": "));
+  absl::Status moved(status.code(), is_named ? absl::StrCat(field, ": ", text) : std::string(text));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { moved.SetPayload(url, value); });
+  moved.SetPayload(kFieldPayload, absl::Cord(field));
+  return moved;
+}
+
 absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
                            absl::string_view name, absl::string_view message) {
   absl::Status status = ReasonError(code, reason, message);

@@ -24,6 +24,10 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 // stands before the message too: some clients show nothing else. Empty: the message as a whole.
 absl::Status FieldError(absl::string_view field, absl::string_view message);
 
+// The same error about another field: in BadRequest, and at the front of the message if the old one
+// stands there.
+absl::Status MoveField(const absl::Status& status, absl::string_view field);
+
 // NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model", "document" or "request".
 absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
                            absl::string_view name, absl::string_view message);

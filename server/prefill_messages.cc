@@ -109,8 +109,7 @@ absl::Status PlacePrefillField(absl::Status status) {
   if (absl::StartsWith(field, "documents")) field = "name";
   if (absl::StartsWith(field, "messages")) field = "system";
   if (absl::StartsWith(field, "sampling")) field = "name";  // the context has no room for an answer
-  status.SetPayload(kFieldPayload, absl::Cord(field));
-  return status;
+  return MoveField(status, field);
 }
 
 }  // namespace annulus

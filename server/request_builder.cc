@@ -354,8 +354,7 @@ absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {
   const std::string field(*payload);
   const std::string place =
       field == "input" ? std::string(InputField(spec)) : absl::StrCat("spec.", field);
-  status.SetPayload(kFieldPayload, absl::Cord(place));
-  return status;
+  return MoveField(status, place);
 }
 
 absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& status,

@@ -70,6 +70,21 @@ TEST(Errors, FieldsOfTheEngineArePlacedInTheRequest) {
 }
 
 // Clients that show nothing but the message still say which field it is about.
+TEST(Errors, AnErrorThatMovesToAnotherFieldSaysSoInItsMessage) {
+  absl::Status status = WithRetry(FieldError("spec.text", "is empty"), 7);
+  status = MoveField(status, "questions[3]");
+  EXPECT_EQ(status.message(), "questions[3]: is empty");
+  const ErrorDetails details = Details(ToGrpcStatus(status));
+  EXPECT_EQ(details.field, "questions[3]");
+  EXPECT_EQ(details.retry_ms, 7);
+  // A message that does not begin with its field stays as it is.
+  absl::Status other = absl::InvalidArgumentError("nothing to say");
+  other.SetPayload(kFieldPayload, absl::Cord("spec.text"));
+  other = MoveField(other, "name");
+  EXPECT_EQ(other.message(), "nothing to say");
+  EXPECT_EQ(Details(ToGrpcStatus(other)).field, "name");
+}
+
 TEST(Errors, MessagesNameTheirField) {
   const grpc::Status status = ToGrpcStatus(FieldError("page_size", "-1 is not allowed: 0 to 9"));
   EXPECT_EQ(status.error_message(), "page_size: -1 is not allowed: 0 to 9");
