@@ -68,7 +68,7 @@ TEST_F(TypedAskingTest, ProgramsGetObjects) {
        {"\"logprobs\":[{\"token_id\":50,\"text\":\"2\""}},
       {Ask("-n 100000 --json --quiet"),
        64 + 11,
-       {"{\"error\":{\"code\":\"OUT_OF_RANGE\",\"message\":\"sampling.max_tokens: ",
+       {"{\"error\":{\"code\":\"OUT_OF_RANGE\",\"message\":\"spec.sampling.max_tokens: ",
         "\"reason\":\"CONTEXT_TOO_LONG\"}}\n", "field: --max-tokens"}},
       {"annulus ask nowhere Who? --json",
        64 + 5,

@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Under sanitizers ten thousand requests at once take all processors for seconds.
-constexpr milliseconds kLongestGap{kThreadSanitizer ? 30'000 : kSanitized ? 5'000 : 1'000};
+constexpr milliseconds kLongestGap{kThreadSanitizer ? 30'000 : kSanitized ? 5'000 : 2'000};
 
 WitnessedTest::WitnessedTest(const std::vector<std::string>& flags) : server_(flags) {
   server_.engine().set_scripter([](const RequestSpec& spec) {
