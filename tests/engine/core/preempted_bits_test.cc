@@ -1,7 +1,6 @@
 // Requests that give up their pages and go on later have the tokens and log probabilities, bit for
 // bit, that they have if nobody disturbs them.
 
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine/core/windowed_model.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
@@ -142,15 +142,9 @@ TEST_F(PreemptedBitsTest, WithPagesInHostMemory) {
   }
 }
 
-// Random weights in the shape of a model with windows, learned sinks and experts.
 TEST_F(PreemptedBitsTest, OfAModelWithWindowsAndSinks) {
-  std::ifstream file(testing::TestFile("golden/gpt_oss/config.json"));
-  nlohmann::json config = nlohmann::json::parse(file);
-  config["vocab_size"] = 300;
-  config.erase("quantization_config");
   const testing::TempDirectory folder;
-  folder.Write("config.json", config.dump());
-  const std::string model = "random:" + (folder.path() / "config.json").string();
+  const std::string model = testing::WindowedModel(folder);
   // 14 pages a rank, of which the longest request takes 11 in the worst case.
   EXPECT_GT(Check(model, 2, [](EngineOptions& options) { options.kv_memory_bytes = 112 << 10; }),
             0);
