@@ -13,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
-#include "nlohmann/json.hpp"
 #include "tests/engine/core/windowed_model.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/temp_directory.h"
