@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a googletest program, every test in a process of its own: bash bench/gpu/cases.sh PROGRAM SECONDS LOG
-# So one that ends its process, or what a GPU has for it, takes no other along. Eight run at a time; all
+# So one that ends its process, or what a GPU has for it, takes no other along. Sixteen run at a time; all
 # of them take at most SECONDS and 15 more. The first line says how many passed, each further one
 # what is wrong, if anything is.
 set -uo pipefail
@@ -18,7 +18,7 @@ trap 'rm -rf "$parts"' EXIT
 awk '/^[^ ]+\.( |$)/ {suite = $1} /^  [^ ]/ && suite {print suite $1}' "$log" >"$parts/all"
 # All parameters of a test go together.
 sed 's,\(\..*\)/.*,\1/*,' "$parts/all" | uniq |
-  timeout -k 5 "$seconds" xargs -P 8 -I '{}' bash -c \
+  timeout -k 5 "$seconds" xargs -P 16 -I '{}' bash -c \
     '"$0" --gtest_filter="$1" >"$2/${1//[^A-Za-z0-9]/_}.log" 2>&1' "$program" '{}' "$parts"
 cat "$parts"/*.log >>"$log"
 

@@ -1,9 +1,11 @@
-// gpu-lab [FILE]: times single ops on the first GPU; FILE also gets every row as JSON. See
-// bench/README.md.
+// gpu-lab: times single ops on the first GPU. See bench/README.md.
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "bench/gpu/op_times.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -11,40 +13,69 @@
 namespace annulus {
 namespace {
 
-absl::Status Run(std::ostream* json) {
+const std::vector<std::string> kOps = {"copy", "decode",  "linear",
+                                       "step", "prefill", "prefill_blocks"};
+
+struct LabOptions {
+  OpTimesOptions ops;
+  std::vector<std::string> tables;  // empty: all
+  std::ofstream json;
+};
+
+absl::Status Run(LabOptions& lab) {
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCudaBackend(0));
   KernelRegistry registry;
   RegisterCudaKernels(registry);
-  RowWriter writer({std::cout, RowOutput::Format::kTable, json});
+  RowWriter writer(
+      {std::cout, RowOutput::Format::kTable, lab.json.is_open() ? &lab.json : nullptr});
   std::cout << backend->capabilities().description << "\n";
   // The fastest table whole; of the others, which share its ops, what is their own.
-  OpTimesOptions options;
   for (const OpTable* ops : registry.Available("cuda")) {
+    if (!lab.tables.empty() && !absl::c_linear_search(lab.tables, ops->name)) continue;
     ANNULUS_RETURN_IF_ERROR(
-        MeasureOps(*backend, *ops, options, [&](const Row& row) { writer.Write(row); }));
-    options.prefill_only = true;
+        MeasureOps(*backend, *ops, lab.ops, [&](const Row& row) { writer.Write(row); }));
+    if (lab.ops.only.empty()) lab.ops.only = {"prefill", "prefill_blocks"};
   }
   return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Times single ops on the first GPU.", "gpu-lab");
+  app.footer(
+      "Example, one op for a profiler: gpu-lab --ops prefill --tables cuda/sm90 --tokens 16384 "
+      "--seconds 0");
+  LabOptions lab;
+  std::string file;
+  app.add_option("--ops", lab.ops.only, "only these")->delimiter(',')->check(CLI::IsMember(kOps));
+  app.add_option("--tables", lab.tables, "only these op tables: cuda/sm90, cuda/sm80")
+      ->delimiter(',');
+  app.add_option("--tokens", lab.ops.sequences, "lengths of prompts")
+      ->delimiter(',')
+      ->check(CLI::Range(64, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--seconds", lab.ops.enough_seconds, "of each measurement")
+      ->check(CLI::Range(0.0, 60.0))
+      ->capture_default_str();
+  app.add_option("FILE", file, "also gets every row as JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (!file.empty()) {
+    lab.json.open(file);
+    if (!lab.json) {
+      std::cerr << "gpu-lab: cannot write " << file << "\n";
+      return 2;
+    }
+  }
+  const absl::Status status = Run(lab);
+  if (status.ok()) return 0;
+  std::cerr << "gpu-lab: " << status.message() << "\n";
+  return 1;
 }
 
 }  // namespace
 }  // namespace annulus
 
-int main(int argc, char** argv) {
-  if (argc > 2) {
-    std::cerr << "usage: gpu-lab [FILE]\n";
-    return 2;
-  }
-  std::ofstream file;
-  if (argc == 2) {
-    file.open(argv[1]);
-    if (!file) {
-      std::cerr << "gpu-lab: cannot write " << argv[1] << "\n";
-      return 2;
-    }
-  }
-  const absl::Status status = annulus::Run(argc == 2 ? &file : nullptr);
-  if (status.ok()) return 0;
-  std::cerr << "gpu-lab: " << status.message() << "\n";
-  return 1;
-}
+int main(int argc, char** argv) { return annulus::Main(argc, argv); }

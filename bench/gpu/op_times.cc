@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "bench/gpu/op_timer.h"
 #include "kernels/base/status_macros.h"
@@ -79,32 +80,35 @@ class OpTimes {
         OpTimer timer,
         OpTimer::Create(backend_, *stream_, options_.enough_seconds, options_.copied_bytes));
     timer_.emplace(std::move(timer));
-    if (!options_.prefill_only) {
-      ReportCopy();
-      ANNULUS_RETURN_IF_ERROR(TimeOthers());
+    if (Wanted("copy")) ReportCopy();
+    if (Wanted("decode")) {
+      for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
+        ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
+      }
     }
-    for (const int32_t tokens : options_.sequences) {
-      ANNULUS_RETURN_IF_ERROR(TimePrefill(DType::kBF16, tokens));
+    if (Wanted("linear")) {
+      for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
+        ANNULUS_ASSIGN_OR_RETURN(const std::vector<PackedMatrix> weights, MakeWeights(dtype));
+        for (const int64_t rows : options_.linear_rows) {
+          ANNULUS_RETURN_IF_ERROR(TimeLinear(weights, rows));
+        }
+      }
     }
-    for (const DType dtype : {DType::kF8E4M3, DType::kI8}) {
-      ANNULUS_RETURN_IF_ERROR(TimePrefill(dtype, options_.sequences.front()));
+    if (Wanted("step")) ANNULUS_RETURN_IF_ERROR(TimeSteps());
+    if (Wanted("prefill")) {
+      for (const int32_t tokens : options_.sequences) {
+        ANNULUS_RETURN_IF_ERROR(TimePrefill(DType::kBF16, tokens));
+      }
+      for (const DType dtype : {DType::kF8E4M3, DType::kI8}) {
+        ANNULUS_RETURN_IF_ERROR(TimePrefill(dtype, options_.sequences.front()));
+      }
     }
-    return TimeSparse();
+    return Wanted("prefill_blocks") ? TimeSparse() : absl::OkStatus();
   }
 
  private:
-  // All but prefill attention.
-  absl::Status TimeOthers() {
-    for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
-      ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
-    }
-    for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
-      ANNULUS_ASSIGN_OR_RETURN(const std::vector<PackedMatrix> weights, MakeWeights(dtype));
-      for (const int64_t rows : options_.linear_rows) {
-        ANNULUS_RETURN_IF_ERROR(TimeLinear(weights, rows));
-      }
-    }
-    return TimeSteps();
+  bool Wanted(const char* op) const {
+    return options_.only.empty() || absl::c_linear_search(options_.only, op);
   }
 
   // What every row has.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,8 +32,8 @@ struct OpTimesOptions {
   // size of all copies of a matrix, which products read in turn
   size_t weight_bytes = size_t{256} << 20;
   size_t copied_bytes = size_t{1} << 30;
-  double enough_seconds = 0.3;  // of one measurement, after one run that does not count
-  bool prefill_only = false;    // only prefill attention, of whole sequences and over block lists
+  double enough_seconds = 0.3;    // of one measurement, after one run that does not count
+  std::vector<std::string> only;  // names of ops, as in their rows; empty: all
 };
 
 // Runs these ops, in this order. The largest come last, because a failing kernel ends everything

@@ -91,7 +91,7 @@ TEST_F(OpTimesTest, EveryOpIsTimed) {
 
 TEST_F(OpTimesTest, PrefillIsTimedAlone) {
   OpTimesOptions options = SmallOptions();
-  options.prefill_only = true;
+  options.only = {"prefill", "prefill_blocks"};
   const std::map<std::string, int> expected = {{"prefill", 4}, {"prefill_blocks", 1}};
   EXPECT_EQ(Measure(options), expected);
 }
