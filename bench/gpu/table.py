@@ -6,7 +6,9 @@ import json
 import sys
 
 # TFLOP/s of causal prefill attention in bf16, head_dim 128.
-PREFILL_TARGETS = {"cuda/sm90": "550", "cuda/sm80": "330"}
+PREFILL_TARGETS = {"cuda/sm90": "600", "cuda/sm80": "330"}
+# What makes two rows of a model comparable, but for the number of ranks.
+MODEL_KEYS = ("phase", "tokens", "depth", "model", "weights_dtype", "kv_dtype", "policy", "kernels")
 
 
 def read(files):
@@ -65,17 +67,28 @@ def of_op(row, rows):
 
 
 def of_model(row, rows):
-    """The same of a prompt or an answer: of one rank beside a peak, of more beside one."""
+    """The same of a prompt or an answer: of one rank beside a peak and beside bf16, of more beside one."""
     rate = f"{row['tokens_per_second']:.1f} tokens/s"
     is_prefill = row["phase"] == "prefill"
-    one = first(rows, "seconds", phase=row["phase"], tokens=row["tokens"], depth=row["depth"], ranks=1)
+    alike = {key: row.get(key) for key in MODEL_KEYS}
+    one = first(rows, "seconds", **alike, ranks=1)
     if row["ranks"] > 1 and one:
         exposed = row.get("exposed_seconds")
         beside = rate if exposed is None else f"{rate}, {exposed:.3f} s exposed"
-        return f"{row['seconds'] / one:.3f} of 1 rank", "1.080" if is_prefill else "", beside
+        return f"{row['seconds'] / one:.3f} of 1 rank", "1.060" if is_prefill else "", beside
+    bf16 = first(rows, "seconds", **{**alike, "weights_dtype": "bf16"}, ranks=row["ranks"])
+    times = f"{bf16 / row['seconds']:.2f} times bf16" if bf16 and row["weights_dtype"] != "bf16" else ""
     share = row.get("peak_fraction")
     figure = "" if share is None else f"{share:.2f} of {row['peak']}"
-    return figure, "0.55" if is_prefill else "", rate
+    return figure, "0.60" if is_prefill and row["policy"] == "dense" else "", joined(rate, times)
+
+
+def name_of_model(row):
+    """What stands out in it: rows of one table differ in these."""
+    shown = [row["phase"], f"ranks: {row['ranks']}"]
+    shown += [f"{key} keys" for key in [row["kv_dtype"]] if key != "bf16"]
+    shown += [policy for policy in [row["policy"]] if policy != "dense"]
+    return ", ".join(shown)
 
 
 def line_of(row, rows):
@@ -83,7 +96,7 @@ def line_of(row, rows):
         names = f"{row.get('kernels', 'PyTorch')} {row['op']}", row["dtype"], str(row["size"])
         values = of_op(row, rows)
     else:
-        names = f"{row['phase']}, ranks: {row['ranks']}", row["weights_dtype"], str(row["tokens"] + row["depth"])
+        names = name_of_model(row), row["weights_dtype"], str(row["tokens"] + row["depth"])
         values = of_model(row, rows)
     return *names, f"{row['seconds'] * 1e3:.3f}", *values
 
