@@ -38,13 +38,21 @@ std::vector<char*> Environment(const std::vector<std::string>& variables) {
   return kept;
 }
 
-// ANNULUS_TEST_DEVICE: the device of daemons whose flags name none.
+// ANNULUS_TEST_DEVICE: the device of daemons whose flags name none. ANNULUS_TEST_KERNELS: there,
+// the kernels of those that keep pages in a tier.
 std::vector<std::string> DaemonArguments(const std::string& path, std::vector<std::string> flags) {
+  const auto has = [&flags](const char* flag) {
+    return std::count(flags.begin(), flags.end(), flag) > 0;
+  };
   const char* const device = std::getenv("ANNULUS_TEST_DEVICE");
-  if (device != nullptr && std::count(flags.begin(), flags.end(), "--device") == 0) {
+  const char* const kernels = std::getenv("ANNULUS_TEST_KERNELS");
+  if (device != nullptr && !has("--device")) {
+    if (kernels != nullptr && (has("--kv-disk") || has("--kv-host"))) {
+      flags.insert(flags.end(), {"--kernels", kernels});
+    }
     flags.insert(flags.end(), {"--device", device});
   }
-  if (std::count(flags.begin(), flags.end(), "--admin-listen") == 0) {
+  if (!has("--admin-listen")) {
     flags.insert(flags.end(), {"--admin-listen", "off"});  // a killed one would leave its socket
   }
   const std::vector<std::string> first = {path, "--listen", "127.0.0.1:0", "--metrics",

@@ -62,7 +62,7 @@ TEST(ServiceManagerTest, WithoutADeviceItHasStartedAndSaysWhy) {
   const std::string path = directory.path() / "notify";
   testing::NotifySocket manager(path);
   Daemon daemon({"--device", "cuda", "--ranks", "64", "--kv-memory", "64MiB"},
-                {"NOTIFY_SOCKET=" + path});
+                {"NOTIFY_SOCKET=" + path, "CUDA_VISIBLE_DEVICES="});
   EXPECT_THAT(manager.NextWith("READY=1"),
               HasSubstr("STATUS=cannot serve: device: cuda was asked"));
 }
