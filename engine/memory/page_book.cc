@@ -201,7 +201,8 @@ std::span<const int32_t> PageBook::reserve(PageOwner owner, int32_t rank) const 
 
 void PageBook::Hold(PageOwner owner, PageId id) {
   Holding& holding = HoldingOf(owner);
-  ANNULUS_CHECK(At(id).state == PageState::kCached) << Describe(id) << ": look-ups cannot find it";
+  ANNULUS_CHECK(At(id).state == PageState::kCached || At(id).state == PageState::kLoading)
+      << Describe(id) << ": look-ups cannot find it";
   ANNULUS_CHECK(At(id).tenant == holding.tenant)
       << Describe(id) << ": it belongs to another tenant than " << owner;
   holding.pages.push_back(id);

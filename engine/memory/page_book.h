@@ -124,8 +124,8 @@ class PageBook {
   // The ids available to BeginWrite; it takes the last one first.
   std::span<const int32_t> reserve(PageOwner owner, int32_t rank) const;
 
-  // Adds the owner as a holder of a cached page of the same tenant. At most once per owner and
-  // page.
+  // Adds the owner as a holder of a cached or loading page of the same tenant. At most once per
+  // owner and page.
   void Hold(PageOwner owner, PageId id);
 
   // reserved -> partial: a step is about to write rows of `group` into the page. The page must be

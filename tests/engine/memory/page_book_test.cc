@@ -122,6 +122,20 @@ TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
   EXPECT_EQ(book.high_water(1), 2);
 }
 
+// A device may still copy a page that the owner who loads it gives up.
+TEST(PageBook, ALoadingPageStaysWhileAnyoneHoldsIt) {
+  PageBook book({2}, Windows());
+  book.Open(1, TenantId());
+  book.Open(2, TenantId());
+  const PageId id = book.Load(1, 0, kFullGroup);
+  book.Hold(2, id);
+  book.Release(1);
+  EXPECT_EQ(book.page(id).state, PageState::kLoading);
+  EXPECT_EQ(book.free_count(0), 1);
+  book.Release(2);
+  EXPECT_EQ(book.free_count(0), 2);
+}
+
 TEST(PageBook, APageBehindAWindowIsUsedAgainUnlessOthersHaveIt) {
   PageBook book({4}, Windows());
   book.Open(1, TenantId());
