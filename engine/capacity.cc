@@ -10,6 +10,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model/weights.h"
 #include "engine/model_files.h"
+#include "engine/page_stores.h"
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"
@@ -134,7 +135,12 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
       table.parameters = model->weights.parameters;
       for (const int ranks : question.ranks) {
         options.ranks = ranks;
-        const HostUse host = {*program, static_cast<size_t>(options.kv_host_bytes)};
+        const HostUse host = {
+            .program = *program,
+            .kv_host = static_cast<size_t>(options.kv_host_bytes),
+            .pinned = PageStores::PinnedBytes(options, GeometryOf(*model)),
+            .memory = 0,  // of another machine, maybe
+        };
         ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
         ANNULUS_ASSIGN_OR_RETURN(CapacityCase planned, PlanCase(options, *model, host, machine));
         table.cases.push_back(std::move(planned));

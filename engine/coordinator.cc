@@ -60,6 +60,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
         options.tiers,
         PageTier::Options{.identity = options.identity,
                           .verify = options.verify,
+                          .comparer = options.comparer,
                           .wake = [this] { commands_.TryPush(nullptr); }},
         options.limits, ranks, pages_, prefixes_);
   }

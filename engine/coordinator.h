@@ -55,6 +55,7 @@ struct CoordinatorOptions {
   double max_pinned_by_tenant = 0.25;
   std::vector<PageLevels::Level> tiers;  // where pages go from the ranks' memory; empty: nowhere
   KvVerify verify = KvVerify::kOff;      // of its pages
+  PageComparer* comparer = nullptr;      // PageTier::Options::comparer
   const Tokenizer* tokenizer = nullptr;  // of the model; needed with kSample
 };
 

@@ -73,10 +73,13 @@ class EngineImpl final : public Engine {
     if (ranks.kv_memory_bytes == 0) {
       ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
     }
+    const KvGeometry pages = GeometryOf(model);
     ANNULUS_ASSIGN_OR_RETURN(engine->plan_,
                              PlanMemory(model, ranks,
                                         {.program = engine->program_bytes_,
-                                         .kv_host = static_cast<size_t>(options.kv_host_bytes)},
+                                         .kv_host = static_cast<size_t>(options.kv_host_bytes),
+                                         .pinned = PageStores::PinnedBytes(options, pages),
+                                         .memory = options.host_memory_bytes},
                                         backend));
     ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_, ranks.ranks));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
@@ -104,10 +107,13 @@ class EngineImpl final : public Engine {
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
-    ANNULUS_ASSIGN_OR_RETURN(
-        engine->stores_,
-        PageStores::Open(options, engine->ranks_->local_pages(0)->geometry(), on_host));
+    std::vector<Backend*> devices;
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      devices.push_back(&backend.OnDevice(rank % DevicesOf(backend, options.ranks)));
+    }
+    ANNULUS_ASSIGN_OR_RETURN(engine->stores_, PageStores::Open(options, pages, devices));
     coordinator.tiers = engine->stores_->Levels(*engine->metrics_);
+    coordinator.comparer = engine->stores_->comparer();
     coordinator.verify = options.kv_verify;
     coordinator.tokenizer = engine->model_.tokenizer.get();
     engine->coordinator_ = std::make_unique<Coordinator>(

@@ -25,6 +25,16 @@ absl::StatusOr<size_t> LeastFree(Backend& backend, int devices) {
 
 size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
 
+absl::Status CheckHostTiers(const HostUse& host) {
+  const size_t needed = host.kv_host + host.pinned;
+  const size_t left = Less(host.memory, host.program);
+  if (host.memory == 0 || needed <= left) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "keys and values in --kv-host, and pinned memory on the way there, take ",
+      FormatBytes(needed), " of the host's memory, but of its ", FormatBytes(host.memory), " only ",
+      FormatBytes(left), " are free beside the program; lower --kv-host"));
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
@@ -42,6 +52,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
     plan.free = Less(Less(plan.total, host.program), plan.weights);
   } else {
     ANNULUS_ASSIGN_OR_RETURN(plan.free, LeastFree(backend, devices));
+    plan.host_tiers = host.kv_host + host.pinned;
+    ANNULUS_RETURN_IF_ERROR(CheckHostTiers(host));
   }
   // Of the device with most ranks.
   const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);

@@ -14,10 +14,13 @@ namespace annulus {
 struct HostUse {
   size_t program = 0;
   size_t kv_host = 0;  // EngineOptions::kv_host_bytes
+  size_t pinned = 0;   // PageStores::PinnedBytes
+  size_t memory = 0;   // EngineOptions::host_memory_bytes
 };
 
-// What ranks would take of their devices, now that weights are loaded. `host` counts where the
-// host's memory is the device's. Errors of asking a device for its free memory.
+// What ranks would take of their devices, now that weights are loaded, and the tiers of the host.
+// RESOURCE_EXHAUSTED if the ranks are on a device and the host has no room for the tiers; errors of
+// asking a device for its free memory.
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       const HostUse& host, Backend& backend);
 

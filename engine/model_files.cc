@@ -130,6 +130,20 @@ absl::Status CheckActivations(Activations activations, DType weights, const Mode
                                                  " inputs; allowed: at most ", kMostInt8Inputs));
 }
 
+// What a tier gives back must be what computing would give. `others`: tables of the same backend.
+absl::Status CheckTiers(const EngineOptions& options, const OpTable& ops,
+                        const std::vector<const OpTable*>& others) {
+  const bool keeps = options.kv_host_bytes > 0 || !options.kv_disk.empty();
+  if (!keeps || ops.row_invariant) return absl::OkStatus();
+  const auto good = std::find_if(others.begin(), others.end(),
+                                 [](const OpTable* table) { return table->row_invariant; });
+  return absl::FailedPreconditionError(absl::StrCat(
+      options.kv_host_bytes > 0 ? "kv-host" : "kv-disk",
+      " needs kernels that give the same bits in every batch, and those of ", ops.name, " do not",
+      good == others.end() ? "; leave it out, or use --device cpu"
+                           : absl::StrCat("; use --kernels ", (*good)->name, ", or leave it out")));
+}
+
 }  // namespace
 
 GgufTensors::Codes CodesFor(DType dtype) {
@@ -196,7 +210,9 @@ absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const
   required.kv_dtype = options.kv_dtype;
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;
-  return kernels.Select(required);
+  ANNULUS_ASSIGN_OR_RETURN(const OpTable* const ops, kernels.Select(required));
+  ANNULUS_RETURN_IF_ERROR(CheckTiers(options, *ops, kernels.Available(required.backend)));
+  return ops;
 }
 
 }  // namespace annulus

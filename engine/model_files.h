@@ -56,7 +56,8 @@ std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles&
 
 // Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
 // differ from the configuration, or activations that do not fit the weights; FAILED_PRECONDITION
-// says what no kernel supports.
+// says what no kernel supports, or that kv_host_bytes or kv_disk need kernels that are
+// row_invariant.
 absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const ModelFiles& files,
                                              const Backend& backend, const KernelRegistry& kernels);
 

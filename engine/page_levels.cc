@@ -13,7 +13,7 @@ PageLevels::PageLevels(Options options) : page_bytes_(static_cast<double>(option
       << options.levels.size();
   for (const Level& level : options.levels) {
     PageMover::Options mover;
-    mover.page_bytes = options.page_bytes;
+    mover.lanes = level.lanes;
     mover.compares = options.compares;
     mover.write_bytes_per_second = level.write_bytes_per_second;
     mover.wake = options.wake;
@@ -69,8 +69,10 @@ void PageLevels::TurnOffHung() {
   for (const State& state : levels_) {
     const double most = state.level.most_job_seconds;
     if (state.mover->OldestJob() <= most) continue;
-    state.level.store->TurnOff(absl::UnavailableError(
-        absl::StrCat("the disk has not answered for more than ", most, " s")));
+    const absl::string_view what =
+        state.mover->IsCopying() ? "a device has not copied a page" : "the disk has not answered";
+    state.level.store->TurnOff(
+        absl::UnavailableError(absl::StrCat(what, " for more than ", most, " s")));
   }
 }
 
@@ -90,8 +92,26 @@ void PageLevels::TurnOffAll(const absl::Status& reason) {
   for (const State& state : levels_) state.level.store->TurnOff(reason);
 }
 
+void PageLevels::CopyFailed(const absl::Status& reason) {
+  for (const State& state : levels_) state.level.store->CopyFailed(reason);
+}
+
 void PageLevels::CancelReads(uint64_t batch) {
   for (const State& state : levels_) state.mover->CancelReads(batch);
+}
+
+std::vector<PageMover::Copy> PageLevels::CopiesOf(uint64_t batch) const {
+  std::vector<PageMover::Copy> copies;
+  for (const State& state : levels_) {
+    const std::vector<PageMover::Copy> of_level = state.mover->CopiesOf(batch);
+    copies.insert(copies.end(), of_level.begin(), of_level.end());
+  }
+  return copies;
+}
+
+bool PageLevels::IsCopying(uint64_t ticket) const {
+  return std::any_of(levels_.begin(), levels_.end(),
+                     [&](const State& state) { return state.mover->IsCopying(ticket); });
 }
 
 void PageLevels::Stop() {

@@ -31,6 +31,7 @@ class PageLevels {
     TierKind kind = TierKind::kDisk;
     PageStore* store = nullptr;      // not null
     TierMetrics* metrics = nullptr;  // not null
+    std::vector<PageLane*> lanes;    // PageMover::Options::lanes
     double write_bytes_per_second = 0;
     double most_job_seconds = 1e9;  // a call to the store that takes longer turns it off
   };
@@ -76,7 +77,12 @@ class PageLevels {
   // When TurnOffHung should be called next, if no call ends before.
   SteadyTime NextDue(SteadyTime now) const;
   void TurnOffAll(const absl::Status& reason);
+  // Calls PageStore::CopyFailed on all levels.
+  void CopyFailed(const absl::Status& reason);
   void CancelReads(uint64_t batch);
+  // See PageMover; of all levels.
+  std::vector<PageMover::Copy> CopiesOf(uint64_t batch) const;
+  bool IsCopying(uint64_t ticket) const;
 
   // Waits for the jobs under way and drops the others. No other call may follow.
   void Stop();

@@ -22,14 +22,6 @@ absl::Status CheckSize(absl::string_view option, int64_t bytes, const KvGeometry
       absl::StrCat(option, " is ", bytes, " bytes; give at least ", least));
 }
 
-absl::Status CheckOnHost(absl::string_view option, bool on_host) {
-  if (on_host) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      option,
-      " takes pages from the host's memory; those of this device are not there; leave it "
-      "out, or use --device cpu"));
-}
-
 absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options) {
   absl::StatusOr<std::unique_ptr<DiskStore>> store =
       options.kv_disk_calls == nullptr
@@ -54,40 +46,71 @@ void ShowTier(const PageStore& store, TierMetrics& metrics) {
 
 absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions& options,
                                                              const KvGeometry& pages,
-                                                             bool on_host) {
+                                                             std::span<Backend* const> devices) {
   std::unique_ptr<PageStores> stores(new PageStores);
-  stores->disk_timeout_ = options.kv_disk_timeout;
+  const size_t page_bytes = pages.stored_bytes();
+  stores->most_call_ = options.kv_disk_timeout;
+  stores->on_device_ = !devices[0]->capabilities().host_accessible;
   if (options.kv_host_bytes > 0) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-host", options.kv_host_bytes, pages));
-    ANNULUS_RETURN_IF_ERROR(CheckOnHost("kv-host", on_host));
-    ANNULUS_ASSIGN_OR_RETURN(stores->host_,
-                             HostStore::Create(options.kv_host_bytes, pages.stored_bytes()));
+    ANNULUS_ASSIGN_OR_RETURN(stores->host_, HostStore::Create(options.kv_host_bytes, page_bytes));
+    ANNULUS_ASSIGN_OR_RETURN(stores->host_lanes_, OpenLanes(devices, page_bytes));
   }
   if (!options.kv_disk.empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, what the files of kv-disk may take,",
                                       options.kv_disk_bytes, pages));
-    ANNULUS_RETURN_IF_ERROR(CheckOnHost("kv-disk", on_host));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options));
+    ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));
     stores->disk_remover_ = std::make_unique<DiskRemover>(
         *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout});
+  }
+  const bool keeps = stores->host_ != nullptr || stores->disk_ != nullptr;
+  if (keeps && options.kv_verify == KvVerify::kSample) {
+    ANNULUS_ASSIGN_OR_RETURN(stores->comparer_, PageComparer::Open(devices, page_bytes));
   }
   return stores;
 }
 
+absl::StatusOr<PageStores::Lanes> PageStores::OpenLanes(std::span<Backend* const> devices,
+                                                        size_t page_bytes) {
+  Lanes lanes(PageMover::kThreads);
+  for (std::unique_ptr<PageLane>& lane : lanes) {
+    ANNULUS_ASSIGN_OR_RETURN(lane, PageLane::Open(devices, page_bytes));
+  }
+  return lanes;
+}
+
+size_t PageStores::PinnedBytes(const EngineOptions& options, const KvGeometry& pages) {
+  const int stores = (options.kv_host_bytes > 0 ? 1 : 0) + (options.kv_disk.empty() ? 0 : 1);
+  const bool compares = stores > 0 && options.kv_verify == KvVerify::kSample;
+  return static_cast<size_t>(stores * PageMover::kThreads + (compares ? 2 : 0)) *
+         pages.stored_bytes();
+}
+
 std::vector<PageLevels::Level> PageStores::Levels(EngineMetrics& metrics) const {
   std::vector<PageLevels::Level> levels;
+  const auto pointers = [](const Lanes& lanes) {
+    std::vector<PageLane*> all;
+    for (const std::unique_ptr<PageLane>& lane : lanes) all.push_back(lane.get());
+    return all;
+  };
+  const double most = std::chrono::duration<double>(most_call_).count();
   if (host_ != nullptr) {
     levels.push_back({.kind = TierKind::kHost,
                       .store = host_.get(),
                       .metrics = &metrics.tiers.host,
+                      .lanes = pointers(host_lanes_),
                       .write_bytes_per_second = kHostBytesPerSecond});
+    // Memory always answers, a device may not.
+    if (on_device_) levels.back().most_job_seconds = most;
   }
   if (disk_ != nullptr) {
     levels.push_back({.kind = TierKind::kDisk,
                       .store = disk_.get(),
                       .metrics = &metrics.tiers.disk,
+                      .lanes = pointers(disk_lanes_),
                       .write_bytes_per_second = kDiskBytesPerSecond,
-                      .most_job_seconds = std::chrono::duration<double>(disk_timeout_).count()});
+                      .most_job_seconds = most});
   }
   return levels;
 }

@@ -18,6 +18,8 @@
 #include "engine/tiers/disk_remover.h"
 #include "engine/tiers/disk_store.h"
 #include "engine/tiers/host_store.h"
+#include "engine/tiers/page_comparer.h"
+#include "engine/tiers/page_lane.h"
 
 namespace annulus {
 
@@ -25,13 +27,20 @@ namespace annulus {
 // none. All calls are thread-safe.
 class PageStores {
  public:
-  // `pages`: those of a rank; `on_host`: whether they are in the host's memory. INVALID_ARGUMENT,
-  // UNIMPLEMENTED, RESOURCE_EXHAUSTED or what DiskStore::Open gives.
+  // `pages`: those of a rank. `devices`: [rank] the backend of the rank's device; they must outlive
+  // the stores. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or what DiskStore::Open and PageLane::Open
+  // give.
   static absl::StatusOr<std::unique_ptr<PageStores>> Open(const EngineOptions& options,
-                                                          const KvGeometry& pages, bool on_host);
+                                                          const KvGeometry& pages,
+                                                          std::span<Backend* const> devices);
+
+  // Host memory that Open pins for pages of this size if they are in a device's memory.
+  static size_t PinnedBytes(const EngineOptions& options, const KvGeometry& pages);
 
   // The fastest first; empty: there is none. They outlive what uses the levels.
   std::vector<PageLevels::Level> Levels(EngineMetrics& metrics) const;
+  // For PageTier; null if it never compares. Outlives what uses it.
+  PageComparer* comparer() const { return comparer_.get(); }
 
   // See Engine::ForgetDocument. Every store forgets, whatever becomes of another's pages.
   absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
@@ -49,10 +58,17 @@ class PageStores {
  private:
   PageStores() = default;
 
-  std::chrono::milliseconds disk_timeout_{0};
+  using Lanes = std::vector<std::unique_ptr<PageLane>>;
+  static absl::StatusOr<Lanes> OpenLanes(std::span<Backend* const> devices, size_t page_bytes);
+
+  std::chrono::milliseconds most_call_{0};
+  bool on_device_ = false;           // the host cannot access the ranks' memory
   std::unique_ptr<HostStore> host_;  // null: there is none
   std::unique_ptr<DiskStore> disk_;  // null: there is none
   std::unique_ptr<DiskRemover> disk_remover_;
+  Lanes host_lanes_;
+  Lanes disk_lanes_;
+  std::unique_ptr<PageComparer> comparer_;
 };
 
 }  // namespace annulus

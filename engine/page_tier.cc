@@ -26,6 +26,7 @@ PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const
                    const RankPort& ranks, PageBook& book, PrefixReuse& prefixes)
     : identity_(HashOf(options.identity)),
       verify_(options.verify),
+      comparer_(options.comparer),
       limits_(limits),
       ranks_(ranks),
       book_(book),
@@ -40,7 +41,9 @@ PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const
         for (int rank = 0; rank < book.ranks(); ++rank) pages += book.counts(rank).total();
         return pages;
       }()),
-      levels_(LevelOptions(std::move(levels), std::move(options.wake))) {}
+      levels_(LevelOptions(std::move(levels), std::move(options.wake))) {
+  lingering_.reserve(static_cast<size_t>(PageLevels::kMostLevels) * 2 * PageMover::kThreads);
+}
 
 PageLevels::Options PageTier::LevelOptions(std::vector<PageLevels::Level> levels,
                                            std::function<void()> wake) {
@@ -64,6 +67,7 @@ PageTier::~PageTier() {
     if (write.held) book_.Release(owner);
   }
   for (const auto& [owner, restore] : restores_) book_.Release(owner);
+  for (const Lingering& each : lingering_) book_.Release(each.owner);
 }
 
 bool PageTier::has_windows() const {
@@ -169,7 +173,8 @@ void PageTier::StartWrite(int level) {
                               .pieces = held ? PiecesOf(next.page) : PagePieces(),
                               .use = next.use,
                               .compare = next.compare,
-                              .from = next.from.get()});
+                              .from = next.from.get(),
+                              .id = next.page});
   std::move(undo).Cancel();
   writing = {std::move(next), level, held};
   leaving_[level].pop_front();
@@ -198,11 +203,11 @@ bool PageTier::LetGoOfWritesTo(int level) {
     return entry.second.level == level && entry.second.held;
   });
   if (!held) return false;
-  // First: the mover may read what is held alone.
+  // First: the mover may read what is held.
   const std::vector<uint64_t> dropped = levels_.mover(level).DropWrites();
   for (auto& [owner, write] : writes_) {
     if (write.level != level) continue;
-    if (write.held) book_.Release(owner);
+    if (write.held) ReleaseWrite(owner);
     write.held = false;
   }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
@@ -215,6 +220,42 @@ bool PageTier::LetGoOfWritesTo(int level) {
     if (!Guarded(wait, NoMemory).ok()) EndOffer(page.mark);
   }
   return true;
+}
+
+void PageTier::ReleaseWrite(PageOwner owner) {
+  ReleaseLingering();
+  if (!levels_.IsCopying(owner)) return book_.Release(owner);
+  lingering_.push_back({owner, owner});
+}
+
+// A restore may have all of memory and a device copy two pages of it: each gets an owner of its
+// own, and the others are free at once.
+void PageTier::ReleaseRestore(PageOwner owner) {
+  ReleaseLingering();
+  const auto hold = [&] {
+    for (const PageMover::Copy& copy : levels_.CopiesOf(owner)) {
+      const PageOwner own = next_owner_++;
+      absl::Cleanup undo = [&] {
+        if (book_.IsOpen(own)) book_.Release(own);
+      };
+      book_.Open(own, *book_.page(copy.id).tenant);
+      book_.Hold(own, copy.id);
+      std::move(undo).Cancel();
+      lingering_.push_back({own, copy.ticket});
+    }
+    return absl::OkStatus();
+  };
+  if (Guarded(hold, NoMemory).ok()) return book_.Release(owner);
+  lingering_.push_back({owner, std::nullopt});
+}
+
+bool PageTier::ReleaseLingering() {
+  return std::erase_if(lingering_, [this](const Lingering& each) {
+           const bool copying = each.ticket.has_value() ? levels_.IsCopying(*each.ticket)
+                                                        : !levels_.CopiesOf(each.owner).empty();
+           if (!copying) book_.Release(each.owner);
+           return !copying;
+         }) > 0;
 }
 
 void PageTier::TakeWritten(const PageMover::Done& done) {
@@ -245,6 +286,7 @@ bool PageTier::Turn() {
   woken_ = false;
   held_until_ = SteadyTime::max();
   const auto restores = std::ssize(restores_);
+  const bool released = ReleaseLingering();
   // Each part runs by itself, so that one that finds no memory does not stop the others. The next
   // turn does what was left undone, and a restore that lacks one of its pages becomes overdue.
   const auto try_to = [&](const auto& part) {
@@ -269,7 +311,7 @@ bool PageTier::Turn() {
   }
   try_to([&] { CarryOn(); });
   ShowWaiting();
-  return std::ssize(restores_) < restores;
+  return released || std::ssize(restores_) < restores;
 }
 
 void PageTier::CarryOn() {
@@ -283,7 +325,7 @@ void PageTier::CarryOn() {
 }
 
 int64_t PageTier::bytes() const {
-  int64_t bytes = levels_.bytes();
+  int64_t bytes = levels_.bytes() + (comparer_ == nullptr ? 0 : comparer_->buffer_bytes());
   const auto mark = static_cast<int64_t>(sizeof(Leaving) + 200 + limits_.page_tokens * 4);
   for (const std::deque<Leaving>& leaving : leaving_) bytes += std::ssize(leaving) * mark;
   bytes += std::ssize(writes_) * 2 * mark;  // the mover has marks of its own

@@ -24,6 +24,7 @@
 #include "engine/runner/rank_port.h"
 #include "engine/scheduler/save_pace.h"
 #include "engine/tiers/document_set.h"
+#include "engine/tiers/page_comparer.h"
 #include "engine/tiers/page_mover.h"
 
 namespace annulus {
@@ -41,12 +42,14 @@ namespace annulus {
 // with the same bits: NextCheck, BeginCheck, EndCheck. SampledPage chooses that page.
 //
 // Pages that are being copied are held in the book by owners that the tier creates; few are at a
-// time. Used by the coordinator's thread alone.
+// time. A page that a device is copying stays held until that copy has ended, even if nobody needs
+// it any more. Used by the coordinator's thread alone.
 class PageTier {
  public:
   struct Options {
     std::string identity;  // of keys and values: see PrefixReuse
     KvVerify verify = KvVerify::kOff;
+    PageComparer* comparer = nullptr;  // not null for KvVerify::kSample; must outlive the tier
     // Makes the coordinator call Turn. Called on any thread.
     std::function<void()> wake;
   };
@@ -166,8 +169,8 @@ class PageTier {
   void EndCheck(PageOwner restore, const Sequence* computed);
 
   // Handles finished copies and starts new ones. Returns whether a restore has ended, with or
-  // without success: then waiting requests should be looked at again. What memory does not suffice
-  // for is left to a later call.
+  // without success, or pages are free again that a device was still copying: then waiting requests
+  // should be looked at again. What memory does not suffice for is left to a later call.
   bool Turn();
   // When Turn must be called next even if no copy ends: a wait is over then.
   SteadyTime NextDue() const;
@@ -348,6 +351,12 @@ class PageTier {
   // The level has done with the page: it is the next one's turn, or nobody's.
   void PassOn(Leaving page, int level);
   bool LetGoOfWritesTo(int level);
+  // Release what an owner holds in the book, but for pages that a device copies: those follow once
+  // it is done. The owner of a write has one page.
+  void ReleaseWrite(PageOwner owner);
+  void ReleaseRestore(PageOwner owner);
+  // Releases what is no longer copied, and returns whether there was any.
+  bool ReleaseLingering();
   void StopCarrying(int level);
   void CarryOn();
   // Calls with the group and the first position of each page behind the first `from` tokens of a
@@ -384,8 +393,8 @@ class PageTier {
   Counts CameBack(const Restore& restore, int32_t to) const;
   ByTier TierTokens(const Counts& tokens) const;
   void EndRestore(PageOwner owner);
-  // The sampled page has the bits of the sequence's last.
-  bool SameBits(const Restore& restore, const Sequence& computed) const;
+  // Whether the sampled page has the bits of the sequence's last. Errors of PageComparer::Same.
+  absl::StatusOr<bool> SameBits(const Restore& restore, const Sequence& computed) const;
   // What the levels have of the beginning, behind what memory had, is found no more.
   void Distrust(Restore& restore);
   void EndOverdue();
@@ -394,6 +403,7 @@ class PageTier {
 
   const ContentHash identity_;
   const KvVerify verify_;
+  PageComparer* const comparer_;
   const PlanLimits limits_;
   const RankPort& ranks_;
   PageBook& book_;
@@ -408,6 +418,12 @@ class PageTier {
   std::unordered_map<PageKey, Waiting, PageKeyHash> waiting_;  // to be written, or being written
   std::map<PageOwner, Writing> writes_;
   std::map<PageOwner, Restore> restores_;
+  // Owners of pages that a device still copies though nobody needs them.
+  struct Lingering {
+    PageOwner owner = 0;
+    std::optional<uint64_t> ticket;  // of the copy; absent: all of a restore's
+  };
+  std::vector<Lingering> lingering_;  // has capacity for more than there are copies at once
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket
   std::map<RequestId, StandingState> standings_;
   SteadyTime last_arrival_{};  // of any page

@@ -2,15 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <chrono>
 #include <utility>
 
 #include "engine/page_tier.h"
 #include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
+namespace {
+
+// A device needs about a millisecond; the coordinator waits meanwhile.
+constexpr std::chrono::milliseconds kMostCompareTime{1000};
+
+}  // namespace
 
 int32_t PageTier::SampledPage(uint64_t seed, RequestId id, int32_t pages) {
   const uint64_t drawn = Mix(Mix(seed) ^ id);
@@ -53,33 +60,37 @@ void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
   Restore& restore = restores_.at(owner);
   ANNULUS_CHECK(restore.phase == Phase::kChecking) << "a check that nobody began";
   if (computed != nullptr) {
-    const int32_t page = (restore.sampled - restore.from) / limits_.page_tokens;
-    levels_.metrics(restore.came_from[page]).checks.Increment();
-    restore.checked = restore.sampled;
-    if (SameBits(restore, *computed)) {
-      restore.phase = Phase::kKnown;
+    bool same = false;
+    const auto compare = [&]() -> absl::Status {
+      ANNULUS_ASSIGN_OR_RETURN(same, SameBits(restore, *computed));
+      return absl::OkStatus();
+    };
+    const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
+    const absl::Status compared = Guarded(compare, no_memory);
+    if (compared.ok()) {
+      const int32_t page = (restore.sampled - restore.from) / limits_.page_tokens;
+      levels_.metrics(restore.came_from[page]).checks.Increment();
+      restore.checked = restore.sampled;
     } else {
-      Distrust(restore);
+      restore.missing = CacheMiss::Reason::kDiskSlower;
+      if (!absl::IsResourceExhausted(compared)) levels_.CopyFailed(compared);
     }
+    if (same) restore.phase = Phase::kKnown;
+    if (compared.ok() && !same) Distrust(restore);
   }
   EndRestore(owner);
 }
 
-bool PageTier::SameBits(const Restore& restore, const Sequence& computed) const {
+absl::StatusOr<bool> PageTier::SameBits(const Restore& restore, const Sequence& computed) const {
   const int32_t first = restore.sampled;
   for (size_t g = 0; g < computed.groups.size(); ++g) {
     const PageEntry& own = computed.groups[g].entries.back();
     ANNULUS_CHECK(own.first_position == first) << "a page at " << own.first_position;
     const PageId read = PageAt(restore, static_cast<int>(g), first);
-    const KvPool& pool = *ranks_.local_pages(own.rank);
-    const KvPool& others = *ranks_.local_pages(read.rank);
-    for (int layer = 0; layer < pool.geometry().layers_per_page; ++layer) {
-      const size_t bytes = pool.geometry().layer_page_bytes;
-      if (std::memcmp(pool.LayerPage(own.page, layer), others.LayerPage(read.page, layer), bytes) !=
-          0) {
-        return false;
-      }
-    }
+    ANNULUS_ASSIGN_OR_RETURN(const bool same,
+                             comparer_->Same({own.rank, PiecesOf({own.rank, own.page})},
+                                             {read.rank, PiecesOf(read)}, kMostCompareTime));
+    if (!same) return false;
   }
   return true;
 }

@@ -225,10 +225,12 @@ void PageTier::ReadFrom(int level, PageOwner owner, Restore& restore, int group,
   ++restore.left_on[level];
   PageMark mark = restore.beginning.marks[first / limits_.page_tokens];
   mark.group = group;
+  const PageId id = PageAt(restore, group, first);
   levels_.mover(level).Read({.ticket = ticket,
                              .mark = std::move(mark),
-                             .pieces = PiecesOf(PageAt(restore, group, first)),
-                             .use = restore.use},
+                             .pieces = PiecesOf(id),
+                             .use = restore.use,
+                             .id = id},
                             {owner, restore.all});
 }
 
@@ -236,7 +238,7 @@ void PageTier::Abort(RequestId id, PageOwner owner) {
   levels_.CancelReads(owner);
   std::erase_if(arriving_, [owner](const auto& entry) { return entry.second.restore == owner; });
   restores_.erase(owner);
-  if (book_.IsOpen(owner)) book_.Release(owner);
+  if (book_.IsOpen(owner)) ReleaseRestore(owner);
   const auto standing = standings_.find(id);
   if (standing == standings_.end()) return;
   standing->second.restore.reset();
@@ -351,7 +353,7 @@ void PageTier::EndRestore(PageOwner owner) {
     const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
     if (!Guarded(keep, no_memory).ok()) to = restore.from;
   }
-  book_.Release(owner);
+  ReleaseRestore(owner);
   const Counts came = CameBack(restore, to);
   for (auto& [id, standing] : standings_) {
     if (standing.restore != owner) continue;

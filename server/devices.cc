@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/control_groups.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/host_limits.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/planned_backend.h"
@@ -70,7 +71,9 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config)
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
                                                    std::unique_ptr<Devices>& devices) {
-  auto engine = CreateEngine(config.engine, *devices->backend, devices->kernels);
+  EngineOptions options = config.engine;
+  options.host_memory_bytes = ReadHostLimits().memory_bytes;
+  auto engine = CreateEngine(options, *devices->backend, devices->kernels);
   const bool stay =
       config.device != DeviceChoice::kAuto || devices->backend->capabilities().host_accessible;
   if (engine.ok() || stay) return engine;
@@ -78,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, c
   log.Warning("gpu_not_used", {{"reason", gpu}});
   ANNULUS_ASSIGN_OR_RETURN(devices, OpenCpu(config));
   devices->gpu = std::move(gpu);
-  return CreateEngine(config.engine, *devices->backend, devices->kernels);
+  return CreateEngine(options, *devices->backend, devices->kernels);
 }
 
 absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config) {

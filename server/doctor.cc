@@ -87,12 +87,12 @@ Finding Processor(const std::string& root) {
 }
 
 // The least host memory that the daemon needs. Without a GPU: the model's files, and either the
-// keys and values or 1 GiB for the program, whichever is more. With a GPU: 1 GiB only, because the
-// mapped files can be dropped from memory.
+// keys and values or 1 GiB for the program, whichever is more. With a GPU: 1 GiB and those of
+// --kv-host, because the mapped files can be dropped from memory.
 uint64_t MemoryNeeded(const ServerConfig& config, const MachineFacts& facts, uint64_t model_bytes) {
-  if (facts.on_gpu) return kLeastMemory;
-  return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) +
-         static_cast<uint64_t>(config.engine.kv_host_bytes) + model_bytes;
+  const auto kv_host = static_cast<uint64_t>(config.engine.kv_host_bytes);
+  if (facts.on_gpu) return kLeastMemory + kv_host;
+  return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + kv_host + model_bytes;
 }
 
 Finding Memory(const ServerConfig& config, const MachineFacts& facts, const std::string& root,

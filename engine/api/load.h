@@ -90,6 +90,9 @@ struct MemoryPlan {
   size_t workspace = 0;  // scratch memory of kernels; on the host allocated on demand
   size_t slots = 0;      // receive buffers for ranks on other devices
   size_t reserve = 0;    // left unused for the driver
+  // Of the host's memory, for pages that leave a device: the host tier, and pinned memory on the
+  // way to the tiers. 0 if of_host.
+  size_t host_tiers = 0;
 
   size_t needed() const { return kv + kv_host + step + workspace + slots + reserve; }  // of `free`
 };

@@ -72,14 +72,18 @@ struct EngineOptions {
   // start. Empty: measure at every start.
   std::string profile;
   // Bytes of the host's memory that keep complete pages of prompts after they have left the ranks'
-  // memory: see engine/tiers. 0: none; else at least 1 MiB. Only for ranks in host memory.
+  // memory: see engine/tiers. 0: none; else at least 1 MiB. Needs kernels that are row_invariant.
   int64_t kv_host_bytes = 0;
+  // The host's memory that the process may use, against which kv_host_bytes are checked if the
+  // ranks are on a device. 0: not known.
+  size_t host_memory_bytes = 0;
   // Folder that keeps complete pages of prompts so that they survive a restart: see engine/tiers.
-  // Empty: none. Only for ranks in host memory.
+  // Empty: none. Needs kernels that are row_invariant.
   std::string kv_disk;
   int64_t kv_disk_bytes = 0;               // limit for its files; at least 1 MiB if kv_disk is set
   KvVerify kv_verify = KvVerify::kSample;  // of pages from kv_host and kv_disk
-  // A disk call that takes longer than this turns kv_disk off.
+  // A disk call that takes longer than this turns kv_disk off; a page that a device has not copied
+  // within it, the tier that asked for the copy.
   std::chrono::milliseconds kv_disk_timeout{30'000};
   // For tests: replaces the system's disk calls; must outlive the engine. Null: the system's.
   DiskCalls* kv_disk_calls = nullptr;

@@ -195,7 +195,8 @@ class TierFamilies {
       Counters("kv_tier_mismatches_total",
                "Of these, pages that differed; what came with them was dropped.");
   Family<Counter>& io_errors_ = Counters(
-      "kv_tier_io_errors_total", "Calls that a tier's disk failed; the first turns it off.");
+      "kv_tier_io_errors_total",
+      "Calls that a tier's disk, or a device's copies for it, failed; the first turns it off.");
 };
 
 KvTierMetrics MakeTiers(MetricSet& set) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -15,33 +14,16 @@ namespace {
 
 SteadyTime TimeNow() { return std::chrono::steady_clock::now(); }
 
-void CopyOut(const PagePieces& pieces, std::span<std::byte> bytes) {
-  size_t offset = 0;
-  for (const std::span<std::byte> piece : pieces) {
-    ANNULUS_CHECK(offset + piece.size() <= bytes.size()) << piece.size();
-    std::memcpy(bytes.data() + offset, piece.data(), piece.size());
-    offset += piece.size();
-  }
-}
-
-void CopyIn(std::span<const std::byte> bytes, const PagePieces& pieces) {
-  size_t offset = 0;
-  for (const std::span<std::byte> piece : pieces) {
-    ANNULUS_CHECK(offset + piece.size() <= bytes.size()) << piece.size();
-    std::memcpy(piece.data(), bytes.data() + offset, piece.size());
-    offset += piece.size();
-  }
-}
-
 }  // namespace
 
 PageMover::PageMover(PageStore& store, Options options)
     : store_(store),
       options_(std::move(options)),
+      page_bytes_(options_.lanes.at(0)->buffer().size()),
       no_memory_(absl::ResourceExhaustedError("no memory to carry a page just now")),
-      under_way_(static_cast<size_t>(options_.readers) + 1),
-      buffers_(under_way_.size() + (options_.compares ? 1 : 0),
-               std::vector<std::byte>(options_.page_bytes)) {
+      off_(absl::UnavailableError("the tier is off")),
+      under_way_(options_.lanes.size()),
+      compared_(options_.compares ? page_bytes_ : 0) {
   done_.reserve(jobs());
   threads_.reserve(under_way_.size());
   threads_.emplace_back([this] { WriteLoop(); });
@@ -73,6 +55,7 @@ std::vector<uint64_t> PageMover::DropWrites() {
   std::vector<uint64_t> tickets;
   for (const Page& page : writes_) tickets.push_back(page.ticket);
   writes_.clear();
+  if (under_way_[0].has_value()) under_way_[0]->cancelled = true;
   return tickets;
 }
 
@@ -97,10 +80,32 @@ void PageMover::Read(Page page, Batch batch) {
 void PageMover::CancelReads(uint64_t batch) {
   std::lock_guard lock(mutex_);
   std::erase_if(reads_, [batch](const auto& entry) { return entry.first.batch == batch; });
-  for (auto& under_way : under_way_) {
+  for (auto& under_way : std::span(under_way_).subspan(1)) {
     if (under_way.has_value() && under_way->batch == batch) under_way->cancelled = true;
   }
   std::erase_if(done_, [batch](const Done& done) { return done.read && done.batch == batch; });
+}
+
+std::vector<PageMover::Copy> PageMover::CopiesOf(uint64_t batch) const {
+  std::vector<Copy> copies;
+  std::lock_guard lock(mutex_);
+  for (const auto& job : under_way_) {
+    if (job.has_value() && job->copying && job->batch == batch) copies.push_back(job->page);
+  }
+  return copies;
+}
+
+bool PageMover::IsCopying(uint64_t ticket) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& job) {
+    return job.has_value() && job->copying && job->page.ticket == ticket;
+  });
+}
+
+bool PageMover::IsCopying() const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(under_way_.begin(), under_way_.end(),
+                     [](const auto& job) { return job.has_value() && job->copying; });
 }
 
 std::vector<PageMover::Done> PageMover::TakeDone() {
@@ -144,9 +149,9 @@ double PageMover::CountBusy(SteadyTime now) {
 
 // Returns whether the store had the page. A copy that differs from the buffer is dropped.
 bool PageMover::Compare(const Page& page) {
-  std::vector<std::byte>& stored = buffers_.back();
-  if (!store_.Get(page.mark, stored, page.use).ok()) return false;
-  if (stored == buffers_[0]) return true;
+  if (!store_.Get(page.mark, compared_, page.use).ok()) return false;
+  const std::span<const std::byte> page_now = options_.lanes[0]->buffer();
+  if (std::equal(page_now.begin(), page_now.end(), compared_.begin())) return true;
   const std::array<PageKey, 1> keys = {KeyOf(page.mark)};
   for (const EntryName& name : store_.Distrust(keys)) store_.RemoveForgotten(name).IgnoreError();
   return true;
@@ -154,14 +159,14 @@ bool PageMover::Compare(const Page& page) {
 
 // Writes the page from the buffer, after reading it there from page.from if that is set.
 PageMover::Done PageMover::Put(const Page& page) {
+  const std::span<std::byte> buffer = options_.lanes[0]->buffer();
   Done done;
-  done.ticket = page.ticket;
   const auto put = [&]() -> absl::Status {
     if (page.from != nullptr) {
-      ANNULUS_RETURN_IF_ERROR(page.from->Get(page.mark, buffers_[0], page.use).status());
+      ANNULUS_RETURN_IF_ERROR(page.from->Get(page.mark, buffer, page.use).status());
     }
     done.compared = page.compare && Compare(page);
-    const std::array<std::span<const std::byte>, 1> parts = {buffers_[0]};
+    const std::array<std::span<const std::byte>, 1> parts = {buffer};
     const absl::StatusOr<bool> fresh = store_.Put(page.mark, parts, page.use);
     done.fresh = fresh.ok() && *fresh;
     return fresh.status();
@@ -173,7 +178,7 @@ PageMover::Done PageMover::Put(const Page& page) {
 void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   const EntryName page = removals_.back();
   removals_.pop_back();
-  under_way_[0] = {TimeNow(), std::nullopt, false};
+  under_way_[0] = {TimeNow()};
   lock.unlock();
   // The status is not needed: if the disk fails, the store turns itself off.
   Guarded([&] { return store_.RemoveForgotten(page); }, [&] { return no_memory_; }).IgnoreError();
@@ -181,8 +186,30 @@ void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   under_way_[0].reset();
 }
 
+// A copy in host memory takes the lock, so that who cancels has the pages back at once. A device's
+// takes as long as the device likes, so nobody may wait for it by the lock.
+template <typename Act>
+absl::Status PageMover::CopyPage(size_t thread, std::unique_lock<std::mutex>& lock,
+                                 const Act& act) {
+  PageLane& lane = *options_.lanes[thread];
+  if (lane.immediate()) return act(lane);
+  if (!store_.on()) return off_;
+  UnderWay& job = *under_way_[thread];
+  job.copying = true;
+  lock.unlock();
+  absl::Status status = Guarded([&] { return act(lane); }, [&] { return no_memory_; });
+  if (!status.ok() && !absl::IsResourceExhausted(status)) store_.CopyFailed(status);
+  lock.lock();
+  job.copying = false;
+  if (job.cancelled) {
+    lock.unlock();
+    Wake();
+    lock.lock();
+  }
+  return status;
+}
+
 void PageMover::WriteLoop() {
-  const std::span<std::byte> bytes(buffers_[0]);
   while (true) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || !writes_.empty() || !removals_.empty(); });
@@ -194,27 +221,53 @@ void PageMover::WriteLoop() {
     const Page page = std::move(writes_.front());
     writes_.pop_front();
     const SteadyTime begun = TimeNow();
-    under_way_[0] = {begun, std::nullopt, false};
-    if (page.from == nullptr) CopyOut(page.pieces, bytes);
+    under_way_[0] = {begun, {page.ticket, page.id}};
+    Done done;
+    if (page.from == nullptr) {
+      done.status = CopyPage(
+          0, lock, [&](PageLane& lane) { return lane.CopyOut(page.id.rank, page.pieces); });
+    }
     lock.unlock();
-    Done done = Put(page);
+    if (done.status.ok()) done = Put(page);
+    done.ticket = page.ticket;
     done.seconds = SecondsBetween(begun, TimeNow());
     lock.lock();
     under_way_[0].reset();
-    done_.push_back(done);
+    const double seconds = done.seconds;
+    done_.push_back(std::move(done));
     lock.unlock();
     Wake();
     if (options_.write_bytes_per_second == 0) continue;
-    const double least = static_cast<double>(options_.page_bytes) / options_.write_bytes_per_second;
-    if (done.seconds >= least) continue;
+    const double least = static_cast<double>(page_bytes_) / options_.write_bytes_per_second;
+    if (seconds >= least) continue;
     lock.lock();
-    changed_.wait_for(lock, std::chrono::duration<double>(least - done.seconds),
+    changed_.wait_for(lock, std::chrono::duration<double>(least - seconds),
                       [this] { return stop_; });
   }
 }
 
+// Reads without the lock.
+PageMover::Done PageMover::ReadOne(size_t thread, const Page& page,
+                                   std::unique_lock<std::mutex>& lock) {
+  Done done;
+  done.ticket = page.ticket;
+  done.read = true;
+  lock.unlock();
+  const auto get = [&]() -> absl::Status {
+    const absl::StatusOr<std::optional<double>> read =
+        store_.Get(page.mark, options_.lanes[thread]->buffer(), page.use);
+    if (read.ok()) done.coverage = *read;
+    return read.status();
+  };
+  done.status = Guarded(get, [&] { return no_memory_; });
+  lock.lock();
+  if (!done.status.ok() || under_way_[thread]->cancelled) return done;
+  done.status = CopyPage(thread, lock,
+                         [&](PageLane& lane) { return lane.CopyIn(page.id.rank, page.pieces); });
+  return done;
+}
+
 void PageMover::ReadLoop(size_t thread) {
-  const std::span<std::byte> bytes(buffers_[thread]);
   while (true) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || !reads_.empty(); });
@@ -222,20 +275,10 @@ void PageMover::ReadLoop(size_t thread) {
     auto next = reads_.extract(reads_.begin());
     const Page page = std::move(next.mapped());
     const SteadyTime begun = TimeNow();
-    under_way_[thread] = {begun, next.key().batch, false};
+    under_way_[thread] = {begun, {page.ticket, page.id}, next.key().batch};
     if (reading_++ == 0) busy_since_ = begun;
-    lock.unlock();
-    Done done;
-    done.ticket = page.ticket;
-    done.read = true;
+    Done done = ReadOne(thread, page, lock);
     done.batch = next.key().batch;
-    const auto get = [&]() -> absl::Status {
-      const absl::StatusOr<std::optional<double>> read = store_.Get(page.mark, bytes, page.use);
-      if (read.ok()) done.coverage = *read;
-      return read.status();
-    };
-    done.status = Guarded(get, [&] { return no_memory_; });
-    lock.lock();
     const SteadyTime now = TimeNow();
     done.seconds = SecondsBetween(begun, now);
     done.busy_seconds = CountBusy(now);
@@ -243,7 +286,6 @@ void PageMover::ReadLoop(size_t thread) {
     const bool cancelled = under_way_[thread]->cancelled;
     under_way_[thread].reset();
     if (cancelled) continue;
-    if (done.status.ok()) CopyIn(bytes, page.pieces);
     done_.push_back(std::move(done));
     lock.unlock();
     Wake();

@@ -14,31 +14,37 @@
 #include <vector>
 
 #include "engine/base/steady_time.h"
+#include "engine/memory/page_book.h"
+#include "engine/tiers/page_lane.h"
 #include "engine/tiers/page_store.h"
 
 namespace annulus {
 
-// Where a page lies in memory: [layer] its piece.
-using PagePieces = std::vector<std::span<std::byte>>;
-
 // Copies pages between memory and a store, or from another store to this one, on its own threads:
-// one writes, the others read. Callers never wait for a disk. Each thread has a buffer for one page
-// and touches pages in memory only to copy them, under the lock. So CancelReads and DropWrites give
-// a caller its pages back at once, even if the disk hangs.
+// one writes, the others read. Callers never wait for a disk or a device. Each thread has a lane,
+// whose buffer holds one page, and touches pages in memory only to copy them by it.
+//
+// DropWrites and CancelReads give a caller its pages back, even if the disk hangs. In memory that
+// the host can access they do so at once. A copy from or to a device that is under way must end
+// first: IsCopying tells.
 //
 // The rate of writes is limited. A page that is read is copied to its place only after it passed
-// all checks; a refused page leaves its place untouched.
+// all checks; a refused page leaves its place untouched. If a copy fails, the store is turned off.
 //
 // All public calls must come from one thread.
 class PageMover {
  public:
   struct Options {
-    size_t page_bytes = 0;              // size of every page: the sum of its pieces
-    int readers = 2;                    // number of reading threads
+    // [thread]: the first one writes, the others read. At least two, for pages of the same size;
+    // must outlive the mover.
+    std::vector<PageLane*> lanes;
     bool compares = false;              // whether Page::compare is used; takes one more buffer
     double write_bytes_per_second = 0;  // limit of the write rate; 0: none
-    std::function<void()> wake;  // called after each job, on the mover's threads; must be short
+    // Called after each job, and when IsCopying changes to false, on the mover's threads; must be
+    // short.
+    std::function<void()> wake;
   };
+  static constexpr int kThreads = 3;  // the usual number of lanes
   // `store` must outlive the mover.
   PageMover(PageStore& store, Options options);
   // Waits for jobs under way and drops those that have not begun.
@@ -48,7 +54,7 @@ class PageMover {
 
   // Bytes of all buffers.
   int64_t buffer_bytes() const {
-    return static_cast<int64_t>(buffers_.size() * options_.page_bytes);
+    return static_cast<int64_t>(options_.lanes.size() * page_bytes_ + compared_.size());
   }
 
   struct Page {
@@ -62,6 +68,7 @@ class PageMover {
     // Writes only: another store to read the page from, instead of `pieces`. Must outlive the
     // mover. Null: use `pieces`.
     PageStore* from = nullptr;
+    PageId id{};  // its rank has the pieces
   };
 
   // If memory runs out, a call throws and changes nothing; no job is lost.
@@ -69,7 +76,8 @@ class PageMover {
   // The pieces must not change until TakeDone or DropWrites returns the ticket.
   void Write(Page page);
   // Drops the writes that have not begun and returns their tickets. After the call the mover reads
-  // no pieces of any write: the write under way has a copy, and TakeDone returns it when it ends.
+  // the pieces of no write, unless IsCopying: the write under way has a copy, and TakeDone returns
+  // it when it ends.
   std::vector<uint64_t> DropWrites();
 
   // Removes the pages that PageStore::Distrust returned, in the background.
@@ -83,8 +91,20 @@ class PageMover {
   // The caller must not touch the pieces until TakeDone returns the ticket or the batch is
   // cancelled.
   void Read(Page page, Batch batch);
-  // After the call, TakeDone returns no read of the batch, and the mover does not touch its pieces.
+  // After the call, TakeDone returns no read of the batch, and the mover does not touch its pieces,
+  // unless IsCopying.
   void CancelReads(uint64_t batch);
+
+  // A page that a device is copying. Its pieces must stay as they are until that has ended.
+  struct Copy {
+    uint64_t ticket = 0;
+    PageId id;
+  };
+  // Those of reads of the batch, whether it was cancelled or not.
+  std::vector<Copy> CopiesOf(uint64_t batch) const;
+  // Whether there is one with this ticket, or any.
+  bool IsCopying(uint64_t ticket) const;
+  bool IsCopying() const;
 
   struct Done {
     uint64_t ticket = 0;
@@ -115,15 +135,22 @@ class PageMover {
   };
   struct UnderWay {
     SteadyTime begun;
-    std::optional<uint64_t> batch;  // reads only
-    bool cancelled = false;
+    Copy page{};
+    std::optional<uint64_t> batch{};  // reads only
+    bool cancelled = false;           // the caller wants the pieces back
+    bool copying = false;             // without the lock
   };
 
   void WriteLoop();
   void RemoveOne(std::unique_lock<std::mutex>& lock);
+  // Calls `act(lane)`, which copies a page, for the thread, which has a job under way. Drops the
+  // lock meanwhile unless the host can access the pages.
+  template <typename Act>
+  absl::Status CopyPage(size_t thread, std::unique_lock<std::mutex>& lock, const Act& act);
   Done Put(const Page& page);
   bool Compare(const Page& page);
   void ReadLoop(size_t thread);
+  Done ReadOne(size_t thread, const Page& page, std::unique_lock<std::mutex>& lock);
   // Called after a job, without the lock. If it fails, the caller still finds the job at its next
   // TakeDone.
   void Wake();
@@ -135,7 +162,10 @@ class PageMover {
 
   PageStore& store_;
   const Options options_;
-  const absl::Status no_memory_;  // made in advance, as making it allocates
+  const size_t page_bytes_;
+  // Made in advance, as making them allocates.
+  const absl::Status no_memory_;
+  const absl::Status off_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
@@ -146,7 +176,7 @@ class PageMover {
   int reading_ = 0;                                 // number of threads that are reading
   SteadyTime busy_since_{};                         // if any is: end of the time counted so far
   std::vector<Done> done_;                          // has capacity for all jobs
-  std::vector<std::vector<std::byte>> buffers_;     // [thread], then the one to compare with
+  std::vector<std::byte> compared_;                 // what the store has; empty: compares nothing
   std::vector<std::thread> threads_;
 };
 

@@ -138,6 +138,11 @@ void PageStore::TurnOff(const absl::Status& reason) {
   }).IgnoreError();
 }
 
+void PageStore::CopyFailed(const absl::Status& reason) {
+  ++io_errors_;
+  TurnOff(reason);
+}
+
 bool PageStore::IsForgotten(const PageMark& mark) const {
   if (mark.documents.empty()) return false;
   if (mark.asked <= latest_given_up_) return true;

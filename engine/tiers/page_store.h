@@ -106,6 +106,8 @@ class PageStore {
 
   // Turns the store off until the process ends. The first reason stays.
   void TurnOff(const absl::Status& reason);
+  // A page could not be copied between this store and a device: counts an error and turns it off.
+  void CopyFailed(const absl::Status& reason);
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
   struct Stats {
@@ -114,7 +116,7 @@ class PageStore {
     int64_t limit = 0;
     int64_t rejects = 0;     // pages that failed a check
     int64_t mismatches = 0;  // calls of Distrust with `counts`
-    int64_t io_errors = 0;   // failed calls to the disk
+    int64_t io_errors = 0;   // failed calls to the disk, and CopyFailed
     std::string off;         // why the store is off; empty: it is on
   };
   Stats stats() const;

@@ -121,6 +121,8 @@ TEST_F(DoctorTest, MemoryHoldsTheModelToo) {
   const std::vector<std::string> flags = {"--model", model, "--kv-memory=64GiB"};
   EXPECT_EQ(Of("memory", flags).verdict, Verdict::kGood);
   EXPECT_EQ(Of("control group", flags).verdict, Verdict::kGood);
+  // What leaves it is in the host's again.
+  EXPECT_EQ(Of("memory", {"--model", model, "--kv-host=64GiB"}).verdict, Verdict::kBad);
 }
 
 TEST_F(DoctorTest, NothingToReadIsToldToo) {

@@ -12,7 +12,9 @@
 
 #include "engine/tiers/disk_store.h"
 #include "engine/tiers/page_mover.h"
+#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/tiers/marks.h"
+#include "tests/engine/tiers/mover_lanes.h"
 #include "tests/support/counting_heap.h"
 #include "tests/support/temp_directory.h"
 
@@ -32,7 +34,7 @@ class PageMoverHeapTest : public ::testing::Test {
   PageMoverHeapTest()
       : path_((directory_.path() / "p").string()), store_(*DiskStore::Open(path_, 1 << 30)) {
     PageMover::Options options;
-    options.page_bytes = kBytes;
+    options.lanes = lanes_.all();
     options.wake = [this] {
       std::lock_guard lock(mutex_);
       woken_ = true;
@@ -70,6 +72,8 @@ class PageMoverHeapTest : public ::testing::Test {
 
   testing::TempDirectory directory_;
   const std::string path_;
+  testing::FakeBackend host_;
+  testing::MoverLanes lanes_{host_, kBytes, PageMover::kThreads};
   std::unique_ptr<DiskStore> store_;
   std::mutex mutex_;
   std::condition_variable changed_;

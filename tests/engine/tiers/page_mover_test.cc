@@ -8,7 +8,9 @@
 #include <mutex>
 
 #include "engine/base/clock.h"
+#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/tiers/marks.h"
+#include "tests/engine/tiers/mover_lanes.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
@@ -69,9 +71,13 @@ class PageMoverTest : public ::testing::Test {
     return marks;
   }
 
-  PageMover::Options MakeOptions() {
+  PageMover::Options MakeOptions(int threads = PageMover::kThreads) {
+    return MakeOptions(host_, threads);
+  }
+  PageMover::Options MakeOptions(Backend& device, int threads = PageMover::kThreads) {
     PageMover::Options options;
-    options.page_bytes = kBytes;
+    lanes_ = std::make_unique<testing::MoverLanes>(device, kBytes, threads);
+    options.lanes = lanes_->all();
     options.wake = [this] {
       std::lock_guard lock(mutex_);
       ++woken_;
@@ -95,6 +101,8 @@ class PageMoverTest : public ::testing::Test {
   testing::TempDirectory directory_;
   ClosedCalls calls_;
   std::unique_ptr<DiskStore> store_;
+  testing::FakeBackend host_;
+  std::unique_ptr<testing::MoverLanes> lanes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int woken_ = 0;
@@ -221,8 +229,7 @@ TEST_F(PageMoverTest, WritesThatAreDroppedNeedTheirPagesNoMore) {
 TEST_F(PageMoverTest, BatchesOfFewPagesGoFirst) {
   const std::vector<PageMark> marks = Stored(20);
   const std::vector<PageMark> few = Stored(2, 500);
-  PageMover::Options options = MakeOptions();
-  options.readers = 1;
+  PageMover::Options options = MakeOptions(2);
   PageMover mover(*store_, options);
   std::vector<std::vector<std::byte>> back(22, std::vector<std::byte>(kBytes));
   calls_.Close(true);
