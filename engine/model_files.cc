@@ -140,8 +140,10 @@ absl::Status CheckTiers(const EngineOptions& options, const OpTable& ops,
   return absl::FailedPreconditionError(absl::StrCat(
       options.kv_host_bytes > 0 ? "kv-host" : "kv-disk",
       " needs kernels that give the same bits in every batch, and those of ", ops.name, " do not",
-      good == others.end() ? "; leave it out, or use --device cpu"
-                           : absl::StrCat("; use --kernels ", (*good)->name, ", or leave it out")));
+      good == others.end()
+          ? "; leave it out, or use --device cpu"
+          : absl::StrCat("; use --gpu-kernels ", (*good)->name.substr((*good)->name.find('/') + 1),
+                         ", or leave it out")));
 }
 
 }  // namespace

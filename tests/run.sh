@@ -146,13 +146,13 @@ check() {
 # The daemon on the GPU, and what compute-sanitizer finds in the kernels; the tests of kernels and of
 # the engine on a GPU are part of the suite above.
 check_gpu() {
-  local tool filter kernels=cuda/sm80-invariant
+  local tool filter kernels=sm80-invariant
   if ! nvidia-smi -L >/dev/null 2>&1; then
     echo 'no GPU: nothing here ran on one'
     return
   fi
   if [[ $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) == 9.0* ]]; then
-    kernels=cuda/sm90-invariant
+    kernels=sm90-invariant
   fi
   check serving_on_gpu env ANNULUS_TEST_DEVICE=cuda ANNULUS_TEST_KERNELS="$kernels" \
     "$build/tests/integration_test" --gtest_filter='-*Memory*'

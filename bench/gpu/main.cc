@@ -29,9 +29,11 @@ absl::Status Run(LabOptions& lab) {
   RowWriter writer(
       {std::cout, RowOutput::Format::kTable, lab.json.is_open() ? &lab.json : nullptr});
   std::cout << backend->capabilities().description << "\n";
-  // The fastest table whole; of the others, which share its ops, what is their own.
+  // The fastest table whole; of the others, which share its ops, what is their own. Those that are
+  // row-invariant only if they are named.
   for (const OpTable* ops : registry.Available("cuda")) {
-    if (!lab.tables.empty() && !absl::c_linear_search(lab.tables, ops->name)) continue;
+    const bool named = absl::c_linear_search(lab.tables, ops->name);
+    if (!named && (!lab.tables.empty() || ops->row_invariant)) continue;
     ANNULUS_RETURN_IF_ERROR(
         MeasureOps(*backend, *ops, lab.ops, [&](const Row& row) { writer.Write(row); }));
     if (lab.ops.only.empty()) lab.ops.only = {"prefill", "prefill_blocks"};
@@ -47,7 +49,8 @@ int Main(int argc, char** argv) {
   LabOptions lab;
   std::string file;
   app.add_option("--ops", lab.ops.only, "only these")->delimiter(',')->check(CLI::IsMember(kOps));
-  app.add_option("--tables", lab.tables, "only these op tables: cuda/sm90, cuda/sm80")
+  app.add_option("--tables", lab.tables,
+                 "only these op tables: cuda/sm90, cuda/sm80, or one of them with -invariant")
       ->delimiter(',');
   app.add_option("--tokens", lab.ops.sequences, "lengths of prompts")
       ->delimiter(',')

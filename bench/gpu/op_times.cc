@@ -218,6 +218,7 @@ class OpTimes {
 
   absl::Status Attend(const Sequence& sequence, const AttentionItem& item) {
     AttentionParams params;
+    if (ops_.row_invariant) params.shards = ShardsFor(1);
     params.shape = sequence.shape;
     params.heads = options_.heads;
     params.scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ring/ring_attention.h"
 #include "engine/runner/step_run.h"
 #include "engine/sparse/block_ranking.h"
 #include "kernels/base/activations.h"
@@ -81,6 +82,8 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
   shape.items = 2 * int64_t{options.sequences};
   shape.pages = model.page_shape;
   shape.heads = model.config.heads;
+  shape.row_invariant = model.ops->row_invariant;
+  shape.shards = ShardsOf(*model.ops, options.ranks);
   shape.named_pages =
       static_cast<int64_t>(options.kv_memory_bytes / options.ranks / geometry.page_bytes());
   shape.lists = model.ops->block_scores != nullptr;

@@ -2,6 +2,7 @@
 #include "kernels/cuda/sm80/attention.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,36 +11,123 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm80/shard_merge.h"
 #include "kernels/cuda/sm90/attention.h"
 #include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
+#include "kernels/cuda/tuning/invariant_plan.h"
+#include "kernels/cuda/tuning/page_runs.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
 namespace {
 
-size_t UploadBytes(const AttentionParams& params, const AttentionPlan& plan) {
+// Which kernels a table has, and whether their order of summation depends on positions alone.
+struct AttentionKind {
+  bool hopper = false;
+  bool invariant = false;
+};
+
+// What an op launches.
+struct AttentionWork {
+  PrefillPath path;
+  int whole_boxes = 1;  // see HopperAttentionArguments
+  AttentionPlan plan;
+  // If the op is row-invariant: see InvariantPlan.
+  std::vector<PageRuns> runs;
+  std::vector<ShardMerge> shard_merges;
+  std::vector<uint8_t> leaves;
+};
+
+AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
+                       const AttentionKind& kind) {
+  AttentionWork work;
+  if (!kind.invariant) {
+    work.path = PathOfPrefill(device, params, kind.hopper);
+    work.plan = PlanAttention(params, device.multiprocessors, work.path.rows);
+    return work;
+  }
+  work.path = PathOfInvariant(device, params, kind.hopper);
+  InvariantShape shape{work.path.rows, /*tile_pages=*/1};
+  if (work.path.hopper && params.window > 0) {
+    // Pages that the window has left behind may be there or not.
+    const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
+    shape.tile_pages = TilePages(params.shape.page_tokens, dim);
+    work.whole_boxes = TileBoxes(params.shape.page_tokens, dim);
+  }
+  InvariantPlan plan = PlanInvariantAttention(params, shape, MostRoundRows(params.shape.v_dim));
+  work.plan = std::move(plan.attention);
+  work.runs = std::move(plan.runs);
+  work.shard_merges = std::move(plan.shard_merges);
+  work.leaves = std::move(plan.leaves);
+  return work;
+}
+
+size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
+  const AttentionPlan& plan = work.plan;
   size_t bytes = 0;
-  size_t arrays = 4;
+  size_t arrays = 6;
   for (const AttentionItem& item : params.items) {
-    bytes += item.positions.size_bytes() + item.pages.size_bytes() +
-             item.blocks.pages.size_bytes() + item.branches.size_bytes();
+    bytes += item.positions.size_bytes() + item.branches.size_bytes();
+    if (work.runs.empty()) bytes += item.pages.size_bytes() + item.blocks.pages.size_bytes();
     arrays += 4;
+  }
+  for (size_t i = 0; i < work.runs.size(); ++i) {
+    const AttentionItem& item = params.items[i];
+    const size_t pages = work.runs[i].pages.size();
+    bytes += item.blocks.full
+                 ? pages * sizeof(KvPageView)
+                 : pages * sizeof(int32_t) + (item.pages.size() + 1) * sizeof(KvPageView);
   }
   bytes += params.items.size() * sizeof(AttentionItemView);
   bytes += (plan.prefill.size() + plan.decode.size()) * sizeof(AttentionUnit);
   bytes += plan.merges.size() * sizeof(AttentionMerge);
+  bytes += work.shard_merges.size() * sizeof(ShardMerge) + work.leaves.size();
   return bytes + arrays * CudaStream::kUploadAlignment;
 }
 
-AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item) {
+// A page without keys, which no row sees. Kernels may read where it lies.
+KvPageView AbsentPage(const AttentionItem& item) {
+  constexpr int32_t kFarPosition = int32_t{1} << 30;
+  return {item.pages.front().data, kFarPosition, 0};
+}
+
+// Pages in the order of their runs: the views themselves or, for block lists, which may share them,
+// their numbers.
+void UploadRuns(CudaStream& stream, const AttentionItem& item, const PageRuns& runs,
+                AttentionItemView& view) {
+  if (item.pages.empty()) return;
+  const auto absent = static_cast<int32_t>(item.pages.size());
+  if (item.blocks.full) {
+    std::vector<KvPageView> pages;
+    pages.reserve(runs.pages.size());
+    for (const int32_t page : runs.pages) {
+      pages.push_back(page == kAbsentPage ? AbsentPage(item) : item.pages[page]);
+    }
+    view.pages = stream.Upload(std::span<const KvPageView>(pages));
+    return;
+  }
+  std::vector<KvPageView> pages(item.pages.begin(), item.pages.end());
+  pages.push_back(AbsentPage(item));
+  view.pages = stream.Upload(std::span<const KvPageView>(pages));
+  std::vector<int32_t> lists = runs.pages;
+  std::replace(lists.begin(), lists.end(), kAbsentPage, absent);
+  view.lists = stream.Upload(std::span<const int32_t>(lists));
+}
+
+// `runs`: null if pages keep their order.
+AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item, const PageRuns* runs) {
   AttentionItemView view{};
   view.query = item.query.data;
   view.query_stride = item.query.stride;
   view.positions = stream.Upload(item.positions);
-  view.pages = stream.Upload(item.pages);
   view.page_offset = static_cast<int64_t>(item.page_offset);
-  view.lists = item.blocks.full ? nullptr : stream.Upload(item.blocks.pages);
+  if (runs != nullptr) {
+    UploadRuns(stream, item, *runs, view);
+  } else {
+    view.pages = stream.Upload(item.pages);
+    view.lists = item.blocks.full ? nullptr : stream.Upload(item.blocks.pages);
+  }
   view.branches = stream.Upload(item.branches);
   view.branch_count = static_cast<int>(item.branches.size());
   view.o = item.state.o;
@@ -80,10 +168,12 @@ absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape sh
   return StatusOf(code, "attention");
 }
 
-// Units of the prefill shape, by `path`.
-absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const AttentionParams& params,
-                        int64_t units, const AttentionArguments& arguments) {
+// Units of the prefill shape.
+absl::Status RunPrefill(CudaStream& stream, const AttentionWork& work,
+                        const AttentionParams& params, int64_t units,
+                        const AttentionArguments& arguments) {
   if (units == 0) return absl::OkStatus();
+  const PrefillPath& path = work.path;
   const DType dtype = params.shape.dtype;
   if (!path.hopper) return Run(stream, params.shape, AttentionShape::kPrefill, units, arguments);
   const PageTensors tensors = TensorsOfPages(params, path.grid);
@@ -94,6 +184,7 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const Atten
   own.first_page = path.grid.first;
   own.page_shift = path.grid.shift;
   own.box_slots = BoxSlots(params.shape.page_tokens, dim);
+  own.whole_boxes = work.whole_boxes;
   ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
   ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
   const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
@@ -103,24 +194,59 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const Atten
   return StatusOf(launch(stream.handle(), dim, blocks, own), "attention");
 }
 
-absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) {
+// Merges the parts of a round: `merges` of the plan's or of the shards'.
+absl::Status RunMerges(CudaStream& stream, const AttentionWork& work, int64_t merges,
+                       const ShardMergeArguments& arguments) {
+  if (merges == 0) return absl::OkStatus();
+  const int largest = work.plan.largest_merge;
+  const int code = work.runs.empty()
+                       ? LaunchAttentionMerge(stream.handle(), merges, largest, arguments.attention)
+                       : LaunchShardMerge(stream.handle(), merges, largest, arguments);
+  return StatusOf(code, "the merge of attention");
+}
+
+// Launches one round after the other. `decode` and `merges`: the plan's, on the device.
+absl::Status RunRounds(CudaStream& stream, const AttentionWork& work, const AttentionParams& params,
+                       AttentionArguments arguments, const AttentionUnit* decode,
+                       ShardMergeArguments merges) {
+  const AttentionUnit* prefill = arguments.units;
+  for (const AttentionRound& round : work.plan.rounds) {
+    arguments.units = prefill;
+    ANNULUS_RETURN_IF_ERROR(RunPrefill(stream, work, params, round.prefill, arguments));
+    arguments.units = decode;
+    ANNULUS_RETURN_IF_ERROR(
+        Run(stream, params.shape, AttentionShape::kDecode, round.decode, arguments));
+    ANNULUS_RETURN_IF_ERROR(RunMerges(stream, work, round.merges, merges));
+    prefill += round.prefill;
+    decode += round.decode;
+    merges.attention.merges += round.merges;
+    merges.merges += round.merges;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attend(Stream& stream, const AttentionParams& params, const AttentionKind& kind) {
   CheckAttention(params);
   const KvPageShape& shape = params.shape;
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
       << "head_dim " << shape.k_dim << "/" << shape.v_dim;
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  const PrefillPath path = PathOfPrefill(own->device(), params, hopper);
-  const AttentionPlan plan = PlanAttention(params, own->device().multiprocessors, path.rows);
+  const AttentionWork work = PlanWork(own->device(), params, kind);
+  const AttentionPlan& plan = work.plan;
   if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();
   AttentionArguments arguments{};
   ANNULUS_RETURN_IF_ERROR(TakePartials(*own, plan, shape.v_dim, arguments));
-  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(UploadBytes(params, plan)));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(UploadBytes(params, work)));
   std::vector<AttentionItemView> items;
-  for (const AttentionItem& item : params.items) items.push_back(UploadItem(*own, item));
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    items.push_back(UploadItem(*own, params.items[i], work.runs.empty() ? nullptr : &work.runs[i]));
+  }
   arguments.items = own->Upload(std::span<const AttentionItemView>(items));
-  const auto* const prefill = own->Upload(std::span<const AttentionUnit>(plan.prefill));
+  arguments.units = own->Upload(std::span<const AttentionUnit>(plan.prefill));
   const auto* const decode = own->Upload(std::span<const AttentionUnit>(plan.decode));
   const auto* const merges = own->Upload(std::span<const AttentionMerge>(plan.merges));
+  const auto* const shard_merges = own->Upload(std::span<const ShardMerge>(work.shard_merges));
+  const auto* const leaves = own->Upload(std::span<const uint8_t>(work.leaves));
   ANNULUS_RETURN_IF_ERROR(own->SendUpload());
   arguments.layout = LayoutOf(shape);
   arguments.heads = params.heads;
@@ -128,28 +254,46 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   arguments.scale = params.scale;
   arguments.soft_cap = params.soft_cap;
   arguments.window = params.window;
-  arguments.units = prefill;
-  ANNULUS_RETURN_IF_ERROR(
-      RunPrefill(*own, path, params, static_cast<int64_t>(plan.prefill.size()), arguments));
-  arguments.units = decode;
-  ANNULUS_RETURN_IF_ERROR(Run(*own, shape, AttentionShape::kDecode,
-                              static_cast<int64_t>(plan.decode.size()), arguments));
-  if (plan.merges.empty()) return absl::OkStatus();
-  return StatusOf(LaunchAttentionMerge(own->handle(), static_cast<int64_t>(plan.merges.size()),
-                                       plan.largest_merge,
-                                       {merges, arguments.items, params.heads, arguments.group,
-                                        shape.v_dim, arguments.partial_o, arguments.partial_lse}),
-                  "the merge of attention");
+  return RunRounds(*own, work, params, arguments, decode,
+                   {shard_merges,
+                    leaves,
+                    {merges, arguments.items, params.heads, arguments.group, shape.v_dim,
+                     arguments.partial_o, arguments.partial_lse}});
+}
+
+// Items with branches go to other kernels than those without (HopperServes), so what an op's other
+// items have must not matter.
+absl::Status AttendInvariant(Stream& stream, const AttentionParams& params, bool hopper) {
+  std::vector<AttentionItem> dilated;
+  std::vector<AttentionItem> others;
+  for (const AttentionItem& item : params.items) {
+    (item.branches.empty() ? others : dilated).push_back(item);
+  }
+  for (const std::vector<AttentionItem>* items : {&dilated, &others}) {
+    if (items->empty()) continue;
+    AttentionParams part = params;
+    part.items = *items;
+    ANNULUS_RETURN_IF_ERROR(Attend(stream, part, {hopper, /*invariant=*/true}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status Attention(Stream& stream, const AttentionParams& params) {
-  return Attend(stream, params, false);
+  return Attend(stream, params, {});
 }
 
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params) {
-  return Attend(stream, params, true);
+  return Attend(stream, params, {.hopper = true});
+}
+
+absl::Status InvariantAttention(Stream& stream, const AttentionParams& params) {
+  return AttendInvariant(stream, params, /*hopper=*/false);
+}
+
+absl::Status InvariantHopperAttention(Stream& stream, const AttentionParams& params) {
+  return AttendInvariant(stream, params, /*hopper=*/true);
 }
 
 }  // namespace annulus::cuda

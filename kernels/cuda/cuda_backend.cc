@@ -194,25 +194,30 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
 
 void RegisterCudaKernels(KernelRegistry& registry) {
   KernelEntry entry;
-  entry.ops = cuda::Ops();
   entry.backend = "cuda";
-  entry.priority = 0;
   entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
                           DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
   entry.activations = {Activations::kFloat, Activations::kFp8};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = cuda::kMaxAttentionDim;
-  registry.Register(entry);
   const absl::StatusOr<std::vector<cuda::DeviceInfo>> devices = cuda::FindDevices();
   const auto is_hopper = [](const cuda::DeviceInfo& device) {
     return device.major == 9 && device.minor == 0;
   };
-  entry.ops = cuda::HopperOps();
-  entry.priority = 1;
-  entry.available = devices.ok() && std::any_of(devices->begin(), devices->end(), is_hopper);
-  entry.unavailable_reason = "a GPU of compute capability 9.0";
-  registry.Register(std::move(entry));
+  const bool hopper = devices.ok() && std::any_of(devices->begin(), devices->end(), is_hopper);
+  // The row-invariant ones are slower: they serve those who name them.
+  const auto add = [&](OpTable ops, int priority, bool for_hopper) {
+    entry.ops = std::move(ops);
+    entry.priority = priority;
+    entry.available = hopper || !for_hopper;
+    entry.unavailable_reason = for_hopper ? "a GPU of compute capability 9.0" : "";
+    registry.Register(entry);
+  };
+  add(cuda::Ops(), 2, false);
+  add(cuda::HopperOps(), 3, true);
+  add(cuda::InvariantOps(), 0, false);
+  add(cuda::InvariantHopperOps(), 1, true);
 }
 
 }  // namespace annulus

@@ -246,10 +246,11 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
   return done ? absl::OkStatus() : Fp8ByKernels(shared, params);
 }
 
-absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
+// Without the library, a row's bits do not depend on the number of rows.
+absl::Status Multiply(SharedInput& shared, const LinearParams& params, bool with_library) {
   ANNULUS_CHECK(params.activations != Activations::kInt8);
   ANNULUS_ASSIGN_OR_RETURN(const CudaStream* const own, BeginWork(shared.stream()));
-  const bool many = params.input.rows >= kLibraryRows && own->products() != nullptr;
+  const bool many = with_library && params.input.rows >= kLibraryRows && own->products() != nullptr;
   if (params.activations == Activations::kFp8) {
     const bool library =
         many && Fp8ProductsOf(own->device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
@@ -259,6 +260,15 @@ absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
     return LinearByLibrary(shared, *own->products(), params);
   }
   return LinearByKernels(shared, ArgumentsOf(params));
+}
+
+absl::Status MultiplyAll(Stream& stream, std::span<const LinearParams> parts, bool with_library) {
+  CheckLinears(parts);
+  SharedInput shared(AsCudaStream(stream));
+  for (const LinearParams& part : parts) {
+    ANNULUS_RETURN_IF_ERROR(Multiply(shared, part, with_library));
+  }
+  return absl::OkStatus();
 }
 
 // Of some rows of weights, to a device that has nothing else to do.
@@ -316,14 +326,19 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 }
 
 absl::Status Linears(Stream& stream, std::span<const LinearParams> parts) {
-  CheckLinears(parts);
-  SharedInput shared(AsCudaStream(stream));
-  for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(Multiply(shared, part));
-  return absl::OkStatus();
+  return MultiplyAll(stream, parts, /*with_library=*/true);
 }
 
 absl::Status Linear(Stream& stream, const LinearParams& params) {
   return Linears(stream, {&params, 1});
+}
+
+absl::Status InvariantLinears(Stream& stream, std::span<const LinearParams> parts) {
+  return MultiplyAll(stream, parts, /*with_library=*/false);
+}
+
+absl::Status InvariantLinear(Stream& stream, const LinearParams& params) {
+  return InvariantLinears(stream, {&params, 1});
 }
 
 absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {

@@ -203,4 +203,21 @@ OpTable HopperOps() {
   return ops;
 }
 
+OpTable InvariantOps() {
+  OpTable ops = Ops();
+  ops.name = "cuda/sm80-invariant";
+  ops.row_invariant = true;
+  ops.linear = InvariantLinear;
+  ops.linears = InvariantLinears;
+  ops.attention = InvariantAttention;
+  return ops;
+}
+
+OpTable InvariantHopperOps() {
+  OpTable ops = InvariantOps();
+  ops.name = "cuda/sm90-invariant";
+  ops.attention = InvariantHopperAttention;
+  return ops;
+}
+
 }  // namespace annulus::cuda

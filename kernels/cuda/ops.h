@@ -6,8 +6,9 @@
 #include "kernels/cuda/common/page_layout.h"
 #include "kernels/registry.h"
 
-// The host side of all ops of the tables "cuda/sm80" and "cuda/sm90". Each op checks its Params,
-// copies their host arrays to the device, and launches. Contracts: kernels/ops/.
+// The host side of all ops of the tables "cuda/sm80", "cuda/sm90" and their row-invariant variants.
+// Each op checks its Params, copies their host arrays to the device, and launches. Contracts:
+// kernels/ops/.
 
 namespace annulus::cuda {
 
@@ -21,6 +22,11 @@ inline constexpr int64_t kLibraryRows = 128;
 // device that this backend supports.
 OpTable Ops();
 OpTable HopperOps();
+// "cuda/sm80-invariant" and "cuda/sm90-invariant": the same with bits that depend on positions
+// alone (OpTable::row_invariant), at the cost of attention in parts and of products without the
+// library.
+OpTable InvariantOps();
+OpTable InvariantHopperOps();
 
 PageLayout LayoutOf(const KvPageShape& shape);
 
@@ -29,6 +35,9 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
                       QuantizationError* error);
 absl::Status Linear(Stream& stream, const LinearParams& params);
 absl::Status Linears(Stream& stream, std::span<const LinearParams> parts);
+// Without the library.
+absl::Status InvariantLinear(Stream& stream, const LinearParams& params);
+absl::Status InvariantLinears(Stream& stream, std::span<const LinearParams> parts);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params);
@@ -42,6 +51,9 @@ absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
 // Uses the kernels of sm90/ for what they support: see tuning/attention_path.h.
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
+// In the order of summation of kernels/ops/attention.h (tuning/invariant_plan.h).
+absl::Status InvariantAttention(Stream& stream, const AttentionParams& params);
+absl::Status InvariantHopperAttention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
 absl::Status ScoreSums(Stream& stream, const ScoreSumsParams& params);
 absl::Status BlockMasses(Stream& stream, const BlockMassesParams& params);

@@ -40,7 +40,11 @@ struct WorkShape {
   int64_t items = 0;          // of one attention op
   KvPageShape pages;
   int heads = 0;  // query heads
-  // Pages of one op, all items together. A block list names a page at most once per kv head and
+  // Of the table (OpTable::row_invariant), and then AttentionParams::shards.
+  bool row_invariant = false;
+  int shards = 1;
+  // Pages of one op, all items together. Those of an item and a shard have no gaps, as far as that
+  // is planned for. A block list names a page at most once per kv head and
   // query block. Query blocks of such lists have page_tokens rows or more, except an item's first
   // and last.
   int64_t named_pages = 0;

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/gpu_kinds.h"
@@ -52,6 +54,16 @@ absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
     return absl::OkStatus();
   }
   ANNULUS_ASSIGN_OR_RETURN(config.engine.weights_dtype, ParseDType(text));
+  return absl::OkStatus();
+}
+
+// `prefix`: what tables of the option's device begin with. With auto, what was set for another
+// device stays.
+absl::Status SetKernels(absl::string_view text, absl::string_view prefix,
+                        const NamedValues<std::string>& choices, ServerConfig& config) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::string kernels, ParseChoice(text, choices));
+  const bool own = absl::StartsWith(config.engine.kernels, prefix);
+  if (!kernels.empty() || own) config.engine.kernels = kernels;
   return absl::OkStatus();
 }
 
@@ -105,15 +117,28 @@ std::vector<Option> ModelOptions() {
        "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx, on ARM "
        "reference or neon; auto: the best that the machine has.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetChoice<std::string>(text,
-                                       {{"auto", ""},
-                                        {"reference", "cpu/reference"},
-                                        {"avx2", "cpu/avx2"},
-                                        {"avx512", "cpu/avx512"},
-                                        {"avx512-bf16", "cpu/avx512-bf16"},
-                                        {"amx", "cpu/amx"},
-                                        {"neon", "cpu/neon"}},
-                                       c.engine.kernels);
+         return SetKernels(text, "cpu/",
+                           {{"auto", ""},
+                            {"reference", "cpu/reference"},
+                            {"avx2", "cpu/avx2"},
+                            {"avx512", "cpu/avx512"},
+                            {"avx512-bf16", "cpu/avx512-bf16"},
+                            {"amx", "cpu/amx"},
+                            {"neon", "cpu/neon"}},
+                           c);
+       }},
+      {"gpu-kernels", "NAME|auto", "auto",
+       "Force the GPU kernels sm80 or sm90 (compute capability 9.0 alone), or sm80-invariant or "
+       "sm90-invariant: with these an answer has the same tokens and bits on every ring, alone or "
+       "batched, cached or not, and they are slower; auto: the fastest.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetKernels(text, "cuda/",
+                           {{"auto", ""},
+                            {"sm80", "cuda/sm80"},
+                            {"sm90", "cuda/sm90"},
+                            {"sm80-invariant", "cuda/sm80-invariant"},
+                            {"sm90-invariant", "cuda/sm90-invariant"}},
+                           c);
        }},
       {"weights-dtype", "DTYPE|auto", "auto",
        "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3, fp8_e5m2, "

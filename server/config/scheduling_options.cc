@@ -134,7 +134,7 @@ std::vector<Option> SchedulingOptions() {
       {"kv-host", "SIZE", "0",
        "Host memory that keeps keys and values of prompts for which --kv-memory has no room, "
        "until they are needed again or newer ones take their place; from there they move on to "
-       "--kv-disk. On GPUs needs --kernels whose bits do not vary with the batch; 0: none.",
+       "--kv-disk. On GPUs needs --gpu-kernels ..-invariant; 0: none.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          size_t bytes = 0;
          ANNULUS_RETURN_IF_ERROR(SetSize(text, 0, 64 * kTiB, bytes));
@@ -144,8 +144,8 @@ std::vector<Option> SchedulingOptions() {
       {"kv-disk", "DIR", "",
        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
        "not computed again after a restart; needs --kv-disk-size. What users sent can be read from "
-       "it, until they delete the document or other pages take its place. On GPUs needs --kernels "
-       "whose bits do not vary with the batch; empty: none.",
+       "it, until they delete the document or other pages take its place. On GPUs needs "
+       "--gpu-kernels ..-invariant; empty: none.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kv_disk); }},
       {"kv-disk-size", "SIZE", "0", "Largest total size of the files in --kv-disk.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {

@@ -48,7 +48,7 @@ std::vector<std::string> DaemonArguments(const std::string& path, std::vector<st
   const char* const kernels = std::getenv("ANNULUS_TEST_KERNELS");
   if (device != nullptr && !has("--device")) {
     if (kernels != nullptr && (has("--kv-disk") || has("--kv-host"))) {
-      flags.insert(flags.end(), {"--kernels", kernels});
+      flags.insert(flags.end(), {"--gpu-kernels", kernels});
     }
     flags.insert(flags.end(), {"--device", device});
   }

@@ -5,7 +5,9 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/state.h"
 #include "kernels/cuda/sm80/attention.h"
+#include "kernels/cuda/sm80/merge_tree.h"
 #include "kernels/cuda/sm80/pages.h"
+#include "kernels/cuda/sm80/shard_merge.h"
 
 namespace annulus::cuda {
 namespace {
@@ -131,21 +133,51 @@ ANNULUS_DEVICE RowMerge RowOfParts(const AttentionMergeArguments& a, const Atten
           a.partial_lse + from,     merge.row_count,  merge.parts};
 }
 
-// Merges attention's parts where `parts` has any, and else states.
+// The parts of row r of a unit in the tree of shards, then into the row's state if that has one.
+ANNULUS_DEVICE void MergeShards(const ShardMergeArguments& shards, const ShardMerge& merge, int r) {
+  const AttentionMergeArguments& a = shards.attention;
+  const RowMerge row = RowOfParts(a, merge.unit, r);
+  const RowParts parts{row.from_o, row.from_lse, row.step, shards.leaves + merge.first_leaf,
+                       row.parts};
+  float lse = 0;
+#pragma unroll 1
+  for (int first = Lane(); first - Lane() < a.v_dim; first += StateColumns::kColumns * kWarp) {
+    StateColumns merged = MergedParts(parts, first, a.v_dim);
+    if (!row.empty) {
+      StateColumns into = LoadColumns(row.o, *row.lse, first, a.v_dim);
+      into.Merge(merged);
+      merged = into;
+    }
+#pragma unroll
+    for (int n = 0; n < StateColumns::kColumns; ++n) {
+      const int d = first + n * kWarp;
+      if (d < a.v_dim) row.o[d] = merged.o[n];
+    }
+    lse = merged.lse;
+  }
+  SyncWarp();  // all lanes have read the old lse
+  if (Lane() == 0) *row.lse = lse;
+}
+
+// Merges attention's parts where `parts` or `shards` has any, and else states.
 struct AllMergesArguments {
   MergeArguments states;
   AttentionMergeArguments parts;
+  ShardMergeArguments shards;
 };
 
 // Block (row) or (merge, row of its unit) of one warp.
 ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT AllMergesArguments a) {
-  if (a.parts.merges == nullptr) {
-    MergeRow(RowOfStates(a.states, BlockX()), a.states.into.v_dim);
-    return;
-  }
-  const AttentionMerge merge = a.parts.merges[BlockX()];
   const int r = static_cast<int>(BlockY());
-  if (r < merge.row_count) MergeRow(RowOfParts(a.parts, merge, r), a.parts.v_dim);
+  if (a.parts.merges != nullptr) {
+    const AttentionMerge merge = a.parts.merges[BlockX()];
+    if (r < merge.row_count) MergeRow(RowOfParts(a.parts, merge, r), a.parts.v_dim);
+  } else if (a.shards.merges != nullptr) {
+    const ShardMerge merge = a.shards.merges[BlockX()];
+    if (r < merge.unit.row_count) MergeShards(a.shards, merge, r);
+  } else {
+    MergeRow(RowOfStates(a.states, BlockX()), a.states.into.v_dim);
+  }
 }
 
 }  // namespace
@@ -160,7 +192,7 @@ int LaunchKvRead(StreamHandle stream, const KvReadArguments& arguments) {
 }
 int LaunchMerge(StreamHandle stream, const MergeArguments& arguments) {
   const Grid grid{.x = arguments.into.rows * arguments.into.heads, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, AllMergesArguments{arguments, {}});
+  return Launch<MergeKernel>(stream, grid, AllMergesArguments{arguments, {}, {}});
 }
 
 const void* AnyKernel() { return AddressOf<PageRowsKernel, PageRowsArguments>(); }
@@ -168,7 +200,13 @@ const void* AnyKernel() { return AddressOf<PageRowsKernel, PageRowsArguments>();
 int LaunchAttentionMerge(StreamHandle stream, int64_t merges, int largest_rows,
                          const AttentionMergeArguments& arguments) {
   const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, arguments});
+  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, arguments, {}});
+}
+
+int LaunchShardMerge(StreamHandle stream, int64_t merges, int largest_rows,
+                     const ShardMergeArguments& arguments) {
+  const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};
+  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, {}, arguments});
 }
 
 }  // namespace annulus::cuda

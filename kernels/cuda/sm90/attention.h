@@ -26,7 +26,8 @@ struct HopperAttentionArguments {
   int64_t units;  // number of attention.units, all of the prefill shape
   const std::byte* first_page;
   int page_shift;
-  int box_slots;  // slots that one copy moves: divides page_tokens and HopperKeys
+  int box_slots;    // slots that one copy moves: divides page_tokens and HopperKeys
+  int whole_boxes;  // boxes that a unit leaves out at its beginning are a multiple of this
   TensorMap keys;
   TensorMap values;
 };

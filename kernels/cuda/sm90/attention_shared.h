@@ -131,7 +131,8 @@ ANNULUS_DEVICE BoxRange BoxesOf(const HopperAttentionArguments& h, const Attenti
     const int64_t behind = int64_t{LowestPosition(a, unit, item)} - a.window + 1 -
                            PageOf(item, unit.page_begin).first_position;
     const int64_t slots = Smaller<int64_t>(behind, a.layout.page_tokens);
-    if (slots > 0) begin = static_cast<int>(slots) / h.box_slots;
+    const int whole_slots = h.box_slots * h.whole_boxes;
+    if (slots > 0) begin = static_cast<int>(slots) / whole_slots * h.whole_boxes;
   }
   const KvPageView& last = PageOf(item, unit.page_end - 1);
   const int64_t seen = int64_t{HighestPosition(a, unit, item)} - last.first_position + 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm90/attention.h"
@@ -71,8 +72,10 @@ AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
   return {AttentionShape::kPrefill, kMaxAttentionDim};
 }
 
-PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
-  if (hopper && HasManyRows(params)) {
+namespace {
+
+PrefillPath PathOf(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
+  if (hopper) {
     const PageGrid grid = GridOfPages(params);
     if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
   }
@@ -82,8 +85,29 @@ PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& param
                         InstanceFor(AttentionShape::kPrefill, params.shape, device).dim)};
 }
 
+}  // namespace
+
+PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
+  return PathOf(device, params, hopper && HasManyRows(params));
+}
+
+PrefillPath PathOfInvariant(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
+  PrefillPath path = PathOf(device, params, hopper);
+  if (params.shape.dtype == DType::kF32) {
+    path.rows = AttentionRows(AttentionShape::kDecode, LargerDim(params));
+  }
+  return path;
+}
+
 int BoxSlots(int page_tokens, int dim) {
   return std::min(HopperKeys(dim), page_tokens & -page_tokens);
+}
+
+int TileBoxes(int page_tokens, int dim) { return HopperKeys(dim) / BoxSlots(page_tokens, dim); }
+
+int TilePages(int page_tokens, int dim) {
+  const int boxes = TileBoxes(page_tokens, dim);
+  return boxes / std::gcd(boxes, page_tokens / BoxSlots(page_tokens, dim));
 }
 
 PageTensors TensorsOfPages(const AttentionParams& params, const PageGrid& grid) {

@@ -49,9 +49,16 @@ struct PrefillPath {
 // `hopper`: whether the caller's table has sm90/. Looks at every page, except for ops of few rows.
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper);
 
+// The same for tables that are row_invariant, whatever rows and pages the op has. All items have
+// branches, or none. Pages of float32 have units of the decode shape alone.
+PrefillPath PathOfInvariant(const DeviceInfo& device, const AttentionParams& params, bool hopper);
+
 // Slots of a page that one copy moves: the largest power of 2 that divides both page_tokens and the
 // tile of sm90/ for `dim`, the larger of k_dim and v_dim.
 int BoxSlots(int page_tokens, int dim);
+// Boxes of a tile of sm90/, and the least number of pages whose boxes are whole tiles.
+int TileBoxes(int page_tokens, int dim);
+int TilePages(int page_tokens, int dim);
 
 // The keys and the values of all pages as tensors: the rows of one kv head after those of the
 // other.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/tuning/attention_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace annulus::cuda {
@@ -32,6 +33,8 @@ class Planner {
           [&](const AttentionUnit& a, const AttentionUnit& b) { return pages(a) > pages(b); });
     }
     ShareOut();
+    plan_.rounds.push_back(
+        {std::ssize(plan_.prefill), std::ssize(plan_.decode), std::ssize(plan_.merges)});
     return std::move(plan_);
   }
 

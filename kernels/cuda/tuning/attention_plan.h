@@ -9,12 +9,21 @@
 
 namespace annulus::cuda {
 
+// Units and merges that are launched together: so many more of the plan's. Rounds follow each other
+// and use the same workspace.
+struct AttentionRound {
+  int64_t prefill = 0;
+  int64_t decode = 0;
+  int64_t merges = 0;
+};
+
 // The units of one attention op, by shape of block, in the order in which they start: the longest
-// first.
+// of a round first.
 struct AttentionPlan {
   std::vector<AttentionUnit> prefill;
   std::vector<AttentionUnit> decode;
   std::vector<AttentionMerge> merges;
+  std::vector<AttentionRound> rounds;
   int64_t partial_rows = 0;  // rows of workspace for parts of units
   int largest_merge = 0;     // in rows
 };

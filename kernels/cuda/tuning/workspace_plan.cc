@@ -8,7 +8,9 @@
 #include "kernels/cuda/sm80/linear.h"
 #include "kernels/cuda/sm80/scores.h"
 #include "kernels/cuda/sm90/attention.h"
+#include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
+#include "kernels/cuda/tuning/invariant_plan.h"
 #include "kernels/cuda/tuning/linear_plan.h"
 #include "kernels/cuda/tuning/scores_plan.h"
 #include "kernels/ops/sampling.h"
@@ -56,17 +58,46 @@ int64_t MostUnits(const WorkShape& most, const DeviceInfo& device) {
 // An op of attention that shares its units out has so many parts.
 int64_t MostParts(const DeviceInfo& device) { return 4 * int64_t{device.multiprocessors}; }
 
+// Runs (tuning/page_runs.h) of items that have so many pages together: a shard's pages lie in as
+// many spans as they fill and, at both ends, begin.
+int64_t MostRuns(const WorkShape& most, int64_t items) {
+  const int64_t filled = most.named_pages * most.pages.page_tokens / kAttentionSpan;
+  return std::min(most.named_pages, filled + 2 * int64_t{most.shards} * items);
+}
+
+// Entries for absent pages in so many runs.
+int64_t AbsentPages(const WorkShape& most, int64_t runs) {
+  const int dim = std::max(most.pages.k_dim, most.pages.v_dim);
+  return runs * (TilePages(most.pages.page_tokens, dim) - 1);
+}
+
+// The arrays of one op whose units and merges are so many, but for pages and lists.
+size_t UnitUploads(int64_t units, int64_t merges) {
+  return Array<AttentionUnit>(units) + 3 * kUploadAlignment + Array<AttentionMerge>(merges);
+}
+// The same of one whose parts merge in the tree of shards.
+size_t ShardUploads(int64_t units, int64_t merges) {
+  return Array<AttentionUnit>(units) + 2 * kUploadAlignment + Array<ShardMerge>(merges) +
+         Array<uint8_t>(units);
+}
+
 size_t AttentionUploads(const WorkShape& most, const DeviceInfo& device) {
-  const int64_t units = MostUnits(most, device) + MostParts(device);
   size_t bytes = Array<int32_t>(most.attended_rows) + Array<KvPageView>(most.named_pages) +
-                 Array<AttentionItemView>(most.items) + Array<AttentionUnit>(units) +
-                 kUploadAlignment + Array<AttentionMerge>(MostParts(device)) +
+                 Array<AttentionItemView>(most.items) +
                  static_cast<size_t>(most.items) * 4 * kUploadAlignment;
+  const int64_t lists =
+      most.lists ? most.pages.kv_heads * (Pieces(most.rows, most.pages.page_tokens) + 2) : 0;
+  if (most.row_invariant) {
+    const int64_t parts = MostUnits(most, device) * MostRuns(most, 1);
+    const int64_t absent = AbsentPages(most, MostRuns(most, most.items)) + most.items;
+    bytes += ShardUploads(parts, MostUnits(most, device)) + Array<KvPageView>(absent) +
+             Array<int32_t>(AbsentPages(most, lists * MostRuns(most, 1)));
+  } else {
+    bytes += UnitUploads(MostUnits(most, device) + MostParts(device), MostParts(device));
+  }
   if (!most.lists) return bytes;
   // Every list may name all pages of its item; a list of branches is short.
-  const int64_t lists =
-      most.pages.kv_heads * (Pieces(most.rows, most.pages.page_tokens) + 2) * most.named_pages;
-  return bytes + Array<int32_t>(lists) +
+  return bytes + Array<int32_t>(lists * most.named_pages) +
          static_cast<size_t>(most.items) * Array<DilatedBranch>(kMostBranches);
 }
 
@@ -127,6 +158,13 @@ size_t MostProductScratch(const ProductShape& shape, const DeviceInfo& device, b
 }
 
 size_t MostAttentionScratch(const WorkShape& most, const DeviceInfo& device) {
+  if (most.row_invariant) {
+    const int64_t parts = MostRuns(most, 1);
+    const int64_t round =
+        std::max(MostRoundRows(most.pages.v_dim), MostUnitRows(most, device) * parts);
+    const int64_t rows = std::min(most.attended_rows * most.heads * parts, round);
+    return static_cast<size_t>(rows) * (static_cast<size_t>(most.pages.v_dim) + 1) * kFloat;
+  }
   const int64_t rows = MostPartialRows(most.attended_rows * most.heads, MostUnitRows(most, device),
                                        device.multiprocessors);
   return static_cast<size_t>(rows) * (static_cast<size_t>(most.pages.v_dim) + 1) * kFloat;
@@ -164,14 +202,19 @@ size_t MostUploads(const WorkShape& most, const DeviceInfo& device) {
 
 size_t HeldUploads(const WorkShape& most, const DeviceInfo& device) {
   if (most.held_layers == 0) return 0;
-  const int64_t units = most.items * most.pages.kv_heads *
-                            Pieces(Group(most), AttentionRows(AttentionShape::kDecode, 0)) +
-                        MostParts(device);
-  const size_t layer = Array<std::byte*>(most.items) + Array<int32_t>(most.items) +
-                       static_cast<size_t>(most.items) *
-                           (Array<int32_t>(1) + sizeof(AttentionItemView) + 3 * kUploadAlignment) +
-                       Array<AttentionUnit>(units) + Array<AttentionMerge>(MostParts(device)) +
-                       4 * kUploadAlignment;
+  const int64_t heads =
+      most.pages.kv_heads * Pieces(Group(most), AttentionRows(AttentionShape::kDecode, 0));
+  size_t layer = Array<std::byte*>(most.items) + Array<int32_t>(most.items) +
+                 static_cast<size_t>(most.items) *
+                     (Array<int32_t>(1) + sizeof(AttentionItemView) + 3 * kUploadAlignment) +
+                 3 * kUploadAlignment;
+  if (most.row_invariant) {
+    const int64_t runs = MostRuns(most, most.items);
+    layer +=
+        ShardUploads(heads * runs, heads * most.items) + Array<KvPageView>(AbsentPages(most, runs));
+  } else {
+    layer += UnitUploads(heads * most.items + MostParts(device), MostParts(device));
+  }
   // Before the layers ids and positions; behind them tokens are chosen, mostly without edits.
   const size_t outside = 4 * Array<int32_t>(most.items) +
                          static_cast<size_t>(most.sampled_rows) *
@@ -184,7 +227,8 @@ WorkspaceBytes PlanWorkspace(const WorkShape& most, const DeviceInfo& device, bo
   WorkspaceBytes bytes;
   bytes.scratch = std::max(MostAttentionScratch(most, device), MostScoresScratch(most));
   for (const ProductShape& product : most.products) {
-    bytes.scratch = std::max(bytes.scratch, MostProductScratch(product, device, library));
+    bytes.scratch = std::max(bytes.scratch,
+                             MostProductScratch(product, device, library && !most.row_invariant));
   }
   bytes.scratch = Up(bytes.scratch, 256);
   bytes.uploads =

@@ -20,7 +20,7 @@ inline constexpr size_t kLeastUploads = size_t{1} << 20;
 // leaves products of many rows to a library.
 size_t MostProductScratch(const ProductShape& shape, const DeviceInfo& device, bool library);
 
-// For `attention`: the parts of divided units.
+// For `attention`: the parts of divided units, or of a round.
 size_t MostAttentionScratch(const WorkShape& most, const DeviceInfo& device);
 
 // For `block_scores` and `summary_scores`: packed queries, and copied queries.
@@ -32,7 +32,7 @@ size_t MostUploads(const WorkShape& most, const DeviceInfo& device);
 // lists.
 size_t HeldUploads(const WorkShape& most, const DeviceInfo& device);
 
-// Implements Backend::PlanWorkspace.
+// Implements Backend::PlanWorkspace. `library`: whether tables that are not row_invariant have one.
 WorkspaceBytes PlanWorkspace(const WorkShape& most, const DeviceInfo& device, bool library);
 
 }  // namespace annulus::cuda

@@ -275,7 +275,8 @@ TEST_F(PageTierDeviceTest, KernelsWhoseBitsVaryAreRefusedAtTheStart) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(refused.message(),
                 HasSubstr(option + " needs kernels that give the same bits in every batch, and " +
-                          "those of cpu/varying do not; use --kernels " + good));
+                          "those of cpu/varying do not; use --gpu-kernels " +
+                          good.substr(good.find('/') + 1)));
     options.kv_host_bytes = 0;
     options.kv_disk = disk();
   }

@@ -69,6 +69,13 @@ class DeviceTest : public ::testing::Test {
   }
 
   const OpTable& ops() const { return *registry_.Available("cuda").front(); }
+  // Null if these devices cannot run it.
+  const OpTable* Find(const std::string& name) const {
+    for (const OpTable* table : registry_.Available("cuda")) {
+      if (table->name == name) return table;
+    }
+    return nullptr;
+  }
 
   RankModel Load(const std::string& name, DType dtype, Backend& backend, const OpTable& ops) const {
     const std::string directory = TestFile("golden/" + name).string();

@@ -97,7 +97,7 @@ TEST_F(DeviceTiersTest, WithoutInvariantKernelsTheStartSaysWhatToDo) {
   options.kernels = ops().name;
   const absl::Status refused = CreateEngine(options, *backend_, registry_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_NE(std::string(refused.message()).find("; use --kernels cuda/"), std::string::npos)
+  EXPECT_NE(std::string(refused.message()).find("; use --gpu-kernels sm"), std::string::npos)
       << refused;
 }
 

@@ -65,6 +65,7 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
     int ranks;
     bool graphs;
     const char* policy;
+    const char* table = "";  // empty: the first
   };
   const std::vector<Case> cases = {
       {"llama_gqa_bf16", DType::kBF16, 1, true, ""},
@@ -75,13 +76,17 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
       {"mixtral", DType::kBF16, 1, true, ""},
       {"gemma2", DType::kF32, 3, true, ""},
   };
-  for (const Case& c : testing::Thinned(cases, 4)) {
-    SCOPED_TRACE(::testing::Message() << c.model << " " << DTypeName(c.dtype) << ", " << c.ranks
-                                      << " ranks, graphs " << c.graphs << ", " << c.policy);
+  std::vector<Case> chosen = testing::Thinned(cases, 4);
+  chosen.push_back({"gemma2", DType::kBF16, 2, true, "", "cuda/sm90-invariant"});
+  for (const Case& c : chosen) {
+    SCOPED_TRACE(::testing::Message()
+                 << c.model << " " << DTypeName(c.dtype) << ", " << c.ranks << " ranks, graphs "
+                 << c.graphs << ", " << c.policy << " " << c.table);
     EmulatedDevice& device = EmulatedDevice::Get();
     device.products = c.dtype == DType::kBF16 && c.ranks == 1;
     UseDevices(1);
-    const RankModel model = Load(c.model, c.dtype);
+    const RankModel model = *c.table == '\0' ? Load(c.model, c.dtype)
+                                             : Load(c.model, c.dtype, *backend_, *Find(c.table));
     DriverOptions options = testing::AllLogits(c.ranks, RingMode::kPassKv);
     options.all_logits = false;
     options.prefill_rows = 160;

@@ -78,7 +78,8 @@ TEST_P(DilatedAttentionTest, EqualsTheSumOverBranches) {
 
 TEST_P(DilatedAttentionTest, SubtreesMergeToTheWhole) {
   if (!table().row_invariant) GTEST_SKIP() << table().name << " sums in an order of its own";
-  for (const uint32_t seed : ThinnedIfSanitized(SeedsFrom(570, 15), 5)) {
+  const std::vector<uint32_t> seeds = SeedsFrom(570, IsEmulated(table()) ? 4 : 15);
+  for (const uint32_t seed : ThinnedIfSanitized(seeds, 5)) {
     const Dilated dilated = RandomDilated(seed);
     SCOPED_TRACE(dilated.problem.name);
     ExpectSubtreesMergeToTheWhole(table(), dilated.problem, dilated.branches);
@@ -115,7 +116,7 @@ TEST_P(DilatedAttentionTest, LongSegments) {
 // A row's bits do not depend on the rows beside it nor on the number of threads, where the table
 // says so.
 TEST_P(DilatedAttentionTest, RowsAloneHaveTheSameBits) {
-  for (uint32_t seed = 550; seed < 556; ++seed) {
+  for (uint32_t seed = 550; seed < (IsEmulated(table()) ? 552 : 556); ++seed) {
     const Dilated dilated = RandomDilated(seed);
     SCOPED_TRACE(dilated.problem.name);
     const AttentionResult whole = dilated.Attend(table(), 3);
@@ -145,7 +146,7 @@ TEST_P(DilatedAttentionTest, OneWideBranchOfRate1IsDense) {
     dilated.branches = {{dilated.problem.shape.page_tokens * 1000, 1}};
     const AttentionResult one = dilated.Attend(table(), 2);
     const AttentionResult dense = Attend(table(), dilated.problem, 2);
-    if (table().name == "cuda/sm90") {  // other kernels
+    if (table().name.starts_with("cuda/sm90")) {  // other kernels
       ExpectNear(dilated.problem, one, dense);
     } else {
       EXPECT_TRUE(one == dense);
@@ -153,7 +154,7 @@ TEST_P(DilatedAttentionTest, OneWideBranchOfRate1IsDense) {
   }
 }
 
-ANNULUS_FOR_EVERY_TABLE(DilatedAttentionTest);
+ANNULUS_FOR_EVERY_ORDER(DilatedAttentionTest);
 
 }  // namespace
 }  // namespace annulus::testing

@@ -195,6 +195,32 @@ TEST(AttentionPathTest, UnitsHaveTheRowsOfThePathThatAttendsThem) {
   EXPECT_TRUE(PlanAttention(params, 1, 64).prefill.empty());
 }
 
+// However few rows and whichever pages there are: the same kernel attends.
+TEST(AttentionPathTest, InvariantTablesHaveOnePath) {
+  std::vector<KvPageView> pages = {{At(0x20010), 0, 64}};
+  const std::vector<int32_t> positions(100, 63);
+  AttentionItem item;
+  item.pages = pages;
+  AttentionParams params;
+  params.items = {&item, 1};
+  params.heads = 3;
+  DeviceInfo device;
+  device.major = 9;
+  device.shared_bytes = SharedBytes(9, 0);
+  for (const size_t rows : {1, 5, 100}) {
+    item.positions = {positions.data(), rows};
+    for (const int dim : {64, 256}) {
+      params.shape = {64, 1, dim, dim, DType::kBF16};
+      EXPECT_TRUE(PathOfInvariant(device, params, true).hopper);
+      EXPECT_EQ(PathOfInvariant(device, params, true).rows, 128);
+      EXPECT_EQ(PathOfInvariant(device, params, false).rows, dim == 64 ? 128 : 64);
+    }
+    params.shape.dtype = DType::kF32;
+    EXPECT_FALSE(PathOfInvariant(device, params, true).hopper);
+    EXPECT_EQ(PathOfInvariant(device, params, true).rows, 16);
+  }
+}
+
 TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
   const auto names = [] {
     KernelRegistry registry;
@@ -203,11 +229,12 @@ TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
     for (const OpTable* table : registry.Available("cuda")) names.push_back(table->name);
     return names;
   };
-  EXPECT_THAT(names(), ElementsAre("cuda/sm90", "cuda/sm80"));
+  EXPECT_THAT(names(),
+              ElementsAre("cuda/sm90", "cuda/sm80", "cuda/sm90-invariant", "cuda/sm80-invariant"));
   EmulatedDevice::Get().major = 8;
-  EXPECT_THAT(names(), ElementsAre("cuda/sm80"));
+  EXPECT_THAT(names(), ElementsAre("cuda/sm80", "cuda/sm80-invariant"));
   EmulatedDevice::Get().major = 10;
-  EXPECT_THAT(names(), ElementsAre("cuda/sm80"));
+  EXPECT_THAT(names(), ElementsAre("cuda/sm80", "cuda/sm80-invariant"));
   EmulatedDevice::Get().major = 9;
 }
 

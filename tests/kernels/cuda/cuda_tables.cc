@@ -1,5 +1,5 @@
 // The tested tables are those of the first GPU: an emulated one, or where the CUDA runtime is
-// linked (gpu_main.cc) a real one. They differ in attention alone.
+// linked (gpu_main.cc) a real one. They differ in attention and in what they leave to a library.
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
 

@@ -146,6 +146,44 @@ TEST(FewRowsTest, RowsHaveTheBitsThatManyRowsGiveThem) {
   }
 }
 
+// The same of codes of fp8, whose rows have scales of their own.
+TEST(FewRowsTest, RowsOfCodesHaveTheBitsThatManyRowsGiveThem) {
+  const OpTable table = InvariantOps();
+  Backend& backend = testing::BackendOf(table);
+  const auto stream = backend.CreateStream(1).value();
+  for (const FewShape& shape : kFewShapes) {
+    if (kSanitized && shape.in > 100) break;  // the emulation is many times slower then
+    std::mt19937 random(static_cast<uint32_t>(shape.in));
+    constexpr int64_t kMany = 70;
+    testing::TestMatrix input(kMany, shape.in, 1);
+    input.FillNormal(random);
+    testing::TestMatrix source(shape.out, shape.in);
+    source.FillNormal(random);
+    const PackedMatrix weight = testing::Pack(table, source, DType::kF8E4M3);
+    const auto multiply = [&](int64_t begin, int64_t rows, testing::TestMatrix& output) {
+      LinearParams params;
+      params.input = input.view().row_range(begin, rows);
+      params.weight = &weight;
+      params.output = output.view().row_range(begin, rows);
+      params.activations = Activations::kFp8;
+      ASSERT_TRUE(table.linear(*stream, params).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+    };
+    testing::TestMatrix many(kMany, shape.out, 2);
+    multiply(0, kMany, many);
+    for (const int64_t step : {int64_t{1}, kFewRows, kFewRows + 1}) {
+      testing::TestMatrix few(kMany, shape.out, 2);
+      for (int64_t begin = 0; begin < kMany; begin += step) {
+        multiply(begin, std::min(step, kMany - begin), few);
+      }
+      for (int64_t r = 0; r < kMany; ++r) {
+        ASSERT_TRUE(testing::SameBits(many.row(r), few.row(r), shape.out))
+            << "in " << shape.in << " by " << step << " row " << r;
+      }
+    }
+  }
+}
+
 struct ManyShape {
   int64_t rows;
   int64_t in;

@@ -63,6 +63,39 @@ TEST_F(ProductsTest, TheBackendSaysWhetherThereIsALibrary) {
               Not(HasSubstr("own kernels")));
 }
 
+// Row-invariant tables leave it nothing: a row of many has the bits that it has alone.
+TEST_F(ProductsTest, InvariantTablesMultiplyByKernels) {
+  std::mt19937 random(4);
+  constexpr int64_t kIn = 64;
+  constexpr int64_t kOut = 24;
+  constexpr int64_t kRows = kLibraryRows + 5;
+  const OpTable table = InvariantHopperOps();
+  testing::TestMatrix source(kOut, kIn);
+  source.FillNormal(random);
+  testing::TestMatrix input(kRows, kIn, 3);
+  input.FillNormal(random);
+  EmulatedDevice::Get().products = true;
+  const auto backend = CreateCudaBackend(0).value();
+  const auto stream = backend->CreateStream(1).value();
+  for (const Activations activations : {Activations::kFloat, Activations::kFp8}) {
+    const DType dtype = activations == Activations::kFp8 ? DType::kF8E4M3 : DType::kBF16;
+    const PackedMatrix weight = testing::Pack(table, source, dtype);
+    testing::TestMatrix results[2] = {{kRows, kOut, 4}, {kRows, kOut, 4}};
+    LinearParams params;
+    params.weight = &weight;
+    params.activations = activations;
+    params.input = input.view();
+    params.output = results[0].view();
+    ASSERT_TRUE(table.linears(*stream, {&params, 1}).ok());
+    for (int64_t r = 0; r < kRows; r += 13) {
+      params.input = input.view().row_range(r, 1);
+      params.output = results[1].view().row_range(r, 1);
+      ASSERT_TRUE(table.linear(*stream, params).ok());
+      EXPECT_TRUE(testing::SameBits(results[0].row(r), results[1].row(r), kOut)) << "row " << r;
+    }
+  }
+}
+
 // Padding, strides, bias and accumulation reach the library: with it and without, rows are equal
 // within the rounding of float32 sums.
 TEST_F(ProductsTest, ManyRowsAreTheSameByTheLibrary) {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
+#include "kernels/cuda/tuning/invariant_plan.h"
 #include "kernels/cuda/tuning/scores_plan.h"
 #include "kernels/cuda/tuning/workspace_plan.h"
 #include "tests/kernels/cpu/attention_fixture.h"
@@ -164,8 +165,10 @@ TEST_F(WorkspaceTest, PartsOfAttentionStayWithinTheirBound) {
       items[i].positions = positions[i];
       items[i].pages = pages[i];
       most.attended_rows += static_cast<int64_t>(positions[i].size());
+      most.named_pages += std::ssize(pages[i]);
     }
     params.items = items;
+    params.shards = most.shards = OneOf(1, 8, 16);
     for (const bool hopper : {false, true}) {
       const int unit_rows = PathOfPrefill(device, params, hopper).rows;
       const AttentionPlan plan = PlanAttention(params, device.multiprocessors, unit_rows);
@@ -174,6 +177,13 @@ TEST_F(WorkspaceTest, PartsOfAttentionStayWithinTheirBound) {
       const size_t bound = MostAttentionScratch(most, device);
       ASSERT_LE(taken, bound) << "turn " << turn;
       if (bound > 0) nearest = std::max(nearest, static_cast<double>(taken) / bound);
+      most.row_invariant = true;
+      const InvariantShape shape{PathOfInvariant(device, params, hopper).rows, 1};
+      const int64_t rows = PlanInvariantAttention(params, shape, MostRoundRows(params.shape.v_dim))
+                               .attention.partial_rows;
+      ASSERT_LE(rows * (params.shape.v_dim + 1) * sizeof(float), MostAttentionScratch(most, device))
+          << "turn " << turn;
+      most.row_invariant = false;
     }
   }
   EXPECT_GE(nearest, 0.5) << "a bound that is far from everything";
@@ -222,6 +232,7 @@ TEST_F(WorkspaceTest, PackedQueriesStayWithinTheirBound) {
 TEST_F(WorkspaceTest, OpsUpToTheirShapeTakeNothingMore) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed_);
   for (int turn = 0; turn < (kSanitized ? 6 : 24); ++turn) {
+    const OpTable table = OneOf(Ops(), InvariantOps(), InvariantHopperOps());
     Problem problem;
     problem.shape = {OneOf(16, 32), Draw(1, 3), Draw(1, 90), Draw(1, 90),
                      OneOf(DType::kF32, DType::kBF16, DType::kI8)};
@@ -230,9 +241,12 @@ TEST_F(WorkspaceTest, OpsUpToTheirShapeTakeNothingMore) {
     const auto rows = static_cast<int32_t>(Draw(1, 60));
     // Rows end within a tile of any stride at both sides.
     problem.positions = testing::Consecutive(problem.end - rows, rows);
+    problem.window = OneOf(0, 0, 50);
     testing::FillProblem(problem, random_());
-    const PagedSequence pages(table_, problem);
+    const PagedSequence pages(table, problem);
     WorkShape most;
+    most.row_invariant = table.row_invariant;
+    most.shards = problem.shards;
     most.rows = most.attended_rows = rows;
     most.exact_rows = rows;
     most.items = 1;
@@ -264,7 +278,7 @@ TEST_F(WorkspaceTest, OpsUpToTheirShapeTakeNothingMore) {
     }
     for (const bool listed : {false, true}) {
       if (listed) items[0].blocks = {false, problem.shape.kv_heads, begins, offsets, named};
-      ASSERT_TRUE(table_.attention(*stream_, testing::MakeParams(problem, items)).ok());
+      ASSERT_TRUE(table.attention(*stream_, testing::MakeParams(problem, items)).ok());
       ASSERT_NO_FATAL_FAILURE(ExpectNothingTaken()) << problem.name << ", lists " << listed;
     }
     for (const int32_t stride : {1, 8, 16}) {
@@ -281,7 +295,7 @@ TEST_F(WorkspaceTest, OpsUpToTheirShapeTakeNothingMore) {
       std::vector<float> scores(static_cast<size_t>(CountRowGroups(item.positions, stride) *
                                                     params.heads * CountBlocks(item.pages, block)));
       item.scores = scores.data();
-      ASSERT_TRUE(table_.block_scores(*stream_, params).ok());
+      ASSERT_TRUE(table.block_scores(*stream_, params).ok());
       ASSERT_NO_FATAL_FAILURE(ExpectNothingTaken()) << problem.name << ", stride " << stride;
     }
   }

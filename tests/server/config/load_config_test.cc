@@ -71,6 +71,7 @@ std::string OtherValue(const Option& option) {
   const std::string name = option.name;
   if (name == "model" || name == "served-model-name" || name == "out") return "abc";
   if (name == "cpu-isa") return "avx2";
+  if (name == "gpu-kernels") return "sm90-invariant";
   if (name == "attention") return "window:window=77";
   if (name == "activations") return "int8";
   if (name == "device") return "cuda";
@@ -298,6 +299,14 @@ TEST_F(LoadConfigTest, MalformedFilesAreRefusedWithTheLine) {
   EXPECT_THAT(Error({"--config", "/nonexistent/annulus.yaml"}), HasSubstr("cannot open"));
   EXPECT_THAT(Error({"--config", testing::TempDirectory().path()}), HasSubstr("cannot read"));
   EXPECT_EQ(Load({"--config", WriteFile("")}).engine.ranks, 1);
+}
+
+// Kernels are one setting with two names, each of which says nothing of the other's devices.
+TEST_F(LoadConfigTest, KernelsAreThoseOfTheirDevice) {
+  EXPECT_EQ(Load({"--gpu-kernels", "sm90-invariant"}).engine.kernels, "cuda/sm90-invariant");
+  EXPECT_EQ(Load({"--gpu-kernels", "sm80", "--cpu-isa", "auto"}).engine.kernels, "cuda/sm80");
+  EXPECT_EQ(Load({"--cpu-isa", "avx2", "--gpu-kernels", "auto"}).engine.kernels, "cpu/avx2");
+  EXPECT_EQ(Load({"--gpu-kernels", "auto"}).engine.kernels, "");
 }
 
 TEST_F(LoadConfigTest, ServedNameComesFromTheModel) {
