@@ -137,8 +137,8 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 // A row's result therefore depends only on its own query, position and pages: never on the other
 // rows, the number of threads, or where a chunk began. If an item's pages are those of one subtree,
 // its result is that subtree's state; merging the states of two siblings gives the same bits as one
-// item with the pages of both. Tables that are not row_invariant (registry.h: the GPU's) may split
-// keys differently; for them all of this holds within rounding.
+// item with the pages of both. Tables that are not row_invariant (registry.h: "cuda/sm90") may
+// split keys differently; for them all of this holds within rounding.
 //
 // Precision. Scores, weights and sums are float32; subnormal numbers may count as 0. If pages are
 // no more precise than bf16 (kBF16 and the 8-bit types), a table may round queries, weights and
