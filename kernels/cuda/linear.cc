@@ -86,9 +86,11 @@ absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& argument
                              const ChosenExperts& choices) {
   const bool exact = InFloat(arguments.weight.dtype);
   const int64_t products = choices.experts == nullptr ? 1 : arguments.output.rows;
+  const bool streamed = !exact && choices.experts == nullptr;
+  const int tiles = FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device());
   const FewRowsArguments few{
-      arguments, choices,
-      FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device())};
+      arguments, choices, tiles,
+      FewRowsBlocks(arguments.weight.out_features, tiles, streamed, stream.device())};
   return StatusOf(
       exact ? LaunchFewRowsFloat(stream.handle(), few) : LaunchFewRowsTensor(stream.handle(), few),
       "linear of few rows");

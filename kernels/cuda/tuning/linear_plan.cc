@@ -1,5 +1,7 @@
 #include "kernels/cuda/tuning/linear_plan.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/sm80/linear.h"
 
@@ -25,6 +27,12 @@ int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device) {
   };
   while (tiles > 1 && !fits()) tiles /= 2;
   return tiles;
+}
+
+int64_t FewRowsBlocks(int64_t out_features, int tiles, bool streamed, const DeviceInfo& device) {
+  const int64_t groups = (out_features + 8 * tiles - 1) / (8 * tiles);
+  return streamed ? std::min<int64_t>(groups, int64_t{kFewRowsBlocks} * device.multiprocessors)
+                  : groups;
 }
 
 int ManyRowsTiles(int64_t rows, int64_t out_features, const DeviceInfo& device) {

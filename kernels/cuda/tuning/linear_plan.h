@@ -14,6 +14,9 @@ namespace annulus::cuda {
 // blocks. Returns the most tiles with which every multiprocessor still has a block and the block
 // fits its shared memory. `tensor`: tensor cores, else float32. Pure.
 int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device);
+// Number of blocks for such a product: one for every 8 * tiles outputs. If `streamed`, no more than
+// the device holds at once: blocks take several groups of outputs, and keep reading in between.
+int64_t FewRowsBlocks(int64_t out_features, int tiles, bool streamed, const DeviceInfo& device);
 
 // Number of tiles of kTileOutputs outputs per block, for a product of many rows by tensor cores
 // (sm80/linear.h): 1, 2 or 4. With more tiles, more outputs share one read of the inputs. Returns
