@@ -96,6 +96,19 @@ struct EmbedArguments {
 };
 int LaunchEmbed(StreamHandle stream, const EmbedArguments& arguments);
 
+// Quantised weights as 16-bit numbers that are exact. Codes of 8 bits become bf16, without their
+// scales. Codes of 4 bits times their group's scale become f16, times a power of two that brings
+// the row's largest scale to 2^10: a bf16 scale has 8 bits and a code 3, f16 11. (Groups with less
+// than 2^-17 of the largest scale may lose bits.)
+struct WidenArguments {
+  WeightView weight;
+  int64_t first;  // of `rows` rows
+  int64_t rows;
+  uint16_t* output;  // [rows][in_features, padded to kDepthStep]
+  float* factors;    // [rows] of 4-bit weights: the inverse powers of two
+};
+int LaunchWiden(StreamHandle stream, const WidenArguments& arguments);
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_SM80_LINEAR_H_

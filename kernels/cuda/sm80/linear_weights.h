@@ -45,6 +45,23 @@ ANNULUS_DEVICE float InputScale(const LinearArguments& a, int64_t row) {
   return a.input_scales == nullptr ? 1 : a.input_scales[row];
 }
 
+// How a row of inputs becomes codes of Activations::kFp8, as RoundToFloat8 of
+// kernels/base/activations.h does: codes of x * factor. The products' sum is multiplied by `scale`.
+struct Float8Scale {
+  float factor;  // 0: all codes are 0
+  float scale;   // NaN if an input is not finite
+};
+// `largest`: the largest magnitude of the row, as bits.
+ANNULUS_DEVICE Float8Scale Float8ScaleOf(uint32_t largest) {
+  if (largest >= 0x7f800000u) return {0, FloatOf(0x7fc00000u)};
+  const float magnitude = FloatOf(largest);
+  if (magnitude < 0x1p-100f) return {0, 0};
+  return {448 / magnitude, magnitude / 448};
+}
+ANNULUS_DEVICE uint32_t Float8Code(const Float8Scale& row, float x) {
+  return row.factor == 0 ? 0 : NarrowFloat8(DType::kF8E4M3, x * row.factor);
+}
+
 // sum += product * scale, rounded once.
 ANNULUS_DEVICE void AddScaled(float product, float scale, float& sum) {
   sum = fmaf(product, scale, sum);
