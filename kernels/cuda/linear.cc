@@ -1,6 +1,7 @@
 // Weights and their products, on the host side.
 #include "kernels/cuda/sm80/linear.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -52,6 +53,19 @@ LinearArguments ArgumentsOf(const LinearParams& params) {
           params.output, params.accumulate,      /*input_scales=*/nullptr};
 }
 
+// Those of outputs `first` and later.
+LinearArguments OutputsFrom(int64_t first, const LinearParams& params) {
+  LinearArguments arguments = ArgumentsOf(params);
+  WeightView& weight = arguments.weight;
+  weight.out_features -= first;
+  weight.values += first * weight.row_bytes;
+  if (weight.scales != nullptr) weight.scales += first * weight.scale_bytes;
+  if (arguments.bias != nullptr) arguments.bias += first;
+  arguments.output.data += first;
+  arguments.output.cols -= first;
+  return arguments;
+}
+
 // The input of an op's products, rounded into the stream's scratch once for all of them that want
 // the same form of it: 6 bytes of traffic an element, beside products that may have few outputs.
 class SharedInput {
@@ -86,9 +100,11 @@ absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& argument
                              const ChosenExperts& choices) {
   const bool exact = InFloat(arguments.weight.dtype);
   const int64_t products = choices.experts == nullptr ? 1 : arguments.output.rows;
+  const bool streamed = !exact && choices.experts == nullptr;
+  const int tiles = FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device());
   const FewRowsArguments few{
-      arguments, choices,
-      FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device())};
+      arguments, choices, tiles,
+      FewRowsBlocks(arguments.weight.out_features, tiles, streamed, stream.device())};
   return StatusOf(
       exact ? LaunchFewRowsFloat(stream.handle(), few) : LaunchFewRowsTensor(stream.handle(), few),
       "linear of few rows");
@@ -119,7 +135,8 @@ absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bo
 
 absl::Status LinearByKernels(SharedInput& shared, const LinearArguments& arguments) {
   CudaStream& stream = shared.stream();
-  if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
+  if (arguments.input.rows <= kFewRows)
+    return LinearOfFewRows(stream, arguments, {});
   if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(shared, arguments, false);
   return StatusOf(LaunchLinearFloat(stream.handle(), arguments), "linear");
 }
@@ -201,7 +218,7 @@ absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const Linea
   std::byte* const codes = scratch + parts.scales;
   std::byte* const sums = codes + parts.inputs;
   Product product = ProductOf(params, depth);
-  product.fp8 = true;
+  product.factors = Factors::kFloat8E4M3;
   product.in = depth;
   product.input = codes;
   if (scaled) {
@@ -246,6 +263,63 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
   return done ? absl::OkStatus() : Fp8ByKernels(shared, params);
 }
 
+// Quantised weights and many rows: the weights of some outputs at a time become 16-bit numbers that
+// are exact (WidenArguments). The library multiplies them, and a kernel applies the scales. Own
+// kernels multiply what the library refuses.
+absl::Status LinearOfWidened(SharedInput& shared, Products& products, const LinearParams& params) {
+  CudaStream& stream = shared.stream();
+  const WeightView weight = ViewOf(*params.weight);
+  const bool grouped = QuantizedGroup(weight.dtype) > 0;
+  const int64_t rows = params.input.rows;
+  const int64_t depth = grouped ? weight.row_bytes * 2 : weight.row_bytes;
+  const bool aside = params.accumulate;
+  const int64_t most = WidenedOutputs(rows, weight.out_features);
+  const ProductScratch parts =
+      ScratchOfWidened(rows, weight.in_features, weight.out_features, aside);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(parts.total()));
+  auto* const row_scales = grouped ? reinterpret_cast<float*>(scratch) : nullptr;
+  std::byte* const inputs = scratch + parts.scales;
+  std::byte* const widened = inputs + parts.inputs;
+  auto* const factors = reinterpret_cast<float*>(widened + parts.weights);
+  std::byte* const sums = widened + parts.weights + parts.factors;
+  Product product = ProductOf(params, depth);
+  product.factors = grouped ? Factors::kFloat16 : Factors::kBFloat16;
+  product.input = inputs;
+  product.weight = widened;
+  product.bias = nullptr;
+  product.accumulate = false;
+  int64_t first = 0;
+  for (; first < weight.out_features; first += product.out) {
+    product.out = std::min(most, weight.out_features - first);
+    product.output = aside ? reinterpret_cast<float*>(sums) : params.output.data + first;
+    if (aside) product.stride = most;
+    ANNULUS_ASSIGN_OR_RETURN(bool served, products.Serves(product));
+    if (!served) break;
+    const RoundedRows kind = grouped ? RoundedRows::kFloat16 : RoundedRows::kBFloat16;
+    ANNULUS_RETURN_IF_ERROR(shared.Round({params.input, kind, depth, inputs, row_scales}));
+    ANNULUS_RETURN_IF_ERROR(StatusOf(
+        LaunchWiden(stream.handle(),
+                    {weight, first, product.out, reinterpret_cast<uint16_t*>(widened), factors}),
+        "widening weights"));
+    ANNULUS_ASSIGN_OR_RETURN(served,
+                             MultiplyByLibrary(stream, products, product, sums + parts.sums));
+    if (!served) break;
+    const auto* const scales = reinterpret_cast<const float*>(weight.scales) + first;
+    ANNULUS_RETURN_IF_ERROR(
+        StatusOf(LaunchScale(stream.handle(),
+                             {{product.output, rows, product.out, product.stride},
+                              1,
+                              row_scales,
+                              grouped ? factors : scales,
+                              params.bias == nullptr ? nullptr : params.bias + first,
+                              {params.output.data + first, rows, product.out, params.output.stride},
+                              params.accumulate}),
+                 "scaling a product"));
+  }
+  return first < weight.out_features ? LinearByKernels(shared, OutputsFrom(first, params))
+                                     : absl::OkStatus();
+}
+
 // Without the library, a row's bits do not depend on the number of rows.
 absl::Status Multiply(SharedInput& shared, const LinearParams& params, bool with_library) {
   ANNULUS_CHECK(params.activations != Activations::kInt8);
@@ -258,6 +332,9 @@ absl::Status Multiply(SharedInput& shared, const LinearParams& params, bool with
   }
   if (many && params.weight->dtype == DType::kBF16) {
     return LinearByLibrary(shared, *own->products(), params);
+  }
+  if (many && params.input.rows >= kWidenedRows && IsWidened(params.weight->dtype)) {
+    return LinearOfWidened(shared, *own->products(), params);
   }
   return LinearByKernels(shared, ArgumentsOf(params));
 }

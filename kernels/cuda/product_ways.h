@@ -24,7 +24,7 @@ struct ProductKind {
   int64_t out = 0;
   int64_t in = 0;
   int64_t stride = 0;
-  bool fp8 = false;
+  Factors factors = Factors::kBFloat16;
   bool scaled = false;
   bool accumulate = false;
   uint32_t bias_alignment = 0;
@@ -43,7 +43,7 @@ inline ProductKind KindOf(const Product& p) {
           p.out,
           p.in,
           p.stride,
-          p.fp8,
+          p.factors,
           /*scaled=*/p.input_scales != nullptr,
           p.accumulate,
           AlignmentOf(p.bias),

@@ -14,8 +14,11 @@
 
 namespace annulus::cuda {
 
+// Types of the factors.
+enum class Factors : uint8_t { kBFloat16, kFloat16, kFloat8E4M3 };
+
 // output[r, o] = sum over i of input[r, i] * weight[o, i], plus bias[o], plus output[r, o] if
-// `accumulate`. Both factors are bf16 or both are e4m3; sums are float32. All addresses are the
+// `accumulate`. Both factors have the same type; sums are float32. All addresses are the
 // device's.
 //
 // For e4m3 the library requires (cuBLAS documentation, cublasLtMatmul):
@@ -31,7 +34,7 @@ struct Product {
   int64_t rows = 0;
   int64_t out = 0;
   int64_t in = 0;
-  bool fp8 = false;              // e4m3
+  Factors factors = Factors::kBFloat16;
   const void* input = nullptr;   // [rows][depth]
   const void* weight = nullptr;  // [out][depth]
   int64_t depth = 0;             // elements between rows of both, at least `in`

@@ -67,6 +67,11 @@ absl::Status StatusOfCublas(cublasStatus_t code, absl::string_view what) {
       absl::StrCat(what, ": cuBLASLt refuses with status ", static_cast<int>(code)));
 }
 
+cudaDataType_t TypeOf(Factors factors) {
+  if (factors == Factors::kFloat8E4M3) return CUDA_R_8F_E4M3;
+  return factors == Factors::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
 // An object of the library that ends with its owner.
 template <class T>
 class Owned {
@@ -160,7 +165,7 @@ class CublasLtProducts final : public Products {
       ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
     if (p.input_scales != nullptr) ANNULUS_RETURN_IF_ERROR(SetScales(p, described));
-    const cudaDataType_t factor = p.fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    const cudaDataType_t factor = TypeOf(p.factors);
     const auto in = static_cast<uint64_t>(p.in);
     const auto out = static_cast<uint64_t>(p.out);
     const auto rows = static_cast<uint64_t>(p.rows);

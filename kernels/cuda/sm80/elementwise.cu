@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int64_t kChunk = 4 * kThreads;  // elements of a row that one block takes
+constexpr int kOwn = 4;  // elements of a row that one thread takes
+constexpr int64_t kChunk = kOwn * kThreads;
 
 // The part of a [rows, cols] matrix that the calling thread works on: columns begin, begin +
 // kThreads, .. below end of one row.
@@ -29,9 +30,10 @@ Grid GridOfRows(int64_t rows, int64_t cols) {
 }
 
 ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
-  const int64_t chunks = (cols + kChunk - 1) / kChunk;
-  const int64_t first = BlockX() % chunks * kChunk;
-  return {BlockX() / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
+  const auto chunks = static_cast<uint32_t>((cols + kChunk - 1) / kChunk);
+  const auto block = static_cast<uint32_t>(BlockX());
+  const int64_t first = block % chunks * kChunk;
+  return {block / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
 }
 
 // The order of the sum depends on cols alone.
@@ -79,13 +81,23 @@ ANNULUS_DEVICE void GatedMul(const GatedMulParams& a) {
 ANNULUS_DEVICE void Scale(const ScaleArguments& a) {
   const RowPart part = PartOfRow(a.output.cols);
   const float row_scale = a.row_scales == nullptr ? 1 : a.row_scales[part.row];
-  for (int64_t i = part.begin; i < part.end; i += kThreads) {
-    float value = a.sums.row(part.row)[i] * a.factor * row_scale;
-    if (a.column_scales != nullptr) value *= a.column_scales[i];
-    if (a.bias != nullptr) value += a.bias[i];
-    if (a.cap > 0) value = a.cap * tanhf(value / a.cap);
-    float* const output = a.output.row(part.row) + i;
-    *output = a.accumulate ? *output + value : value;
+  float values[kOwn] = {};  // all read before the first is written
+  float before[kOwn] = {};
+#pragma unroll
+  for (int n = 0; n < kOwn; ++n) {
+    const int64_t i = part.begin + n * kThreads;
+    if (i >= part.end) break;
+    values[n] = a.sums.row(part.row)[i] * a.factor * row_scale;
+    if (a.column_scales != nullptr) values[n] *= a.column_scales[i];
+    if (a.bias != nullptr) values[n] += a.bias[i];
+    if (a.accumulate) before[n] = a.output.row(part.row)[i];
+  }
+#pragma unroll
+  for (int n = 0; n < kOwn; ++n) {
+    const int64_t i = part.begin + n * kThreads;
+    if (i >= part.end) break;
+    if (a.cap > 0) values[n] = a.cap * tanhf(values[n] / a.cap);
+    a.output.row(part.row)[i] = a.accumulate ? before[n] + values[n] : values[n];
   }
 }
 
@@ -216,6 +228,7 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
 ANNULUS_DEVICE uint32_t LargestOfRow(const float* row, int64_t cols) {
   auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
   uint32_t largest = 0;
+#pragma unroll 8
   for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
     largest = Larger(largest, BitsOf(row[i]) & 0x7fffffffu);
   }
@@ -246,21 +259,25 @@ ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
     }
     return;
   }
-  // As RoundToFloat8 of kernels/base/activations.h.
   const uint32_t bits = LargestOfRow(input, a.input.cols);
-  const float largest = FloatOf(bits);
-  const bool finite = bits < 0x7f800000u;
-  const bool codes = finite && largest >= 0x1p-100f;
-  const float factor = codes ? 448 / largest : 0;
-  if (ThreadIndex() == 0) {
-    a.scales[BlockX()] = codes ? largest / 448 : finite ? 0 : FloatOf(0x7fc00000u);
+  if (a.kind == RoundedRows::kFloat16) {
+    const uint32_t exponent = Smaller(Larger(bits >> 23, 15u), 254u);
+    const float factor = FloatOf((268 - exponent) << 23);
+    if (ThreadIndex() == 0) a.scales[BlockX()] = FloatOf((exponent - 14) << 23);
+    const auto rounded = [&](int64_t i) { return WidenBFloat16(NarrowBFloat16(load(i))) * factor; };
+    for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kThreads) {
+      pairs[pair] = Pack(Float16{}, rounded(2 * pair), rounded(2 * pair + 1));
+    }
+    return;
   }
+  const Float8Scale scale = Float8ScaleOf(bits);
+  if (ThreadIndex() == 0) a.scales[BlockX()] = scale.scale;
   for (int64_t four = ThreadIndex(); four < a.depth / 4; four += kThreads) {
     uint32_t word = 0;
     Bytes16 wide{};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t code = codes ? NarrowFloat8(DType::kF8E4M3, load(4 * four + i) * factor) : 0;
+      const uint32_t code = Float8Code(scale, load(4 * four + i));
       word |= code << 8 * i;
       wide.words[i] = BitsOf(WidenFloat8E4M3(code));
     }

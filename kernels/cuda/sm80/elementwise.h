@@ -68,6 +68,7 @@ int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
 // The forms of rows rounded to nearest even and padded with zeros to `depth` elements.
 enum class RoundedRows : uint8_t {
   kBFloat16,
+  kFloat16,        // of bf16 numbers, times a power of two that brings the largest near 2^14
   kBFloat16Steps,  // in steps of 32, with pairs ordered as in linear_weights.h
   kFourBitSteps,   // the same for 4-bit weights
   kFloat8,         // codes of Activations::kFp8
@@ -79,7 +80,7 @@ struct RoundRowsArguments {
   RoundedRows kind;
   int64_t depth;  // at least input.cols and a multiple of 4; for steps, of 32
   void* output;   // [input.rows][depth], aligned to 16 bytes
-  float* scales;  // [input.rows] scales of the codes; null for bf16
+  float* scales;  // [input.rows] scales of the codes, or inverse powers of two; null for bf16
 };
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments);
 

@@ -85,14 +85,117 @@ LinearFloatKernel(ANNULUS_ARGUMENT LinearArguments a) {
   }
 }
 
-constexpr int kEmbedThreads = 128;
+constexpr int kTableThreads = 128;
+constexpr int kAtOnce = 4;  // loads of a thread that are under way together
 
-ANNULUS_KERNEL(kEmbedThreads, 8) EmbedKernel(ANNULUS_ARGUMENT EmbedArguments a) {
+ANNULUS_DEVICE void EmbedRow(const EmbedArguments& a) {
   const int64_t id = a.ids[BlockX()];
   const std::byte* const row = a.table.values + id * a.table.row_bytes;
   float* const output = a.output.row(BlockX());
-  for (int64_t i = ThreadIndex(); i < a.output.cols; i += kEmbedThreads) {
+  for (int64_t i = ThreadIndex(); i < a.output.cols; i += kTableThreads) {
     output[i] = LoadCode(a.table.dtype, row, i) * LoadScale(a.table, id, i);
+  }
+}
+
+template <CodeForm kForm>
+ANNULUS_DEVICE void WidenRow(const WidenArguments& a) {
+  const WeightView& w = a.weight;
+  const std::byte* const row = w.values + (a.first + BlockX()) * w.row_bytes;
+  auto* const output = reinterpret_cast<Bytes16*>(a.output + BlockX() * w.row_bytes);
+  const int64_t eights = w.row_bytes / 8;
+  for (int64_t first = ThreadIndex(); first < eights; first += kAtOnce * kTableThreads) {
+    EightCodes<kForm> codes[kAtOnce] = {};
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t i = first + n * kTableThreads;
+      if (i < eights) codes[n] = LoadEight<kForm>(row + 8 * i);
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t i = first + n * kTableThreads;
+      Bytes16 wide;
+      WidenEight<kForm>(w.dtype, codes[n], wide.words);
+      if (i < eights) output[i] = wide;
+    }
+  }
+}
+
+// The same power of two for a whole row, and its inverse to `factors`.
+ANNULUS_DEVICE float FactorOfRow(const WidenArguments& a, const uint16_t* scales, int64_t groups) {
+  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
+  uint32_t largest = 0;
+  for (int64_t g = ThreadIndex(); g < groups; g += kTableThreads) {
+    largest = Larger(largest, scales[g] & 0x7fffu);
+  }
+  largest = WarpMax(largest);
+  if (Lane() == 0) shared[WarpIndex()] = largest;
+  SyncThreads();
+  for (int i = 0; i < kTableThreads / kWarp; ++i) largest = Larger(largest, shared[i]);
+  const uint32_t exponent = Smaller(Larger(largest >> 7, 11u), 254u);
+  if (ThreadIndex() == 0) a.factors[BlockX()] = FloatOf((exponent - 10) << 23);
+  return FloatOf((264 - exponent) << 23);
+}
+
+// Eight 4-bit codes times their scale as f16.
+ANNULUS_DEVICE Bytes16 ScaledHalves(uint32_t codes, float scale) {
+  float values[8];
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    const uint32_t pair = WidenNibbles(codes >> 4 * p);
+    values[LowOfPair(true, p)] = FloatOf(pair << 16) * scale;
+    values[HighOfPair(true, p)] = FloatOf(pair & 0xffff0000u) * scale;
+  }
+  Bytes16 wide;
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    wide.words[p] = Pack(Float16{}, values[2 * p], values[2 * p + 1]);
+  }
+  return wide;
+}
+
+ANNULUS_DEVICE void WidenGroups(const WidenArguments& a) {
+  const WeightView& w = a.weight;
+  const int64_t o = a.first + BlockX();
+  const auto* const words = reinterpret_cast<const uint32_t*>(w.values + o * w.row_bytes);
+  const auto* const scales = reinterpret_cast<const uint16_t*>(w.scales + o * w.scale_bytes);
+  auto* const output = reinterpret_cast<Bytes16*>(a.output + BlockX() * 2 * w.row_bytes);
+  const int shift = w.dtype == DType::kI4G32 ? 2 : 3;  // log2 of a group's words
+  const int64_t groups = (w.in_features + (8 << shift) - 1) >> (3 + shift);
+  const float factor = FactorOfRow(a, scales, groups);
+  const int64_t eights = w.row_bytes / 4;
+  for (int64_t first = ThreadIndex(); first < eights; first += kAtOnce * kTableThreads) {
+    uint32_t codes[kAtOnce] = {};
+    float own_scales[kAtOnce] = {};
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t i = first + n * kTableThreads;
+      if (i >= eights) break;
+      codes[n] = words[i];
+      own_scales[n] = WidenBFloat16(scales[i >> shift]) * factor;
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int64_t i = first + n * kTableThreads;
+      if (i < eights) output[i] = ScaledHalves(codes[n], own_scales[n]);
+    }
+  }
+}
+
+// One of two: rows of a table where there are ids, else rows of codes.
+struct TableRowsArguments {
+  EmbedArguments embed;
+  WidenArguments widen;
+};
+
+ANNULUS_KERNEL(kTableThreads, 8) TableRowsKernel(ANNULUS_ARGUMENT TableRowsArguments a) {
+  if (a.embed.ids != nullptr) {
+    EmbedRow(a.embed);
+  } else if (IsFourBit(a.widen.weight.dtype)) {
+    WidenGroups(a.widen);
+  } else if (a.widen.weight.dtype == DType::kI8) {
+    WidenRow<CodeForm::kInt8>(a.widen);
+  } else {
+    WidenRow<CodeForm::kFloat8>(a.widen);
   }
 }
 
@@ -107,8 +210,14 @@ int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments) {
   return Launch<LinearFloatKernel>(stream, grid, arguments);
 }
 int LaunchEmbed(StreamHandle stream, const EmbedArguments& arguments) {
-  return Launch<EmbedKernel>(stream, {.x = arguments.output.rows, .threads = kEmbedThreads},
-                             arguments);
+  return Launch<TableRowsKernel>(stream, {.x = arguments.output.rows, .threads = kTableThreads},
+                                 TableRowsArguments{arguments, {}});
+}
+int LaunchWiden(StreamHandle stream, const WidenArguments& arguments) {
+  const Grid grid{.x = arguments.rows,
+                  .threads = kTableThreads,
+                  .shared_bytes = kTableThreads / kWarp * sizeof(uint32_t)};
+  return Launch<TableRowsKernel>(stream, grid, TableRowsArguments{{}, arguments});
 }
 
 }  // namespace annulus::cuda

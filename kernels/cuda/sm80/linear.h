@@ -60,12 +60,14 @@ int LaunchLinearTensor(StreamHandle stream, const ManyRowsArguments& arguments);
 // Bytes of shared memory per block.
 size_t ManyRowsBytes(DType dtype, int tiles);
 
-// The same products for at most kFewRows rows, bit for bit. Blocks have 8 * tiles outputs and
-// stream their weights: each byte is read from memory once for all rows, with 2 * rows FLOPs per
-// weight. Every block reads all inputs. `tiles`: 1 to kMostTilesTensor, or to kMostTilesFloat.
+// The same products for at most kFewRows rows, bit for bit. Blocks take groups of 8 * tiles outputs
+// and stream their weights: each byte is read from memory once for all rows, with 2 * rows FLOPs
+// per weight. Every block reads all inputs. `tiles` is a power of two, up to kMostTilesTensor or
+// kMostTilesFloat.
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int kMostTilesTensor = 4;
 inline constexpr int kMostTilesFloat = 2;
+inline constexpr int kFewRowsBlocks = 2;  // of a multiprocessor, by tensor cores
 // With `experts`, the rows of the output are choices. Row i is multiplied by the weights of expert
 // experts[i] and gets that expert's bias; an expert's weights are read once for all rows that chose
 // it. linear.weight is then any expert's: it gives the shape, the dtype and the distance from
@@ -79,6 +81,7 @@ struct FewRowsArguments {
   LinearArguments linear;
   ChosenExperts choices;
   int tiles;
+  int64_t blocks;  // for every choice, or for all rows; by tensor cores at most one per group
 };
 int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments);
 int LaunchFewRowsFloat(StreamHandle stream, const FewRowsArguments& arguments);
@@ -92,6 +95,19 @@ struct EmbedArguments {
   MatrixView output;
 };
 int LaunchEmbed(StreamHandle stream, const EmbedArguments& arguments);
+
+// Quantised weights as 16-bit numbers that are exact. Codes of 8 bits become bf16, without their
+// scales. Codes of 4 bits times their group's scale become f16, times a power of two that brings
+// the row's largest scale to 2^10: a bf16 scale has 8 bits and a code 3, f16 11. (Groups with less
+// than 2^-17 of the largest scale may lose bits.)
+struct WidenArguments {
+  WeightView weight;
+  int64_t first;  // of `rows` rows
+  int64_t rows;
+  uint16_t* output;  // [rows][in_features, padded to kDepthStep]
+  float* factors;    // [rows] of 4-bit weights: the inverse powers of two
+};
+int LaunchWiden(StreamHandle stream, const WidenArguments& arguments);
 
 }  // namespace annulus::cuda
 

@@ -1,366 +1,434 @@
-// Products of few rows with packed weights, as decoding makes them: their time is that of reading
-// the weights once. A block has all rows and 8 * tiles outputs; its warps share the depth, one part
-// each, and their sums meet at the end in the order of linear_weights.h. So a row has the bits that
-// the kernels of linear.cu and linear_many_rows.cu give it.
+// Products of few rows with packed weights by tensor cores, as decoding makes them: their time is
+// that of reading the weights once. A block has all rows and takes groups of 8 * tiles outputs, one
+// after the other; its warps share the depth, one part each, and their sums meet at the end in the
+// order of linear_weights.h. So a row has the bits that linear_many_rows.cu gives it.
 //
-// A warp's weights pass through a ring in shared memory (weight_ring.h). Codes are widened on their
-// way to the registers. Inputs are fetched into registers one chunk ahead, and pass through shared
-// memory to the lanes that multiply them. Compiled without contraction.
+// A warp's weights pass through a ring in shared memory (weight_stream.h) and are widened on their
+// way to the registers. Compiled without contraction.
+#include <type_traits>
+
+#include "kernels/cuda/common/hopper.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm80/few_rows_work.h"
-#include "kernels/cuda/sm80/weight_ring.h"
+#include "kernels/cuda/sm80/weight_stream.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr int kRows = static_cast<int>(kFewRows);
 constexpr int kStep = static_cast<int>(kDepthStep);
+constexpr int kUnit = 2 * kStep;  // what parts are whole multiples of, but for the end of the depth
 constexpr int kThreads = kDepthParts * kWarp;
-constexpr int kChunkSteps = 2;  // steps whose inputs are fetched at once
 
-// Shared memory: a ring for every warp, over which the parts' sums are written at the end
-// ([part][row][output]), then the inputs of every warp, then BlockRows.
-template <class Element>
-struct ChunkInputs {
-  Element values[kChunkSteps][kRows][kStep];
+// Shared memory: a ring for every warp, then the inputs of every warp, then BlockRows.
+constexpr int kStepBytes = kStep * 2;  // of a row, rounded
+constexpr int kChunkPlaces = 32;       // steps of rows that a warp has at once
+constexpr int kInputBytes = kChunkPlaces * kStepBytes;
+constexpr int RingBytes(int tiles) { return StreamStages(tiles) * 8 * tiles * 128; }
+
+struct alignas(16) FourFloats {
+  float values[4];
 };
-using TensorInputs = ChunkInputs<uint16_t>;
-using FloatInputs = ChunkInputs<float>;
-static_assert(WeightRing::Bytes(1) >= kRows * 8 * static_cast<int>(sizeof(float)));
-
-template <class Inputs>
-ANNULUS_DEVICE Inputs& InputsOfWarp(int tiles) {
-  return reinterpret_cast<Inputs*>(SharedMemory() +
-                                   kDepthParts * WeightRing::Bytes(tiles))[WarpIndex()];
-}
-
-template <class Inputs>
-ANNULUS_DEVICE Work TakeUpWork(const FewRowsArguments& a) {
-  return WorkOfBlock(a,
-                     kDepthParts * (WeightRing::Bytes(a.tiles) + static_cast<int>(sizeof(Inputs))));
-}
-
-// Inputs of a chunk in registers: the lane has one element of every step.
-struct Chunk {
-  float values[kRows][kChunkSteps];
+struct alignas(8) TwoWords {
+  uint32_t words[2];
 };
 
-ANNULUS_DEVICE void LoadChunk(const Work& work, int64_t depth, Chunk& chunk) {
-  const ConstMatrixView& input = work.linear.input;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= work.rows) break;
-    const float* const row = input.row(work.Input(r));
-#pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) {
-      const int64_t at = depth + s * kStep + Lane();
-      chunk.values[r][s] = at < input.cols ? row[at] : 0;
-    }
+// The inputs of a warp's part, rounded to bf16, in its shared memory: a chunk at a time, of as many
+// steps as fit for a power of two of rows. The next chunk is already in registers. Chunks come
+// round again for every group of outputs; if there is but one, it stays.
+template <bool kFourBit>
+class Inputs {
+ public:
+  ANNULUS_DEVICE Inputs(const Work& work, const Part& part, std::byte* memory)
+      : work_(work), memory_(memory), begin_(static_cast<int>(part.begin)) {
+    while (1 << shift_ < work.rows) ++shift_;
+    const ConstMatrixView& input = work.linear.input;
+    aligned_ = (reinterpret_cast<uintptr_t>(input.data) % 16 == 0) & (input.stride % 4 == 0) &
+               (input.cols % 4 == 0);
+    end_ = static_cast<int>(Smaller(part.end, input.cols));
+    units_ = (static_cast<int>(part.end - part.begin) + kUnit - 1) / kUnit;
+    chunk_units_ = kChunkPlaces / 2 >> shift_;
+    Ask(0);
   }
-}
 
-// To the warp's shared memory: element `lane` of a step at `place`.
-ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int rows, int place, TensorInputs& inputs) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= rows) break;
-#pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) {
-      inputs.values[s][r][place] =
-          static_cast<uint16_t>(Pack(BFloat16{}, chunk.values[r][s], 0.0f));
-    }
-  }
-}
-ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int rows, int place, FloatInputs& inputs) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= rows) break;
-#pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) inputs.values[s][r][place] = chunk.values[r][s];
-  }
-}
+  ANNULUS_DEVICE int units() const { return units_; }
 
-// The sums of all warps' parts, in their order, to the output. Before: every warp has written its
-// own to PartialSums.
-ANNULUS_DEVICE float* PartialSums(int part, int row, int tiles) {
-  return reinterpret_cast<float*>(SharedMemory()) + (part * kRows + row) * 8 * tiles;
-}
-ANNULUS_DEVICE void StoreSums(const Work& work) {
-  SyncThreads();
-  const LinearArguments& linear = work.linear;
-  const int outputs = 8 * work.tiles;
-  const bool grouped = IsFourBit(linear.weight.dtype);
-  for (int i = ThreadIndex(); i < work.rows * outputs; i += kThreads) {
-    const int row = i / outputs;
-    const int64_t column = BlockX() * outputs + i % outputs;
-    if (column >= linear.weight.out_features) continue;
-    float total = 0;
-    for (int part = 0; part < kDepthParts; ++part) {
-      total += PartialSums(part, row, work.tiles)[i % outputs];
-    }
-    const float scale = grouped ? 1 : LoadScale(linear.weight, column, 0);
-    const float input_scale = InputScale(linear, work.Input(row));
-    StoreOutput(linear, work.Output(row), column, total * input_scale * scale);
-  }
-}
-
-// The scales of the next chunk's steps, of output `lane` of the block.
-ANNULUS_DEVICE void LoadScales(const WeightView& w, int tiles, int64_t depth,
-                               float (&scales)[kChunkSteps]) {
-  const int64_t output = BlockX() * 8 * tiles + Lane();
-#pragma unroll
-  for (int s = 0; s < kChunkSteps; ++s) {
-    const int64_t at = depth + s * kStep;
-    const bool present = Lane() < 8 * tiles && output < w.out_features && at < w.in_features;
-    scales[s] = present ? LoadScale(w, output, at) : 0;
-  }
-}
-
-// This lane's operands of the two products of a step of the chunk: rows g and g + 8, elements 8t ..
-// 8t + 7.
-ANNULUS_DEVICE void LoadRows(const TensorInputs& inputs, int step, int rows, uint32_t (&a)[2][4]) {
-  const int g = Lane() / 4;
-  Bytes16 low{};
-  Bytes16 high{};
-  const auto& values = inputs.values[step];
-  if (g < rows) low = *reinterpret_cast<const Bytes16*>(&values[g][Lane() % 4 * 8]);
-  if (g + 8 < rows) high = *reinterpret_cast<const Bytes16*>(&values[g + 8][Lane() % 4 * 8]);
-#pragma unroll
-  for (int p = 0; p < 4; ++p) {
-    a[p / 2][p % 2 * 2] = low.words[p];
-    a[p / 2][p % 2 * 2 + 1] = high.words[p];
-  }
-}
-
-using TensorSums = float[kMostTilesTensor][4];
-
-// One step of a warp: sums += its products. `scale`: of 4-bit codes, of output `lane`.
-template <CodeForm kForm>
-ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int step,
-                                 const uint32_t (&a)[2][4], float scale, TensorSums& sums) {
-  constexpr int kBits = BitsOf(kForm);
-  constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const int at = step % kStageSteps * (kStep * kBits / 8) + Lane() % 4 * kBits;
-#pragma unroll
-  for (int n = 0; n < kMostTilesTensor; ++n) {
-    if (n >= work.tiles) break;
-    uint32_t b[4];
-    WidenEight<kForm>(work.linear.weight.dtype,
-                      BytesOf(ring, step / kStageSteps, 8 * n + Lane() / 4, at), b);
-    if constexpr (kForm == CodeForm::kFourBits) {
-      float products[4] = {};
-      MultiplyAdd(BFloat16{}, products, a[0], b[0], b[1]);
-      MultiplyAdd(BFloat16{}, products, a[1], b[2], b[3]);
-      const float even = ShuffleFrom(scale, 8 * n + Lane() % 4 * 2);
-      const float odd = ShuffleFrom(scale, 8 * n + Lane() % 4 * 2 + 1);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) AddScaled(products[e], e % 2 == 0 ? even : odd, sums[n][e]);
-    } else {
-      MultiplyAdd(BFloat16{}, sums[n], a[0], b[0], b[1]);
-      MultiplyAdd(BFloat16{}, sums[n], a[1], b[2], b[3]);
-    }
-  }
-}
-
-template <CodeForm kForm>
-ANNULUS_DEVICE void MultiplyPart(const Work& work, TensorSums& sums) {
-  constexpr int kBits = BitsOf(kForm);
-  constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const LinearArguments& linear = work.linear;
-  const Part part = PartOfWarp(linear.weight.in_features);
-  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, work.tiles);
-  TensorInputs& inputs = InputsOfWarp<TensorInputs>(work.tiles);
-  const int eighth = Lane() % 8;
-  const int place = kForm == CodeForm::kFourBits ? Lane() - eighth + eighth % 4 * 2 + eighth / 4
-                                                 : Lane();  // see LowOfPair
-  Chunk chunk;
-  float scales[kChunkSteps] = {};
-  float next_scales[kChunkSteps] = {};
-  FetchFirst(ring);
-  LoadChunk(work, part.begin, chunk);
-  if constexpr (kForm == CodeForm::kFourBits)
-    LoadScales(linear.weight, work.tiles, part.begin, next_scales);
-  const int steps = static_cast<int>((part.end - part.begin) / kStep);
-  for (int first = 0; first < steps; first += kChunkSteps) {
+  // Makes the steps of a unit readable; units are taken in order, round and round.
+  ANNULUS_DEVICE void Take(int unit) {
+    if ((unit & (chunk_units_ - 1)) != 0 || kept_) return;
     SyncWarp();  // the chunk before has been read
-    StoreChunk(chunk, work.rows, place, inputs);
+    Store();
     SyncWarp();
-    const int64_t next = part.begin + (first + kChunkSteps) * kStep;
-    LoadChunk(work, next, chunk);
+    kept_ = units_ <= chunk_units_;
+    if (kept_) return;
+    const int next = unit + chunk_units_;
+    Ask(next < units_ ? next : 0);
+  }
+
+  // This lane's operand of the two products of a step: elements 8t .. 8t + 7 of row g, or g + 8 if
+  // `half` is 1. Rows that there are not may have the numbers of others.
+  ANNULUS_DEVICE Bytes16 Load(int step, int half) const {
+    const int row = (Lane() / 4 + 8 * half) & ((1 << shift_) - 1);
+    const int local = step & (2 * chunk_units_ - 1);
+    return *reinterpret_cast<const Bytes16*>(memory_ + ((local << shift_) + row) * kStepBytes +
+                                             Lane() % 4 * 16);
+  }
+
+ private:
+  static constexpr int kOwn = kChunkPlaces * kStep / 4 / kWarp;
+
+  // 8 lanes have a step of a row; a warp has 4 places at once.
+  ANNULUS_DEVICE void Ask(int unit) {
+    const ConstMatrixView& input = work_.linear.input;
+    const int lane = static_cast<int>(Unhoisted(static_cast<uint32_t>(Lane())));
+    const int depth = begin_ + unit * kUnit + lane % 8 * 4;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int place = 4 * i + lane / 8;
+      const int row = place & ((1 << shift_) - 1);
+      const int at = depth + (place >> shift_) * kStep;
+      next_[i] = {};
+      if (row >= work_.rows || at >= end_) continue;
+      const float* const from = input.row(work_.Input(row)) + at;
+      if (aligned_) {
+        next_[i] = *reinterpret_cast<const FourFloats*>(from);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (at + e < end_) next_[i].values[e] = from[e];
+        }
+      }
+    }
+  }
+
+  // In the order of LowOfPair.
+  ANNULUS_DEVICE void Store() {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const FourFloats& four = next_[i];
+      TwoWords words = {Pack(BFloat16{}, four.values[0], four.values[1]),
+                        Pack(BFloat16{}, four.values[2], four.values[3])};
+      if constexpr (kFourBit) {
+        const bool odd = Lane() % 2 != 0;
+        const uint32_t other = ShuffleXor(words.words[odd ? 0 : 1], 1);
+        const uint32_t low = odd ? other : words.words[0];
+        const uint32_t high = odd ? words.words[1] : other;
+        words = {(low & 0xffffu) | high << 16, low >> 16 | (high & 0xffff0000u)};
+      }
+      *reinterpret_cast<TwoWords*>(memory_ + (4 * i + Lane() / 8) * kStepBytes + Lane() % 8 * 8) =
+          words;
+    }
+  }
+
+  const Work& work_;
+  std::byte* const memory_;
+  const int begin_;  // of the part
+  int end_;
+  int shift_ = 0;  // log2 of the rows that a step has room for
+  int units_;
+  int chunk_units_;
+  bool aligned_;
+  bool kept_ = false;
+  FourFloats next_[kOwn];
+};
+
+// The scales of 4-bit codes, a stage ahead: lane i has those of outputs i, i + 32 .. of the group,
+// for each unit those of both steps in one word.
+template <int kTiles>
+class StageScales {
+ public:
+  static constexpr int kUnits = 4;  // of a stage
+  static constexpr int kOwn = (8 * kTiles + kWarp - 1) / kWarp;
+
+  ANNULUS_DEVICE StageScales(const WeightView& w, const Part& part, int stages)
+      : weight_(w),
+        begin_(static_cast<int>(part.begin)),
+        stages_(stages),
+        output_(static_cast<int>(BlockX()) * 8 * kTiles + Lane()) {
+    Ask();
+  }
+
+  ANNULUS_DEVICE void Next() {
+#pragma unroll
+    for (int r = 0; r < kOwn; ++r) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) now_[r][u] = next_[r][u];
+    }
+    if (++stage_ == stages_) {
+      stage_ = 0;
+      output_ += static_cast<int>(GridX()) * 8 * kTiles;
+    }
+    Ask();
+  }
+
+  // Those of both steps of a unit, of output g of a tile.
+  ANNULUS_DEVICE uint32_t Of(int unit, int tile) const {
+    return ShuffleFrom(now_[tile / 4][unit], tile % 4 * 8 + Lane() / 4);
+  }
+
+ private:
+  ANNULUS_DEVICE void Ask() {
+    const bool thirty_two = weight_.dtype == DType::kI4G32;
+    const int first = static_cast<int>(Unhoisted(static_cast<uint32_t>(output_)));
+#pragma unroll
+    for (int r = 0; r < kOwn; ++r) {
+      const int64_t output = first + r * kWarp;
+      const bool exists = Lane() + r * kWarp < 8 * kTiles && output < weight_.out_features;
+      const auto* const scales =
+          reinterpret_cast<const uint16_t*>(weight_.scales + output * weight_.scale_bytes);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const int depth = begin_ + (stage_ * kUnits + u) * kUnit;
+        uint32_t low = 0;
+        uint32_t high = 0;
+        if (exists && depth < weight_.in_features) {
+          low = scales[depth / (thirty_two ? kStep : kUnit)];
+          high = low;
+          if (thirty_two) {
+            high = depth + kStep < weight_.in_features ? scales[depth / kStep + 1] : 0;
+          }
+        }
+        next_[r][u] = low | high << 16;
+      }
+    }
+  }
+
+  const WeightView& weight_;
+  const int begin_;  // of the part
+  const int stages_;
+  int output_;  // of this lane, the first
+  int stage_ = 0;
+  uint32_t now_[kOwn][kUnits];
+  uint32_t next_[kOwn][kUnits];
+};
+
+// Of weights without groups.
+struct NoScales {
+  ANNULUS_DEVICE NoScales(const WeightView&, const Part&, int) {}
+};
+
+// The sums of a warp: of 8 rows (1: 16 rows) and two tiles of outputs. Element e belongs to row 2t
+// + e % 2 and output g of tile e / 2.
+template <int kHalves, int kTiles>
+using Sums = float[kHalves][(kTiles + 1) / 2][4];
+
+template <CodeForm kForm, int kTiles>
+ANNULUS_DEVICE void LoadCodes(const std::byte* slot, int step, EightCodes<kForm> (&codes)[kTiles]) {
+  const int g = Lane() / 4;
+  const int at = step * (kStep * BitsOf(kForm) / 8) + Lane() % 4 * BitsOf(kForm);
+  const std::byte* const own = slot + g * 128 + PlaceOfPiece(g, at / 16) * 16 + at % 16;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) codes[n] = LoadEight<kForm>(own + n * 8 * 128);
+}
+
+// One step of a warp: sums += its products. Weights are the first factor, so that one instruction
+// multiplies two tiles of outputs by 8 rows. `scales`: of 4-bit codes, of output g of each tile.
+template <CodeForm kForm, int kHalves, int kTiles>
+ANNULUS_DEVICE void MultiplyStep(DType dtype, const EightCodes<kForm> (&codes)[kTiles],
+                                 const Bytes16 (&rows)[kHalves], const float (&scales)[kTiles],
+                                 Sums<kHalves, kTiles>& sums) {
+  constexpr int kPairs = (kTiles + 1) / 2;
+  uint32_t a[kPairs][2][4] = {};
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    uint32_t pairs[4];
+    WidenEight<kForm>(dtype, codes[n], pairs);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) a[n / 2][p / 2][p % 2 * 2 + n % 2] = pairs[p];
+  }
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+    const uint32_t(&b)[4] = rows[h].words;
+    if constexpr (kForm == CodeForm::kFourBits) {
+      float products[kPairs][4];
+#pragma unroll
+      for (int m = 0; m < kPairs; ++m) Multiply(BFloat16{}, products[m], a[m][0], b[0], b[1]);
+#pragma unroll
+      for (int m = 0; m < kPairs; ++m) MultiplyAdd(BFloat16{}, products[m], a[m][1], b[2], b[3]);
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        AddScaled(products[i / 4][i % 4], scales[i / 2], sums[h][i / 4][i % 4]);
+      }
+    } else {
+#pragma unroll
+      for (int m = 0; m < kPairs; ++m) MultiplyAdd(BFloat16{}, sums[h][m], a[m][0], b[0], b[1]);
+#pragma unroll
+      for (int m = 0; m < kPairs; ++m) MultiplyAdd(BFloat16{}, sums[h][m], a[m][1], b[2], b[3]);
+    }
+  }
+}
+
+// The sums of all warps' parts, in their order, to the output. A thread has one column.
+template <int kTiles>
+class GroupEnd {
+ public:
+  static constexpr int kOutputs = 8 * kTiles;
+  static constexpr int kColumns = kOutputs > 32 ? 64 : 32;
+
+  ANNULUS_DEVICE GroupEnd(const Work& work, int group)
+      : work_(work), column_(group * kOutputs + Column()) {
+    const LinearArguments& linear = work.linear;
+    own_ = Column() < kOutputs && column_ < linear.weight.out_features && Row() < work.rows;
+    if (own_ && !IsFourBit(linear.weight.dtype)) scale_ = LoadScale(linear.weight, column_, 0);
+  }
+
+  // `slot` is the same place of every warp's ring; its stage has been read.
+  template <int kHalves>
+  ANNULUS_DEVICE void Store(const Sums<kHalves, kTiles>& sums, int slot) const {
+    float* const own = PartialSums(WarpIndex(), slot);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        own[(8 * h + Lane() % 4 * 2 + i % 2) * kOutputs + 8 * (i / 2) + Lane() / 4] =
+            sums[h][i / 4][i % 4];
+      }
+    }
+    SyncThreads();
+    if (own_) {
+      for (int row = Row(); row < work_.rows; row += kThreads / kColumns) {
+        float total = 0;
+#pragma unroll
+        for (int part = 0; part < kDepthParts; ++part) {
+          total += PartialSums(part, slot)[row * kOutputs + Column()];
+        }
+        const float input_scale = InputScale(work_.linear, work_.Input(row));
+        StoreOutput(work_.linear, work_.Output(row), column_, total * input_scale * scale_);
+      }
+    }
+    SyncThreads();
+  }
+
+ private:
+  ANNULUS_DEVICE static int Column() { return ThreadIndex() % kColumns; }
+  ANNULUS_DEVICE static int Row() { return ThreadIndex() / kColumns; }
+  ANNULUS_DEVICE static float* PartialSums(int part, int slot) {
+    return reinterpret_cast<float*>(SharedMemory() + part * RingBytes(kTiles) + slot);
+  }
+
+  const Work& work_;
+  const int column_;
+  bool own_;
+  float scale_ = 1;
+};
+static_assert(kRows * static_cast<int>(sizeof(float)) <= 128);  // a slot holds the partial sums
+
+// A stage of a warp: sums += its products.
+template <CodeForm kForm, int kHalves, int kTiles, class Scales>
+ANNULUS_DEVICE void MultiplyStage(DType dtype, const std::byte* slot, int first_unit,
+                                  Inputs<kForm == CodeForm::kFourBits>& inputs,
+                                  const Scales& scales, Sums<kHalves, kTiles>& sums) {
+  constexpr int kSteps = 128 * 8 / BitsOf(kForm) / kStep;
+  EightCodes<kForm> codes[2][kTiles];
+  LoadCodes<kForm, kTiles>(slot, 0, codes[0]);
+#pragma unroll
+  for (int u = 0; u < kSteps / 2; ++u) {
+    const int unit = first_unit + u;
+    if (unit >= inputs.units()) break;
+    inputs.Take(unit);
+    uint32_t both[kTiles] = {};
     if constexpr (kForm == CodeForm::kFourBits) {
 #pragma unroll
-      for (int s = 0; s < kChunkSteps; ++s) scales[s] = next_scales[s];
-      LoadScales(linear.weight, work.tiles, next, next_scales);
+      for (int n = 0; n < kTiles; ++n) both[n] = scales.Of(u, n);
     }
 #pragma unroll
-    for (int s = 0; s < kChunkSteps; ++s) {
-      const int step = first + s;
-      if (step >= steps) break;
-      if (step % kStageSteps == 0) NextStage(ring, step / kStageSteps);
-      uint32_t a[2][4];
-      LoadRows(inputs, s, work.rows, a);
-      MultiplyStep<kForm>(work, ring, step, a, scales[s], sums);
+    for (int s = 0; s < 2; ++s) {
+      const int step = 2 * u + s;
+      Bytes16 rows[kHalves];
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) rows[h] = inputs.Load(2 * unit + s, h);
+      if (step + 1 < kSteps) LoadCodes<kForm, kTiles>(slot, step + 1, codes[(step + 1) % 2]);
+      float own_scales[kTiles];
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        own_scales[n] = FloatOf(s == 0 ? both[n] << 16 : both[n] & 0xffff0000u);
+      }
+      MultiplyStep<kForm, kHalves, kTiles>(dtype, codes[step % 2], rows, own_scales, sums);
     }
+  }
+}
+
+template <CodeForm kForm, int kHalves, int kTiles>
+ANNULUS_DEVICE void MultiplyGroups(const Work& work) {
+  constexpr int kBits = BitsOf(kForm);
+  using Stream = WeightStream<kBits, kTiles>;
+  static_assert(Stream::kBytes == RingBytes(kTiles));
+  constexpr bool kFourBit = kForm == CodeForm::kFourBits;
+  constexpr int kStageDepth = Stream::kStageBytes * 8 / kBits;
+  const WeightView& w = work.linear.weight;
+  const Part part = PartOfWarp(w.in_features);
+  const int stages = static_cast<int>((PartDepth(w.in_features) + kStageDepth - 1) / kStageDepth);
+  Stream stream(w, part, stages);
+  Inputs<kFourBit> inputs(
+      work, part, SharedMemory() + kDepthParts * Stream::kBytes + WarpIndex() * kInputBytes);
+  std::conditional_t<kFourBit, StageScales<kTiles>, NoScales> scales(w, part, stages);
+  const int groups = static_cast<int>((w.out_features + 8 * kTiles - 1) / (8 * kTiles));
+  int used = 0;  // stages
+  for (int group = static_cast<int>(BlockX()); group < groups; group += static_cast<int>(GridX())) {
+    const GroupEnd<kTiles> end(work, group);
+    Sums<kHalves, kTiles> sums = {};
+    for (int stage = 0; stage < stages; ++stage) {
+      const std::byte* const slot = stream.Next();
+      if constexpr (kFourBit) scales.Next();
+      MultiplyStage<kForm, kHalves, kTiles>(w.dtype, slot, stage * (kStageDepth / kUnit), inputs,
+                                            scales, sums);
+    }
+    used += stages;
+    SyncWarp();
+    end.template Store<kHalves>(sums, (used - 1) % Stream::kStages * Stream::kSlotBytes);
   }
   AsyncWait<0>();
 }
 
-ANNULUS_KERNEL(kThreads, 2)
+template <CodeForm kForm, int kHalves>
+ANNULUS_DEVICE void MultiplyRows(const Work& work) {
+  switch (work.tiles) {
+    case 1:
+      return MultiplyGroups<kForm, kHalves, 1>(work);
+    case 2:
+      return MultiplyGroups<kForm, kHalves, 2>(work);
+    default:
+      return MultiplyGroups<kForm, kHalves, 4>(work);
+  }
+}
+
+template <CodeForm kForm>
+ANNULUS_DEVICE void MultiplyForm(const Work& work) {
+  if (work.rows > 8) {
+    MultiplyRows<kForm, 2>(work);
+  } else {
+    MultiplyRows<kForm, 1>(work);
+  }
+}
+
+ANNULUS_KERNEL(kThreads, kFewRowsBlocks)
 FewRowsTensorKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
-  const Work work = TakeUpWork<TensorInputs>(a);
+  const Work work = WorkOfBlock(a, kDepthParts * (RingBytes(a.tiles) + kInputBytes));
   if (work.rows == 0) return;
-  TensorSums sums = {};
   switch (FormOf(work.linear.weight.dtype)) {
     case CodeForm::kFourBits:
-      MultiplyPart<CodeForm::kFourBits>(work, sums);
-      break;
+      return MultiplyForm<CodeForm::kFourBits>(work);
     case CodeForm::kInt8:
-      MultiplyPart<CodeForm::kInt8>(work, sums);
-      break;
+      return MultiplyForm<CodeForm::kInt8>(work);
     case CodeForm::kFloat8:
-      MultiplyPart<CodeForm::kFloat8>(work, sums);
-      break;
+      return MultiplyForm<CodeForm::kFloat8>(work);
     case CodeForm::kBFloat16:
-      MultiplyPart<CodeForm::kBFloat16>(work, sums);
-      break;
+      return MultiplyForm<CodeForm::kBFloat16>(work);
   }
-  SyncThreads();  // rings have been read
-#pragma unroll
-  for (int n = 0; n < kMostTilesTensor; ++n) {
-    if (n >= work.tiles) break;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      PartialSums(WarpIndex(), Lane() / 4 + e / 2 * 8, work.tiles)[8 * n + Lane() % 4 * 2 + e % 2] =
-          sums[n][e];
-    }
-  }
-  StoreSums(work);
-}
-
-using FloatSums = float[kMostTilesFloat][kRows];
-
-// 8 neighbouring weights in float32 out of the ring.
-template <int kBits>
-ANNULUS_DEVICE void LoadWeights(const WeightRing& ring, int stage, int output, int at,
-                                float (&weights)[8]) {
-  if constexpr (kBits == 32) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Bytes16 loaded =
-          *reinterpret_cast<const Bytes16*>(BytesOf(ring, stage, output, at + 16 * half));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weights[4 * half + i] = FloatOf(loaded.words[i]);
-    }
-  } else {
-    const Bytes16 loaded = *reinterpret_cast<const Bytes16*>(BytesOf(ring, stage, output, at));
-#pragma unroll
-    for (int i = 0; i < 8; ++i) weights[i] = WidenHalf(loaded.words[i / 2] >> 16 * (i % 2));
-  }
-}
-
-template <int kBits>
-ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int step,
-                                 const FloatInputs& inputs, FloatSums& sums) {
-  constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const int at = step % kStageSteps * (kStep * kBits / 8) + Lane() % 4 * kBits;
-  float weights[kMostTilesFloat][8];
-#pragma unroll
-  for (int n = 0; n < kMostTilesFloat; ++n) {
-    if (n >= work.tiles) break;
-    LoadWeights<kBits>(ring, step / kStageSteps, 8 * n + Lane() / 4, at, weights[n]);
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= work.rows) break;
-    const float* const row = &inputs.values[step % kChunkSteps][r][Lane() % 4 * 8];
-    const Bytes16 halves[2] = {reinterpret_cast<const Bytes16*>(row)[0],
-                               reinterpret_cast<const Bytes16*>(row)[1]};
-#pragma unroll
-    for (int n = 0; n < kMostTilesFloat; ++n) {
-      if (n >= work.tiles) break;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sums[n][r] += FloatOf(halves[i / 4].words[i % 4]) * weights[n][i];
-    }
-  }
-}
-
-template <int kBits>
-ANNULUS_DEVICE void MultiplyPart(const Work& work, FloatSums& sums) {
-  constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const LinearArguments& linear = work.linear;
-  const Part part = PartOfWarp(linear.weight.in_features);
-  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, work.tiles);
-  FloatInputs& inputs = InputsOfWarp<FloatInputs>(work.tiles);
-  Chunk chunk;
-  FetchFirst(ring);
-  LoadChunk(work, part.begin, chunk);
-  const int steps = static_cast<int>((part.end - part.begin) / kStep);
-  for (int first = 0; first < steps; first += kChunkSteps) {
-    SyncWarp();  // the chunk before has been read
-    StoreChunk(chunk, work.rows, Lane(), inputs);
-    SyncWarp();
-    LoadChunk(work, part.begin + (first + kChunkSteps) * kStep, chunk);
-    for (int step = first; step < Smaller(first + kChunkSteps, steps); ++step) {
-      if (step % kStageSteps == 0) NextStage(ring, step / kStageSteps);
-      MultiplyStep<kBits>(work, ring, step, inputs, sums);
-    }
-  }
-  AsyncWait<0>();
-}
-
-ANNULUS_KERNEL(kThreads, 1)
-FewRowsFloatKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
-  const Work work = TakeUpWork<FloatInputs>(a);
-  if (work.rows == 0) return;
-  FloatSums sums = {};
-  if (work.linear.weight.dtype == DType::kF32) {
-    MultiplyPart<32>(work, sums);
-  } else {
-    MultiplyPart<16>(work, sums);
-  }
-  SyncThreads();  // rings have been read
-#pragma unroll
-  for (int n = 0; n < kMostTilesFloat; ++n) {
-    if (n >= work.tiles) break;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= work.rows) break;
-      float sum = sums[n][r];
-      sum += ShuffleXor(sum, 1);
-      sum += ShuffleXor(sum, 2);
-      if (Lane() % 4 == 0) PartialSums(WarpIndex(), r, work.tiles)[8 * n + Lane() / 4] = sum;
-    }
-  }
-  StoreSums(work);
-}
-
-template <class Inputs>
-size_t SharedBytes(int tiles) {
-  return kDepthParts * (static_cast<size_t>(WeightRing::Bytes(tiles)) + sizeof(Inputs)) +
-         sizeof(BlockRows);
-}
-
-Grid GridOf(const FewRowsArguments& arguments, size_t shared_bytes) {
-  const int64_t outputs = 8 * arguments.tiles;
-  const int64_t blocks = (arguments.linear.weight.out_features + outputs - 1) / outputs;
-  return {.x = arguments.linear.input.rows > 0 ? blocks : 0,
-          .y = arguments.choices.experts == nullptr ? 1 : arguments.linear.output.rows,
-          .threads = kThreads,
-          .shared_bytes = shared_bytes};
 }
 
 }  // namespace
 
-size_t FewRowsTensorBytes(int tiles) { return SharedBytes<TensorInputs>(tiles); }
-size_t FewRowsFloatBytes(int tiles) { return SharedBytes<FloatInputs>(tiles); }
+size_t FewRowsTensorBytes(int tiles) {
+  return static_cast<size_t>(kDepthParts * (RingBytes(tiles) + kInputBytes)) + sizeof(BlockRows);
+}
 
 int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments) {
-  const Grid grid = GridOf(arguments, FewRowsTensorBytes(arguments.tiles));
+  const Grid grid{.x = arguments.linear.input.rows > 0 ? arguments.blocks : 0,
+                  .y = arguments.choices.experts == nullptr ? 1 : arguments.linear.output.rows,
+                  .threads = kThreads,
+                  .shared_bytes = FewRowsTensorBytes(arguments.tiles)};
   return Launch<FewRowsTensorKernel>(stream, grid, arguments);
-}
-int LaunchFewRowsFloat(StreamHandle stream, const FewRowsArguments& arguments) {
-  const Grid grid = GridOf(arguments, FewRowsFloatBytes(arguments.tiles));
-  return Launch<FewRowsFloatKernel>(stream, grid, arguments);
 }
 
 }  // namespace annulus::cuda

@@ -153,6 +153,8 @@ size_t MostProductScratch(const ProductShape& shape, const DeviceInfo& device, b
     also(ScratchOfFp8Library(rows, shape.in, shape.out, shape.accumulate));
   } else if (shape.dtype == DType::kBF16) {
     also(ScratchOfLibrary(rows, shape.in));
+  } else if (!codes && IsWidened(shape.dtype) && rows >= kWidenedRows) {
+    also(ScratchOfWidened(rows, shape.in, shape.out, shape.accumulate));
   }
   return most;
 }

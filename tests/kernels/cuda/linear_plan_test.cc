@@ -43,10 +43,27 @@ TEST(FewRowsTilesTest, EveryMultiprocessorHasABlockBeforeBlocksGrow) {
 
 // 163 KiB for a block on compute capability 8.0, 99 on 8.6 and 8.9.
 TEST(FewRowsTilesTest, BlocksHaveTheirSharedMemory) {
-  EXPECT_EQ(FewRowsTiles(200000, true, WithMultiprocessors(108, 163)), 4);
-  EXPECT_EQ(FewRowsTiles(200000, true, WithMultiprocessors(128, 99)), 2);
-  EXPECT_EQ(FewRowsTiles(200000, false, WithMultiprocessors(128, 99)), 2);
+  for (const size_t shared_kib : {163, 99}) {
+    EXPECT_EQ(FewRowsTiles(200000, true, WithMultiprocessors(108, shared_kib)), 4);
+    EXPECT_EQ(FewRowsTiles(200000, false, WithMultiprocessors(128, shared_kib)), 2);
+  }
   EXPECT_LE(FewRowsTensorBytes(1), size_t{99} << 10);
+  EXPECT_LE(FewRowsTensorBytes(2), size_t{99} << 10);
+}
+
+// A multiprocessor of compute capability 9.0 has 228 KiB, of which 1 is taken for every block.
+TEST(FewRowsTilesTest, TwoBlocksFitOnAMultiprocessor) {
+  for (const int tiles : {1, 2, 4}) {
+    EXPECT_LE(kFewRowsBlocks * (FewRowsTensorBytes(tiles) + 1024), size_t{228} << 10) << tiles;
+  }
+}
+
+TEST(FewRowsBlocksTest, StreamingBlocksAllRunAtOnce) {
+  const DeviceInfo h200 = WithMultiprocessors(132, 227);
+  EXPECT_EQ(FewRowsBlocks(14336, 4, /*streamed=*/true, h200), 264);
+  EXPECT_EQ(FewRowsBlocks(14336, 4, /*streamed=*/false, h200), 448);
+  EXPECT_EQ(FewRowsBlocks(4097, 2, /*streamed=*/true, h200), 257);
+  EXPECT_EQ(FewRowsBlocks(1, 1, /*streamed=*/true, h200), 1);
 }
 
 TEST(ManyRowsTilesTest, EveryMultiprocessorHasABlockBeforeBlocksGrow) {

@@ -378,7 +378,7 @@ TEST(ProductWaysTest, TellsKindsApartAndKeepsNoErrors) {
   is_another([](Product& p) { p.out = 9; });
   is_another([](Product& p) { p.in = 9; });
   is_another([](Product& p) { p.stride = 9; });
-  is_another([](Product& p) { p.fp8 = true; });
+  is_another([](Product& p) { p.factors = Factors::kFloat8E4M3; });
   is_another([](Product& p) { p.accumulate = true; });
   is_another([&](Product& p) { p.input_scales = place; });
   is_another([&](Product& p) { p.output = place + 1; });
@@ -401,7 +401,7 @@ TEST_F(ProductsTest, TheLibraryRefusesWhatItLacks) {
   fits.rows = 3;
   fits.out = 8;
   fits.in = 32;
-  fits.fp8 = true;
+  fits.factors = Factors::kFloat8E4M3;
   fits.input = data;
   fits.weight = data + 256;
   fits.depth = 32;

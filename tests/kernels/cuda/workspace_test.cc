@@ -98,7 +98,7 @@ TEST_F(WorkspaceTest, ProductsTakeWhatIsPlannedForThem) {
                               DType::kI4G32);
     shape.in = Draw(1, 150);
     shape.out = 4 * Draw(1, 8);  // that the library takes
-    shape.rows = OneOf(Draw(1, 16), Draw(17, 127), Draw(128, 150));
+    shape.rows = OneOf(Draw(1, 16), Draw(17, 127), Draw(128, 150), Draw(256, 270));
     shape.bias = random_() % 2 == 0;
     shape.accumulate = random_() % 2 == 0;
     const auto backend = CreateCudaBackend(0).value();
@@ -115,7 +115,8 @@ TEST_F(WorkspaceTest, ProductsTakeWhatIsPlannedForThem) {
     const DeviceBuffer output = backend->Allocate(shape.rows * shape.out * sizeof(float)).value();
     const size_t planned = MostProductScratch(shape, device, library);
     for (const int64_t rows :
-         {std::min<int64_t>(16, shape.rows), std::min<int64_t>(127, shape.rows), shape.rows}) {
+         {std::min<int64_t>(16, shape.rows), std::min<int64_t>(127, shape.rows),
+          std::min<int64_t>(255, shape.rows), shape.rows}) {
       LinearParams params;
       params.input = input.view().row_range(0, rows);
       params.weight = &weight;

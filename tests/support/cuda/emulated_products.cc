@@ -14,7 +14,10 @@ namespace annulus::cuda {
 namespace {
 
 float FactorAt(const Product& p, const void* factor, int64_t at) {
-  if (p.fp8) return ToFloat(static_cast<const Float8E4M3*>(factor)[at]);
+  if (p.factors == Factors::kFloat8E4M3) {
+    return ToFloat(static_cast<const Float8E4M3*>(factor)[at]);
+  }
+  if (p.factors == Factors::kFloat16) return ToFloat(static_cast<const Float16*>(factor)[at]);
   return ToFloat(static_cast<const BFloat16*>(factor)[at]);
 }
 
@@ -76,7 +79,8 @@ class EmulatedProducts final : public Products {
     ANNULUS_CHECK(CurrentDevice() == ordinal_) << "the thread's device is " << CurrentDevice();
     ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == ordinal_)
         << "a library opened for another device";
-    const char* const refusal = p.fp8 ? Fp8Refusal(p) : nullptr;
+    const bool fp8 = p.factors == Factors::kFloat8E4M3;
+    const char* const refusal = fp8 ? Fp8Refusal(p) : nullptr;
     if (refusal != nullptr) {
       return absl::InternalError(absl::StrCat("the emulated library refuses: ", refusal));
     }
@@ -90,7 +94,7 @@ class EmulatedProducts final : public Products {
       return false;
     }
     ++EmulatedDevice::Get().library_products;
-    if (p.fp8) ++EmulatedDevice::Get().fp8_products;
+    if (fp8) ++EmulatedDevice::Get().fp8_products;
     EmulatedStreams::Get().Enqueue(stream, [p, workspace] {
       MultiplyNow(p, workspace);
       return true;
