@@ -66,6 +66,10 @@ ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
 // Bit i of the result says whether `predicate` holds in lane i.
 ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
+// a * b + c, rounded once; on the host maybe twice. The compiler sees no product that it could keep
+// for another use of a and b.
+ANNULUS_DEVICE float MultiplyAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
 // 2^x, within 2 units in the last place; subnormal results become 0.
 ANNULUS_DEVICE float Exp2(float x) {
   float result;
@@ -115,6 +119,7 @@ uint32_t ShuffleXor(uint32_t value, int mask);
 float ShuffleFrom(float value, int lane);
 uint32_t ShuffleFrom(uint32_t value, int lane);
 uint32_t Ballot(bool predicate);
+inline float MultiplyAdd(float a, float b, float c) { return a * b + c; }
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);
@@ -134,6 +139,9 @@ inline constexpr int kWarp = 32;
 struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
+
+// Returns `condition`, and has the compiler move what happens if it does not hold out of the way.
+ANNULUS_DEVICE bool Usual(bool condition) { return __builtin_expect(condition, true); }
 
 ANNULUS_DEVICE int Lane() { return ThreadIndex() % kWarp; }
 ANNULUS_DEVICE int WarpIndex() { return ThreadIndex() / kWarp; }

@@ -7,7 +7,6 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/common/device.h"
 #include "kernels/cuda/common/tensor_map.h"
-#include "kernels/cuda/common/widen.h"
 
 // What compute capability 9.0 adds for warps with different tasks: barriers in shared memory that
 // count bytes, the copy engine (TMA), barriers for some of a block's warps, moving registers from
@@ -96,6 +95,10 @@ ANNULUS_DEVICE void CopyBytes(void* shared, const std::byte* source, int bytes,
       "l"(source), "r"(bytes), "r"(SharedAddress(&barrier))
       : "memory");
 }
+// Asks for `bytes` contiguous bytes to be brought into the L2 cache. Both are multiples of 16.
+ANNULUS_DEVICE void PrefetchBytes(const void* source, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+}
 // Orders this thread's accesses to shared memory before those of the copy engine and of products
 // that start after a later barrier.
 ANNULUS_DEVICE void FenceSharedForEngines() {
@@ -159,6 +162,7 @@ inline void PrefetchTensorMap(const TensorMap&) {}
 void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& barrier, int column, int row,
              int page);
 void CopyBytes(void* shared, const std::byte* source, int bytes, PhaseBarrier& barrier);
+inline void PrefetchBytes(const void*, int) {}
 inline void FenceSharedForEngines() {}
 void SyncSome(int barrier, int threads);
 void ArriveSome(int barrier, int threads);
@@ -170,14 +174,6 @@ inline void TakeRegisters() {}
 uint32_t WidenToHalves(DType dtype, uint32_t codes);
 
 #endif
-
-// Widens two neighbours of a word's four codes (k01 or k23) to bf16, exactly. Gives the same result
-// as WidenCodes, with half as many instructions for fp8. Values that are not finite stay so.
-ANNULUS_DEVICE uint32_t WidenPair(DType dtype, uint32_t codes, CodePair pair) {
-  if (dtype == DType::kI8) return WidenInt8(codes, pair);
-  const uint32_t halves = WidenToHalves(dtype, pair == CodePair::k01 ? codes : codes >> 16);
-  return Pack(BFloat16{}, WidenHalf(halves), WidenHighHalf(halves));
-}
 
 // Byte offset of 16-byte chunk `chunk` of row `row` in a panel (rows of 128 bytes, starting at a
 // multiple of 1024).

@@ -12,15 +12,17 @@
 namespace annulus::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
+// A row's base is raised when a score exceeds it by more than this. Weights are then at most 2^8,
+// which every operand type holds, and sums hardly ever have to be rescaled.
+inline constexpr float kBaseSlack = 8;
 
 // A thread's part of its rows; half h is row 8 * h + lane / 4 of its warp's 16.
 template <class C>
 struct ConsumerRows {
   float o[C::kDim / 2] = {};
-  float base[2];  // the largest score so far
+  float base[2];  // weights are 2^(score - base), in units of log 2
   float sum[2] = {};
   int32_t position[2];  // -1: no row
-  int32_t low[2];       // keys at or before this position are not seen
 };
 
 ANNULUS_DEVICE int ConsumerOf() { return ThreadIndex() / kWarpgroup - 1; }
@@ -40,42 +42,79 @@ ANNULUS_DEVICE void StartRows(const AttentionArguments& a, const AttentionUnit& 
     const bool present = r < unit.row_count;
     rows.base[h] = -FloatOf(0x7f800000u);
     rows.position[h] = present ? item.positions[(unit.row_begin + r) / a.group] : -1;
-    rows.low[h] = a.window > 0 ? Larger(rows.position[h] - a.window, -1) : -1;
   }
 }
 
-// Loads this warpgroup's queries into its panels, rounded. Loads in batches, so that they overlap.
+// Loads kBatch * 4 elements per lane of 16 rows, the first of which is number `first` of the
+// lane's. Lane r % 16 has the address of row r, null if there is no such row.
+template <class C, bool kWide, int kBatch>
+ANNULUS_DEVICE void LoadQueries(const float* own, int k_dim, int first, float (&fours)[kBatch][4]) {
+  constexpr int kFours = C::kDim / 4;  // per row
+  const auto address = reinterpret_cast<uintptr_t>(own);
+#pragma unroll
+  for (int b = 0; b < kBatch; ++b) {
+    const int i = (first + b) * kWarp + Lane();
+    const uint32_t low = ShuffleFrom(static_cast<uint32_t>(address), i / kFours);
+    const auto high = ShuffleFrom(static_cast<uint32_t>(uint64_t{address} >> 32), i / kFours);
+    const auto* const row = reinterpret_cast<const float*>(uint64_t{high} << 32 | low);
+    const int d = i % kFours * 4;
+    if constexpr (kWide) {
+      Bytes16 bytes{};
+      if (row != nullptr && d < k_dim) bytes = *reinterpret_cast<const Bytes16*>(row + d);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) fours[b][e] = FloatOf(bytes.words[e]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) fours[b][e] = row != nullptr && d + e < k_dim ? row[d + e] : 0;
+    }
+  }
+}
+
+// Rounds a pair of queries. Those of f16 pages become infinite beyond f16, like in every kernel;
+// fp8 has no such limit, so there they stay finite.
+template <class C>
+ANNULUS_DEVICE uint32_t PackQueries(float first, float second) {
+  if constexpr (C::kNarrow && !C::kScaled) {
+    constexpr float kMost = 65504;
+    first = fminf(fmaxf(first, -kMost), kMost);
+    second = fminf(fmaxf(second, -kMost), kMost);
+  }
+  return Pack(typename C::Operand{}, first, second);
+}
+
+// Loads this warp's 16 queries into its warpgroup's panels, rounded. Loads in batches, so that
+// they overlap.
 template <class C>
 ANNULUS_DEVICE void LoadQueryPanels(const AttentionArguments& a, const AttentionUnit& unit,
                                     const AttentionItemView& item, HopperShared<C>& shared) {
   constexpr int kBatch = 8;
-  constexpr int kPairs = C::kDim / 2;
-  const int thread = ThreadIndex() % kWarpgroup;
+  constexpr int kFours = C::kDim / 4;
+  constexpr int kLoads = 16 * kFours / kWarp;  // per lane
+  static_assert(kLoads % kBatch == 0);
+  const int k_dim = a.layout.k_dim;
+  const int first_row = WarpIndex() % 4 * 16;
+  const int r = ConsumerOf() * C::kConsumerRows + first_row + Lane() % 16;
+  const float* const own = r < unit.row_count ? QueryOf(a, unit, item, r) : nullptr;
+  const bool wide = Ballot(k_dim % 4 != 0 || reinterpret_cast<uintptr_t>(own) % 16 != 0) == 0;
   std::byte* const panels = shared.query[ConsumerOf()][0];
 #pragma unroll 1
-  for (int begin = 0; begin < C::kConsumerRows * kPairs; begin += kBatch * kWarpgroup) {
-    float pairs[kBatch][2] = {};
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = begin + b * kWarpgroup + thread;
-      const int r = ConsumerOf() * C::kConsumerRows + i / kPairs;
-      const int d = i % kPairs * 2;
-      if (r >= unit.row_count) continue;
-      const int row = unit.row_begin + r;
-      const int head = unit.kv_head * a.group + row % a.group;
-      const float* const query =
-          item.query + row / a.group * item.query_stride + int64_t{head} * a.layout.k_dim;
-      if (d < a.layout.k_dim) pairs[b][0] = query[d];
-      if (d + 1 < a.layout.k_dim) pairs[b][1] = query[d + 1];
+  for (int begin = 0; begin < kLoads; begin += kBatch) {
+    float fours[kBatch][4];
+    if (wide) {
+      LoadQueries<C, true>(own, k_dim, begin, fours);
+    } else {
+      LoadQueries<C, false>(own, k_dim, begin, fours);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int i = begin + b * kWarpgroup + thread;
-      const int d = i % kPairs * 2;
+      const int i = (begin + b) * kWarp + Lane();
+      const int d = i % kFours * 4;
+      const float(&four)[4] = fours[b];
       const int panel = d / kPanelColumns * C::kConsumerRows * kPanelRowBytes;
-      const int at = PanelOffset(i / kPairs, d % kPanelColumns / 8) + d % 8 * 2;
-      *reinterpret_cast<uint32_t*>(panels + panel + at) =
-          Pack(typename C::Operand{}, pairs[b][0], pairs[b][1]);
+      const int at = PanelOffset(first_row + i / kFours, d % kPanelColumns / 8) + d % 8 * 2;
+      const uint32_t low = PackQueries<C>(four[0], four[1]);
+      const uint32_t high = PackQueries<C>(four[2], four[3]);
+      *reinterpret_cast<uint64_t*>(panels + panel + at) = uint64_t{high} << 32 | low;
     }
   }
 }
@@ -134,7 +173,7 @@ ANNULUS_DEVICE uint16_t ClearScale(uint16_t& scale, bool absent) {
 // they are infinite or NaN; the latter are marked. In a matrix product, 0 times infinity would
 // reach rows that do not see the key. Returns whether any value is marked.
 template <class C>
-ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, uint32_t tile) {
+ANNULUS_DEVICE bool ClearValues(HopperShared<C>& shared, uint32_t tile) {
   constexpr int kLanes = C::kConsumerThreads / C::kKeys;  // per key
   static_assert(kLanes * C::kKeys == C::kConsumerThreads && (kLanes == 2 || kLanes == 4));
   constexpr uint32_t infinite = InfiniteBits(typename C::Operand{});
@@ -158,9 +197,8 @@ ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& share
   const bool absent = shared.notes[note].position[key] < 0;
   uint16_t mark = bad != 0 && !absent;
   if (Lane() % kLanes == 0) {
-    if constexpr (C::kNarrow) {
-      uint16_t& scale = shared.code_notes.value_scales[note][key];
-      if (layout.dtype == DType::kI8) mark = ClearScale(scale, absent);
+    if constexpr (C::kScaled) {
+      mark = ClearScale(shared.code_notes.value_scales[note][key], absent);
     }
     shared.notes[note].bad[key] = mark;
   }
@@ -172,21 +210,23 @@ ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& share
   return SyncSomeOr(kValuesCleared, C::kConsumerThreads, mark != 0);
 }
 
+// Whether the row of half h sees the key at position `key`, if there is one.
 template <class C>
-ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t key) {
-  return key > rows.low[h] && key <= rows.position[h];
+ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t window, int32_t key) {
+  const int32_t low = window > 0 ? Larger(rows.position[h] - window, -1) : -1;
+  return key > low && key <= rows.position[h];
 }
 
-// The weight of a tile's key `key`, for half h of this thread. Registers cannot be indexed at run
-// time, so a mask selects one of the thread's weights. With a comparison of indices, the compiler
+// The score of a tile's key `key`, for half h of this thread. Registers cannot be indexed at run
+// time, so a mask selects one of the thread's scores. With a comparison of indices, the compiler
 // would generate indexing.
 template <class C>
-ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h) {
+ANNULUS_DEVICE float ScoreOf(const float (&scores)[C::kScores], int key, int h) {
   const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
   float own = 0;
 #pragma unroll
   for (int i = 0; i < C::kScores / 2; ++i) {
-    if ((mask >> i & 1u) != 0) own = weights[i / 2 * 4 + 2 * h + i % 2];
+    if ((mask >> i & 1u) != 0) own = scores[i / 2 * 4 + 2 * h + i % 2];
   }
   return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
 }
@@ -196,8 +236,7 @@ ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h
 template <class C>
 ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pair) {
   if constexpr (C::kNarrow) {
-    const uint32_t codes = reinterpret_cast<const uint16_t*>(value)[pair];
-    return WidenPair(dtype, codes, CodePair::k01);
+    return WidenTwo(dtype, reinterpret_cast<const uint16_t*>(value)[pair]);
   } else {
     return reinterpret_cast<const uint32_t*>(value)[pair];
   }
@@ -207,18 +246,24 @@ ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pa
 // rare, so the code is small rather than fast: only a load of two columns (0 beyond the page's
 // columns) and four sums are unrolled.
 template <class C>
-ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
-                                    const TileNotes<C>& notes, const float (&weights)[C::kScores],
-                                    ConsumerRows<C>& rows) {
+ANNULUS_DEVICE void AddMarkedValues(const AttentionArguments& a, int box_slots,
+                                    const TileNotes<C>& notes, const float (&scores)[C::kScores],
+                                    float factor, ConsumerRows<C>& rows) {
   using T = typename C::Operand;
+  const PageLayout& layout = a.layout;
 #pragma unroll 1
   for (int key = 0; key < C::kKeys; ++key) {
     if (notes.bad[key] == 0) continue;
     const std::byte* const value =
         notes.values[key / box_slots] + int64_t{key % box_slots} * layout.v_stride * layout.element;
-    const float scale = layout.dtype == DType::kI8 ? WidenBFloat16(notes.bad[key]) : 1;
-    const float weight[2] = {WeightOf<C>(weights, key, 0), WeightOf<C>(weights, key, 1)};
-    const bool sees[2] = {Sees(rows, 0, notes.position[key]), Sees(rows, 1, notes.position[key])};
+    const float scale = C::kScaled ? WidenBFloat16(notes.bad[key]) : 1;
+    float weight[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      weight[h] = Exp2(ScoreOf<C>(scores, key, h) * factor - FromOf(rows, h));
+    }
+    const int32_t position = notes.position[key];
+    const bool sees[2] = {Sees(rows, 0, a.window, position), Sees(rows, 1, a.window, position)};
 #pragma unroll
     for (int n = 0; n < C::kDim / 8; ++n) {
       if (8 * n >= layout.v_stride) break;
@@ -232,30 +277,25 @@ ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
   }
 }
 
-// Multiplies scores or weights by the scales of their keys.
-template <class C>
-ANNULUS_DEVICE void ScaleColumns(const uint16_t (&scales)[C::kKeys], float (&scores)[C::kScores]) {
+// Multiplies the scores or weights of columns 8 j to 8 j + 7 by the scales of their keys.
+ANNULUS_DEVICE void ScaleColumns(const uint16_t* scales, int j, float (&columns)[4]) {
+  const uint32_t pair = reinterpret_cast<const uint32_t*>(scales)[4 * j + Lane() % 4];
+  const float own[2] = {WidenBFloat16(pair & 0xffffu), FloatOf(pair & 0xffff0000u)};
 #pragma unroll
-  for (int j = 0; j < C::kKeys / 8; ++j) {
-    const uint32_t pair = reinterpret_cast<const uint32_t*>(scales)[4 * j + Lane() % 4];
-    const float columns[2] = {WidenBFloat16(pair & 0xffffu), WidenBFloat16(pair >> 16)};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[4 * j + i] *= columns[i % 2];
-  }
+  for (int i = 0; i < 4; ++i) columns[i] *= own[i % 2];
 }
 
-// The positive factor that converts scores, as Weigh leaves them, to units of log 2.
+// The positive factor that converts scores, after ChangeScores, to units of log 2.
 ANNULUS_DEVICE float FactorOf(const AttentionArguments& a) {
   return a.soft_cap > 0 || a.scale <= 0 ? 1 : a.scale * kLog2E;
 }
 
-// Turns scores into weights 2^((score - base) * factor), in place; the largest becomes exactly 1.
-// `rescale` is the factor for the output and its sum so far; the sum is rescaled here.
+// Caps scores or applies a scale that is not positive, and hides keys from rows that do not see
+// them.
 template <class C>
-ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes,
-                          float (&scores)[C::kScores], ConsumerRows<C>& rows, float (&rescale)[2]) {
+ANNULUS_DEVICE void ChangeScores(const AttentionArguments& a, const TileNotes<C>& notes,
+                                 float (&scores)[C::kScores], const ConsumerRows<C>& rows) {
   const float infinity = FloatOf(0x7f800000u);
-  const float factor = FactorOf(a);
   if (a.soft_cap > 0) {
     const float inside = a.scale / a.soft_cap;
 #pragma unroll
@@ -266,54 +306,118 @@ ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes
 #pragma unroll
     for (int i = 0; i < C::kScores; ++i) scores[i] *= a.scale * kLog2E;
   }
-  if (notes.hidden != 0) {
+  if ((notes.special & kHiddenKeys) == 0) return;
 #pragma unroll
-    for (int i = 0; i < C::kScores; ++i) {
-      const int32_t key = notes.position[i / 4 * 8 + Lane() % 4 * 2 + i % 2];
-      if (!Sees(rows, i % 4 / 2, key)) scores[i] = -infinity;
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float maximum = -infinity;
-#pragma unroll
-    for (int j = 0; j < C::kKeys / 8; ++j) {
-      maximum = fmaxf(maximum, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
-    }
-    maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
-    maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
-    const float base = fmaxf(rows.base[h], maximum);
-    // No score yet, or only -infinity: all weights are 0.
-    const float from = base == -infinity ? 0 : base;
-    rescale[h] = Exp2((rows.base[h] - from) * factor);
-    rows.base[h] = base;
-    float sum = 0;
-#pragma unroll
-    for (int j = 0; j < C::kKeys / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        float& score = scores[4 * j + 2 * h + e];
-        score = Exp2((score - from) * factor);
-        sum += score;
-      }
-    }
-    rows.sum[h] = rows.sum[h] * rescale[h] + sum;
+  for (int i = 0; i < C::kScores; ++i) {
+    const int32_t key = notes.position[i / 4 * 8 + Lane() % 4 * 2 + i % 2];
+    if (!Sees(rows, i % 4 / 2, a.window, key)) scores[i] = -infinity;
   }
 }
 
-// Packs weights into operands; for int8, multiplied by the scales of the values.
+// What 2^(score * factor - from) takes for half h of a row. No score yet, or only -infinity: all
+// weights are 0.
 template <class C>
-ANNULUS_DEVICE void PackWeights(const PageLayout& layout, const HopperShared<C>& shared,
-                                uint32_t tile, float (&weights)[C::kScores],
-                                uint32_t (&packed)[C::kKeys / 16][4]) {
-  if constexpr (C::kNarrow) {
-    if (layout.dtype == DType::kI8) {
-      ScaleColumns<C>(shared.code_notes.value_scales[StageOf<C::kNotes>(tile)], weights);
-    }
+ANNULUS_DEVICE float FromOf(const ConsumerRows<C>& rows, int h) {
+  return rows.base[h] == -FloatOf(0x7f800000u) ? 0 : rows.base[h];
+}
+
+// Raises the bases of rows whose scores exceed them by more than kBaseSlack, and rescales their
+// output and sums. A row's base depends only on that row's scores. `most` are the largest scores of
+// this thread's columns.
+template <class C>
+ANNULUS_DEVICE void RaiseBases(const float (&most)[2], float factor, ConsumerRows<C>& rows) {
+  float rescale[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float top = most[h];
+    top = fmaxf(top, ShuffleXor(top, 1));
+    top = fmaxf(top, ShuffleXor(top, 2));
+    const float base = top * factor;
+    const bool raise = base > rows.base[h] + kBaseSlack;
+    rescale[h] = raise ? Exp2(rows.base[h] - base) : 1;
+    if (raise) rows.base[h] = base;
+    rows.sum[h] *= rescale[h];
   }
 #pragma unroll
-  for (int i = 0; i < C::kScores / 2; ++i) {
-    packed[i / 4][i % 4] = Pack(typename C::Operand{}, weights[2 * i], weights[2 * i + 1]);
+  for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
+}
+
+// Packs weights 2^(score * factor - base) into operands; for int8, multiplied by the scales of the
+// values. `sums` are those of this thread's columns. Returns whether some row of the warp needs
+// another base: then its weights may be too large for the operands.
+//
+// The largest score is not looked for first, because bases hardly ever move: so all of this goes on
+// while exponentials, a result every 8 cycles, are computed.
+template <class C>
+ANNULUS_DEVICE bool Weigh(const float (&scores)[C::kScores], const uint16_t* scales, float factor,
+                          const ConsumerRows<C>& rows, float (&sums)[2], float (&most)[2],
+                          uint32_t (&packed)[C::kKeys / 16][4]) {
+  const float from[2] = {FromOf(rows, 0), FromOf(rows, 1)};
+  float parts[2][2] = {};
+  float tops[2][2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) tops[i / 2][i % 2] = scores[i];
+#pragma unroll
+  for (int j = 0; j < C::kKeys / 8; ++j) {
+    float weights[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float score = scores[4 * j + i];
+      weights[i] = Exp2(MultiplyAdd(score, factor, -from[i / 2]));
+      parts[i / 2][i % 2] += weights[i];
+      tops[i / 2][i % 2] = fmaxf(tops[i / 2][i % 2], score);
+    }
+    if constexpr (C::kScaled) ScaleColumns(scales, j, weights);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      packed[j / 2][j % 2 * 2 + h] =
+          Pack(typename C::Operand{}, weights[2 * h], weights[2 * h + 1]);
+    }
+  }
+  bool exceeds = false;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    sums[h] = parts[h][0] + parts[h][1];
+    most[h] = fmaxf(tops[h][0], tops[h][1]);
+    exceeds |= most[h] * factor > rows.base[h] + kBaseSlack;
+  }
+  return Ballot(exceeds) != 0;
+}
+
+struct alignas(8) FloatPair {
+  float first;
+  float second;
+};
+
+// What Put stores if nothing is merged.
+ANNULUS_DEVICE float FreshOf(const RowStore& store, float value) {
+  return store.from == 0 ? 0 : store.from * value;
+}
+
+// Stores this thread's columns of the row of half h. Columns go in pairs if nothing is merged and
+// their addresses allow it: then each sector of 32 bytes is written at once.
+template <class C>
+ANNULUS_DEVICE void StoreColumns(const RowStore& store, int v_dim, int h,
+                                 const ConsumerRows<C>& rows) {
+  if (store.into == 0 && v_dim % 2 == 0 && reinterpret_cast<uintptr_t>(store.o) % 8 == 0) {
+#pragma unroll
+    for (int n = 0; n < C::kDim / 8; ++n) {
+      const int d = 8 * n + Lane() % 4 * 2;
+      const float* const own = &rows.o[4 * n + 2 * h];
+      if (d < v_dim) {
+        *reinterpret_cast<FloatPair*>(store.o + d) = {FreshOf(store, own[0]),
+                                                      FreshOf(store, own[1])};
+      };
+    }
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < C::kDim / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int d = 8 * n + Lane() % 4 * 2 + e;
+      if (d < v_dim) store.Put(d, rows.o[4 * n + 2 * h + e]);
+    }
   }
 }
 
@@ -327,18 +431,14 @@ ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, int64_t index
     float sum = rows.sum[h];
     sum += ShuffleXor(sum, 1);
     sum += ShuffleXor(sum, 2);
+    // A row that sees one key has its value exactly, though the product of that key's score may
+    // have been rounded once for the base and not for the weight.
+    if (fabsf(sum - 1) < 0x1p-17f) sum = 1;
     const int r = RowOf<C>(h);
-    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h] * FactorOf(a)), sum);
+    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h]), sum);
     SyncWarp();
     if (r >= unit.row_count) continue;
-#pragma unroll
-    for (int n = 0; n < C::kDim / 8; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int d = 8 * n + Lane() % 4 * 2 + e;
-        if (d < a.layout.v_dim) store.Put(d, rows.o[4 * n + 2 * h + e]);
-      }
-    }
+    StoreColumns<C>(store, a.layout.v_dim, h, rows);
     if (Lane() % 4 == 0) *store.lse = store.new_lse;
   }
 }

@@ -2,8 +2,8 @@
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_
 
 // Prefill attention over pages with the engines of compute capability 9.0. Source: FlashAttention-3
-// (Shah et al. 2024, arXiv 2407.08608). Section 3.1: a producer copies while two consumers compute
-// and take turns. Section 3.2: the scores of the next tile are computed while the weights of this
+// (Shah et al. 2024, arXiv 2407.08608). Section 3.1: a producer copies while two consumers compute.
+// Section 3.2: the scores of the next tile are computed while the weights of this
 // one are made.
 //
 // Shapes and units are those of sm80/attention_kernel.h. A block has three warpgroups and computes
@@ -12,11 +12,11 @@
 // groups attends 64 rows of the unit:
 //
 //   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
-//   weights(t) = softmax          while the other consumer's products run: its turn
+//   weights(t) = softmax          while the other consumer's products run
 //
-// Scores, weights and sums are float32; queries and weights are rounded to the pages' type. Pages
-// of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to bf16 in
-// shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
+// Scores, weights and sums are float32; queries and weights are rounded to the type of operands.
+// Pages of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to
+// operands in shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
 #include "kernels/cuda/sm90/attention_producer.h"
@@ -33,10 +33,6 @@ struct Consumer {
   ANNULUS_DEVICE static int Stage(uint32_t tile) { return StageOf<C::kStages>(tile); }
   ANNULUS_DEVICE static int Parity(uint32_t tile) { return ParityOf<C::kStages>(tile); }
 
-  ANNULUS_DEVICE void TakeTurn() const { SyncSome(kTurn + ConsumerOf(), C::kConsumerThreads); }
-  ANNULUS_DEVICE void GiveTurn() const {
-    ArriveSome(kTurn + (ConsumerOf() + 1) % C::kConsumers, C::kConsumerThreads);
-  }
   ANNULUS_DEVICE void WaitForKeys(uint32_t t) const {
     WaitForPhase(shared.keys_full[Stage(t)], Parity(t));
   }
@@ -51,68 +47,83 @@ struct Consumer {
     if (Lane() == 0) Arrive(barrier);
   }
 
-  // Computes the weights of tile t; returns whether it has marked values.
-  ANNULUS_DEVICE bool Soften(uint32_t t, float (&scores)[C::kScores], ConsumerRows<C>& rows,
-                             float (&rescale)[2]) const {
-    const PageLayout& layout = h.attention.layout;
-    const TileNotes<C>& notes = shared.notes[StageOf<C::kNotes>(t)];
-    bool marked = false;
-    if (notes.hidden != 0) {
-      WaitForValues(t);
-      marked = ClearValues<C>(layout, shared, t);
-    }
-    if constexpr (C::kNarrow) {
-      if (layout.dtype == DType::kI8) {
-        ScaleColumns<C>(shared.code_notes.key_scales[StageOf<C::kNotes>(t)], scores);
+  ANNULUS_DEVICE TileNotes<C>& NotesOf(uint32_t t) const {
+    return shared.notes[StageOf<C::kNotes>(t)];
+  }
+
+  // Prepares the scores of tile t, which is special or has scaled keys; returns whether it has
+  // marked values.
+  ANNULUS_DEVICE bool Prepare(uint32_t t, int32_t special, float (&scores)[C::kScores],
+                              const ConsumerRows<C>& rows) const {
+    if constexpr (C::kScaled) {
+      const uint16_t* const scales = shared.code_notes.key_scales[StageOf<C::kNotes>(t)];
+#pragma unroll
+      for (int j = 0; j < C::kKeys / 8; ++j) {
+        float own[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own[i] = scores[4 * j + i];
+        ScaleColumns(scales, j, own);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[4 * j + i] = own[i];
       }
     }
-    Weigh<C>(h.attention, notes, scores, rows, rescale);
+    if (Usual(special == 0)) return false;
+    bool marked = false;
+    if ((special & kHiddenKeys) != 0) {
+      WaitForValues(t);
+      marked = ClearValues<C>(shared, t);
+    }
+    ChangeScores<C>(h.attention, NotesOf(t), scores, rows);
     return marked;
   }
 
-  // After the products of the previous tile: rescales the output to tile t's base.
-  ANNULUS_DEVICE void Rescale(uint32_t t, bool marked, const float (&weights)[C::kScores],
-                              const float (&rescale)[2], ConsumerRows<C>& rows) const {
+  // Makes the weights of tile t of its scores, once all earlier products have ended.
+  ANNULUS_DEVICE void Soften(uint32_t t, bool marked, const float (&scores)[C::kScores],
+                             float factor, ConsumerRows<C>& rows,
+                             uint32_t (&weights)[C::kKeys / 16][4]) const {
+    const uint16_t* scales = nullptr;
+    if constexpr (C::kScaled) scales = shared.code_notes.value_scales[StageOf<C::kNotes>(t)];
+    float sums[2];
+    float most[2];
+    if (!Usual(!Weigh<C>(scores, scales, factor, rows, sums, most, weights))) {
+      RaiseBases<C>(most, factor, rows);
+      Weigh<C>(scores, scales, factor, rows, sums, most, weights);
+    }
 #pragma unroll
-    for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
-    if (marked) {
-      AddMarkedValues<C>(h.attention.layout, h.box_slots, shared.notes[StageOf<C::kNotes>(t)],
-                         weights, rows);
+    for (int i = 0; i < 2; ++i) rows.sum[i] += sums[i];
+    if (!Usual(!marked)) {
+      AddMarkedValues<C>(h.attention, h.box_slots, NotesOf(t), scores, factor, rows);
     }
   }
 
   ANNULUS_DEVICE void Attend(int tiles, ConsumerRows<C>& rows) {
     float scores[C::kScores];
     uint32_t weights[C::kKeys / 16][4];
-    float rescale[2];
+    const float factor = FactorOf(h.attention);
     WaitForKeys(tile);
-    TakeTurn();
+    int32_t special = NotesOf(tile).special;
     StartScores<C>(shared, Stage(tile), scores);
-    GiveTurn();
     WgmmaWait<0>();
     SettleRegisters(scores);
     Release(shared.keys_free[Stage(tile)]);
-    const bool marked = Soften(tile, scores, rows, rescale);
-    Rescale(tile, marked, scores, rescale, rows);
-    PackWeights<C>(h.attention.layout, shared, tile, scores, weights);
+    bool marked = Prepare(tile, special, scores, rows);
+    Soften(tile, marked, scores, factor, rows, weights);
 #pragma unroll 1
     for (const uint32_t last = tile + static_cast<uint32_t>(tiles) - 1; tile != last;) {
       const uint32_t before = tile++;
       WaitForKeys(tile);
-      TakeTurn();
+      special = NotesOf(tile).special;
       StartScores<C>(shared, Stage(tile), scores);
       WaitForValues(before);
       StartOutput<C>(shared, Stage(before), weights, rows.o);
-      GiveTurn();
       WgmmaWait<1>();
       SettleRegisters(scores);
       Release(shared.keys_free[Stage(tile)]);
-      const bool some_marked = Soften(tile, scores, rows, rescale);
+      marked = Prepare(tile, special, scores, rows);
       WgmmaWait<0>();
       SettleRegisters(rows.o);
       Release(shared.values_free[Stage(before)]);
-      Rescale(tile, some_marked, scores, rescale, rows);
-      PackWeights<C>(h.attention.layout, shared, tile, scores, weights);
+      Soften(tile, marked, scores, factor, rows, weights);
     }
     WaitForValues(tile);
     StartOutput<C>(shared, Stage(tile), weights, rows.o);
@@ -140,24 +151,30 @@ struct Consumer {
 
   ANNULUS_DEVICE void Run() {
     const AttentionArguments& a = h.attention;
-    // the first consumer has the first turn
-    if (ConsumerOf() != 0) ArriveSome(kTurn, C::kConsumerThreads);
-    for (int64_t round = 0; round * GridX() < h.units; ++round) {
+    for (int round = 0; round * GridX() < h.units; ++round) {
       const int64_t index = UnitOfRound(round);
       if (index >= h.units) continue;
       ConsumerRows<C> rows;
       const int tiles = Begin(index, rows);
       if (tiles > 0) Attend(tiles, rows);
-      StoreConsumerRows<C>(a, index, rows);
+      StoreConsumerRows<C>(a, UnitOfRound(round), rows);
     }
   }
 };
+
+// Pages of fp8 have an instance with those of int8. Only consumers know the type of operands.
+template <class C>
+ANNULUS_DEVICE void ConsumeFloat8(const HopperAttentionArguments& h, HopperShared<C>& shared) {
+  using Float8 = HopperConfig<Float16, C::kDim, true>;
+  static_assert(sizeof(HopperShared<Float8>) == sizeof(HopperShared<C>));
+  Consumer<Float8>{h, reinterpret_cast<HopperShared<Float8>&>(shared)}.Run();
+}
 
 template <class C>
 ANNULUS_KERNEL(C::kThreads, 1)
 HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
   // 65536 registers for 3 warpgroups: each thread starts with 168.
-  constexpr int kProducerRegisters = C::kNarrow && C::kDim <= 128 ? 72 : 56;
+  constexpr int kProducerRegisters = C::kDim <= 128 ? 72 : 56;
   constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
   auto& shared = *reinterpret_cast<HopperShared<C>*>(SharedMemory());
   if (ThreadIndex() == 0) {
@@ -182,6 +199,12 @@ HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
     }
   } else {
     TakeRegisters<kConsumerRegisters>();
+    if constexpr (C::kScaled) {
+      if (h.attention.layout.dtype != DType::kI8) {
+        ConsumeFloat8<C>(h, shared);
+        return;
+      }
+    }
     Consumer<C>{h, shared}.Run();
   }
 }

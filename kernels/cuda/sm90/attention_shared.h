@@ -3,6 +3,8 @@
 
 // What the producer and the consumers of attention_kernel.h share: sizes, shared memory, and the
 // tiles of a unit.
+#include <type_traits>
+
 #include "kernels/cuda/common/hopper.h"
 #include "kernels/cuda/common/wgmma.h"
 #include "kernels/cuda/sm80/attention_rows.h"
@@ -11,13 +13,14 @@
 namespace annulus::cuda {
 
 // T: operand type. kCodes: whether pages hold 8-bit codes, which are widened to operands in shared
-// memory; otherwise they hold operands. A panel is 64 columns of a tile, stored together in shared
-// memory as rows of 128 bytes. One copy writes a panel (of codes: 128 columns), and one product
-// reads it.
+// memory: int8 to bf16, fp8 to f16, in which they are exact; otherwise they hold operands. A panel
+// is 64 columns of a tile, stored together in shared memory as rows of 128 bytes. One copy writes a
+// panel (of codes: 128 columns), and one product reads it.
 template <class T, int kHeadDim, bool kCodes>
 struct HopperConfig {
   using Operand = T;
   static constexpr bool kNarrow = kCodes;
+  static constexpr bool kScaled = kCodes && std::is_same_v<T, BFloat16>;  // int8: keys have scales
   static constexpr int kDim = kHeadDim;
   static constexpr int kPanels = kDim / kPanelColumns;
   static constexpr int kCopyColumns = kNarrow ? kCodeColumns : kPanelColumns;
@@ -32,24 +35,31 @@ struct HopperConfig {
   // for a third stage.
   static constexpr int kCodeStages = kDim > 128 ? 2 : 3;
   static constexpr int kWideners = 3;  // warps
-  // Number of tiles whose notes are kept. The producer writes the notes of tile t + 3 once all
-  // consumers have released the keys of tile t + 1, which they do after their last look at the
-  // notes of tile t. With codes it writes those of tile t + 4 once the values of tile t + 2 (with 2
-  // stages, the keys of tile t + 3) have been widened, which happens after all consumers have
-  // released the values of tile t (with 2 stages, the keys of tile t + 1).
-  static constexpr int kNotes = 4;
+  // Number of tiles whose notes are kept. Consumers look at the notes of tile t for the last time
+  // after they have released the keys of tile t, and the values of tile t - 1, but before they
+  // release the keys of tile t + 1. The producer writes the notes of tile t + 3 once the keys of
+  // tile t + 1 have been released. With codes it writes those of tile t + 5 once the values of tile
+  // t + 2 have been widened, thus after those of tile t have been released. With 2 stages of codes
+  // it writes those of tile t + 4 once the keys of tile t + 3 have been widened, thus after those
+  // of tile t + 1 have been released.
+  static constexpr int kNotes = kNarrow && kCodeStages == 3 ? 5 : 4;
   static constexpr int kScores = kKeys / 2;  // per thread
   static_assert(kDim % kPanelColumns == 0 && kDim <= 256);
   static_assert(kConsumers * kConsumerRows == kHopperRows);
   static_assert(kNotes >= kStages + 1 && kCodeStages <= 3);
 };
 
+// What makes a tile take the consumers' slow path: some row does not see some key; scores need
+// more than a positive factor.
+inline constexpr int32_t kHiddenKeys = 1;
+inline constexpr int32_t kChangedScores = 2;
+
 // The producer's notes about a tile, which may consist of parts of several pages.
 template <class C>
 struct TileNotes {
   alignas(16) int32_t position[C::kKeys];  // -1: no key; the data there may be anything
   const std::byte* values[C::kKeys / 16];  // per box: the address of its first value in the page
-  int32_t hidden;                          // whether some row does not see some key
+  int32_t special;                         // kHiddenKeys, kChangedScores
   // Written by consumers. Not 0: the key's value is not all finite; for int8, the bits of its
   // scale.
   uint16_t bad[C::kKeys];
@@ -99,10 +109,17 @@ ANNULUS_DEVICE int ParityOf(uint32_t n) {
   return static_cast<int>(n / kStages % 2);
 }
 
-// Numbers of barriers for some of the warps (SyncSome). The turn of consumer c is kTurn + c.
-inline constexpr int kTurn = 1;
-inline constexpr int kQueryReady = 3;  // and kQueryReady + 1, one per consumer
-inline constexpr int kValuesCleared = 5;
+// Numbers of barriers for some of the warps (SyncSome).
+inline constexpr int kQueryReady = 1;  // and kQueryReady + 1, one per consumer
+inline constexpr int kValuesCleared = 3;
+
+// The query of row r of the unit.
+ANNULUS_DEVICE const float* QueryOf(const AttentionArguments& a, const AttentionUnit& unit,
+                                    const AttentionItemView& item, int r) {
+  const int row = unit.row_begin + r;
+  const int head = unit.kv_head * a.group + row % a.group;
+  return item.query + row / a.group * item.query_stride + int64_t{head} * a.layout.k_dim;
+}
 
 // The boxes of a unit: box b is part b % per_page of page b / per_page.
 struct BoxRange {
@@ -152,7 +169,7 @@ ANNULUS_DEVICE int TilesOf(const HopperAttentionArguments& h, const AttentionUni
 
 // Units are sorted longest first. Every other round assigns them to blocks in reverse order, so
 // that no block gets the longest unit of every round.
-ANNULUS_DEVICE int64_t UnitOfRound(int64_t round) {
+ANNULUS_DEVICE int64_t UnitOfRound(int round) {
   const int64_t block = round % 2 == 0 ? BlockX() : GridX() - 1 - BlockX();
   return round * GridX() + block;
 }

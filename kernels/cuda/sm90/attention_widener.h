@@ -2,22 +2,33 @@
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_WIDENER_H_
 
 // The wideners of attention_kernel.h: the three warps next to the producer. A product needs both
-// operands of one type, so they widen 8-bit codes to bf16, in which codes are exact. They read
-// codes in one place of shared memory and write bf16 to another, where products read them like bf16
-// pages. Pieces (a tile's keys, then its values) pass through the stages of codes one after the
-// other.
+// operands of one 16-bit type, so they widen int8 to bf16 and fp8 to f16, in which codes are exact:
+// one instruction converts two codes of fp8 to f16, and four to bf16. They read codes in one place
+// of shared memory and write operands to another, where products read them like
+// 16-bit pages. Pieces (a tile's keys, then its values) pass through the stages of codes one after
+// the other.
 //
 // A lane widens 16 codes of a row, which become two chunks of operands. The 8 lanes that access
 // shared memory together take 4 neighbouring chunks of codes in rows r and r ^ 5 of 8. Because
 // chunks are exchanged, the chunks of codes then cover all banks, and so do the even chunks of
 // operands, and the odd ones.
+#include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/sm90/attention_shared.h"
 
 namespace annulus::cuda {
 
+// Two codes in the low 16 bits of `codes` as operands; the first goes to the low half.
+ANNULUS_DEVICE uint32_t WidenTwo(DType dtype, uint32_t codes) {
+  return dtype == DType::kI8 ? WidenInt8(codes, CodePair::k01) : WidenToHalves(dtype, codes);
+}
+
 ANNULUS_DEVICE Bytes16 WidenEight(DType dtype, uint32_t first, uint32_t second) {
-  return {WidenPair(dtype, first, CodePair::k01), WidenPair(dtype, first, CodePair::k23),
-          WidenPair(dtype, second, CodePair::k01), WidenPair(dtype, second, CodePair::k23)};
+  if (dtype == DType::kI8) {
+    return {WidenInt8(first, CodePair::k01), WidenInt8(first, CodePair::k23),
+            WidenInt8(second, CodePair::k01), WidenInt8(second, CodePair::k23)};
+  }
+  return {WidenToHalves(dtype, first), WidenToHalves(dtype, first >> 16),
+          WidenToHalves(dtype, second), WidenToHalves(dtype, second >> 16)};
 }
 
 // Widens this warp's part of a piece: every third group of 8 rows, from group `first` on.
@@ -87,12 +98,18 @@ ANNULUS_DEVICE void WidenPiece(DType dtype, uint32_t piece, PhaseBarrier& free, 
   Arrive(full);
 }
 
-// Run by each of the three warps, for all units of the block.
+// Run by each of the three warps, for all units of the block, in the producer's order.
 template <class C>
 ANNULUS_DEVICE void WidenTiles(const HopperAttentionArguments& h, HopperShared<C>& shared) {
   const AttentionArguments& a = h.attention;
   uint32_t tile = 0;
-  for (int64_t round = 0; round * GridX() < h.units; ++round) {
+  uint32_t piece = 0;
+  const auto widen_values = [&](uint32_t t) {
+    const int stage = StageOf<C::kStages>(t);
+    WidenPiece<C>(a.layout.dtype, piece++, shared.values_free[stage], ParityOf<C::kStages>(t) ^ 1,
+                  shared, shared.values_full[stage], shared.values[stage]);
+  };
+  for (int round = 0; round * GridX() < h.units; ++round) {
     const int64_t index = UnitOfRound(round);
     if (index >= h.units) continue;
     const AttentionUnit unit = a.units[index];
@@ -100,13 +117,13 @@ ANNULUS_DEVICE void WidenTiles(const HopperAttentionArguments& h, HopperShared<C
 #pragma unroll 1
     for (const uint32_t end = tile + static_cast<uint32_t>(tiles); tile != end; ++tile) {
       const int stage = StageOf<C::kStages>(tile);
-      const int parity = ParityOf<C::kStages>(tile) ^ 1;
-      WidenPiece<C>(a.layout.dtype, 2 * tile, shared.keys_free[stage], parity, shared,
-                    shared.keys_full[stage], shared.keys[stage]);
-      WidenPiece<C>(a.layout.dtype, 2 * tile + 1, shared.values_free[stage], parity, shared,
-                    shared.values_full[stage], shared.values[stage]);
+      WidenPiece<C>(a.layout.dtype, piece++, shared.keys_free[stage],
+                    ParityOf<C::kStages>(tile) ^ 1, shared, shared.keys_full[stage],
+                    shared.keys[stage]);
+      if (tile != 0) widen_values(tile - 1);
     }
   }
+  if (tile != 0) widen_values(tile - 1);
 }
 
 // Called by one thread, before FencePhaseBarriers.

@@ -98,6 +98,20 @@ TEST_F(AttentionTilesTest, EveryKeyHasItsOwnScale) {
   }
 }
 
+// fp8 is multiplied as f16, in which such queries would be infinite, and scores of both signs NaN.
+TEST_F(AttentionTilesTest, QueriesBeyondF16StayFiniteOnFloat8Pages) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
+    testing::Problem problem = testing::WideProblem(dtype, 64, 128);
+    testing::FillProblem(problem, 11);
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      for (int64_t d = 0; d < problem.query.cols(); ++d) problem.query.row(r)[d] *= 0x1p20f;
+    }
+    const testing::AttentionResult result = Attend(HopperOps(), problem);
+    for (const float o : result.o) ASSERT_TRUE(std::isfinite(o)) << problem.name;
+    for (const float lse : result.lse) ASSERT_TRUE(std::isfinite(lse)) << problem.name;
+  }
+}
+
 // One element of one value that is not finite (of 8 bits NaN, as they have no infinity): it reaches
 // the rows that see it, in its own column alone. Of int8 it makes the value's scale NaN, and so all
 // of its columns.

@@ -11,6 +11,7 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/common/wgmma.h"
+#include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
@@ -144,9 +145,12 @@ TEST(HopperTest, CodesWidenExactly) {
         if (dtype != DType::kI8) ConvertToFloat(dtype, &byte, &expected[i], 1);
       }
       for (int p = 0; p < 2; ++p) {
-        const uint32_t pair = WidenPair(dtype, word, p == 0 ? CodePair::k01 : CodePair::k23);
+        const bool scaled = dtype == DType::kI8;  // widened to bf16, the others to f16
+        const uint32_t pair = scaled ? WidenInt8(word, p == 0 ? CodePair::k01 : CodePair::k23)
+                                     : WidenToHalves(dtype, word >> 16 * p);
         for (int i = 0; i < 2; ++i) {
-          const float got = ToFloat(BFloat16{static_cast<uint16_t>(pair >> 16 * i)});
+          const auto half = static_cast<uint16_t>(pair >> 16 * i);
+          const float got = scaled ? ToFloat(BFloat16{half}) : ToFloat(Float16{half});
           const float wanted = expected[2 * p + i];
           EXPECT_TRUE(got == wanted || (got != got && wanted != wanted))
               << DTypeName(dtype) << " " << word << ": " << got << ", not " << wanted;
