@@ -44,7 +44,8 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
   AttentionWork work;
   if (!kind.invariant) {
     work.path = PathOfPrefill(device, params, kind.hopper);
-    work.plan = PlanAttention(params, device.multiprocessors, work.path.rows);
+    work.plan = PlanAttention(params, device.multiprocessors, work.path.rows,
+                              BlocksOfFewRows(params.shape, device));
     return work;
   }
   work.path = PathOfInvariant(device, params, kind.hopper);
@@ -66,7 +67,7 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
 size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
   const AttentionPlan& plan = work.plan;
   size_t bytes = 0;
-  size_t arrays = 6;
+  size_t arrays = 7;
   for (const AttentionItem& item : params.items) {
     bytes += item.positions.size_bytes() + item.branches.size_bytes();
     if (work.runs.empty()) bytes += item.pages.size_bytes() + item.blocks.pages.size_bytes();
@@ -81,7 +82,7 @@ size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
   }
   bytes += params.items.size() * sizeof(AttentionItemView);
   bytes += (plan.prefill.size() + plan.decode.size()) * sizeof(AttentionUnit);
-  bytes += plan.merges.size() * sizeof(AttentionMerge);
+  bytes += plan.merges.size() * (sizeof(AttentionMerge) + sizeof(int32_t));
   bytes += work.shard_merges.size() * sizeof(ShardMerge) + work.leaves.size();
   return bytes + arrays * CudaStream::kUploadAlignment;
 }
@@ -244,7 +245,9 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, const Attenti
   arguments.items = own->Upload(std::span<const AttentionItemView>(items));
   arguments.units = own->Upload(std::span<const AttentionUnit>(plan.prefill));
   const auto* const decode = own->Upload(std::span<const AttentionUnit>(plan.decode));
-  const auto* const merges = own->Upload(std::span<const AttentionMerge>(plan.merges));
+  arguments.merges = own->Upload(std::span<const AttentionMerge>(plan.merges));
+  const std::vector<int32_t> none(plan.merges.size());
+  arguments.arrivals = const_cast<int32_t*>(own->Upload(std::span<const int32_t>(none)));
   const auto* const shard_merges = own->Upload(std::span<const ShardMerge>(work.shard_merges));
   const auto* const leaves = own->Upload(std::span<const uint8_t>(work.leaves));
   ANNULUS_RETURN_IF_ERROR(own->SendUpload());
@@ -257,7 +260,7 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, const Attenti
   return RunRounds(*own, work, params, arguments, decode,
                    {shard_merges,
                     leaves,
-                    {merges, arguments.items, params.heads, arguments.group, shape.v_dim,
+                    {arguments.merges, arguments.items, params.heads, arguments.group, shape.v_dim,
                      arguments.partial_o, arguments.partial_lse}});
 }
 

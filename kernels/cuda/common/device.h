@@ -70,6 +70,15 @@ ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffff
 // for another use of a and b.
 ANNULUS_DEVICE float MultiplyAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+// Adds 1 to a counter in global memory and returns the sum. A block's writes before a SyncThreads
+// and this are seen by the blocks that count later, after a SyncThreads of theirs.
+ANNULUS_DEVICE int32_t Arrivals(int32_t* counter) {
+  __threadfence();
+  const int32_t sum = atomicAdd(counter, 1) + 1;
+  __threadfence();
+  return sum;
+}
+
 // 2^x, within 2 units in the last place; subnormal results become 0.
 ANNULUS_DEVICE float Exp2(float x) {
   float result;
@@ -123,6 +132,7 @@ inline float MultiplyAdd(float a, float b, float c) { return a * b + c; }
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);
+inline int32_t Arrivals(int32_t* counter) { return ++*counter; }
 inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }

@@ -97,6 +97,17 @@ ANNULUS_DEVICE uint32_t AddPairs(uint32_t a, uint32_t b) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
   return sum;
 }
+// Multiplies or adds two pairs of f16, rounding to nearest even; keeps subnormal numbers.
+ANNULUS_DEVICE uint32_t MultiplyHalves(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+ANNULUS_DEVICE uint32_t AddHalves(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
 // Widens the f16 in the low half of `bits`, exactly.
 ANNULUS_DEVICE float WidenHalf(uint32_t bits) {
   float value;
@@ -117,6 +128,11 @@ ANNULUS_DEVICE float WidenHighHalf(uint32_t bits) {
 // 0.
 ANNULUS_DEVICE uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   return __byte_perm(word, 0, selector);
+}
+// Byte i of the result is byte n of `low` (n < 4) or byte n - 4 of `high`, where n is the i-th
+// nibble of `selector`.
+ANNULUS_DEVICE uint32_t CombineBytes(uint32_t low, uint32_t high, uint32_t selector) {
+  return __byte_perm(low, high, selector);
 }
 // (word & mask) | bits in one instruction; with two constants the compiler needs two.
 ANNULUS_DEVICE uint32_t MaskedOr(uint32_t word, uint32_t mask, uint32_t bits) {
@@ -148,9 +164,12 @@ uint32_t Pack(BFloat16, float low, float high);
 uint32_t Pack(Float16, float low, float high);
 uint32_t MultiplyPairs(uint32_t a, uint32_t b);
 uint32_t AddPairs(uint32_t a, uint32_t b);
+uint32_t MultiplyHalves(uint32_t a, uint32_t b);
+uint32_t AddHalves(uint32_t a, uint32_t b);
 float WidenHalf(uint32_t bits);
 inline float WidenHighHalf(uint32_t bits) { return WidenHalf(bits >> 16); }
 uint32_t SelectBytes(uint32_t word, uint32_t selector);
+uint32_t CombineBytes(uint32_t low, uint32_t high, uint32_t selector);
 inline uint32_t MaskedOr(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;
 }

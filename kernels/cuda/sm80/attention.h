@@ -23,7 +23,19 @@ struct AttentionUnit {
   int32_t row_count;   // at most the rows of the kernel's tile
   int32_t page_begin;  // into the item's pages or, if it has lists, into those
   int32_t page_end;
-  int32_t partial;  // first workspace row for the state; < 0: goes to the item's state
+  int32_t partial;     // first workspace row for the state; < 0: goes to the item's state
+  int32_t merge = -1;  // that this is a part of; < 0: none
+};
+
+// A unit whose pages were divided among several parts: part p has its rows at partial_begin + p *
+// row_count.
+struct AttentionMerge {
+  int32_t item;
+  int32_t kv_head;
+  int32_t row_begin;
+  int32_t row_count;
+  int32_t partial_begin;
+  int32_t parts;
 };
 
 struct AttentionItemView {
@@ -51,6 +63,9 @@ struct AttentionArguments {
   int32_t window;
   float* partial_o;  // [partial rows, v_dim]
   float* partial_lse;
+  // Of decode units that are parts; the block that finishes last merges them.
+  const AttentionMerge* merges;
+  int32_t* arrivals;  // of each merge; 0 before the launch
 };
 
 // The two kinds of block. Prefill: many rows share every tile of keys. Decode: at most 16 rows, and
@@ -61,6 +76,9 @@ enum class AttentionShape : uint8_t { kPrefill, kDecode };
 constexpr int AttentionRows(AttentionShape shape, int dim) {
   return shape == AttentionShape::kDecode ? 16 : dim > 128 ? 64 : 128;
 }
+
+// Blocks of the decode shape for which a multiprocessor has registers.
+inline constexpr int kDecodeBlocks = 2;
 
 // `dim` is at least the larger of k_dim and v_dim, and at most 256. There is one function per class
 // of storage: bf16, f16, and 8 bits (multiplied as bf16).
@@ -75,18 +93,8 @@ size_t AttentionBytes(AttentionShape shape, int dim);
 // Computes everything in float32, for units of the decode shape and up to 256 dimensions.
 int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);
 
-// A unit whose pages were divided among several parts: part p has its rows at partial_begin + p *
-// row_count.
-struct AttentionMerge {
-  int32_t item;
-  int32_t kv_head;
-  int32_t row_begin;
-  int32_t row_count;
-  int32_t partial_begin;
-  int32_t parts;
-};
-
-// Merges the parts in ascending order into the items' states, with one block per merge and row.
+// Merges the parts in ascending order into the items' states, with one block per merge and row. For
+// parts that their own launch does not merge: prefill units and float32.
 struct AttentionMergeArguments {
   const AttentionMerge* merges;
   const AttentionItemView* items;

@@ -44,6 +44,7 @@ ANNULUS_DEVICE int TimesSeen(const AttentionArguments& a, const AttentionItemVie
   if (item.branch_count == 0) return 1;
   const int32_t key = tile.first + slot;
   int times = 0;
+#pragma unroll 1
   for (int b = 0; b < item.branch_count; ++b) {
     const DilatedBranch branch = item.branches[b];
     const int32_t residue = head % branch.rate;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/state.h"
 #include "kernels/cuda/sm80/attention.h"
+#include "kernels/cuda/sm80/attention_merge.h"
 #include "kernels/cuda/sm80/merge_tree.h"
 #include "kernels/cuda/sm80/pages.h"
 #include "kernels/cuda/sm80/shard_merge.h"
@@ -84,60 +85,25 @@ ANNULUS_KERNEL(kWarp, 16) PageRowsKernel(ANNULUS_ARGUMENT PageRowsArguments a) {
   }
 }
 
-// A state of one row and head, and those that are merged into it in ascending order.
-struct RowMerge {
-  float* o;  // [v_dim]
-  float* lse;
-  bool empty;           // the state, whatever stands there
-  const float* from_o;  // null: zeros
-  const float* from_lse;
-  int64_t step;  // from one of those to the next, in states
-  int parts;
-};
-
-// By one warp.
-ANNULUS_DEVICE void MergeRow(const RowMerge& row, int v_dim) {
-  if (row.empty) {
-    for (int d = Lane(); d < v_dim; d += kWarp) row.o[d] = 0;
-  }
-  float lse = row.empty ? -FloatOf(0x7f800000u) : *row.lse;
-  for (int part = 0; part < row.parts; ++part) {
-    const int64_t from = part * row.step;
-    const MergeWeights weights = WeightsOfMerge(lse, row.from_lse[from]);
-    for (int d = Lane(); d < v_dim; d += kWarp) {
-      const float other = row.from_o == nullptr ? 0 : row.from_o[from * v_dim + d];
-      row.o[d] = Merged(weights, row.o[d], other);
-    }
-    lse = weights.lse;
+// Merges the states of row i, by one warp.
+ANNULUS_DEVICE void MergeStates(const MergeArguments& a, int64_t i) {
+  const int v_dim = a.into.v_dim;
+  float* const o = a.into.o + i * v_dim;
+  const float* const from = a.from_o == nullptr ? nullptr : a.from_o + i * v_dim;
+  const float from_lse = a.from_o == nullptr ? a.sink[i % a.into.heads] : a.from_lse[i];
+  const MergeWeights weights = WeightsOfMerge(a.into.lse[i], from_lse);
+  for (int d = Lane(); d < v_dim; d += kWarp) {
+    o[d] = Merged(weights, o[d], from == nullptr ? 0 : from[d]);
   }
   SyncWarp();  // all lanes have read the old lse
-  if (Lane() == 0) *row.lse = lse;
-}
-
-ANNULUS_DEVICE RowMerge RowOfStates(const MergeArguments& a, int64_t i) {
-  float* const o = a.into.o + i * a.into.v_dim;
-  if (a.from_o == nullptr) {
-    return {o, a.into.lse + i, false, nullptr, a.sink + i % a.into.heads, 0, 1};
-  }
-  return {o, a.into.lse + i, false, a.from_o + i * a.into.v_dim, a.from_lse + i, 0, 1};
-}
-
-// Row r of its unit.
-ANNULUS_DEVICE RowMerge RowOfParts(const AttentionMergeArguments& a, const AttentionMerge& merge,
-                                   int r) {
-  const AttentionItemView item = a.items[merge.item];
-  const int row = merge.row_begin + r;
-  const int64_t index = int64_t{row / a.group} * a.heads + merge.kv_head * a.group + row % a.group;
-  const int64_t from = int64_t{merge.partial_begin} + r;
-  return {item.o + index * a.v_dim, item.lse + index, !item.merges, a.partial_o + from * a.v_dim,
-          a.partial_lse + from,     merge.row_count,  merge.parts};
+  if (Lane() == 0) a.into.lse[i] = weights.lse;
 }
 
 // The parts of row r of a unit in the tree of shards, then into the row's state if that has one.
 ANNULUS_DEVICE void MergeShards(const ShardMergeArguments& shards, const ShardMerge& merge, int r) {
   const AttentionMergeArguments& a = shards.attention;
-  const RowMerge row = RowOfParts(a, merge.unit, r);
-  const RowParts parts{row.from_o, row.from_lse, row.step, shards.leaves + merge.first_leaf,
+  const PartsOfRow row = RowOfParts(a, merge.unit, a.items[merge.unit.item], r);
+  const RowParts parts{row.parts_o, row.parts_lse, row.step, shards.leaves + merge.first_leaf,
                        row.parts};
   float lse = 0;
 #pragma unroll 1
@@ -171,12 +137,13 @@ ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT AllMergesArguments a) {
   const int r = static_cast<int>(BlockY());
   if (a.parts.merges != nullptr) {
     const AttentionMerge merge = a.parts.merges[BlockX()];
-    if (r < merge.row_count) MergeRow(RowOfParts(a.parts, merge, r), a.parts.v_dim);
+    if (r >= merge.row_count) return;
+    MergeParts(RowOfParts(a.parts, merge, a.parts.items[merge.item], r), a.parts.v_dim);
   } else if (a.shards.merges != nullptr) {
     const ShardMerge merge = a.shards.merges[BlockX()];
     if (r < merge.unit.row_count) MergeShards(a.shards, merge, r);
   } else {
-    MergeRow(RowOfStates(a.states, BlockX()), a.states.into.v_dim);
+    MergeStates(a.states, BlockX());
   }
 }
 

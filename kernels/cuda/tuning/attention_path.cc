@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm90/attention.h"
+#include "kernels/cuda/tuning/attention_plan.h"
 
 namespace annulus::cuda {
 namespace {
@@ -68,8 +69,16 @@ AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
                               const DeviceInfo& device) {
   const int dim = std::max(pages.k_dim, pages.v_dim);
   const bool halves = pages.dtype == DType::kBF16 || pages.dtype == DType::kF16;
-  if (!halves || AttentionBytes(shape, dim) <= device.shared_bytes) return {shape, dim};
+  if (shape == AttentionShape::kDecode || !halves) return {shape, dim};
+  if (AttentionBytes(shape, dim) <= device.shared_bytes) return {shape, dim};
   return {AttentionShape::kPrefill, kMaxAttentionDim};
+}
+
+int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device) {
+  if (pages.dtype == DType::kF32) return kPrefillBlocks;
+  const int dim = std::max(pages.k_dim, pages.v_dim);
+  const size_t fit = device.shared_bytes / AttentionBytes(AttentionShape::kDecode, dim);
+  return std::clamp(static_cast<int>(fit), 1, kDecodeBlocks);
 }
 
 namespace {

@@ -7,8 +7,6 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr int kBlocksPerMultiprocessor = 2;
-
 // The pages that a list of a query block names: [begin, end) of the item's pages, or of its lists.
 struct PageRange {
   int32_t begin = 0;
@@ -17,12 +15,13 @@ struct PageRange {
 
 class Planner {
  public:
-  Planner(const AttentionParams& params, int multiprocessors, int prefill_rows)
+  Planner(const AttentionParams& params, int multiprocessors, int prefill_rows, int decode_blocks)
       : params_(params),
         group_(params.heads / params.shape.kv_heads),
         dim_(std::max(params.shape.k_dim, params.shape.v_dim)),
         prefill_rows_(prefill_rows),
-        target_(kBlocksPerMultiprocessor * multiprocessors) {}
+        multiprocessors_(multiprocessors),
+        decode_blocks_(decode_blocks) {}
 
   AttentionPlan Plan() {
     for (size_t i = 0; i < params_.items.size(); ++i) AddItem(static_cast<int32_t>(i));
@@ -33,8 +32,7 @@ class Planner {
           [&](const AttentionUnit& a, const AttentionUnit& b) { return pages(a) > pages(b); });
     }
     ShareOut();
-    plan_.rounds.push_back(
-        {std::ssize(plan_.prefill), std::ssize(plan_.decode), std::ssize(plan_.merges)});
+    plan_.rounds.push_back({std::ssize(plan_.prefill), std::ssize(plan_.decode), launched_merges_});
     return std::move(plan_);
   }
 
@@ -114,10 +112,14 @@ class Planner {
   // Splits units of one shape where all units together leave multiprocessors idle.
   void ShareOut() {
     const auto units = static_cast<int64_t>(plan_.prefill.size() + plan_.decode.size());
-    if (units == 0 || units >= target_) return;
-    const int64_t parts = (target_ + units - 1) / units;
-    Split(parts, plan_.prefill);
-    Split(parts, plan_.decode);
+    if (units == 0) return;
+    const auto parts = [&](int blocks) {
+      return (int64_t{blocks} * multiprocessors_ + units - 1) / units;
+    };
+    Split(parts(kPrefillBlocks), plan_.prefill);
+    launched_merges_ = std::ssize(plan_.merges);
+    Split(parts(decode_blocks_), plan_.decode);
+    if (params_.shape.dtype == DType::kF32) launched_merges_ = std::ssize(plan_.merges);
   }
 
   void Split(int64_t most_parts, std::vector<AttentionUnit>& units) {
@@ -140,6 +142,7 @@ class Planner {
         part.page_begin = unit.page_begin + static_cast<int32_t>(pages * p / parts);
         part.page_end = unit.page_begin + static_cast<int32_t>(pages * (p + 1) / parts);
         part.partial = static_cast<int32_t>(plan_.partial_rows);
+        part.merge = static_cast<int32_t>(plan_.merges.size()) - 1;
         plan_.partial_rows += unit.row_count;
         split.push_back(part);
       }
@@ -151,19 +154,22 @@ class Planner {
   const int group_;
   const int dim_;
   const int prefill_rows_;
-  const int64_t target_;
+  const int multiprocessors_;
+  const int decode_blocks_;
+  int64_t launched_merges_ = 0;
   AttentionPlan plan_;
 };
 
 }  // namespace
 
-AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows) {
-  return Planner(params, multiprocessors, prefill_rows).Plan();
+AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows,
+                            int decode_blocks) {
+  return Planner(params, multiprocessors, prefill_rows, decode_blocks).Plan();
 }
 
 // So many units are shared out among as many parts each, and have so many rows together.
 int64_t MostPartialRows(int64_t rows, int unit_rows, int multiprocessors) {
-  const int64_t target = int64_t{kBlocksPerMultiprocessor} * multiprocessors;
+  const int64_t target = int64_t{kMostBlocks} * multiprocessors;
   int64_t most = 0;
   for (int64_t units = 1; units < target; ++units) {
     const int64_t parts = (target + units - 1) / units;

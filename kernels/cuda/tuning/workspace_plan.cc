@@ -56,7 +56,9 @@ int64_t MostUnits(const WorkShape& most, const DeviceInfo& device) {
 }
 
 // An op of attention that shares its units out has so many parts.
-int64_t MostParts(const DeviceInfo& device) { return 4 * int64_t{device.multiprocessors}; }
+int64_t MostParts(const DeviceInfo& device) {
+  return 2 * int64_t{kMostBlocks} * device.multiprocessors;
+}
 
 // Runs (tuning/page_runs.h) of items that have so many pages together: a shard's pages lie in as
 // many spans as they fill and, at both ends, begin.
@@ -73,7 +75,8 @@ int64_t AbsentPages(const WorkShape& most, int64_t runs) {
 
 // The arrays of one op whose units and merges are so many, but for pages and lists.
 size_t UnitUploads(int64_t units, int64_t merges) {
-  return Array<AttentionUnit>(units) + 3 * kUploadAlignment + Array<AttentionMerge>(merges);
+  return Array<AttentionUnit>(units) + 3 * kUploadAlignment + Array<AttentionMerge>(merges) +
+         Array<int32_t>(merges);
 }
 // The same of one whose parts merge in the tree of shards.
 size_t ShardUploads(int64_t units, int64_t merges) {

@@ -162,7 +162,7 @@ TEST(AttentionPathTest, UnitsHaveTheRowsOfThePathThatAttendsThem) {
     const PrefillPath path = PathOfPrefill(device, params, hopper);
     int most = 0;
     int64_t rows = 0;
-    for (const AttentionUnit& unit : PlanAttention(params, 1, path.rows).prefill) {
+    for (const AttentionUnit& unit : PlanAttention(params, 1, path.rows, kMostBlocks).prefill) {
       most = std::max(most, unit.row_count);
       rows += unit.row_count;
     }
@@ -192,7 +192,7 @@ TEST(AttentionPathTest, UnitsHaveTheRowsOfThePathThatAttendsThem) {
   EXPECT_EQ(path(256, DType::kBF16, true), std::pair(true, 128));
   item.positions = {positions.data(), 5};  // 15 rows: none for a unit of many
   EXPECT_FALSE(PathOfPrefill(device, params, true).hopper);
-  EXPECT_TRUE(PlanAttention(params, 1, 64).prefill.empty());
+  EXPECT_TRUE(PlanAttention(params, 1, 64, kMostBlocks).prefill.empty());
 }
 
 // However few rows and whichever pages there are: the same kernel attends.
@@ -242,10 +242,9 @@ TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
 TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
   const int least[] = {8, 9};
   EXPECT_LE(AttentionBytes(AttentionShape::kPrefill, 256), SharedBytes(least[0], least[1]));
-  for (const AttentionShape shape : {AttentionShape::kPrefill, AttentionShape::kDecode}) {
-    for (const int dim : {64, 128, 256}) {
-      EXPECT_LE(AttentionBytes(shape, dim), SharedBytes(8, 0)) << dim;
-    }
+  for (const int dim : {64, 128, 256}) {
+    EXPECT_LE(AttentionBytes(AttentionShape::kPrefill, dim), SharedBytes(8, 0)) << dim;
+    EXPECT_LE(AttentionBytes(AttentionShape::kDecode, dim), SharedBytes(least[0], least[1])) << dim;
   }
   EmulatedDevice& device = EmulatedDevice::Get();
   testing::BackendOf(Ops());  // that of all tests, of 9.0

@@ -172,7 +172,8 @@ TEST_F(WorkspaceTest, PartsOfAttentionStayWithinTheirBound) {
     params.shards = most.shards = OneOf(1, 8, 16);
     for (const bool hopper : {false, true}) {
       const int unit_rows = PathOfPrefill(device, params, hopper).rows;
-      const AttentionPlan plan = PlanAttention(params, device.multiprocessors, unit_rows);
+      const AttentionPlan plan =
+          PlanAttention(params, device.multiprocessors, unit_rows, 1 + turn % kMostBlocks);
       const size_t taken =
           static_cast<size_t>(plan.partial_rows) * (params.shape.v_dim + 1) * sizeof(float);
       const size_t bound = MostAttentionScratch(most, device);

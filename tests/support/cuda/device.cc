@@ -201,6 +201,19 @@ uint32_t AddPairs(uint32_t a, uint32_t b) {
   };
   return Pack(BFloat16{}, sum(0), sum(16));
 }
+uint32_t MultiplyHalves(uint32_t a, uint32_t b) {
+  const auto product = [&](int shift) {
+    return WidenOperand<Float16>(a >> shift) * WidenOperand<Float16>(b >> shift);
+  };
+  return Pack(Float16{}, product(0), product(16));
+}
+
+uint32_t AddHalves(uint32_t a, uint32_t b) {
+  const auto sum = [&](int shift) {
+    return WidenOperand<Float16>(a >> shift) + WidenOperand<Float16>(b >> shift);
+  };
+  return Pack(Float16{}, sum(0), sum(16));
+}
 float WidenHalf(uint32_t bits) { return WidenOperand<Float16>(bits); }
 
 uint32_t SelectBytes(uint32_t word, uint32_t selector) {
@@ -209,6 +222,16 @@ uint32_t SelectBytes(uint32_t word, uint32_t selector) {
     const uint32_t n = selector >> 4 * i & 0xfu;
     ANNULUS_CHECK(n <= 4) << "selector " << selector;
     if (n < 4) result |= (word >> 8 * n & 0xffu) << 8 * i;
+  }
+  return result;
+}
+
+uint32_t CombineBytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t n = selector >> 4 * i & 0xfu;
+    ANNULUS_CHECK(n < 8) << "selector " << selector;
+    result |= ((n < 4 ? low : high) >> 8 * (n % 4) & 0xffu) << 8 * i;
   }
   return result;
 }
