@@ -155,9 +155,12 @@ TEST_F(DevicePagesTest, SoIsThePlaceOfAReadThatIsCancelled) {
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_TRUE(copies[0].ticket == 2 && copies[0].id == id);
   EXPECT_TRUE(mover_->CopiesOf(4).empty());
+  EXPECT_TRUE(mover_->IsCopyingFor(3));
+  EXPECT_FALSE(mover_->IsCopyingFor(4));
   device_.Open();
   WaitUntilNotCopying(2);
   EXPECT_TRUE(mover_->CopiesOf(3).empty());
+  EXPECT_FALSE(mover_->IsCopyingFor(3));
   EXPECT_TRUE(mover_->TakeDone().empty());
 }
 
