@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/error_payloads.h"
+#include "kernels/base/pinned_size.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/gated_device.h"
 #include "tests/support/pages_in_memory.h"
@@ -275,8 +276,14 @@ TEST_F(PageTierDeviceTest, ACheckOfADeviceThatHangsIsGivenUp) {
 
 TEST_F(PageTierDeviceTest, ThePlanCountsWhatTheHostGives) {
   EngineOptions options = Options(3 * kPages);
-  // A buffer for each of the three threads, and two to compare pages in.
-  const auto needed = static_cast<size_t>(options.kv_host_bytes + 5 * page_bytes_);
+  const auto page = static_cast<size_t>(page_bytes_);
+  const auto host = static_cast<size_t>(options.kv_host_bytes);
+  options.kv_verify = KvVerify::kAll;
+  // A pinned buffer for each of the three threads, and one to compare pages in.
+  EXPECT_EQ(MakeOnDevice(options)->Load().plan.host_tiers, host + 3 * PinnedSize(page) + page);
+  options.kv_verify = KvVerify::kSample;
+  // Two, pinned as well.
+  const size_t needed = host + 5 * PinnedSize(page);
   EXPECT_EQ(MakeOnDevice(options)->Load().plan.host_tiers, needed);
   EXPECT_EQ(MakeOnDevice(options)->Load().plan.kv_host, 0u) << "nothing of the device";
   options.host_memory_bytes = needed;
