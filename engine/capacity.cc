@@ -138,7 +138,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
         const HostUse host = {
             .program = *program,
             .kv_host = static_cast<size_t>(options.kv_host_bytes),
-            .pinned = PageStores::PinnedBytes(options, GeometryOf(*model)),
+            .pinned = PageStores::BufferBytes(options, GeometryOf(*model)),
             .memory = 0,  // of another machine, maybe
         };
         ANNULUS_RETURN_IF_ERROR(CheckOptions(options));

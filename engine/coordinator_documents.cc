@@ -112,7 +112,7 @@ absl::Status Coordinator::CheckPinRoom(const RequestSpec& spec) const {
 
 // Nothing is there for the request. If nothing runs that could end, pinned documents take its room.
 absl::Status Coordinator::CheckRoomBesidePins(const Request& request) {
-  const bool waits = !state_.running.empty() || (tier_ != nullptr && tier_->reads());
+  const bool waits = !state_.running.empty() || (tier_ != nullptr && tier_->will_free_pages());
   if (waits || !pins_.any()) return absl::OkStatus();
   int64_t all = 0;
   int64_t left = 0;

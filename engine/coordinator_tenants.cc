@@ -47,7 +47,7 @@ absl::Status Coordinator::TenantIsFull(const RequestSpec& spec, int64_t needed) 
   const bool runs = std::any_of(
       state_.running.begin(), state_.running.end(),
       [&](const auto& each) { return requests_.at(each->id)->spec().tenant == spec.tenant; });
-  const bool ends = runs || (tier_ != nullptr && tier_->reads());
+  const bool ends = runs || (tier_ != nullptr && tier_->will_free_pages());
   return TenantFullError(needed, BytesOf(own.all - own.unheld), spec.tenant_room.kv_bytes,
                          ends ? std::optional(retry_ms_.load()) : std::nullopt);
 }

@@ -78,7 +78,7 @@ class EngineImpl final : public Engine {
                              PlanMemory(model, ranks,
                                         {.program = engine->program_bytes_,
                                          .kv_host = static_cast<size_t>(options.kv_host_bytes),
-                                         .pinned = PageStores::PinnedBytes(options, pages),
+                                         .pinned = PageStores::BufferBytes(options, pages),
                                          .memory = options.host_memory_bytes},
                                         backend));
     ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_, ranks.ranks));

@@ -14,7 +14,7 @@ namespace annulus {
 struct HostUse {
   size_t program = 0;
   size_t kv_host = 0;  // EngineOptions::kv_host_bytes
-  size_t pinned = 0;   // PageStores::PinnedBytes
+  size_t pinned = 0;   // PageStores::BufferBytes
   size_t memory = 0;   // EngineOptions::host_memory_bytes
 };
 

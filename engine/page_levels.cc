@@ -109,6 +109,11 @@ std::vector<PageMover::Copy> PageLevels::CopiesOf(uint64_t batch) const {
   return copies;
 }
 
+bool PageLevels::IsCopyingFor(uint64_t batch) const {
+  return std::any_of(levels_.begin(), levels_.end(),
+                     [&](const State& state) { return state.mover->IsCopyingFor(batch); });
+}
+
 bool PageLevels::IsCopying(uint64_t ticket) const {
   return std::any_of(levels_.begin(), levels_.end(),
                      [&](const State& state) { return state.mover->IsCopying(ticket); });

@@ -82,6 +82,7 @@ class PageLevels {
   void CancelReads(uint64_t batch);
   // See PageMover; of all levels.
   std::vector<PageMover::Copy> CopiesOf(uint64_t batch) const;
+  bool IsCopyingFor(uint64_t batch) const;
   bool IsCopying(uint64_t ticket) const;
 
   // Waits for the jobs under way and drops the others. No other call may follow.

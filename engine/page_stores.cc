@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/pinned_size.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -80,11 +81,12 @@ absl::StatusOr<PageStores::Lanes> PageStores::OpenLanes(std::span<Backend* const
   return lanes;
 }
 
-size_t PageStores::PinnedBytes(const EngineOptions& options, const KvGeometry& pages) {
+size_t PageStores::BufferBytes(const EngineOptions& options, const KvGeometry& pages) {
   const int stores = (options.kv_host_bytes > 0 ? 1 : 0) + (options.kv_disk.empty() ? 0 : 1);
   const bool compares = stores > 0 && options.kv_verify == KvVerify::kSample;
-  return static_cast<size_t>(stores * PageMover::kThreads + (compares ? 2 : 0)) *
-         pages.stored_bytes();
+  const auto pinned = static_cast<size_t>(stores * PageMover::kThreads + (compares ? 2 : 0));
+  const auto plain = static_cast<size_t>(options.kv_verify == KvVerify::kAll ? stores : 0);
+  return pinned * PinnedSize(pages.stored_bytes()) + plain * pages.stored_bytes();
 }
 
 std::vector<PageLevels::Level> PageStores::Levels(EngineMetrics& metrics) const {

@@ -34,8 +34,9 @@ class PageStores {
                                                           const KvGeometry& pages,
                                                           std::span<Backend* const> devices);
 
-  // Host memory that Open pins for pages of this size if they are in a device's memory.
-  static size_t PinnedBytes(const EngineOptions& options, const KvGeometry& pages);
+  // Host memory of all buffers for pages of this size if they are in a device's memory: what Open
+  // pins, and what the levels compare pages in under KvVerify::kAll.
+  static size_t BufferBytes(const EngineOptions& options, const KvGeometry& pages);
 
   // The fastest first; empty: there is none. They outlive what uses the levels.
   std::vector<PageLevels::Level> Levels(EngineMetrics& metrics) const;

@@ -249,13 +249,14 @@ void PageTier::ReleaseRestore(PageOwner owner) {
   lingering_.push_back({owner, std::nullopt});
 }
 
-bool PageTier::ReleaseLingering() {
-  return std::erase_if(lingering_, [this](const Lingering& each) {
-           const bool copying = each.ticket.has_value() ? levels_.IsCopying(*each.ticket)
-                                                        : !levels_.CopiesOf(each.owner).empty();
-           if (!copying) book_.Release(each.owner);
-           return !copying;
-         }) > 0;
+void PageTier::ReleaseLingering() {
+  const auto released = std::erase_if(lingering_, [this](const Lingering& each) {
+    const bool copying = each.ticket.has_value() ? levels_.IsCopying(*each.ticket)
+                                                 : levels_.IsCopyingFor(each.owner);
+    if (!copying) book_.Release(each.owner);
+    return !copying;
+  });
+  if (released > 0) has_room_again_ = true;
 }
 
 void PageTier::TakeWritten(const PageMover::Done& done) {
@@ -286,7 +287,7 @@ bool PageTier::Turn() {
   woken_ = false;
   held_until_ = SteadyTime::max();
   const auto restores = std::ssize(restores_);
-  const bool released = ReleaseLingering();
+  ReleaseLingering();
   // Each part runs by itself, so that one that finds no memory does not stop the others. The next
   // turn does what was left undone, and a restore that lacks one of its pages becomes overdue.
   const auto try_to = [&](const auto& part) {
@@ -311,7 +312,7 @@ bool PageTier::Turn() {
   }
   try_to([&] { CarryOn(); });
   ShowWaiting();
-  return released || std::ssize(restores_) < restores;
+  return std::exchange(has_room_again_, false) || std::ssize(restores_) < restores;
 }
 
 void PageTier::CarryOn() {

@@ -114,8 +114,9 @@ class PageTier {
   // Call for a request that is kReady if there is no room for its pages. It then waits for room,
   // not for the tier.
   void NoRoom(RequestId id) { standings_.erase(id); }
-  // Whether pages are being restored.
-  bool reads() const { return !restores_.empty(); }
+  // Whether pages that nobody else holds become free soon: they are being restored, or a device
+  // still copies them though nobody needs them.
+  bool will_free_pages() const { return !restores_.empty() || !lingering_.empty(); }
   // Whether the model has windows. A beginning is then restored as a whole or not at all.
   bool has_windows() const;
 
@@ -355,8 +356,8 @@ class PageTier {
   // it is done. The owner of a write has one page.
   void ReleaseWrite(PageOwner owner);
   void ReleaseRestore(PageOwner owner);
-  // Releases what is no longer copied, and returns whether there was any.
-  bool ReleaseLingering();
+  // Releases what is no longer copied. Allocates nothing.
+  void ReleaseLingering();
   void StopCarrying(int level);
   void CarryOn();
   // Calls with the group and the first position of each page behind the first `from` tokens of a
@@ -424,6 +425,7 @@ class PageTier {
     std::optional<uint64_t> ticket;  // of the copy; absent: all of a restore's
   };
   std::vector<Lingering> lingering_;  // has capacity for more than there are copies at once
+  bool has_room_again_ = false;       // some of it was released since Turn last said so
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket
   std::map<RequestId, StandingState> standings_;
   SteadyTime last_arrival_{};  // of any page

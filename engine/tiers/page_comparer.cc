@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -29,10 +30,17 @@ PageComparer::~PageComparer() {
 }
 
 absl::StatusOr<bool> PageComparer::CopyAndCompare(const Pair& pair) {
-  ANNULUS_RETURN_IF_ERROR(one_->CopyOut(pair.one.rank, pair.one.pieces));
-  ANNULUS_RETURN_IF_ERROR(other_->CopyOut(pair.other.rank, pair.other.pieces));
-  const std::span<const std::byte> bytes = one_->buffer();
-  return std::memcmp(bytes.data(), other_->buffer().data(), bytes.size()) == 0;
+  bool same = false;
+  const auto compare = [&]() -> absl::Status {
+    ANNULUS_RETURN_IF_ERROR(one_->CopyOut(pair.one.rank, pair.one.pieces));
+    ANNULUS_RETURN_IF_ERROR(other_->CopyOut(pair.other.rank, pair.other.pieces));
+    const std::span<const std::byte> bytes = one_->buffer();
+    same = std::memcmp(bytes.data(), other_->buffer().data(), bytes.size()) == 0;
+    return absl::OkStatus();
+  };
+  const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
+  ANNULUS_RETURN_IF_ERROR(Guarded(compare, no_memory));
+  return same;
 }
 
 absl::StatusOr<bool> PageComparer::Same(Place one, Place other, std::chrono::milliseconds most) {
@@ -42,14 +50,16 @@ absl::StatusOr<bool> PageComparer::Same(Place one, Place other, std::chrono::mil
                         return std::memcmp(a.data(), b.data(), a.size()) == 0;
                       });
   }
+  // Made in advance, as making it allocates: a pair that is late must never be waited for again.
+  absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat("a device has not copied two pages within ", most.count(), " ms"));
   std::unique_lock lock(mutex_);
   ANNULUS_RETURN_IF_ERROR(late_);
   same_.reset();
   pair_.emplace(std::move(one), std::move(other));
   changed_.notify_all();
   if (changed_.wait_for(lock, most, [this] { return same_.has_value(); })) return *same_;
-  late_ = absl::DeadlineExceededError(
-      absl::StrCat("a device has not copied two pages within ", most.count(), " ms"));
+  late_ = std::move(late);
   pair_.reset();
   return late_;
 }

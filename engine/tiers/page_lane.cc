@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -26,17 +27,25 @@ absl::StatusOr<std::unique_ptr<PageLane>> PageLane::Open(std::span<Backend* cons
 
 template <typename Copy>
 absl::Status PageLane::CopyAll(int rank, const PagePieces& pieces, const Copy& copy) {
-  size_t offset = 0;
-  for (size_t first = 0; first < pieces.size();) {
-    std::span<std::byte> run = pieces[first++];
-    while (first < pieces.size() && pieces[first].data() == run.data() + run.size()) {
-      run = {run.data(), run.size() + pieces[first++].size()};
+  const auto copy_runs = [&]() -> absl::Status {
+    size_t offset = 0;
+    for (size_t first = 0; first < pieces.size();) {
+      std::span<std::byte> run = pieces[first++];
+      while (first < pieces.size() && pieces[first].data() == run.data() + run.size()) {
+        run = {run.data(), run.size() + pieces[first++].size()};
+      }
+      ANNULUS_CHECK(offset + run.size() <= buffer_.size()) << run.size();
+      ANNULUS_RETURN_IF_ERROR(copy(run, buffer_.data() + offset));
+      offset += run.size();
     }
-    ANNULUS_CHECK(offset + run.size() <= buffer_.size()) << run.size();
-    ANNULUS_RETURN_IF_ERROR(copy(run, buffer_.data() + offset));
-    offset += run.size();
-  }
-  return immediate() ? absl::OkStatus() : devices_[rank].stream->Synchronize();
+    return absl::OkStatus();
+  };
+  if (immediate()) return copy_runs();
+  const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
+  absl::Status status = Guarded(copy_runs, no_memory);
+  // Earlier runs may be under way even if a later one could not be enqueued.
+  status.Update(devices_[rank].stream->Synchronize());
+  return status;
 }
 
 absl::Status PageLane::CopyOut(int rank, const PagePieces& pieces) {

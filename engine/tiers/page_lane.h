@@ -43,7 +43,8 @@ class PageLane {
   bool immediate() const { return devices_.empty(); }
 
   // From the pieces to the buffer, and back. Blocks until the copy has ended, for as long as
-  // Stream::Synchronize may. After an error the destination's contents are undefined.
+  // Stream::Synchronize may; after an error too, and the destination's contents are then undefined.
+  // RESOURCE_EXHAUSTED if memory runs out.
   absl::Status CopyOut(int rank, const PagePieces& pieces);
   absl::Status CopyIn(int rank, const PagePieces& pieces);
 

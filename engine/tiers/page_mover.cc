@@ -95,6 +95,13 @@ std::vector<PageMover::Copy> PageMover::CopiesOf(uint64_t batch) const {
   return copies;
 }
 
+bool PageMover::IsCopyingFor(uint64_t batch) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& job) {
+    return job.has_value() && job->copying && job->batch == batch;
+  });
+}
+
 bool PageMover::IsCopying(uint64_t ticket) const {
   std::lock_guard lock(mutex_);
   return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& job) {

@@ -102,7 +102,8 @@ class PageMover {
   };
   // Those of reads of the batch, whether it was cancelled or not.
   std::vector<Copy> CopiesOf(uint64_t batch) const;
-  // Whether there is one with this ticket, or any.
+  // Whether there is one of them, one with this ticket, or any. These allocate nothing.
+  bool IsCopyingFor(uint64_t batch) const;
   bool IsCopying(uint64_t ticket) const;
   bool IsCopying() const;
 

@@ -1,16 +1,8 @@
 #include "kernels/cuda/pinned_pool.h"
 
-#include <algorithm>
-#include <bit>
-
 #include "kernels/base/status_macros.h"
 
 namespace annulus::cuda {
-namespace {
-
-constexpr size_t kSmallest = 4096;
-
-}  // namespace
 
 PinnedPool::~PinnedPool() {
   for (const auto& [bytes, blocks] : kept_) {
@@ -20,8 +12,7 @@ PinnedPool::~PinnedPool() {
 
 absl::StatusOr<DeviceBuffer> PinnedPool::Allocate(size_t bytes) {
   if (waits_->is_lost()) return waits_->lost();
-  // What is never kept has the size that was planned for it.
-  const size_t rounded = bytes > kMostKept ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
+  const size_t rounded = PinnedSize(bytes);
   std::byte* block = nullptr;
   {
     std::lock_guard lock(mutex_);

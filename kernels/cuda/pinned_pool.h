@@ -11,17 +11,17 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device_buffer.h"
+#include "kernels/base/pinned_size.h"
 #include "kernels/cuda/device_waits.h"
 
 namespace annulus::cuda {
 
-// A pool of pinned host memory. Blocks are rounded up to powers of two; those above kMostKept have
-// exactly the size requested. Pinning takes the driver as long as a kernel runs, so the pool keeps
-// freed blocks for reuse, up to kMostKept bytes in total. Thread-safe. The pool lives until its
-// last block has been freed.
+// A pool of pinned host memory. Blocks have the size that PinnedSize gives. Pinning takes the
+// driver as long as a kernel runs, so the pool keeps freed blocks for reuse, up to kMostKept bytes
+// in total. Thread-safe. The pool lives until its last block has been freed.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  static constexpr size_t kMostKept = size_t{256} << 20;
+  static constexpr size_t kMostKept = kMostPinnedKept;
 
   // `ordinal`: the device that pins the blocks; every device can reach them.
   PinnedPool(std::shared_ptr<DeviceWaits> waits, int ordinal)

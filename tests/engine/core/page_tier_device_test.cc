@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/error_payloads.h"
+#include "kernels/base/pinned_size.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/gated_device.h"
 #include "tests/support/pages_in_memory.h"
@@ -79,10 +81,13 @@ class PageTierDeviceTest : public testing::PageTierFixture {
     EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
     return sink;
   }
-  // It waits for pages that a device is copying.
-  static void ExpectNoToken(testing::CollectingSink& sink) {
+  // It waits for pages that the device is copying, and then nothing but itself writes to them.
+  void ExpectToWaitForTheDevice(Engine& engine, const RequestSpec& spec) {
+    const auto sink = Submit(engine, spec);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    EXPECT_EQ(sink.ids().size(), 0u);
+    EXPECT_EQ(sink->ids().size(), 0u);
+    device_->Open();
+    EXPECT_EQ(WaitForAnswer(*sink), Ask(*plain_, spec));
   }
   static bool WaitUntilOff(const Engine& engine, const std::string& tier) {
     for (int i = 0; i < 2000 && Metric(engine, "kv_tier_up", tier) == 1; ++i) {
@@ -166,12 +171,41 @@ TEST_F(PageTierDeviceTest, APageThatIsBeingCopiedIsNotGivenUp) {
   device_->Close();
   AskAndCompare(*engine, one);  // nobody else waits
   device_->WaitForCopies(1);
-  const auto filling = Submit(*engine, Filling());
-  ExpectNoToken(*filling);
-  device_->Open();
-  EXPECT_TRUE(filling->Wait()->status.ok());
+  ExpectToWaitForTheDevice(*engine, Filling());
   EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total", "host"), 0);
   AskAndCompare(*engine, one);
+}
+
+// It is free soon, so that a request beside pinned documents waits as well.
+TEST_F(PageTierDeviceTest, NorDoesItRefuseARequestBesidePins) {
+  const auto engine = MakeOnDevice(Options(3 * kPages));
+  RequestSpec pinned = Spec(Prompt(2 * kPage, 300, 5));
+  pinned.prefill_only = pinned.pin = true;
+  pinned.shared_prefixes = {2 * kPage};
+  pinned.documents = {{0, "a"}};
+  ASSERT_TRUE(Submit(*engine, pinned)->Wait()->status.ok());
+  ASSERT_TRUE(WaitForPages(*engine, 2, "host"));
+  device_->Close();
+  AskAndCompare(*engine, Spec(Text(1)));
+  device_->WaitForCopies(1);
+  ExpectToWaitForTheDevice(*engine, Spec(Prompt(kFilling - 2 * kPage, 300, 6)));
+}
+
+TEST_F(PageTierDeviceTest, AnIdleTenantIsToldToTryAgain) {
+  const auto engine = MakeOnDevice(Options(3 * kPages));
+  RequestSpec one = Spec(Text(1));
+  one.tenant_room.kv_bytes = (kPages + 2) * page_bytes_;
+  device_->Close();
+  AskAndCompare(*engine, one);
+  device_->WaitForCopies(1);
+  RequestSpec other = Spec(Text(2));
+  other.tenant_room = one.tenant_room;
+  const absl::Status full = Submit(*engine, other)->Wait()->status;
+  EXPECT_EQ(full.GetPayload(kLimitPayload), absl::Cord("kv_bytes")) << full;
+  EXPECT_TRUE(full.GetPayload(kRetryPayload).has_value()) << full;
+  device_->Open();
+  ASSERT_TRUE(WaitForWrites(*engine, "host"));
+  AskAndCompare(*engine, other);
 }
 
 // A request that ends while its pages are brought back leaves them until the device is done.
@@ -187,10 +221,7 @@ TEST_F(PageTierDeviceTest, APageThatIsBeingBroughtBackIsNotGivenAway) {
   device_->WaitForCopies(2);
   engine->Cancel(id);
   EXPECT_TRUE(sink->Wait().has_value());
-  const auto filling = Submit(*engine, Filling());
-  ExpectNoToken(*filling);
-  device_->Open();
-  EXPECT_TRUE(filling->Wait()->status.ok());
+  ExpectToWaitForTheDevice(*engine, Filling());
   AskAndCompare(*engine, one);
 }
 
@@ -245,8 +276,14 @@ TEST_F(PageTierDeviceTest, ACheckOfADeviceThatHangsIsGivenUp) {
 
 TEST_F(PageTierDeviceTest, ThePlanCountsWhatTheHostGives) {
   EngineOptions options = Options(3 * kPages);
-  // A buffer for each of the three threads, and two to compare pages in.
-  const auto needed = static_cast<size_t>(options.kv_host_bytes + 5 * page_bytes_);
+  const auto page = static_cast<size_t>(page_bytes_);
+  const auto host = static_cast<size_t>(options.kv_host_bytes);
+  options.kv_verify = KvVerify::kAll;
+  // A pinned buffer for each of the three threads, and one to compare pages in.
+  EXPECT_EQ(MakeOnDevice(options)->Load().plan.host_tiers, host + 3 * PinnedSize(page) + page);
+  options.kv_verify = KvVerify::kSample;
+  // Two, pinned as well.
+  const size_t needed = host + 5 * PinnedSize(page);
   EXPECT_EQ(MakeOnDevice(options)->Load().plan.host_tiers, needed);
   EXPECT_EQ(MakeOnDevice(options)->Load().plan.kv_host, 0u) << "nothing of the device";
   options.host_memory_bytes = needed;

@@ -97,13 +97,16 @@ class PageTierFixture : public ::testing::Test {
   static Answer Ask(Engine& engine, RequestSpec spec) {
     auto sink = std::make_shared<CollectingSink>();
     EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
-    const auto done = sink->Wait();
+    return WaitForAnswer(*sink);
+  }
+  static Answer WaitForAnswer(CollectingSink& sink) {
+    const auto done = sink.Wait();
     EXPECT_TRUE(done.has_value() && done->status.ok());
     Answer answer;
     if (!done.has_value()) return answer;
     answer.usage = done->usage;
-    answer.ids = sink->ids();
-    for (const TokenLogprob& each : sink->logprobs()) {
+    answer.ids = sink.ids();
+    for (const TokenLogprob& each : sink.logprobs()) {
       answer.bits.push_back(std::bit_cast<uint32_t>(each.logprob));
     }
     return answer;

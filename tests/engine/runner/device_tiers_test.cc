@@ -35,20 +35,21 @@ class DeviceTiersTest : public DeviceTest {
     entry.max_head_dim = 256;
     registry_.Register(entry);
   }
+  void ExpectPagesToOutliveTheEngine(const std::string& kernels, KvVerify verify);
 };
 
 // What comes back from the disk gives the bits that the pages in memory gave.
-TEST_F(DeviceTiersTest, PagesOutliveTheEngine) {
+void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, KvVerify verify) {
   const testing::TempDirectory folder;
   EngineOptions options;
   options.model = testing::TestFile("golden/llama_gqa_bf16").string();
-  options.kernels = "cuda/alone";
+  options.kernels = kernels;
   options.kv_memory_bytes = size_t{16} << 20;
   options.page_tokens = 16;
   options.chunk_tokens = 64;
   options.kv_disk = (folder.path() / "pages").string();
   options.kv_disk_bytes = 64 << 20;
-  options.kv_verify = KvVerify::kOff;
+  options.kv_verify = verify;
   RequestSpec spec;
   for (int32_t i = 0; i < 70; ++i) spec.prompt.push_back(3 + i * i * 7 % 90);
   spec.sampling.temperature = 0;
@@ -86,7 +87,18 @@ TEST_F(DeviceTiersTest, PagesOutliveTheEngine) {
   const auto engine = CreateEngine(options, *backend_, registry_).value();
   EXPECT_EQ(ask(*engine), from_memory);
   EXPECT_EQ(usage.restored_tokens, 64);
+  EXPECT_EQ(usage.checked_position.has_value(), verify == KvVerify::kSample);
   EXPECT_TRUE(engine->Load().tiers.at(0).off.empty()) << engine->Load().tiers[0].off;
+}
+
+TEST_F(DeviceTiersTest, PagesOutliveTheEngine) {
+  ExpectPagesToOutliveTheEngine("cuda/alone", KvVerify::kOff);
+}
+
+TEST_F(DeviceTiersTest, OneOfThemIsComputedAgainAndCompared) {
+  const std::string kernels = "cuda/sm90-invariant";
+  if (Find(kernels) == nullptr) GTEST_SKIP() << "needs a GPU of another kind";
+  ExpectPagesToOutliveTheEngine(kernels, KvVerify::kSample);
 }
 
 // The kernels of every GPU vary with the batch unless another table is chosen.

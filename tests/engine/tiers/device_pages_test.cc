@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/tiers/host_store.h"
@@ -152,9 +155,12 @@ TEST_F(DevicePagesTest, SoIsThePlaceOfAReadThatIsCancelled) {
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_TRUE(copies[0].ticket == 2 && copies[0].id == id);
   EXPECT_TRUE(mover_->CopiesOf(4).empty());
+  EXPECT_TRUE(mover_->IsCopyingFor(3));
+  EXPECT_FALSE(mover_->IsCopyingFor(4));
   device_.Open();
   WaitUntilNotCopying(2);
   EXPECT_TRUE(mover_->CopiesOf(3).empty());
+  EXPECT_FALSE(mover_->IsCopyingFor(3));
   EXPECT_TRUE(mover_->TakeDone().empty());
 }
 
@@ -223,6 +229,79 @@ TEST_F(DevicePagesTest, NoComparisonWaitsForADeviceThatHangs) {
     EXPECT_THAT(same.status().message(), HasSubstr("within 1 ms"));
   }
   device_.Open();  // the comparer ends with the copy
+}
+
+// A device whose copies are under way until somebody waits for them.
+class LateDevice final : public Backend {
+ public:
+  explicit LateDevice(Backend& processor)
+      : processor_(processor), capabilities_(processor.capabilities()) {
+    capabilities_.host_accessible = false;
+  }
+
+  std::function<absl::Status()> fail;  // what becomes of a second copy; none: it begins too
+  std::function<void()> wait = [] {};  // called by Synchronize
+  int under_way = 0;
+
+  const BackendCapabilities& capabilities() const override { return capabilities_; }
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) override {
+    return processor_.Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int /*threads*/) override {
+    return std::make_unique<LateStream>(*this);
+  }
+  absl::Status Copy(Stream&, void* destination, const void* source, size_t bytes) override {
+    if (under_way == 1 && fail) return fail();
+    ++under_way;
+    std::memcpy(destination, source, bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct LateStream final : Stream {
+    explicit LateStream(LateDevice& device) : device(device) {}
+    absl::Status Synchronize() override {
+      device.under_way = 0;
+      device.wait();
+      return absl::OkStatus();
+    }
+    LateDevice& device;
+  };
+
+  Backend& processor_;
+  BackendCapabilities capabilities_;
+};
+
+TEST(PageLaneTest, NothingIsUnderWayAfterAnError) {
+  const std::unique_ptr<Backend> processor = CreateCpuBackend().value();
+  LateDevice device(*processor);
+  Backend* const devices[] = {&device};
+  const auto lane = PageLane::Open(devices, kDevicePageBytes).value();
+  DevicePage page(/*gap=*/28);
+  const std::function<absl::Status()> failures[] = {
+      [] { return absl::ResourceExhaustedError("no memory"); },
+      []() -> absl::Status { throw std::bad_alloc(); }};
+  for (const auto& failure : failures) {
+    device.fail = failure;
+    EXPECT_EQ(lane->CopyOut(0, page.pieces()).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(device.under_way, 0);
+    EXPECT_EQ(lane->CopyIn(0, page.pieces()).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(device.under_way, 0);
+  }
+}
+
+TEST(PageLaneTest, AComparisonWithoutMemoryFailsAlone) {
+  const std::unique_ptr<Backend> processor = CreateCpuBackend().value();
+  LateDevice device(*processor);
+  Backend* const devices[] = {&device};
+  const auto comparer = PageComparer::Open(devices, kDevicePageBytes).value();
+  DevicePage page;
+  device.wait = [] { throw std::bad_alloc(); };
+  const std::chrono::seconds most(60);
+  EXPECT_EQ(comparer->Same({0, page.pieces()}, {0, page.pieces()}, most).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  device.wait = [] {};
+  EXPECT_EQ(comparer->Same({0, page.pieces()}, {0, page.pieces()}, most).value(), true);
 }
 
 TEST(HostPagesTest, AreComparedInPlace) {
