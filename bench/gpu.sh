@@ -115,6 +115,8 @@ fi
 cases 'kernels' 75 "$test"
 cases 'engine' 45 "$package/tests/engine_gpu_test"
 if command -v compute-sanitizer >/dev/null; then
-  ours 'racecheck' 25 compute-sanitizer --tool racecheck --error-exitcode 9 "$test" \
+  # Without prefill of 9.0 over 8-bit pages: why its reports are false, see kernels/cuda/README.md.
+  ours 'racecheck' 25 compute-sanitizer --tool racecheck --error-exitcode 9 \
+    --kernel-name-exclude kernel_substring=ELb1EEEEEvNS0_24HopperAttentionArguments "$test" \
     --gtest_filter='*AttentionTest.OneKeyIsCopied*:*AttentionTest.MovingMaximum*:*MergeTest*'
 fi
