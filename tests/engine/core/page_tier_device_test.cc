@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/error_payloads.h"
+#include "engine/page_stores.h"
 #include "kernels/base/pinned_size.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/gated_device.h"
@@ -290,6 +291,17 @@ TEST_F(PageTierDeviceTest, ThePlanCountsWhatTheHostGives) {
   const absl::Status refused = CreateEngine(options, *device_, registry_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("are free beside the program; lower --kv-host"));
+}
+
+// Pinned blocks are powers of two.
+TEST_F(PageTierDeviceTest, ThePlanCountsBlocksNotPages) {
+  KvGeometry pages;
+  pages.layers_per_page = 3;
+  pages.layer_page_bytes = size_t{1} << 20;
+  EngineOptions options = Options(3 * kPages);
+  EXPECT_EQ(PageStores::BufferBytes(options, pages), size_t{5 * 4} << 20);
+  options.kv_verify = KvVerify::kAll;
+  EXPECT_EQ(PageStores::BufferBytes(options, pages), size_t{3 * 4 + 3} << 20);
 }
 
 TEST_F(PageTierDeviceTest, KernelsWhoseBitsVaryAreRefusedAtTheStart) {
