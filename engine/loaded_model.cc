@@ -89,6 +89,10 @@ std::string IdentityOf(const RankModel& model, const std::string& tensors, const
   for (const CacheGroup& group : model.groups) {
     absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
   }
+  // A CPU's table gives the same bits on every machine, a GPU's on GPUs of one kind.
+  if (!backend.capabilities().host_accessible) {
+    absl::StrAppend(&text, "device ", backend.capabilities().description, "\n");
+  }
   // Another --weights-dtype gives other matrices from the same file, even if most stay the same.
   absl::StrAppend(
       &text, "matrices ",

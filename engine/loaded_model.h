@@ -18,8 +18,9 @@ namespace annulus {
 struct LoadedModel {
   RankModel ranks;
   // SHA-256 of everything but tokens, policy and tenant that keys and values depend on: the bytes
-  // of the tensors that were read, config.json, dtypes, kernels, the layout of pages. The path does
-  // not count: a copy of a model is the same model, and another model at the same path is not.
+  // of the tensors that were read, config.json, dtypes, kernels, the kind of GPU, the layout of
+  // pages. The path does not count: a copy of a model is the same model, and another model at the
+  // same path is not.
   std::string identity;
   std::unique_ptr<Tokenizer> tokenizer;
   TemplateDirectory templates;

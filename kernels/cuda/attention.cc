@@ -39,8 +39,8 @@ struct AttentionWork {
   std::vector<uint8_t> leaves;
 };
 
-AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
-                       const AttentionKind& kind) {
+absl::StatusOr<AttentionWork> PlanWork(const DeviceInfo& device, const AttentionParams& params,
+                                       const AttentionKind& kind) {
   AttentionWork work;
   if (!kind.invariant) {
     work.path = PathOfPrefill(device, params, kind.hopper);
@@ -48,7 +48,7 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
                               BlocksOfFewRows(params.shape, device));
     return work;
   }
-  work.path = PathOfInvariant(device, params, kind.hopper);
+  ANNULUS_ASSIGN_OR_RETURN(work.path, PathOfInvariant(device, params, kind.hopper));
   InvariantShape shape{work.path.rows, /*tile_pages=*/1};
   if (work.path.hopper && params.window > 0) {
     // Pages that the window has left behind may be there or not.
@@ -232,7 +232,7 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, const Attenti
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
       << "head_dim " << shape.k_dim << "/" << shape.v_dim;
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  const AttentionWork work = PlanWork(own->device(), params, kind);
+  ANNULUS_ASSIGN_OR_RETURN(const AttentionWork work, PlanWork(own->device(), params, kind));
   const AttentionPlan& plan = work.plan;
   if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();
   AttentionArguments arguments{};

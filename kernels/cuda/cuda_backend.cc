@@ -151,6 +151,14 @@ bool Alike(const DeviceInfo& a, const DeviceInfo& b) {
   return a.name == b.name && a.major == b.major && a.minor == b.minor;
 }
 
+// The one that CreateCudaBackends opens first; null if none will do.
+const DeviceInfo* FirstOf(const std::vector<DeviceInfo>& devices) {
+  const auto first = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
+    return device.major >= kOldestMajor;
+  });
+  return first == devices.end() ? nullptr : &*first;
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -168,10 +176,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal,
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
                                                             const CudaBackendOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
-  const cuda::DeviceInfo* first = nullptr;
-  for (const cuda::DeviceInfo& device : devices) {
-    if (first == nullptr && device.major >= cuda::kOldestMajor) first = &device;
-  }
+  const cuda::DeviceInfo* const first = cuda::FirstOf(devices);
   // Where none will do, the first says why.
   if (first == nullptr) return CreateCudaBackend(0, options);
   const auto waits = std::make_shared<cuda::DeviceWaits>(options.longest_wait);
@@ -202,10 +207,8 @@ void RegisterCudaKernels(KernelRegistry& registry) {
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = cuda::kMaxAttentionDim;
   const absl::StatusOr<std::vector<cuda::DeviceInfo>> devices = cuda::FindDevices();
-  const auto is_hopper = [](const cuda::DeviceInfo& device) {
-    return device.major == 9 && device.minor == 0;
-  };
-  const bool hopper = devices.ok() && std::any_of(devices->begin(), devices->end(), is_hopper);
+  const cuda::DeviceInfo* const first = devices.ok() ? cuda::FirstOf(*devices) : nullptr;
+  const bool hopper = first != nullptr && first->major == 9 && first->minor == 0;
   // The row-invariant ones are slower: they serve those who name them.
   const auto add = [&](OpTable ops, int priority, bool for_hopper) {
     entry.ops = std::move(ops);

@@ -260,6 +260,21 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   return CheckFileToWrite("ring-profile", config.engine.profile);
 }
 
+// Both choose the kernels of the one device that serves.
+absl::Status CheckKernels(const OptionTexts& texts) {
+  std::vector<std::string> chosen;
+  for (const char* flag : {"--cpu-isa", "--gpu-kernels"}) {
+    const Option& option = *FindOption(flag, FlagName);
+    const std::string text = TextOf(texts, option);
+    if (text != option.default_value) chosen.push_back(absl::StrCat(option.name, " is ", text));
+  }
+  if (chosen.size() < 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(chosen[0], " and ", chosen[1],
+                   ", but a daemon computes on CPUs or on GPUs; allowed: one of the two. Set the "
+                   "other to auto, or leave it out"));
+}
+
 }  // namespace
 
 Environment ReadEnvironment() {
@@ -299,6 +314,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   ANNULUS_RETURN_IF_ERROR(Apply(variables, config, &texts));
   ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config, &texts));
   ANNULUS_RETURN_IF_ERROR(CheckTogether(flags.action, config));
+  ANNULUS_RETURN_IF_ERROR(CheckKernels(texts));
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }

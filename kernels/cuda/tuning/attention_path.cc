@@ -4,6 +4,8 @@
 #include <bit>
 #include <numeric>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm90/attention.h"
 #include "kernels/cuda/tuning/attention_plan.h"
@@ -54,15 +56,27 @@ PageGrid GridOfPages(const AttentionParams& params) {
   return grid;
 }
 
-bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid) {
+namespace {
+
+// What HopperServes asks of an op but for where its pages lie.
+bool HopperTakes(const DeviceInfo& device, const AttentionParams& params) {
   const KvPageShape& shape = params.shape;
   const bool dilated =
       std::any_of(params.items.begin(), params.items.end(),
                   [](const AttentionItem& item) { return !item.branches.empty(); });
   return device.major == 9 && device.minor == 0 && shape.dtype != DType::kF32 &&
-         LargerDim(params) <= kMostHopperDim && !dilated && grid.count > 0 &&
-         grid.count <= kMostPages && grid.shift >= kSmallestShift &&
+         LargerDim(params) <= kMostHopperDim && !dilated;
+}
+
+bool HopperReaches(const PageGrid& grid) {
+  return grid.count > 0 && grid.count <= kMostPages && grid.shift >= kSmallestShift &&
          reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;
+}
+
+}  // namespace
+
+bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid) {
+  return HopperTakes(device, params) && HopperReaches(grid);
 }
 
 AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
@@ -83,11 +97,7 @@ int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device) {
 
 namespace {
 
-PrefillPath PathOf(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
-  if (hopper) {
-    const PageGrid grid = GridOfPages(params);
-    if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
-  }
+PrefillPath PathOfSm80(const DeviceInfo& device, const AttentionParams& params) {
   return {false,
           {},
           AttentionRows(AttentionShape::kPrefill,
@@ -97,11 +107,30 @@ PrefillPath PathOf(const DeviceInfo& device, const AttentionParams& params, bool
 }  // namespace
 
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
-  return PathOf(device, params, hopper && HasManyRows(params));
+  if (hopper && HasManyRows(params)) {
+    const PageGrid grid = GridOfPages(params);
+    if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
+  }
+  return PathOfSm80(device, params);
 }
 
-PrefillPath PathOfInvariant(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
-  PrefillPath path = PathOf(device, params, hopper);
+absl::StatusOr<PrefillPath> PathOfInvariant(const DeviceInfo& device, const AttentionParams& params,
+                                            bool hopper) {
+  if (hopper && HopperTakes(device, params)) {
+    const PageGrid grid = GridOfPages(params);
+    if (HopperReaches(grid)) return PrefillPath{true, grid, kHopperRows};
+    if (grid.count > 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "attention by sm90-invariant: the op's pages begin at 0x",
+          absl::Hex(reinterpret_cast<uintptr_t>(grid.first)), " and span ", grid.count,
+          " steps of ", int64_t{1} << grid.shift,
+          " bytes; allowed: an address and steps that are multiples of 16, and at most ",
+          kMostPages,
+          " steps. Kernels of sm80/ would give other bits: use --gpu-kernels "
+          "sm80-invariant"));
+    }
+  }
+  PrefillPath path = PathOfSm80(device, params);
   if (params.shape.dtype == DType::kF32) {
     path.rows = AttentionRows(AttentionShape::kDecode, LargerDim(params));
   }

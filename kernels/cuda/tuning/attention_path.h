@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/sm80/attention.h"
@@ -53,8 +54,10 @@ struct PrefillPath {
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper);
 
 // The same for tables that are row_invariant, whatever rows and pages the op has. All items have
-// branches, or none. Pages of float32 have units of the decode shape alone.
-PrefillPath PathOfInvariant(const DeviceInfo& device, const AttentionParams& params, bool hopper);
+// branches, or none. Pages of float32 have units of the decode shape alone. FAILED_PRECONDITION if
+// only where the pages lie keeps sm90/ from the op: sm80/ would give its rows other bits.
+absl::StatusOr<PrefillPath> PathOfInvariant(const DeviceInfo& device, const AttentionParams& params,
+                                            bool hopper);
 
 // Slots of a page that one copy moves: the largest power of 2 that divides both page_tokens and the
 // tile of sm90/ for `dim`, the larger of k_dim and v_dim.

@@ -2,6 +2,7 @@
 // of any size, alone or with others, cached or not, decoded or prefilled.
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,20 +55,26 @@ class DeviceBitsTest : public DeviceTest {
     EXPECT_GT(rows, 0) << where;
   }
 
-  void Check(const std::string& name, DType dtype, const std::string& table) {
+  // `kv_dtype`: that of weights unless given.
+  void Check(const std::string& name, DType dtype, const std::string& table,
+             std::optional<DType> kv_dtype = {}, int32_t tokens = 150) {
     SCOPED_TRACE(name + " by " + table);
-    if (Find(table) == nullptr) GTEST_SKIP() << "needs a GPU of another kind";
+    if (table == "cuda/sm90-invariant" && Find("cuda/sm90") == nullptr) {
+      GTEST_SKIP() << "needs compute capability 9.0";
+    }
+    ASSERT_NE(Find(table), nullptr);
     testing::AllowHostAccess();  // other tests are for what reads memory that it must not
-    const RankModel model = Load(name, dtype, *backend_, *Find(table));
-    const std::vector<int32_t> prompt = PromptOf(150, 7);
+    RankModel model = Load(name, dtype, *backend_, *Find(table));
+    if (kv_dtype) model.page_shape.dtype = *kv_dtype;
+    const std::vector<int32_t> prompt = PromptOf(tokens, 7);
     DriverOptions options = AllLogits(1, RingMode::kPassKv);
     options.logprobs = 2;
-    options.prefill_rows = 160;
+    options.prefill_rows = tokens + 10;
     const DriverResult expected = StepDriver(*backend_, model, options).Run({prompt}, kTokens)[0];
     for (const int ranks : RingSizes()) {
       const bool odd = ranks % 2 != 0;
       DriverOptions other = AllLogits(ranks, odd ? RingMode::kPassQ : RingMode::kPassKv);
-      other.prefill_rows = odd ? 48 : 16;
+      other.prefill_rows = tokens / (odd ? 3 : 9) / 16 * 16;
       other.reused_tokens = ranks > 1 ? 32 : 0;
       const auto together =
           StepDriver(*backend_, model, other).Run({prompt, PromptOf(40, 3)}, kTokens);
@@ -89,6 +96,11 @@ TEST_F(DeviceBitsTest, OfSm90) { Check("llama_gqa_bf16", DType::kBF16, "cuda/sm9
 // Windows, sinks and experts.
 TEST_F(DeviceBitsTest, OfSm90WithWindowsAndSinks) {
   Check("gpt_oss_bf16", DType::kBF16, "cuda/sm90-invariant");
+}
+
+// Codes, and on one rank a shard of more keys than a tile of 128 slots.
+TEST_F(DeviceBitsTest, OfSm90InInt8Pages) {
+  Check("llama_gqa_bf16", DType::kBF16, "cuda/sm90-invariant", DType::kI8, 1060);
 }
 
 TEST_F(DeviceBitsTest, OfSm80) { Check("gpt_oss_bf16", DType::kBF16, "cuda/sm80-invariant"); }

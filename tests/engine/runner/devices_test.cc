@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
+#include "engine/loaded_model.h"
 #include "engine/ring/group_channel.h"
 #include "engine/ring_probe.h"
 #include "gmock/gmock.h"
@@ -395,6 +396,26 @@ TEST_F(DevicesTest, DevicesOfAnotherKindArePassedOver) {
   EXPECT_EQ(backend->capabilities().devices, 2);
   EXPECT_THAT(backend->capabilities().description, HasSubstr("without GPU 1 (odd)"));
   EXPECT_EQ(CreateCudaBackends(1).value()->capabilities().devices, 1);
+}
+
+// Pages that are kept on disk are taken back by the same model on GPUs of the same kind alone.
+TEST_F(DevicesTest, TheKindOfGpuBelongsToTheIdentityOfPages) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  EngineOptions options;
+  options.model = testing::TestFile("golden/llama_gqa_bf16").string();
+  options.kernels = "cuda/sm80-invariant";
+  const auto identity = [&](int major, int minor) {
+    device.major = major;
+    device.minor = minor;
+    const auto backend = CreateCudaBackends(1).value();
+    return LoadModel(options, *backend, registry_).value().identity;
+  };
+  const std::string of_ada = identity(8, 9);
+  const std::string of_ampere = identity(8, 0);
+  const std::string of_hopper = identity(9, 0);
+  EXPECT_NE(of_hopper, of_ampere);
+  EXPECT_NE(of_ampere, of_ada) << "less shared memory: other kernels";
+  EXPECT_EQ(of_hopper, identity(9, 0));
 }
 
 using DevicesDeathTest = DevicesTest;

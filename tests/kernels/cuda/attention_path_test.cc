@@ -211,14 +211,29 @@ TEST(AttentionPathTest, InvariantTablesHaveOnePath) {
     item.positions = {positions.data(), rows};
     for (const int dim : {64, 256}) {
       params.shape = {64, 1, dim, dim, DType::kBF16};
-      EXPECT_TRUE(PathOfInvariant(device, params, true).hopper);
-      EXPECT_EQ(PathOfInvariant(device, params, true).rows, 128);
-      EXPECT_EQ(PathOfInvariant(device, params, false).rows, dim == 64 ? 128 : 64);
+      EXPECT_TRUE(PathOfInvariant(device, params, true)->hopper);
+      EXPECT_EQ(PathOfInvariant(device, params, true)->rows, 128);
+      EXPECT_EQ(PathOfInvariant(device, params, false)->rows, dim == 64 ? 128 : 64);
     }
     params.shape.dtype = DType::kF32;
-    EXPECT_FALSE(PathOfInvariant(device, params, true).hopper);
-    EXPECT_EQ(PathOfInvariant(device, params, true).rows, 16);
+    EXPECT_FALSE(PathOfInvariant(device, params, true)->hopper);
+    EXPECT_EQ(PathOfInvariant(device, params, true)->rows, 16);
   }
+  params.shape.dtype = DType::kBF16;
+  for (const uintptr_t address : {uintptr_t{0x20018}, 0x20010 + (uintptr_t{1} << 37) + 64}) {
+    pages = {{At(0x20010), 0, 64}, {At(address), 64, 64}};
+    item.pages = pages;
+    EXPECT_FALSE(PathOfPrefill(device, params, true).hopper);
+    EXPECT_FALSE(PathOfInvariant(device, params, false)->hopper);
+    const absl::Status status = PathOfInvariant(device, params, true).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("use --gpu-kernels sm80-invariant"));
+    params.shape.dtype = DType::kF32;  // of sm80/ wherever they lie
+    EXPECT_TRUE(PathOfInvariant(device, params, true).ok());
+    params.shape.dtype = DType::kBF16;
+  }
+  item.pages = {};
+  EXPECT_TRUE(PathOfInvariant(device, params, true).ok()) << "no keys, no bits to keep";
 }
 
 TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
@@ -235,6 +250,13 @@ TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
   EXPECT_THAT(names(), ElementsAre("cuda/sm80", "cuda/sm80-invariant"));
   EmulatedDevice::Get().major = 10;
   EXPECT_THAT(names(), ElementsAre("cuda/sm80", "cuda/sm80-invariant"));
+  EmulatedDevice::Get().devices = 2;
+  EmulatedDevice::Get().odd_device = 1;  // of 9.0, and not the one that is opened
+  EXPECT_THAT(names(), ElementsAre("cuda/sm80", "cuda/sm80-invariant"));
+  EmulatedDevice::Get().major = 7;  // nor is the first one now
+  EXPECT_EQ(names().size(), 4u);
+  EmulatedDevice::Get().devices = 1;
+  EmulatedDevice::Get().odd_device = -1;
   EmulatedDevice::Get().major = 9;
 }
 

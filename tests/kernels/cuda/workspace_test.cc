@@ -180,7 +180,7 @@ TEST_F(WorkspaceTest, PartsOfAttentionStayWithinTheirBound) {
       ASSERT_LE(taken, bound) << "turn " << turn;
       if (bound > 0) nearest = std::max(nearest, static_cast<double>(taken) / bound);
       most.row_invariant = true;
-      const InvariantShape shape{PathOfInvariant(device, params, hopper).rows, 1};
+      const InvariantShape shape{PathOfInvariant(device, params, hopper)->rows, 1};
       const int64_t rows = PlanInvariantAttention(params, shape, MostRoundRows(params.shape.v_dim))
                                .attention.partial_rows;
       ASSERT_LE(rows * (params.shape.v_dim + 1) * sizeof(float), MostAttentionScratch(most, device))

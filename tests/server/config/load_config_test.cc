@@ -307,6 +307,14 @@ TEST_F(LoadConfigTest, KernelsAreThoseOfTheirDevice) {
   EXPECT_EQ(Load({"--gpu-kernels", "sm80", "--cpu-isa", "auto"}).engine.kernels, "cuda/sm80");
   EXPECT_EQ(Load({"--cpu-isa", "avx2", "--gpu-kernels", "auto"}).engine.kernels, "cpu/avx2");
   EXPECT_EQ(Load({"--gpu-kernels", "auto"}).engine.kernels, "");
+  const Environment avx2 = {{"ANNULUS_CPU_ISA", "avx2"}};
+  EXPECT_EQ(Load({"--gpu-kernels", "sm80", "--cpu-isa", "auto"}, avx2).engine.kernels, "cuda/sm80");
+  for (const char* kernels : {"sm80", "sm90-invariant"}) {
+    const auto both = LoadConfig({"--gpu-kernels", kernels}, avx2);
+    EXPECT_EQ(both.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(both.status().message()),
+                HasSubstr(absl::StrCat("cpu-isa is avx2 and gpu-kernels is ", kernels)));
+  }
 }
 
 TEST_F(LoadConfigTest, ServedNameComesFromTheModel) {

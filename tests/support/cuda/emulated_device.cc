@@ -70,12 +70,13 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
   for (int ordinal = 0; ordinal < device.devices; ++ordinal) {
     DeviceInfo info;
     info.ordinal = ordinal;
-    info.name = ordinal == device.odd_device ? "odd" : "emulated";
-    info.major = device.major;
-    info.minor = device.minor;
+    const bool odd = ordinal == device.odd_device;
+    info.name = odd ? "odd" : "emulated";
+    info.major = odd ? 9 : device.major.load();
+    info.minor = odd ? 0 : device.minor.load();
     info.memory_bytes = EmulatedDevice::kMemoryBytes;
     info.multiprocessors = device.multiprocessors;
-    info.shared_bytes = SharedBytes(device.major, device.minor);
+    info.shared_bytes = SharedBytes(info.major, info.minor);
     devices.push_back(info);
   }
   return devices;

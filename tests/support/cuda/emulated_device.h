@@ -46,7 +46,7 @@ struct EmulatedDevice {
   std::atomic<size_t> pinned{0};  // bytes of pinned memory, kept ones too
 
   std::atomic<int> devices{1};
-  std::atomic<int> odd_device{-1};           // one with another name; -1: none
+  std::atomic<int> odd_device{-1};           // one with another name, of 9.0; -1: none
   std::atomic<bool> reach{true};             // whether devices reach each other's memory
   std::atomic<int> between_microseconds{0};  // that a copy between devices takes
   std::atomic<int> copies_between{0};        // calls of CopyBetween
