@@ -9,8 +9,12 @@ int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int6
 }
 
 size_t AttentionBytes(AttentionShape shape, int dim) {
+  if (shape == AttentionShape::kPrefill) {
+    return WithPrefillConfig<BFloat16, false>(
+        dim, [](auto config) { return sizeof(PrefillShared<decltype(config)>); });
+  }
   return WithAttentionConfig<BFloat16, false>(
-      shape, dim, [](auto config) { return sizeof(AttentionShared<decltype(config)>); });
+      dim, [](auto config) { return sizeof(AttentionShared<decltype(config)>); });
 }
 
 }  // namespace annulus::cuda

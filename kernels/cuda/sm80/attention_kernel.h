@@ -14,6 +14,7 @@
 // The order in which a row is summed depends on the shape and on its unit (the first page, and how
 // many pages a part has): see OpTable::row_invariant.
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm80/attention_prefill.h"
 #include "kernels/cuda/sm80/attention_tile.h"
 
 namespace annulus::cuda {
@@ -205,15 +206,9 @@ int LaunchAttention(StreamHandle stream, int64_t units, const AttentionArguments
   return Launch<AttentionKernel<C>>(stream, grid, arguments);
 }
 
-// Calls `use` with the Config for a shape and dimension. These are all instances: 3 head dimensions
-// by 2 shapes for every class of storage.
+// Calls `use` with the Config for few rows of a dimension.
 template <class T, bool kNarrow, class Use>
-auto WithAttentionConfig(AttentionShape shape, int dim, const Use& use) {
-  if (shape == AttentionShape::kPrefill) {
-    if (dim <= 64) return use(AttentionConfig<T, kNarrow, 64, 2, 4, 1, 64>{});
-    if (dim <= 128) return use(AttentionConfig<T, kNarrow, 128, 2, 4, 1, 64>{});
-    return use(AttentionConfig<T, kNarrow, 256, 1, 4, 1, 32>{});
-  }
+auto WithAttentionConfig(int dim, const Use& use) {
   if (dim <= 64) return use(AttentionConfig<T, kNarrow, 64, 1, 1, 4, 64>{});
   if (dim <= 128) return use(AttentionConfig<T, kNarrow, 128, 1, 1, 4, 64>{});
   return use(AttentionConfig<T, kNarrow, 256, 1, 1, 4, 64>{});
@@ -222,8 +217,12 @@ auto WithAttentionConfig(AttentionShape shape, int dim, const Use& use) {
 template <class T, bool kNarrow>
 int LaunchAttentionOf(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                       const AttentionArguments& a) {
+  if (shape == AttentionShape::kPrefill) {
+    return WithPrefillConfig<T, kNarrow>(
+        dim, [&](auto config) { return LaunchPrefill<decltype(config)>(stream, units, a); });
+  }
   return WithAttentionConfig<T, kNarrow>(
-      shape, dim, [&](auto config) { return LaunchAttention<decltype(config)>(stream, units, a); });
+      dim, [&](auto config) { return LaunchAttention<decltype(config)>(stream, units, a); });
 }
 
 }  // namespace annulus::cuda

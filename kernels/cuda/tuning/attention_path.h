@@ -31,8 +31,8 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
 
 // The instance of sm80/ that attends units of `shape`: the one made for them or, if its block needs
 // more shared memory than the device has, the one for many rows of 256 dimensions, which can take
-// them too. On devices with 99 KiB, the latter applies to 16-bit pages with many rows of more than
-// 64 dimensions, or few rows of more than 128.
+// them too. On devices with 99 KiB, the latter applies to 16-bit pages with few rows of more than
+// 128 dimensions.
 struct AttentionInstance {
   AttentionShape shape;
   int dim;
