@@ -65,15 +65,6 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
          reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;
 }
 
-AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
-                              const DeviceInfo& device) {
-  const int dim = std::max(pages.k_dim, pages.v_dim);
-  const bool halves = pages.dtype == DType::kBF16 || pages.dtype == DType::kF16;
-  if (shape == AttentionShape::kDecode || !halves) return {shape, dim};
-  if (AttentionBytes(shape, dim) <= device.shared_bytes) return {shape, dim};
-  return {AttentionShape::kPrefill, kMaxAttentionDim};
-}
-
 int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device) {
   if (pages.dtype == DType::kF32) return kPrefillBlocks;
   const int dim = std::max(pages.k_dim, pages.v_dim);
@@ -88,10 +79,7 @@ PrefillPath PathOf(const DeviceInfo& device, const AttentionParams& params, bool
     const PageGrid grid = GridOfPages(params);
     if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
   }
-  return {false,
-          {},
-          AttentionRows(AttentionShape::kPrefill,
-                        InstanceFor(AttentionShape::kPrefill, params.shape, device).dim)};
+  return {false, {}, AttentionRows(AttentionShape::kPrefill, LargerDim(params))};
 }
 
 }  // namespace
