@@ -151,20 +151,20 @@ absl::Status TakePartials(CudaStream& stream, const AttentionPlan& plan, int v_d
 
 absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape shape, int64_t units,
                  const AttentionArguments& arguments) {
-  const AttentionInstance instance = InstanceFor(shape, pages, stream.device());
+  const int dim = std::max(pages.k_dim, pages.v_dim);
   int code = 0;
   switch (pages.dtype) {
     case DType::kF32:
       code = LaunchAttentionFloat(stream.handle(), units, arguments);
       break;
     case DType::kBF16:
-      code = LaunchAttentionBf16(stream.handle(), instance.shape, instance.dim, units, arguments);
+      code = LaunchAttentionBf16(stream.handle(), shape, dim, units, arguments);
       break;
     case DType::kF16:
-      code = LaunchAttentionF16(stream.handle(), instance.shape, instance.dim, units, arguments);
+      code = LaunchAttentionF16(stream.handle(), shape, dim, units, arguments);
       break;
     default:
-      code = LaunchAttentionNarrow(stream.handle(), instance.shape, instance.dim, units, arguments);
+      code = LaunchAttentionNarrow(stream.handle(), shape, dim, units, arguments);
   }
   return StatusOf(code, "attention");
 }

@@ -135,8 +135,7 @@ absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bo
 
 absl::Status LinearByKernels(SharedInput& shared, const LinearArguments& arguments) {
   CudaStream& stream = shared.stream();
-  if (arguments.input.rows <= kFewRows)
-    return LinearOfFewRows(stream, arguments, {});
+  if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
   if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(shared, arguments, false);
   return StatusOf(LaunchLinearFloat(stream.handle(), arguments), "linear");
 }

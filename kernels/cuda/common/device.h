@@ -99,6 +99,14 @@ ANNULUS_DEVICE float Reciprocal(float x) {
   return result;
 }
 
+// Returns `value`, but forces the compiler to recompute what depends on it at this point. Otherwise
+// it would keep addresses of a loop, or descriptors of its products, in registers, and spill
+// others.
+ANNULUS_DEVICE uint32_t Unhoisted(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // The number of bits that are set.
 ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
@@ -133,6 +141,7 @@ float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);
 inline int32_t Arrivals(int32_t* counter) { return ++*counter; }
+inline uint32_t Unhoisted(uint32_t value) { return value; }
 inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }

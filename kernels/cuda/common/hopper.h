@@ -22,13 +22,6 @@ struct alignas(8) PhaseBarrier {
 
 #if defined(__CUDACC__)
 
-// Returns `value`, but forces the compiler to recompute what depends on it at this point. Otherwise
-// it would keep the descriptors of all products of a loop in registers, and spill others.
-ANNULUS_DEVICE uint32_t Unhoisted(uint32_t value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 // The address of `shared` within the block's shared memory, as instructions expect it.
 ANNULUS_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -151,7 +144,6 @@ ANNULUS_DEVICE uint32_t WidenToHalves(DType dtype, uint32_t codes) {
 
 #else
 
-inline uint32_t Unhoisted(uint32_t value) { return value; }
 uint32_t SharedAddress(const void* shared);
 void InitPhaseBarrier(PhaseBarrier& barrier, int arrivals);
 inline void FencePhaseBarriers() {}

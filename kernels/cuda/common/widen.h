@@ -47,6 +47,21 @@ ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
   return dtype == DType::kI8 ? WidenInt8(codes, pair) : WidenFloat8(dtype, codes, pair);
 }
 
+// Widens two finite fp8 codes like WidenFloat8; others become finite numbers.
+ANNULUS_DEVICE uint32_t WidenFinite8(DType dtype, uint32_t codes, CodePair pair) {
+  const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair));
+  const bool e4m3 = dtype == DType::kF8E4M3;
+  const uint32_t magnitude = (spread & 0x7f007f00u) >> (e4m3 ? 4 : 3);
+  const uint32_t power = e4m3 ? 0x7b807b80u : 0x77807780u;  // 2^120, 2^112
+  return MultiplyPairs(MaskedOr(spread, 0x80008000u, magnitude), power);
+}
+
+// Sets the highest bit of each byte whose fp8 code is beyond the largest finite number, clears it
+// in the others, and sets other bits anyhow.
+ANNULUS_DEVICE uint32_t BeyondFinite8(DType dtype, uint32_t codes) {
+  return (codes & 0x7f7f7f7fu) + (dtype == DType::kF8E4M3 ? 0x01010101u : 0x04040404u);
+}
+
 // Two int8 codes times their key's scale, rounded to bf16. The float32 of 2^23 + u has u in its
 // last bits.
 ANNULUS_DEVICE uint32_t WidenScaled(uint32_t codes, CodePair pair, float scale) {

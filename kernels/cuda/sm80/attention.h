@@ -88,7 +88,7 @@ int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64
                        const AttentionArguments& arguments);
 int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                           const AttentionArguments& arguments);
-// Bytes of shared memory per block for bf16 and f16; 8 bits need less.
+// Bytes of shared memory per block for bf16 and f16. 8 bits fit where the 99 KiB of 8.9 do.
 size_t AttentionBytes(AttentionShape shape, int dim);
 // Computes everything in float32, for units of the decode shape and up to 256 dimensions.
 int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);

@@ -13,8 +13,8 @@ size_t AttentionBytes(AttentionShape shape, int dim) {
     return WithDecodeConfig<BFloat16, false>(
         dim, [](auto config) { return sizeof(DecodeShared<decltype(config)>); });
   }
-  return WithAttentionConfig<BFloat16, false>(
-      dim, [](auto config) { return sizeof(AttentionShared<decltype(config)>); });
+  return WithPrefillConfig<BFloat16, false>(
+      dim, [](auto config) { return sizeof(PrefillShared<decltype(config)>); });
 }
 
 }  // namespace annulus::cuda

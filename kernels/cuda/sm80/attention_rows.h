@@ -54,6 +54,18 @@ ANNULUS_DEVICE int TimesSeen(const AttentionArguments& a, const AttentionItemVie
   return times;
 }
 
+// The slots of a tile that the row at `position` sees, if its item has no branches: [begin, end).
+struct SlotRange {
+  int begin;
+  int end;
+};
+ANNULUS_DEVICE SlotRange SlotsSeen(const AttentionArguments& a, const KeyTile& tile,
+                                   int32_t position) {
+  const int32_t low = position - a.window;
+  const int end = position < tile.first ? 0 : Smaller(tile.count, position - tile.first + 1);
+  return {a.window > 0 && low >= tile.first ? low - tile.first + 1 : 0, end};
+}
+
 // Element `d` of a slot's value, read from the page.
 ANNULUS_DEVICE float ValueAt(const PageLayout& layout, const KeyTile& tile, int kv_head, int slot,
                              int d) {

@@ -44,7 +44,7 @@ ANNULUS_DEVICE StateColumns LoadColumns(const float* o, float lse, int first, in
 }
 
 // Subtrees that are complete and wait for their neighbours to the right: `waiting[l]` has up to 2^l
-// leaves. Registers are chosen by masks, as in attention_tile.h.
+// leaves. Registers are chosen by masks, as in sm90/attention_consumer.h (WeightOf).
 class MergeTree {
  public:
   // `own` is the state of the leaf that comes next, and the leaf after it meets it at level

@@ -79,15 +79,6 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
   return HopperTakes(device, params) && HopperReaches(grid);
 }
 
-AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
-                              const DeviceInfo& device) {
-  const int dim = std::max(pages.k_dim, pages.v_dim);
-  const bool halves = pages.dtype == DType::kBF16 || pages.dtype == DType::kF16;
-  if (shape == AttentionShape::kDecode || !halves) return {shape, dim};
-  if (AttentionBytes(shape, dim) <= device.shared_bytes) return {shape, dim};
-  return {AttentionShape::kPrefill, kMaxAttentionDim};
-}
-
 int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device) {
   if (pages.dtype == DType::kF32) return kPrefillBlocks;
   const int dim = std::max(pages.k_dim, pages.v_dim);
@@ -97,11 +88,8 @@ int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device) {
 
 namespace {
 
-PrefillPath PathOfSm80(const DeviceInfo& device, const AttentionParams& params) {
-  return {false,
-          {},
-          AttentionRows(AttentionShape::kPrefill,
-                        InstanceFor(AttentionShape::kPrefill, params.shape, device).dim)};
+PrefillPath PathOfSm80(const AttentionParams& params) {
+  return {false, {}, AttentionRows(AttentionShape::kPrefill, LargerDim(params))};
 }
 
 }  // namespace
@@ -111,7 +99,7 @@ PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& param
     const PageGrid grid = GridOfPages(params);
     if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
   }
-  return PathOfSm80(device, params);
+  return PathOfSm80(params);
 }
 
 absl::StatusOr<PrefillPath> PathOfInvariant(const DeviceInfo& device, const AttentionParams& params,
@@ -130,7 +118,7 @@ absl::StatusOr<PrefillPath> PathOfInvariant(const DeviceInfo& device, const Atte
           "sm80-invariant"));
     }
   }
-  PrefillPath path = PathOfSm80(device, params);
+  PrefillPath path = PathOfSm80(params);
   if (params.shape.dtype == DType::kF32) {
     path.rows = AttentionRows(AttentionShape::kDecode, LargerDim(params));
   }

@@ -30,17 +30,6 @@ PageGrid GridOfPages(const AttentionParams& params);
 // cover.
 bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid);
 
-// The instance of sm80/ that attends units of `shape`: the one made for them or, if its block needs
-// more shared memory than the device has, the one for many rows of 256 dimensions, which can take
-// them too. On devices with 99 KiB, the latter applies to 16-bit pages with many rows of more than
-// 64 dimensions. Blocks of few rows need less everywhere.
-struct AttentionInstance {
-  AttentionShape shape;
-  int dim;
-};
-AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
-                              const DeviceInfo& device);
-
 // Blocks of units of few rows that a multiprocessor holds at once.
 int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device);
 

@@ -73,6 +73,16 @@ TEST_F(AttentionTilesTest, ManyTilesOf8BitPagesOfEverySize) {
   ExpectManyTiles({16, 64, 128}, {DType::kI8, DType::kF8E4M3, DType::kF8E5M2}, 640, 5);
 }
 
+// Blocks of sm80/ read the views of some pages at a time, and read on after half of them.
+TEST_F(AttentionTilesTest, ManyPages) {
+  testing::Problem problem = testing::WideProblem(DType::kBF16, 16, 64);
+  problem.end = 4800;
+  problem.positions = testing::Consecutive(4770, 20);
+  testing::FillProblem(problem, 900);
+  testing::ExpectNear(problem, Attend(Ops(), problem),
+                      testing::Attend(testing::Reference(), problem, 1));
+}
+
 // Keys and values whose scales lie far apart, in tiles that nothing is hidden from and in the
 // others: a scale that met another key, or weights of another base, would show.
 TEST_F(AttentionTilesTest, EveryKeyHasItsOwnScale) {
@@ -126,7 +136,8 @@ TEST_F(AttentionTilesTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
        {Case{Ops(), DType::kBF16, 80}, Case{HopperOps(), DType::kBF16, 80},
         Case{HopperOps(), DType::kF16, 80}, Case{HopperOps(), DType::kBF16, 250},
         Case{HopperOps(), DType::kF16, 250}, Case{HopperOps(), DType::kI8, 80},
-        Case{HopperOps(), DType::kF8E4M3, 250}, Case{HopperOps(), DType::kF8E5M2, 120}}) {
+        Case{HopperOps(), DType::kF8E4M3, 250}, Case{HopperOps(), DType::kF8E5M2, 120},
+        Case{Ops(), DType::kF8E4M3, 120}, Case{Ops(), DType::kI8, 80}}) {
     const bool narrow = DTypeSize(dtype) == 1;
     testing::Problem problem = testing::WideProblem(dtype, 64, dim);
     testing::FillProblem(problem, 9);
