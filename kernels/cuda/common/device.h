@@ -107,6 +107,9 @@ ANNULUS_DEVICE uint32_t Unhoisted(uint32_t value) {
   return value;
 }
 
+// a * b, rounded: never contracted with a sum.
+ANNULUS_DEVICE float RoundedProduct(float a, float b) { return __fmul_rn(a, b); }
+
 // The number of bits that are set.
 ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
@@ -142,6 +145,7 @@ float Log2(float x);
 float Reciprocal(float x);
 inline int32_t Arrivals(int32_t* counter) { return ++*counter; }
 inline uint32_t Unhoisted(uint32_t value) { return value; }
+inline float RoundedProduct(float a, float b) { return a * b; }
 inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }

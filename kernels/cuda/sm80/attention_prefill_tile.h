@@ -171,31 +171,25 @@ ANNULUS_DEVICE void MaskScores(const AttentionArguments& a, const AttentionUnit&
   }
 }
 
-// Applies soft cap and mask. Returns the factor that brings the scores to units of log 2. It
-// depends on the item alone: a row has the same bits whether or not the tile hides a key from
-// another row.
+// Brings scores to units of log 2, with soft cap and mask. Without them it rounds as the other
+// tiles do, so a row has the same bits whether or not a tile hides a key from another row.
 template <class C>
-ANNULUS_DEVICE float BendScores(const AttentionArguments& a, const AttentionUnit& unit,
-                                const AttentionItemView& item, const PrefillTile& tile,
-                                PrefillScores<C>& scores) {
-  float factor = a.scale * kLog2E;
-  if (a.soft_cap > 0 || !(factor > 0) || item.branch_count > 0) {
-    const float inner = a.soft_cap > 0 ? a.scale / a.soft_cap : factor;
+ANNULUS_DEVICE void BendScores(const AttentionArguments& a, const AttentionUnit& unit,
+                               const AttentionItemView& item, const PrefillTile& tile,
+                               PrefillScores<C>& scores) {
+  const float factor = a.soft_cap > 0 ? a.scale / a.soft_cap : a.scale * kLog2E;
 #pragma unroll
-    for (int i = 0; i < C::kRowTiles; ++i) {
+  for (int i = 0; i < C::kRowTiles; ++i) {
 #pragma unroll
-      for (int j = 0; j < C::kKeys / 8; ++j) {
+    for (int j = 0; j < C::kKeys / 8; ++j) {
 #pragma unroll
-        for (float& score : scores[i][j]) {
-          score *= inner;
-          if (a.soft_cap > 0) score = a.soft_cap * kLog2E * Tanh(score);
-        }
+      for (float& score : scores[i][j]) {
+        score = RoundedProduct(score, factor);
+        if (a.soft_cap > 0) score = a.soft_cap * kLog2E * Tanh(score);
       }
     }
-    factor = 1;
   }
   if (tile.hidden || tile.keys.count < C::kKeys) MaskScores<C>(a, unit, item, tile.keys, scores);
-  return factor;
 }
 
 // Moves the bases that lag too far behind their rows' maxima, and rescales sums and output. Times
@@ -215,7 +209,7 @@ ANNULUS_DEVICE void MoveBases(const PrefillScores<C>& scores, float factor, Pref
       }
       maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
       maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
-      top[i][h] = maximum * factor;
+      top[i][h] = RoundedProduct(maximum, factor);
       moves |= top[i][h] > rows.base[i][h] + kLag;
     }
   }
@@ -246,8 +240,8 @@ ANNULUS_DEVICE void PrefillSoftmax(const AttentionArguments& a, const AttentionU
   if (HasScales<C, kWork>(a.layout)) {
     MultiplyByScales<C>(shared.KeyScales(tile.parity), tile.keys.count, scores);
   }
-  float factor = a.scale * kLog2E;
-  if constexpr (kWork == TileWork::kAny) factor = BendScores<C>(a, unit, item, tile, scores);
+  if constexpr (kWork == TileWork::kAny) BendScores<C>(a, unit, item, tile, scores);
+  const float factor = kWork == TileWork::kAny ? 1 : a.scale * kLog2E;
   MoveBases<C>(scores, factor, rows);
 #pragma unroll
   for (int i = 0; i < C::kRowTiles; ++i) {
@@ -261,7 +255,8 @@ ANNULUS_DEVICE void PrefillSoftmax(const AttentionArguments& a, const AttentionU
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = scores[i][j][2 * h + e];
-          score = Exp2(fmaf(score, factor, -base));
+          // Rounded like the maximum, so that the weight of a key alone is 1.
+          score = Exp2(RoundedProduct(score, factor) - base);
           sum += score;
         }
       }
