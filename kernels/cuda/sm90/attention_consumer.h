@@ -217,16 +217,16 @@ ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t window, int
   return key > low && key <= rows.position[h];
 }
 
-// The score of a tile's key `key`, for half h of this thread. Registers cannot be indexed at run
-// time, so a mask selects one of the thread's scores. With a comparison of indices, the compiler
+// The weight of a tile's key `key`, for half h of this thread. Registers cannot be indexed at run
+// time, so a mask selects one of the thread's weights. With a comparison of indices, the compiler
 // would generate indexing.
 template <class C>
-ANNULUS_DEVICE float ScoreOf(const float (&scores)[C::kScores], int key, int h) {
+ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h) {
   const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
   float own = 0;
 #pragma unroll
   for (int i = 0; i < C::kScores / 2; ++i) {
-    if ((mask >> i & 1u) != 0) own = scores[i / 2 * 4 + 2 * h + i % 2];
+    if ((mask >> i & 1u) != 0) own = weights[i / 2 * 4 + 2 * h + i % 2];
   }
   return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
 }
@@ -247,8 +247,8 @@ ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pa
 // columns) and four sums are unrolled.
 template <class C>
 ANNULUS_DEVICE void AddMarkedValues(const AttentionArguments& a, int box_slots,
-                                    const TileNotes<C>& notes, const float (&scores)[C::kScores],
-                                    float factor, ConsumerRows<C>& rows) {
+                                    const TileNotes<C>& notes, const float (&weights)[C::kScores],
+                                    ConsumerRows<C>& rows) {
   using T = typename C::Operand;
   const PageLayout& layout = a.layout;
 #pragma unroll 1
@@ -257,11 +257,7 @@ ANNULUS_DEVICE void AddMarkedValues(const AttentionArguments& a, int box_slots,
     const std::byte* const value =
         notes.values[key / box_slots] + int64_t{key % box_slots} * layout.v_stride * layout.element;
     const float scale = C::kScaled ? WidenBFloat16(notes.bad[key]) : 1;
-    float weight[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      weight[h] = Exp2(ScoreOf<C>(scores, key, h) * factor - FromOf(rows, h));
-    }
+    const float weight[2] = {WeightOf<C>(weights, key, 0), WeightOf<C>(weights, key, 1)};
     const int32_t position = notes.position[key];
     const bool sees[2] = {Sees(rows, 0, a.window, position), Sees(rows, 1, a.window, position)};
 #pragma unroll
@@ -277,12 +273,16 @@ ANNULUS_DEVICE void AddMarkedValues(const AttentionArguments& a, int box_slots,
   }
 }
 
-// Multiplies the scores or weights of columns 8 j to 8 j + 7 by the scales of their keys.
-ANNULUS_DEVICE void ScaleColumns(const uint16_t* scales, int j, float (&columns)[4]) {
-  const uint32_t pair = reinterpret_cast<const uint32_t*>(scales)[4 * j + Lane() % 4];
-  const float own[2] = {WidenBFloat16(pair & 0xffffu), FloatOf(pair & 0xffff0000u)};
+// Multiplies scores or weights by the scales of their keys.
+template <class C>
+ANNULUS_DEVICE void ScaleColumns(const uint16_t (&scales)[C::kKeys], float (&scores)[C::kScores]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) columns[i] *= own[i % 2];
+  for (int j = 0; j < C::kKeys / 8; ++j) {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(scales)[4 * j + Lane() % 4];
+    const float columns[2] = {WidenBFloat16(pair & 0xffffu), WidenBFloat16(pair >> 16)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[4 * j + i] *= columns[i % 2];
+  }
 }
 
 // The positive factor that converts scores, after ChangeScores, to units of log 2.
@@ -314,74 +314,72 @@ ANNULUS_DEVICE void ChangeScores(const AttentionArguments& a, const TileNotes<C>
   }
 }
 
-// What 2^(score * factor - from) takes for half h of a row. No score yet, or only -infinity: all
-// weights are 0.
+// Raises the bases of rows whose scores exceed them by more than kBaseSlack. `rescale` is the
+// factor for the output and the sum so far; returns whether it is not 1 for some row of the warp.
+// A row's base depends only on that row's scores.
 template <class C>
-ANNULUS_DEVICE float FromOf(const ConsumerRows<C>& rows, int h) {
-  return rows.base[h] == -FloatOf(0x7f800000u) ? 0 : rows.base[h];
-}
-
-// Raises the bases of rows whose scores exceed them by more than kBaseSlack, and rescales their
-// output and sums. A row's base depends only on that row's scores. `most` are the largest scores of
-// this thread's columns.
-template <class C>
-ANNULUS_DEVICE void RaiseBases(const float (&most)[2], float factor, ConsumerRows<C>& rows) {
-  float rescale[2];
+ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
+                               ConsumerRows<C>& rows, float (&rescale)[2]) {
+  float most[2][2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most[i / 2][i % 2] = scores[i];
+#pragma unroll
+  for (int i = 4; i < C::kScores; ++i) {
+    float& own = most[i % 4 / 2][i % 2];
+    own = fmaxf(own, scores[i]);
+  }
+  float top[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) top[h] = fmaxf(most[h][0], most[h][1]);
+#pragma unroll
+  for (int mask = 1; mask < 4; mask *= 2) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], ShuffleXor(top[h], mask));
+  }
+  bool moved = false;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float top = most[h];
-    top = fmaxf(top, ShuffleXor(top, 1));
-    top = fmaxf(top, ShuffleXor(top, 2));
-    const float base = top * factor;
+    const float base = top[h] * factor;
     const bool raise = base > rows.base[h] + kBaseSlack;
     rescale[h] = raise ? Exp2(rows.base[h] - base) : 1;
     if (raise) rows.base[h] = base;
-    rows.sum[h] *= rescale[h];
+    moved |= raise;
   }
-#pragma unroll
-  for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
+  return Ballot(moved) != 0;
 }
 
-// Packs weights 2^(score * factor - base) into operands; for int8, multiplied by the scales of the
-// values. `sums` are those of this thread's columns. Returns whether some row of the warp needs
-// another base: then its weights may be too large for the operands.
-//
-// The largest score is not looked for first, because bases hardly ever move: so all of this goes on
-// while exponentials, a result every 8 cycles, are computed.
+// Turns scores into weights 2^(score * factor - base), in place, and returns their sums.
 template <class C>
-ANNULUS_DEVICE bool Weigh(const float (&scores)[C::kScores], const uint16_t* scales, float factor,
-                          const ConsumerRows<C>& rows, float (&sums)[2], float (&most)[2],
-                          uint32_t (&packed)[C::kKeys / 16][4]) {
-  const float from[2] = {FromOf(rows, 0), FromOf(rows, 1)};
-  float parts[2][2] = {};
-  float tops[2][2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) tops[i / 2][i % 2] = scores[i];
-#pragma unroll
-  for (int j = 0; j < C::kKeys / 8; ++j) {
-    float weights[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float score = scores[4 * j + i];
-      weights[i] = Exp2(MultiplyAdd(score, factor, -from[i / 2]));
-      parts[i / 2][i % 2] += weights[i];
-      tops[i / 2][i % 2] = fmaxf(tops[i / 2][i % 2], score);
-    }
-    if constexpr (C::kScaled) ScaleColumns(scales, j, weights);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      packed[j / 2][j % 2 * 2 + h] =
-          Pack(typename C::Operand{}, weights[2 * h], weights[2 * h + 1]);
-    }
-  }
-  bool exceeds = false;
+ANNULUS_DEVICE void Weigh(float (&scores)[C::kScores], float factor, const ConsumerRows<C>& rows,
+                          float (&sums)[2]) {
+  float from[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    sums[h] = parts[h][0] + parts[h][1];
-    most[h] = fmaxf(tops[h][0], tops[h][1]);
-    exceeds |= most[h] * factor > rows.base[h] + kBaseSlack;
+    // No score yet, or only -infinity: all weights are 0.
+    from[h] = rows.base[h] == -FloatOf(0x7f800000u) ? 0 : rows.base[h];
   }
-  return Ballot(exceeds) != 0;
+  float parts[2][2] = {};
+#pragma unroll
+  for (int i = 0; i < C::kScores; ++i) {
+    scores[i] = Exp2(scores[i] * factor - from[i % 4 / 2]);
+    parts[i % 4 / 2][i % 2] += scores[i];
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sums[h] = parts[h][0] + parts[h][1];
+}
+
+// Packs weights into operands; for int8, multiplied by the scales of the values.
+template <class C>
+ANNULUS_DEVICE void PackWeights(const HopperShared<C>& shared, uint32_t tile,
+                                float (&weights)[C::kScores],
+                                uint32_t (&packed)[C::kKeys / 16][4]) {
+  if constexpr (C::kScaled) {
+    ScaleColumns<C>(shared.code_notes.value_scales[StageOf<C::kNotes>(tile)], weights);
+  }
+#pragma unroll
+  for (int i = 0; i < C::kScores / 2; ++i) {
+    packed[i / 4][i % 4] = Pack(typename C::Operand{}, weights[2 * i], weights[2 * i + 1]);
+  }
 }
 
 struct alignas(8) FloatPair {

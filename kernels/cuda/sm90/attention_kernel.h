@@ -14,9 +14,9 @@
 //   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
 //   weights(t) = softmax          while the other consumer's products run
 //
-// Scores, weights and sums are float32; queries and weights are rounded to the type of operands.
-// Pages of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to
-// operands in shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
+// Scores, weights and sums are float32; queries and weights are rounded to the pages' type. Pages
+// of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to bf16 in
+// shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
 #include "kernels/cuda/sm90/attention_producer.h"
@@ -56,16 +56,7 @@ struct Consumer {
   ANNULUS_DEVICE bool Prepare(uint32_t t, int32_t special, float (&scores)[C::kScores],
                               const ConsumerRows<C>& rows) const {
     if constexpr (C::kScaled) {
-      const uint16_t* const scales = shared.code_notes.key_scales[StageOf<C::kNotes>(t)];
-#pragma unroll
-      for (int j = 0; j < C::kKeys / 8; ++j) {
-        float own[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) own[i] = scores[4 * j + i];
-        ScaleColumns(scales, j, own);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[4 * j + i] = own[i];
-      }
+      ScaleColumns<C>(shared.code_notes.key_scales[StageOf<C::kNotes>(t)], scores);
     }
     if (Usual(special == 0)) return false;
     bool marked = false;
@@ -77,29 +68,25 @@ struct Consumer {
     return marked;
   }
 
-  // Makes the weights of tile t of its scores, once all earlier products have ended.
-  ANNULUS_DEVICE void Soften(uint32_t t, bool marked, const float (&scores)[C::kScores],
-                             float factor, ConsumerRows<C>& rows,
-                             uint32_t (&weights)[C::kKeys / 16][4]) const {
-    const uint16_t* scales = nullptr;
-    if constexpr (C::kScaled) scales = shared.code_notes.value_scales[StageOf<C::kNotes>(t)];
-    float sums[2];
-    float most[2];
-    if (!Usual(!Weigh<C>(scores, scales, factor, rows, sums, most, weights))) {
-      RaiseBases<C>(most, factor, rows);
-      Weigh<C>(scores, scales, factor, rows, sums, most, weights);
-    }
+  ANNULUS_DEVICE static void Rescale(const float (&rescale)[2], ConsumerRows<C>& rows) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) rows.sum[i] += sums[i];
-    if (!Usual(!marked)) {
-      AddMarkedValues<C>(h.attention, h.box_slots, NotesOf(t), scores, factor, rows);
-    }
+    for (int i = 0; i < 2; ++i) rows.sum[i] *= rescale[i];
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
+  }
+
+  // Adds to the output what products cannot.
+  ANNULUS_DEVICE void AddMarked(uint32_t t, const float (&weights)[C::kScores],
+                                ConsumerRows<C>& rows) const {
+    AddMarkedValues<C>(h.attention, h.box_slots, NotesOf(t), weights, rows);
   }
 
   ANNULUS_DEVICE void Attend(int tiles, ConsumerRows<C>& rows) {
     float scores[C::kScores];
     uint32_t weights[C::kKeys / 16][4];
     const float factor = FactorOf(h.attention);
+    float rescale[2];
+    float sums[2];
     WaitForKeys(tile);
     int32_t special = NotesOf(tile).special;
     StartScores<C>(shared, Stage(tile), scores);
@@ -107,7 +94,10 @@ struct Consumer {
     SettleRegisters(scores);
     Release(shared.keys_free[Stage(tile)]);
     bool marked = Prepare(tile, special, scores, rows);
-    Soften(tile, marked, scores, factor, rows, weights);
+    RaiseBases<C>(scores, factor, rows, rescale);
+    Weigh<C>(scores, factor, rows, rows.sum);
+    if (!Usual(!marked)) AddMarked(tile, scores, rows);
+    PackWeights<C>(shared, tile, scores, weights);
 #pragma unroll 1
     for (const uint32_t last = tile + static_cast<uint32_t>(tiles) - 1; tile != last;) {
       const uint32_t before = tile++;
@@ -120,10 +110,16 @@ struct Consumer {
       SettleRegisters(scores);
       Release(shared.keys_free[Stage(tile)]);
       marked = Prepare(tile, special, scores, rows);
+      const bool moved = RaiseBases<C>(scores, factor, rows, rescale);
       WgmmaWait<0>();
       SettleRegisters(rows.o);
       Release(shared.values_free[Stage(before)]);
-      Soften(tile, marked, scores, factor, rows, weights);
+      if (!Usual(!moved)) Rescale(rescale, rows);
+      Weigh<C>(scores, factor, rows, sums);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) rows.sum[i] += sums[i];
+      if (!Usual(!marked)) AddMarked(tile, scores, rows);
+      PackWeights<C>(shared, tile, scores, weights);
     }
     WaitForValues(tile);
     StartOutput<C>(shared, Stage(tile), weights, rows.o);
