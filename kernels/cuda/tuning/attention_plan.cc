@@ -84,29 +84,36 @@ class Planner {
     }
   }
 
-  // The part of `pages`, in ascending order of position, that rows [first, last] may see.
+  // The first index in [pages.begin, pages.end) that `reached` holds for, as for all behind it.
+  template <class Reached>
+  static int32_t FirstThat(PageRange pages, const Reached& reached) {
+    while (pages.begin < pages.end) {
+      const int32_t middle = pages.begin + (pages.end - pages.begin) / 2;
+      if (reached(middle)) {
+        pages.end = middle;
+      } else {
+        pages.begin = middle + 1;
+      }
+    }
+    return pages.begin;
+  }
+
+  // The part of `pages`, in ascending order of position, that rows [first, last] may see. Searched,
+  // not walked: a million tokens have 16,384 pages, and a step some thousands of units in each
+  // layer.
   PageRange Seen(const AttentionItem& item, PageRange pages, int64_t first, int64_t last) const {
     const int64_t lowest = item.positions[first];
     const int64_t highest = item.positions[last];
     const auto page = [&](int32_t i) -> const KvPageView& {
       return item.pages[item.blocks.full ? i : item.blocks.pages[i]];
     };
-    while (pages.begin < pages.end && params_.window > 0) {
-      const KvPageView& view = page(pages.begin);
-      if (int64_t{view.first_position} + view.tokens - 1 > lowest - params_.window) break;
-      ++pages.begin;
+    if (params_.window > 0) {
+      pages.begin = FirstThat(pages, [&](int32_t i) {
+        return int64_t{page(i).first_position} + page(i).tokens - 1 > lowest - params_.window;
+      });
     }
-    int32_t low = pages.begin;
-    int32_t high = pages.end;
-    while (low < high) {
-      const int32_t middle = low + (high - low) / 2;
-      if (page(middle).first_position <= highest) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return {pages.begin, low};
+    pages.end = FirstThat(pages, [&](int32_t i) { return page(i).first_position > highest; });
+    return pages;
   }
 
   // Splits units of one shape where all units together leave multiprocessors idle.
