@@ -133,7 +133,7 @@ ANNULUS_DEVICE void ShareRows(const AttentionUnit& unit, const DecodeRows<C, kHa
     sum += ShuffleXor(sum, 1);
     sum += ShuffleXor(sum, 2);
     if (Lane() % 4 == 0) {
-      shared.maximum[WarpIndex()][row] = rows.maximum[h];
+      shared.maximum[WarpIndex()][row] = rows.maximum[h] - C::kHeadroom;
       shared.sum[WarpIndex()][row] = sum;
     }
     const int even = 8 * h + Lane() % 4 * 2;

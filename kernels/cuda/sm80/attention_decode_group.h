@@ -87,7 +87,7 @@ ANNULUS_DEVICE void MaskScores(const AttentionArguments& a, const AttentionUnit&
   }
 }
 
-// Turns scores into weights 2^(score - maximum), in place. Rescales sums and output.
+// Turns scores into weights 2^(score - maximum + C::kHeadroom), in place. Rescales sums and output.
 template <class C, int kHalves>
 ANNULUS_DEVICE void Weigh(float (&scores)[2][4], DecodeRows<C, kHalves>& rows) {
   const float infinity = FloatOf(0x7f800000u);
@@ -111,7 +111,7 @@ ANNULUS_DEVICE void Weigh(float (&scores)[2][4], DecodeRows<C, kHalves>& rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float& score = scores[i / 2][2 * h + i % 2];
-      score = Exp2(score - base);
+      score = Exp2(score - (base - C::kHeadroom));
       sum += score;
     }
     rows.sum[h] = rows.sum[h] * rescale[h] + sum;

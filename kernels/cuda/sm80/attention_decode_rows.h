@@ -3,6 +3,8 @@
 
 // The instances of attention of few rows, the shared memory of a block, and what a lane holds. See
 // attention_decode.h.
+#include <type_traits>
+
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/sm80/attention_rows.h"
@@ -32,6 +34,9 @@ struct DecodeConfig {
   static constexpr int kPieceBytes = kRowBytes < 128 ? kRowBytes / 8 : 16;
   static constexpr int kPieces = kRowBytes / 8 / kPieceBytes;
   static constexpr int kTiles = kDim / 16;  // of 16 columns
+  // Weights are 2^(score - maximum + kHeadroom). f16 has no numbers below 2^-24 and many keys may
+  // weigh less each than that, but enough together; it has numbers up to 2^16.
+  static constexpr float kHeadroom = kNarrow || std::is_same_v<T, Float16> ? 15 : 0;
   static_assert(kStages >= 1 && kPieceBytes >= 8);
 };
 

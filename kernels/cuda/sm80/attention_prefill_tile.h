@@ -185,7 +185,7 @@ ANNULUS_DEVICE void BendScores(const AttentionArguments& a, const AttentionUnit&
 #pragma unroll
       for (float& score : scores[i][j]) {
         score = RoundedProduct(score, factor);
-        if (a.soft_cap > 0) score = a.soft_cap * kLog2E * Tanh(score);
+        if (a.soft_cap > 0) score = RoundedProduct(a.soft_cap * kLog2E, Tanh(score));
       }
     }
   }

@@ -38,7 +38,7 @@ int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
                               const HopperAttentionArguments& arguments);
 int LaunchHopperAttentionF16(StreamHandle stream, int dim, int64_t blocks,
                              const HopperAttentionArguments& arguments);
-// For int8, e4m3 and e5m2, which are multiplied as bf16.
+// For int8, which is multiplied as bf16, and e4m3 and e5m2, as f16.
 int LaunchHopperAttentionNarrow(StreamHandle stream, int dim, int64_t blocks,
                                 const HopperAttentionArguments& arguments);
 

@@ -70,14 +70,20 @@ ANNULUS_DEVICE void LoadQueries(const float* own, int k_dim, int first, float (&
   }
 }
 
+// A finite number, or the largest one of f16 that has its sign; infinity and NaN stay.
+ANNULUS_DEVICE float WithinHalf(float x) {
+  constexpr float kMost = 65504;
+  const float size = fabsf(x);
+  return size > kMost && size < FloatOf(0x7f800000u) ? copysignf(kMost, x) : x;
+}
+
 // Rounds a pair of queries. Those of f16 pages become infinite beyond f16, like in every kernel;
 // fp8 has no such limit, so there they stay finite.
 template <class C>
 ANNULUS_DEVICE uint32_t PackQueries(float first, float second) {
   if constexpr (C::kNarrow && !C::kScaled) {
-    constexpr float kMost = 65504;
-    first = fminf(fmaxf(first, -kMost), kMost);
-    second = fminf(fmaxf(second, -kMost), kMost);
+    first = WithinHalf(first);
+    second = WithinHalf(second);
   }
   return Pack(typename C::Operand{}, first, second);
 }
@@ -348,7 +354,8 @@ ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
   return Ballot(moved) != 0;
 }
 
-// Turns scores into weights 2^(score * factor - base), in place, and returns their sums.
+// Turns scores into weights 2^(score * factor - base + C::kHeadroom), in place, and returns their
+// sums.
 template <class C>
 ANNULUS_DEVICE void Weigh(float (&scores)[C::kScores], float factor, const ConsumerRows<C>& rows,
                           float (&sums)[2]) {
@@ -356,7 +363,7 @@ ANNULUS_DEVICE void Weigh(float (&scores)[C::kScores], float factor, const Consu
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     // No score yet, or only -infinity: all weights are 0.
-    from[h] = rows.base[h] == -FloatOf(0x7f800000u) ? 0 : rows.base[h];
+    from[h] = rows.base[h] == -FloatOf(0x7f800000u) ? 0 : rows.base[h] - C::kHeadroom;
   }
   float parts[2][2] = {};
 #pragma unroll
@@ -431,9 +438,10 @@ ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, int64_t index
     sum += ShuffleXor(sum, 2);
     // A row that sees one key has its value exactly, though the product of that key's score may
     // have been rounded once for the base and not for the weight.
-    if (fabsf(sum - 1) < 0x1p-17f) sum = 1;
+    constexpr float one = 1 << C::kHeadroom;
+    if (fabsf(sum - one) < one * 0x1p-17f) sum = one;
     const int r = RowOf<C>(h);
-    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h]), sum);
+    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h] - C::kHeadroom), sum);
     SyncWarp();
     if (r >= unit.row_count) continue;
     StoreColumns<C>(store, a.layout.v_dim, h, rows);

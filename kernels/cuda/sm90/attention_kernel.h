@@ -15,8 +15,9 @@
 //   weights(t) = softmax          while the other consumer's products run
 //
 // Scores, weights and sums are float32; queries and weights are rounded to the pages' type. Pages
-// of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to bf16 in
-// shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
+// of 8 bits arrive as codes, which the other three warps of the first warpgroup widen in shared
+// memory (attention_widener.h), int8 to bf16 and fp8 to f16; the scales of int8 multiply scores and
+// weights.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
 #include "kernels/cuda/sm90/attention_producer.h"

@@ -125,8 +125,7 @@ TEST_F(PageTierDeviceTest, FromTheDiskTooAndAfterARestart) {
     Keep(*engine, one, "disk");
     EXPECT_EQ(AskAndCompare(*engine, one).usage.restored_tokens, kKept);
   }
-  // Pages do not depend on where they lay: the processor's memory takes those of a device.
-  const auto again = Make(OnDisk());
+  const auto again = MakeOnDevice(OnDisk());
   EXPECT_EQ(AskAndCompare(*again, one).usage.restored_tokens, kKept);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -189,6 +190,39 @@ TEST_P(AttentionTest, MovingMaximum) {
       SCOPED_TRACE(::testing::Message() << problem.name << " step " << step);
       ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// A key that weighs 2^29 times as much as each other, and has no value, does not make them vanish:
+// a table that rounds weights has to keep them apart from 0.
+TEST_P(AttentionTest, AHeavyKeyHidesNoOthers) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3, DType::kI8}) {
+    for (const int rows : {1, 200}) {  // of few rows, and of many
+      Problem problem;
+      problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .dtype = dtype};
+      problem.end = 700;
+      problem.positions = Consecutive(problem.end - rows, rows);
+      FillProblem(problem, 10);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int d = 0; d < 16; ++d) problem.query.row(r)[d] = d == 0 ? 8 : 0;
+      }
+      for (int64_t j = 0; j < problem.end; ++j) {
+        for (int d = 0; d < 16; ++d) {
+          problem.k.row(j)[d] = d == 0 && j == 0 ? 10 : 0;  // with the scale of 1/4 a score of 20
+          problem.v.row(j)[d] = j == 0 ? 0 : 1;
+        }
+        RoundToStorage(dtype, problem.k.row(j), 16);
+        RoundToStorage(dtype, problem.v.row(j), 16);
+      }
+      SCOPED_TRACE(::testing::Message() << problem.name << " rows " << rows);
+      const AttentionResult result = Attend(table(), problem, 2);
+      const double weight = std::exp(-2.0 * problem.k.row(0)[0]);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double others = weight * problem.positions[r];
+        const double expected = others / (1 + others) * problem.v.row(1)[0];
+        ASSERT_NEAR(result.o[r * 16], expected, 0.02 * expected) << r;
+      }
     }
   }
 }
