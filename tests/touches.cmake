@@ -16,6 +16,7 @@ set(reads_engine_device_test tests/engine/tiers)
 set(reads_engine_ring_test engine/scheduler)
 set(reads_engine_runner_test tests/engine/model)
 set(reads_engine_tiers_heap_test tests/engine/memory)
+set(reads_engine_tiers_test tests/engine/memory)
 
 function(annulus_take_folders item)
   # Of $<LINK_ONLY:target> and $<TARGET_OBJECTS:target> the target.

@@ -111,7 +111,7 @@ ANNULUS_DEVICE void Weigh(float (&scores)[2][4], DecodeRows<C, kHalves>& rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float& score = scores[i / 2][2 * h + i % 2];
-      score = Exp2(score - (base - C::kHeadroom));
+      score = Exp2(score - base + C::kHeadroom);
       sum += score;
     }
     rows.sum[h] = rows.sum[h] * rescale[h] + sum;

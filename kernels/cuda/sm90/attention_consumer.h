@@ -12,9 +12,6 @@
 namespace annulus::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
-// A row's base is raised when a score exceeds it by more than this. Weights are then at most 2^8,
-// which every operand type holds, and sums hardly ever have to be rescaled.
-inline constexpr float kBaseSlack = 8;
 
 // A thread's part of its rows; half h is row 8 * h + lane / 4 of its warp's 16.
 template <class C>
@@ -320,7 +317,7 @@ ANNULUS_DEVICE void ChangeScores(const AttentionArguments& a, const TileNotes<C>
   }
 }
 
-// Raises the bases of rows whose scores exceed them by more than kBaseSlack. `rescale` is the
+// Raises the bases of rows whose scores exceed them by more than C::kBaseSlack. `rescale` is the
 // factor for the output and the sum so far; returns whether it is not 1 for some row of the warp.
 // A row's base depends only on that row's scores.
 template <class C>
@@ -346,7 +343,7 @@ ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float base = top[h] * factor;
-    const bool raise = base > rows.base[h] + kBaseSlack;
+    const bool raise = base > rows.base[h] + C::kBaseSlack;
     rescale[h] = raise ? Exp2(rows.base[h] - base) : 1;
     if (raise) rows.base[h] = base;
     moved |= raise;
@@ -436,10 +433,11 @@ ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, int64_t index
     float sum = rows.sum[h];
     sum += ShuffleXor(sum, 1);
     sum += ShuffleXor(sum, 2);
-    // A row that sees one key has its value exactly, though the product of that key's score may
-    // have been rounded once for the base and not for the weight.
+    // A row that sees one key has its value exactly, though the product of that key's score was
+    // rounded for the base, and not for the weight: an error in proportion to the base.
     constexpr float one = 1 << C::kHeadroom;
-    if (fabsf(sum - one) < one * 0x1p-17f) sum = one;
+    const float error = 0x1p-23f * (fminf(fabsf(rows.base[h]), 0x1p16f) + 64);
+    if (fabsf(sum - one) < one * error) sum = one;
     const int r = RowOf<C>(h);
     const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h] - C::kHeadroom), sum);
     SyncWarp();

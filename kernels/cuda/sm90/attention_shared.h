@@ -44,10 +44,11 @@ struct HopperConfig {
   // of tile t + 1 have been released.
   static constexpr int kNotes = kNarrow && kCodeStages == 3 ? 5 : 4;
   static constexpr int kScores = kKeys / 2;  // per thread
-  // Weights are 2^(score - base + kHeadroom). f16 has no numbers below 2^-24 and many keys may
-  // weigh less each than that, but enough together; it has numbers up to 2^16, and kBaseSlack
-  // takes 8.
-  static constexpr int kHeadroom = std::is_same_v<T, Float16> ? 7 : 0;
+  // Weights are 2^(score - base + kHeadroom), and a base moves only if a score exceeds it by more
+  // than kBaseSlack. f16 has 2^16 at most, no numbers below 2^-24, and few bits below 2^-14; many
+  // keys may weigh less each than that, but enough together.
+  static constexpr int kBaseSlack = std::is_same_v<T, Float16> ? 3 : 8;
+  static constexpr int kHeadroom = std::is_same_v<T, Float16> ? 12 : 0;
   static_assert(kDim % kPanelColumns == 0 && kDim <= 256);
   static_assert(kConsumers * kConsumerRows == kHopperRows);
   static_assert(kNotes >= kStages + 1 && kCodeStages <= 3);
