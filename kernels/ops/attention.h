@@ -144,7 +144,8 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 // no more precise than bf16 (kBF16 and the 8-bit types), a table may round queries, weights and
 // dequantised values to bf16 before it multiplies; its exponentials then have a relative error of
 // up to 1.2e-4. "cpu/avx512-bf16", "cpu/amx" and the GPU tables do so. If pages are f16, GPU tables
-// round queries and weights to f16: a query element beyond 65504 becomes infinite.
+// round queries and weights to f16: a query element beyond 65504 becomes infinite. Where they round
+// them to f16 for fp8 pages, such an element, if finite, counts as 65504 or stays.
 //
 // FLOPs: 2 * heads * (k_dim + v_dim) per attended (row, key) pair. Bytes: each page once per query
 // block.
