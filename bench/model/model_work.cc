@@ -1,29 +1,44 @@
 #include "bench/model/model_work.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "engine/model/layer_graph.h"
 #include "engine/model/matrix_reader.h"
 #include "kernels/base/quantize.h"
 
 namespace annulus {
 namespace {
 
-// Weights that a row meets in one layer: those that give keys and values, and the others. Of a
-// mixture of experts a row meets those that it chose, and the router.
+// Weights that a row meets in one layer: those that every row needs, and those that only a row
+// needs whose result is wanted. Of a mixture of experts a row meets those that it chose, and the
+// router.
 struct LayerSize {
-  double key_value;
-  double rest;
+  double every_row = 0;
+  double wanted_row = 0;
 };
 
-LayerSize SizeOf(const ModelConfig& config, const LayerConfig& layer) {
-  const double hidden = config.hidden_size;
-  const double query = double{1} * config.heads * config.head_dim;
-  const double key = double{1} * config.kv_heads * config.head_dim;
-  const ExpertsConfig& experts = config.experts;
-  const double mlp =
-      layer.experts ? hidden * (3.0 * experts.intermediate_size * experts.chosen + experts.count)
-                    : 3 * hidden * config.intermediate_size;
-  return {2 * hidden * key, 2 * hidden * query + mlp};
+LayerSize SizeOf(const ModelConfig& config, const LayerGraph& layer) {
+  LayerSize size;
+  ForEachOperation(layer, [&](const Operation& operation) {
+    for (const Product& product : operation.products) {
+      const double weights =
+          double{1} * layer.columns_of(operation.input) * layer.columns_of(product.output);
+      const int32_t times = product.rows == LayerRows::kChoices ? config.experts.chosen : 1;
+      (product.rows == LayerRows::kAll ? size.every_row : size.wanted_row) += weights * times;
+    }
+  });
+  return size;
+}
+
+// Weights that a row meets in all layers.
+double SizeOfLayers(const ModelConfig& config) {
+  double weights = 0;
+  for (const LayerGraph& layer : LayerGraphs(config)) {
+    const LayerSize size = SizeOf(config, layer);
+    weights += size.every_row + size.wanted_row;
+  }
+  return weights;
 }
 
 double HeadSize(const ModelConfig& config) {
@@ -66,12 +81,13 @@ double KvBytesPerTokenAndLayer(const ModelConfig& config, DType kv) {
 
 double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
   const double n = static_cast<double>(tokens);
+  const std::vector<LayerGraph> graph = LayerGraphs(config);
   double flops = 2 * HeadSize(config);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
     const bool last = i + 1 == config.layers.size();
-    const LayerSize size = SizeOf(config, layer);
-    flops += 2 * size.key_value * n + 2 * size.rest * (last ? 1 : n);
+    const LayerSize size = SizeOf(config, graph[i]);
+    flops += 2 * size.every_row * n + 2 * size.wanted_row * (last ? 1 : n);
     flops += FlopsPerPair(config) *
              (last ? KeysSeen(layer, tokens - 1, density) : PairsSeen(layer, tokens, density));
   }
@@ -79,25 +95,21 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
 }
 
 double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
-  double flops = 2 * HeadSize(config);
+  double flops = 2 * (HeadSize(config) + SizeOfLayers(config));
   for (const LayerConfig& layer : config.layers) {
-    const LayerSize size = SizeOf(config, layer);
-    flops +=
-        2 * (size.key_value + size.rest) + FlopsPerPair(config) * KeysSeen(layer, depth, density);
+    flops += FlopsPerPair(config) * KeysSeen(layer, depth, density);
   }
   return flops;
 }
 
 double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
                    double density) {
-  double numbers = 0;
-  double bytes = HeadSize(config) * BytesPerWeight(MatrixDType(weights, "lm_head.weight"));
+  double bytes = HeadSize(config) * BytesPerWeight(MatrixDType(weights, "lm_head.weight")) +
+                 SizeOfLayers(config) * BytesPerWeight(weights);
   for (const LayerConfig& layer : config.layers) {
-    const LayerSize size = SizeOf(config, layer);
-    numbers += size.key_value + size.rest;
     bytes += KvBytesPerTokenAndLayer(config, kv) * KeysSeen(layer, depth, density);
   }
-  return bytes + numbers * BytesPerWeight(weights);
+  return bytes;
 }
 
 double KvBytesPerToken(const ModelConfig& config, DType kv) {

@@ -13,6 +13,7 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
   model.ops = &ops;
   model.page_shape = {page_tokens, model.config.kv_heads, model.config.head_dim,
                       model.config.head_dim, kv_dtype};
+  model.graph = LayerGraphs(model.config);
   model.groups = CacheGroups(model.config);
   model.group_of_layer.resize(model.layers());
   model.index_in_group.resize(model.layers());

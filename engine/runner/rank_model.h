@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/model/cache_groups.h"
+#include "engine/model/layer_graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights.h"
 #include "engine/sparse/gates.h"
@@ -18,7 +19,8 @@ struct RankModel {
   ModelWeights weights;                       // on the backend's first device
   std::vector<ModelWeights> further_weights;  // copies on devices 1, 2, ..
   const OpTable* ops = nullptr;
-  KvPageShape page_shape;  // of one layer
+  KvPageShape page_shape;         // of one layer
+  std::vector<LayerGraph> graph;  // [layer]
   std::vector<CacheGroup> groups;
   std::vector<int> group_of_layer;  // [layer] index into groups
   std::vector<int> index_in_group;  // [layer] index of the layer's part in a page

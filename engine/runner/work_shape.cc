@@ -1,80 +1,56 @@
 #include "engine/runner/work_shape.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "engine/ring/ring_attention.h"
 #include "engine/runner/step_run.h"
 #include "engine/sparse/block_ranking.h"
 #include "kernels/base/activations.h"
+#include "kernels/ops/experts.h"
 
 namespace annulus {
 namespace {
 
-// The products of a rank's steps. A matrix that is not there belongs to a layer of another kind.
-class StepProducts {
- public:
-  StepProducts(const RankModel& model, int64_t rows) : model_(model), rows_(rows) {}
+ProductShape ShapeOf(const PackedMatrix& matrix, int64_t rows) {
+  return {rows, matrix.in_features, matrix.out_features, matrix.dtype};
+}
 
-  void AddLayer(const LayerWeights& layer, int64_t wide_rows) {
-    const bool added = !model_.config.post_norms;
-    for (const LinearWeights* each : {&layer.query, &layer.key, &layer.value}) Add(*each, rows_);
-    Add(layer.output, rows_, added);
-    AddMatrix(layer.router.weight, rows_);
-    const int64_t wide = std::min(rows_, wide_rows);
-    Add(layer.mlp.gate, wide);
-    Add(layer.mlp.up, wide);
-    Add(layer.mlp.down, wide, added);
-    if (!layer.experts.each.empty()) AddExperts(layer.experts.each.front());
-  }
-
-  // Inputs are taken as they are.
-  void AddMatrix(const PackedMatrix& matrix, int64_t rows) {
-    Push({rows, matrix.in_features, matrix.out_features, matrix.dtype});
-  }
-
-  std::vector<ProductShape> Take() { return std::move(products_); }
-
- private:
-  void Add(const LinearWeights& weights, int64_t rows, bool accumulate = false,
-           bool chosen = false) {
-    const PackedMatrix& matrix = weights.weight;
-    Push({rows, matrix.in_features, matrix.out_features, matrix.dtype,
-          ActivationsOf(model_.activations, matrix.dtype), !weights.bias.empty(), accumulate,
-          chosen});
-  }
-
-  // Every row may choose the same expert; few rows' choices are multiplied at once.
-  void AddExperts(const GatedWeights& expert) {
-    const int64_t few = std::min(rows_, kMostChoosingRows) * model_.config.experts.chosen;
-    for (const LinearWeights* each : {&expert.gate, &expert.up, &expert.down}) {
-      Add(*each, rows_);
-      Add(*each, few, /*accumulate=*/false, /*chosen=*/true);
+// The products of a layer for at most `rows` rows.
+void AddProducts(const RankModel& model, size_t layer, int64_t rows, int64_t wide_rows,
+                 std::vector<ProductShape>& products) {
+  const LayerWeights& weights = model.weights.layers[layer];
+  // All experts of a layer have the same shapes.
+  const GatedWeights* block =
+      weights.experts.each.empty() ? &weights.mlp : &weights.experts.each.front();
+  ForEachOperation(model.graph[layer], [&](const Operation& operation) {
+    for (const Product& product : operation.products) {
+      const LinearWeights& linear = product.WeightsIn(weights, block);
+      const bool slices = product.rows == LayerRows::kSlices;
+      ProductShape shape = ShapeOf(linear.weight, slices ? std::min(rows, wide_rows) : rows);
+      if (!product.float_input) shape.activations = ActivationsOf(model.activations, shape.dtype);
+      shape.bias = !linear.bias.empty();
+      shape.accumulate = operation.accumulate;
+      products.push_back(shape);
+      if (product.rows != LayerRows::kChoices) continue;
+      // Every row may choose the same expert; the choices of few rows are multiplied at once.
+      shape.rows = std::min(rows, kMostChoosingRows) * model.config.experts.chosen;
+      shape.chosen = true;
+      products.push_back(shape);
     }
-  }
-
-  void Push(const ProductShape& shape) {
-    if (shape.out > 0) products_.push_back(shape);
-  }
-
-  const RankModel& model_;
-  const int64_t rows_;
-  std::vector<ProductShape> products_;
-};
+  });
+}
 
 }  // namespace
 
 WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
                       const BackendCapabilities& device) {
-  StepProducts products(model, options.rows_per_rank);
-  for (const LayerWeights& layer : model.weights.layers) {
-    products.AddLayer(layer, device.wide_rows);
-  }
-  products.AddMatrix(model.weights.head(), kLogitsRows);
   const KvGeometry geometry = GeometryOf(model);
   WorkShape shape;
-  shape.products = products.Take();
+  for (size_t layer = 0; layer < model.graph.size(); ++layer) {
+    AddProducts(model, layer, options.rows_per_rank, device.wide_rows, shape.products);
+  }
+  shape.products.push_back(ShapeOf(model.weights.head(), kLogitsRows));
   shape.rows = options.rows_per_rank;
   // A rank attends rows of its own or, item by item, of one of the others.
   shape.attended_rows = shape.rows * options.ranks;

@@ -192,7 +192,7 @@ TEST_F(MemoryPlanTest, TheDefaultIsWhatIsFree) {
 }
 
 TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
-  const RankModel model = Load("llama_gqa_bf16", DType::kBF16);
+  RankModel model = Load("llama_gqa_bf16", DType::kBF16);
   RankSetOptions options;
   options.kv_memory_bytes = 8 * kMiB;
   options.rows_per_rank = 164;
@@ -204,6 +204,11 @@ TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
   EXPECT_EQ(shape.products.size(), 7u * static_cast<size_t>(model.layers()) + 1);
   EXPECT_EQ(shape.products.back().out, model.config.vocabulary);
   for (const ProductShape& product : shape.products) EXPECT_EQ(product.dtype, DType::kBF16);
+  // Whoever adds an operation need not tell the plan.
+  model.graph[0].attention.push_back(
+      {.kind = Operation::Kind::kProducts, .products = {{.own = &LayerWeights::query}}});
+  EXPECT_EQ(WorkShapeOf(model, options, backend_->capabilities()).products.size(),
+            shape.products.size() + 1);
 }
 
 // Matrices that a float8 checkpoint left alone take float inputs, and so other workspace.

@@ -1,0 +1,132 @@
+#include "engine/model/layer_graph.h"
+
+#include <utility>
+
+namespace annulus {
+namespace {
+
+// Lists the operations of one layer.
+class LayerLister {
+ public:
+  LayerLister(const ModelConfig& config, const LayerConfig& layer)
+      : config_(config), layer_(layer) {}
+
+  LayerGraph List() {
+    SetColumns();
+    ListAttention();
+    if (layer_.experts) {
+      ListExperts();
+    } else {
+      ListBlock();
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  using enum LayerArray;
+  using enum LayerRows;
+  using Kind = Operation::Kind;
+  using Operations = std::vector<Operation>;
+  using NormWeights = DeviceVector LayerWeights::*;
+
+  void SetColumns() {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t query = int64_t{config_.heads} * config_.head_dim;
+    const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
+    const int64_t experts = config_.experts.count;
+    const int64_t block =
+        layer_.experts ? config_.experts.intermediate_size : config_.intermediate_size;
+    // In the order of LayerArray.
+    graph_.columns = {hidden, hidden, query,   key,    key,   query,
+                      block,  block,  experts, hidden, hidden};
+  }
+
+  void ListAttention() {
+    Operations& list = graph_.attention;
+    const LayerArray input = AddInput(&LayerWeights::attention_norm, kAll, list);
+    list.push_back(Products(input, {{&LayerWeights::key, nullptr, kKey, kAll},
+                                    {&LayerWeights::value, nullptr, kValue, kAll},
+                                    {&LayerWeights::query, nullptr, kQuery, kWanted}}));
+    AddRotated(kKey, &LayerWeights::key_norm, kAll);
+    AddRotated(kQuery, &LayerWeights::query_norm, kWanted);
+    list.push_back({Kind::kAttend, kQuery, kAttended, kWanted});
+    AddToResidual(kAttended, {&LayerWeights::output, nullptr, kResidual, kWanted},
+                  &LayerWeights::attention_post_norm, list);
+  }
+
+  void ListBlock() {
+    AddGated(AddInput(&LayerWeights::mlp_norm, kSlices, graph_.block), kSlices);
+    AddToResidual(kGate, {nullptr, &GatedWeights::down, kResidual, kSlices},
+                  &LayerWeights::mlp_post_norm, graph_.block);
+  }
+
+  void ListExperts() {
+    const LayerArray input = AddInput(&LayerWeights::mlp_norm, kWanted, graph_.routing);
+    graph_.routing.push_back(Products(
+        input, {{&LayerWeights::router, nullptr, kRouterLogits, kWanted, /*float_input=*/true}}));
+    AddGated(kExpertInput, kChoices);
+    graph_.block.push_back(
+        Products(kGate, {{nullptr, &GatedWeights::down, kExpertOutput, kChoices}}));
+  }
+
+  // What attention or the gated block reads: the residual, normed if the family norms before it.
+  LayerArray AddInput(NormWeights norm, LayerRows rows, Operations& list) const {
+    if (!config_.pre_norms) return kResidual;
+    list.push_back({Kind::kNorm, kResidual, kNormed, rows, false, norm});
+    return kNormed;
+  }
+
+  // Norm and rotation of queries or keys.
+  void AddRotated(LayerArray array, NormWeights norm, LayerRows rows) {
+    Operations& list = graph_.attention;
+    if (config_.qk_norm != QkNorm::kNone) {
+      list.push_back({Kind::kNorm, array, array, rows, false, norm});
+    }
+    if (layer_.rope != kNoRope) list.push_back({Kind::kRotate, array, array, rows});
+  }
+
+  // kGate = activation(gate(input), up(input)).
+  void AddGated(LayerArray input, LayerRows rows) {
+    graph_.block.push_back(Products(input, {{nullptr, &GatedWeights::gate, kGate, rows},
+                                            {nullptr, &GatedWeights::up, kUp, rows}}));
+    graph_.block.push_back({Kind::kActivate, kUp, kGate, rows});
+  }
+
+  // residual += the product, normed first if the family norms after attention and the gated block.
+  // These have read their input by then, so kNormed is free.
+  void AddToResidual(LayerArray input, Product product, NormWeights post_norm,
+                     Operations& list) const {
+    const bool normed = config_.post_norms;
+    product.output = normed ? kNormed : kResidual;
+    list.push_back(Products(input, {product}, /*accumulate=*/!normed));
+    if (!normed) return;
+    list.push_back({Kind::kNorm, kNormed, kResidual, product.rows, true, post_norm});
+  }
+
+  static Operation Products(LayerArray input, std::vector<Product> products,
+                            bool accumulate = false) {
+    return {Kind::kProducts, input, input, kWanted, accumulate, nullptr, std::move(products)};
+  }
+
+  const ModelConfig& config_;
+  const LayerConfig& layer_;
+  LayerGraph graph_;
+};
+
+}  // namespace
+
+const ExpertMatrices& Product::MatricesIn(const ExpertsWeights& experts) const {
+  if (gated == &GatedWeights::gate) return experts.gate;
+  return gated == &GatedWeights::up ? experts.up : experts.down;
+}
+
+std::vector<LayerGraph> LayerGraphs(const ModelConfig& config) {
+  std::vector<LayerGraph> layers;
+  layers.reserve(config.layers.size());
+  for (const LayerConfig& layer : config.layers) {
+    layers.push_back(LayerLister(config, layer).List());
+  }
+  return layers;
+}
+
+}  // namespace annulus

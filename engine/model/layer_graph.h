@@ -1,0 +1,116 @@
+#ifndef ANNULUS_ENGINE_MODEL_LAYER_GRAPH_H_
+#define ANNULUS_ENGINE_MODEL_LAYER_GRAPH_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/model_config.h"
+#include "engine/model/weights.h"
+
+// The layers of a decoder as data: which operations run in which order, with which weights, on
+// which arrays. Steps run these lists, and everything that must know in advance what a step does
+// reads them too: the memory of its arrays, the workspace of its kernels, the bench's count of
+// multiplications. To add a kind of layer, change LayerGraphs; only a new Operation::Kind also
+// needs code that runs it.
+
+namespace annulus {
+
+// A float32 array [rows, columns] that operations pass to each other.
+enum class LayerArray : uint8_t {
+  kResidual,      // [hidden]; the only one that outlives a layer
+  kNormed,        // [hidden]
+  kQuery,         // [heads * head_dim]
+  kKey,           // [kv_heads * head_dim]
+  kValue,         // [kv_heads * head_dim]
+  kAttended,      // [heads * head_dim]
+  kGate,          // [intermediate] of the layer's gated block, or of one expert
+  kUp,            // like kGate
+  kRouterLogits,  // [experts]
+  kExpertInput,   // [hidden]
+  kExpertOutput,  // [hidden]
+};
+inline constexpr size_t kLayerArrays = 11;
+
+// Whether the array is used only inside a gated block. Row 0 is then the first row that the block
+// computes, not the step's first row.
+constexpr bool InsideBlock(LayerArray array) {
+  return array == LayerArray::kGate || array == LayerArray::kUp;
+}
+
+// Which rows an operation computes.
+enum class LayerRows : uint8_t {
+  kAll,      // every row, since later steps attend its key and value
+  kWanted,   // in the last layer only rows whose logits are wanted, in other layers every row
+  kSlices,   // the wanted rows, at most BackendCapabilities::wide_rows at a time
+  kChoices,  // one row for each pair of a wanted row and an expert that it chose: expert by expert,
+             // or, for at most kMostChoosingRows rows, all pairs at once
+};
+
+// A multiplication by a matrix: of the layer (`own`), or of a gated block (`gated`). The block is
+// LayerWeights::mlp, or each expert if the rows are kChoices.
+struct Product {
+  LinearWeights LayerWeights::*own = nullptr;
+  LinearWeights GatedWeights::*gated = nullptr;
+  LayerArray output = LayerArray::kResidual;
+  LayerRows rows = LayerRows::kWanted;
+  bool float_input = false;  // ignores RankModel::activations
+
+  // `block`: where `gated` is found; may be null if `own` is set.
+  const LinearWeights& WeightsIn(const LayerWeights& layer, const GatedWeights* block) const {
+    return own != nullptr ? layer.*own : block->*gated;
+  }
+  // The matrices of all experts; requires `gated`.
+  const ExpertMatrices& MatricesIn(const ExpertsWeights& experts) const;
+};
+
+struct Operation {
+  enum class Kind : uint8_t {
+    kNorm,      // output = RMS norm of the input; weights of one head norm each head by itself
+    kProducts,  // `products`, all of the same input
+    kRotate,    // rotates by the layer's rope, in place: the input is the output
+    kAttend,    // stores kKey and kValue in their pages; output = attention of kQuery
+    kActivate,  // kGate = activation(kGate, kUp)
+  };
+  // At most as many products as Stream::WillRead takes ranges.
+  static constexpr size_t kMostProducts = Stream::kMostRanges;
+
+  Kind kind = Kind::kNorm;
+  LayerArray input = LayerArray::kResidual;
+  LayerArray output = LayerArray::kResidual;   // of kProducts: see Product::output
+  LayerRows rows = LayerRows::kWanted;         // of kProducts: see Product::rows
+  bool accumulate = false;                     // adds to the output instead of replacing it
+  DeviceVector LayerWeights::*norm = nullptr;  // weights of kNorm
+  std::vector<Product> products = {};
+};
+
+// One layer: the lists run one after the other.
+struct LayerGraph {
+  std::vector<Operation> attention;  // ends by adding to the residual
+  std::vector<Operation> routing;    // ends with kRouterLogits; empty if the layer has no experts
+  // The gated block, for each slice of rows, ends by adding to the residual. That of experts goes
+  // from kExpertInput to kExpertOutput; whoever runs it chooses experts by the router's logits,
+  // fills kExpertInput and adds kExpertOutput to the residual.
+  std::vector<Operation> block;
+
+  // Columns of each array that the layer's operations use.
+  std::array<int64_t, kLayerArrays> columns{};
+
+  int64_t columns_of(LayerArray array) const { return columns[static_cast<size_t>(array)]; }
+};
+
+// The graph of each layer. Depends on the configuration alone.
+std::vector<LayerGraph> LayerGraphs(const ModelConfig& config);
+
+// Calls visit(operation) for every operation of a layer, in order.
+template <class Visit>
+void ForEachOperation(const LayerGraph& layer, const Visit& visit) {
+  for (const auto* list : {&layer.attention, &layer.routing, &layer.block}) {
+    for (const Operation& operation : *list) visit(operation);
+  }
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_LAYER_GRAPH_H_

@@ -1,0 +1,133 @@
+#include "engine/model/layer_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/model/safetensors.h"
+#include "tests/engine/model/packing_backend.h"
+#include "tests/support/golden.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::ElementsAre;
+using Kind = Operation::Kind;
+
+std::vector<Kind> KindsOf(const std::vector<Operation>& list) {
+  std::vector<Kind> kinds;
+  for (const Operation& operation : list) kinds.push_back(operation.kind);
+  return kinds;
+}
+
+// Hidden 8, 4 heads and 2 kv heads of 4, intermediate 12.
+ModelConfig Small() {
+  ModelConfig config;
+  config.hidden_size = 8;
+  config.intermediate_size = 12;
+  config.layers.resize(1);
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  return config;
+}
+
+// Checks that an operation's weights have the shapes of its arrays. Returns how many weights it
+// reads.
+int64_t ExpectWeights(const LayerGraph& graph, const LayerWeights& layer,
+                      const Operation& operation) {
+  if (operation.kind == Kind::kNorm) {
+    const int64_t size = (layer.*operation.norm).size();
+    EXPECT_GT(size, 0);
+    EXPECT_EQ(graph.columns_of(operation.output) % size, 0);
+    return size;
+  }
+  int64_t count = 0;
+  EXPECT_LE(operation.products.size(), Operation::kMostProducts);
+  for (const Product& product : operation.products) {
+    const bool experts = product.rows == LayerRows::kChoices;
+    const size_t blocks = experts ? layer.experts.each.size() : 1;
+    for (size_t i = 0; i < blocks; ++i) {
+      const LinearWeights& weights =
+          product.WeightsIn(layer, experts ? &layer.experts.each[i] : &layer.mlp);
+      EXPECT_EQ(weights.weight.in_features, graph.columns_of(operation.input));
+      EXPECT_EQ(weights.weight.out_features, graph.columns_of(product.output));
+      count += weights.weight.in_features * weights.weight.out_features + weights.bias.size();
+    }
+  }
+  return count;
+}
+
+// What a checkpoint has and what operations read are two lists, by names and by arrays.
+TEST(LayerGraphTest, EveryWeightOfEveryFamilyIsReadOnce) {
+  for (const std::string& name : testing::GoldenNames()) {
+    SCOPED_TRACE(name);
+    const std::string directory = testing::TestFile("golden/" + name).string();
+    const ModelConfig config = LoadModelConfig(directory).value();
+    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
+    const ModelWeights weights =
+        ShapeWeights(config, *tensors, testing::PackingBackend::Ops(), std::nullopt).value();
+    const std::vector<LayerGraph> graph = LayerGraphs(config);
+    ASSERT_EQ(graph.size(), weights.layers.size());
+    const int64_t table = int64_t{config.vocabulary} * config.hidden_size;
+    int64_t read = weights.final_norm.size() + table * (weights.separate_head ? 2 : 1);
+    for (size_t i = 0; i < graph.size(); ++i) {
+      read += weights.layers[i].sinks.size();
+      ForEachOperation(graph[i], [&](const Operation& operation) {
+        read += ExpectWeights(graph[i], weights.layers[i], operation);
+      });
+    }
+    EXPECT_EQ(read, weights.parameters);
+  }
+}
+
+TEST(LayerGraphTest, NormsAndRopesAreOperationsWhereTheFamilyHasThem) {
+  ModelConfig config = Small();
+  config.layers[0].rope = kNoRope;
+  EXPECT_THAT(KindsOf(LayerGraphs(config)[0].attention),
+              ElementsAre(Kind::kNorm, Kind::kProducts, Kind::kAttend, Kind::kProducts));
+  config.layers[0].rope = 0;
+  config.qk_norm = QkNorm::kPerHead;
+  config.pre_norms = false;
+  config.post_norms = true;
+  const LayerGraph layer = LayerGraphs(config)[0];
+  EXPECT_THAT(KindsOf(layer.attention),
+              ElementsAre(Kind::kProducts, Kind::kNorm, Kind::kRotate, Kind::kNorm, Kind::kRotate,
+                          Kind::kAttend, Kind::kProducts, Kind::kNorm));
+  EXPECT_THAT(KindsOf(layer.block),
+              ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts, Kind::kNorm));
+  EXPECT_EQ(layer.attention.front().input, LayerArray::kResidual);
+  EXPECT_EQ(layer.block.back().output, LayerArray::kResidual);
+  EXPECT_TRUE(layer.block.back().accumulate);
+}
+
+// What makes the last layer cheap: later steps need keys and values alone.
+TEST(LayerGraphTest, OnlyKeysAndValuesAreOfEveryRow) {
+  const LayerGraph layer = LayerGraphs(Small())[0];
+  ForEachOperation(layer, [&](const Operation& operation) {
+    for (const Product& product : operation.products) {
+      const bool kept = product.output == LayerArray::kKey || product.output == LayerArray::kValue;
+      EXPECT_EQ(product.rows == LayerRows::kAll, kept);
+    }
+  });
+}
+
+TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
+  ModelConfig config = Small();
+  config.experts = {.count = 5, .chosen = 2, .intermediate_size = 3};
+  config.layers = {{.experts = true}, {}};
+  const std::vector<LayerGraph> graph = LayerGraphs(config);
+  ASSERT_EQ(graph[0].routing.size(), 2u);
+  EXPECT_TRUE(graph[0].routing.back().products.front().float_input);
+  EXPECT_EQ(graph[0].columns_of(LayerArray::kRouterLogits), 5);
+  EXPECT_EQ(graph[0].columns_of(LayerArray::kGate), 3);
+  EXPECT_EQ(graph[0].block.back().products.front().output, LayerArray::kExpertOutput);
+  EXPECT_TRUE(graph[1].routing.empty());
+  EXPECT_EQ(graph[1].columns_of(LayerArray::kGate), 12);
+}
+
+}  // namespace
+}  // namespace annulus
