@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "engine/runner/rank_executor.h"
+#include "engine/runner/rank_state.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {

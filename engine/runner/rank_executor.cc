@@ -14,19 +14,6 @@
 namespace annulus {
 namespace {
 
-RingAttentionConfig RingConfig(const RankParts& parts) {
-  RingAttentionConfig config;
-  config.shape = parts.model->page_shape;
-  config.layer_page_bytes = parts.model->ops->kv_page_bytes(config.shape);
-  config.heads = parts.model->config.heads;
-  config.scale = AttentionScale(parts.model->config);
-  config.soft_cap = parts.model->config.attention_soft_cap;
-  config.shards = ShardsOf(*parts.model->ops, parts.channel->size());
-  config.timeout = parts.exchange_timeout;
-  config.heartbeat = parts.heartbeat;
-  return config;
-}
-
 bool NeedsGates(const std::optional<AttentionAssignment>& attention) {
   if (!attention.has_value()) return false;
   const auto gated = [](const AttentionPolicy& policy) {
@@ -39,27 +26,18 @@ bool NeedsGates(const std::optional<AttentionAssignment>& attention) {
 
 }  // namespace
 
-RankExecutor::RankExecutor(const RankParts& parts)
-    : parts_(parts),
-      config_(RingConfig(parts)),
-      ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      choice_{ring_.link(), *parts.backend, *parts.model->ops, *parts.stream,
-              config_,      messages_,      *parts.arena,      parts.model->gates.get()},
-      chooser_(choice_),
-      sampler_(choice_) {}
-
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
   const auto run = [&]() -> absl::Status {
     ANNULUS_RETURN_IF_ERROR(ApplyUpdates(plan));
-    messages_ = ChoiceMessages();
-    parts_.arena->Reset();
-    if (parts_.host_arena != parts_.arena) parts_.host_arena->Reset();
-    return StepRun(*this, plan).Run(result);
+    state_.messages = ChoiceMessages();
+    state_.parts.arena->Reset();
+    if (state_.parts.host_arena != state_.parts.arena) state_.parts.host_arena->Reset();
+    return StepRun(state_, plan).Run(result);
   };
   result.status = Guarded(run, NoMemoryError);
-  if (!result.status.ok()) parts_.channel->Abort(result.status);
-  result.ring = ring_.TakeCounters();
+  if (!result.status.ok()) state_.parts.channel->Abort(result.status);
+  result.ring = state_.ring.TakeCounters();
   return result;
 }
 
@@ -71,9 +49,9 @@ void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assign
   sequence.ruled = assignment.has_value() && !assignment->rules.empty();
   if (!assignment.has_value()) return;
   std::vector<std::shared_ptr<const AttentionPolicy>> policies;
-  for (int layer = 0; layer < parts_.model->layers(); ++layer) {
+  for (int layer = 0; layer < state_.model().layers(); ++layer) {
     std::vector<SequencePart>& parts = sequence.attention.emplace_back();
-    for (LayerPart& part : PartsOf(*assignment, layer, parts_.model->config.kv_heads)) {
+    for (LayerPart& part : PartsOf(*assignment, layer, state_.model().config.kv_heads)) {
       auto known = std::find_if(policies.begin(), policies.end(),
                                 [&](const auto& policy) { return *policy == part.policy; });
       if (known == policies.end()) {
@@ -88,7 +66,7 @@ void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assign
 
 // Another ring holds other pages: those of the ring before are announced anew with it.
 absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& sequence) const {
-  if (NeedsGates(terms.attention) && parts_.model->gates == nullptr) {
+  if (NeedsGates(terms.attention) && state_.model().gates == nullptr) {
     return absl::InvalidArgumentError("the plan attends by gates, and this rank has none");
   }
   if (sequence.ring != terms.ring) sequence.groups.clear();
@@ -106,21 +84,21 @@ absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& se
   if (sequence.rope_length == terms.rope_length) return absl::OkStatus();
   sequence.rope_length = terms.rope_length;
   sequence.inverse_frequencies.clear();
-  for (const RopeConfig& rope : parts_.model->config.ropes) {
+  for (const RopeConfig& rope : state_.model().config.ropes) {
     sequence.inverse_frequencies.push_back(InverseFrequencies(rope, terms.rope_length));
   }
   return absl::OkStatus();
 }
 
 absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
-  RankSequence& sequence = sequences_[update.sequence];
+  RankSequence& sequence = state_.sequences[update.sequence];
   if (update.terms.has_value()) ANNULUS_RETURN_IF_ERROR(SetTerms(*update.terms, sequence));
   if (sequence.version == 0 || sequence.version != update.version) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan names version ", update.version, " of the terms of sequence ",
-                     update.sequence, "; rank ", parts_.rank, " has ", sequence.version));
+                     update.sequence, "; rank ", state_.parts.rank, " has ", sequence.version));
   }
-  ANNULUS_RETURN_IF_ERROR(CheckTables(update, sequence, *parts_.model));
+  ANNULUS_RETURN_IF_ERROR(CheckTables(update, sequence, state_.model()));
   sequence.groups.resize(update.tables.size());
   for (size_t g = 0; g < update.tables.size(); ++g) {
     const TableDelta& delta = update.tables[g];
@@ -129,7 +107,7 @@ absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
     entries.insert(entries.end(), delta.append.begin(), delta.append.end());
   }
   sequence.begins_answer = update.setup.has_value() && update.setup->generated.empty();
-  if (!update.setup.has_value() || sequence.home != parts_.rank) return absl::OkStatus();
+  if (!update.setup.has_value() || sequence.home != state_.parts.rank) return absl::OkStatus();
   const SamplingSetup& setup = *update.setup;
   sequence.sampler =
       std::make_unique<Sampler>(setup.params, setup.vocabulary, setup.end_of_text_ids);
@@ -140,24 +118,26 @@ absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
 
 void RankExecutor::ForgetEnded(std::span<const SequenceId> ended) {
   for (const SequenceId id : ended) {
-    sequences_.erase(id);
-    if (suspended_.has_value() && suspended_->chunk.items[0].sequence == id) suspended_.reset();
+    state_.sequences.erase(id);
+    if (state_.suspended.has_value() && state_.suspended->chunk.items[0].sequence == id)
+      state_.suspended.reset();
   }
 }
 
 absl::Status RankExecutor::ApplyUpdates(const StepPlan& plan) {
   ForgetEnded(plan.ended);
-  ANNULUS_RETURN_IF_ERROR(CheckStretch(plan, suspended_.has_value() ? &suspended_->chunk : nullptr,
-                                       parts_.model->layers()));
+  ANNULUS_RETURN_IF_ERROR(
+      CheckStretch(plan, state_.suspended.has_value() ? &state_.suspended->chunk : nullptr,
+                   state_.model().layers()));
   for (const SequenceUpdate& update : plan.updates) ANNULUS_RETURN_IF_ERROR(ApplyUpdate(update));
   for (const PlanItem& item : plan.items) {
-    const auto known = sequences_.find(item.sequence);
-    if (known == sequences_.end()) {
+    const auto known = state_.sequences.find(item.sequence);
+    if (known == state_.sequences.end()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan has rows of sequence ",
-                                                     item.sequence, ", which rank ", parts_.rank,
-                                                     " does not know"));
+                                                     item.sequence, ", which rank ",
+                                                     state_.parts.rank, " does not know"));
     }
-    ANNULUS_RETURN_IF_ERROR(CheckItem(item, known->second, *parts_.model, parts_.rank));
+    ANNULUS_RETURN_IF_ERROR(CheckItem(item, known->second, state_.model(), state_.parts.rank));
   }
   return absl::OkStatus();
 }

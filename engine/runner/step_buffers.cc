@@ -2,6 +2,7 @@
 // TakeGated and Head take.
 #include <algorithm>
 
+#include "engine/runner/rank_executor.h"
 #include "engine/runner/step_run.h"
 #include "kernels/base/status_macros.h"
 
@@ -92,7 +93,7 @@ size_t CountSuspendedBytes(const RankModel& model, int rows) {
 
 absl::StatusOr<MatrixView> StepRun::TakeMatrix(int64_t rows, int64_t cols) {
   ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
-                           rank_.parts_.arena->Take<float>(static_cast<size_t>(rows * cols)));
+                           state_.parts.arena->Take<float>(static_cast<size_t>(rows * cols)));
   return MatrixView{data.data(), rows, cols, cols};
 }
 
@@ -106,8 +107,8 @@ absl::StatusOr<AttentionState> StepRun::TakeState(int64_t rows) {
 absl::StatusOr<MatrixView> StepRun::TakeResidual(int64_t rows) {
   const int64_t hidden = model().config.hidden_size;
   if (!plan_.stretch.has_value()) return TakeMatrix(rows, hidden);
-  if (stretch_.first_layer > 0) return rank_.suspended_->residual;
-  StepArena* const arena = rank_.parts_.suspended;
+  if (stretch_.first_layer > 0) return state_.suspended->residual;
+  StepArena* const arena = state_.parts.suspended;
   if (arena == nullptr) {
     return absl::InvalidArgumentError(
         "the plan suspends a chunk between layers, and this rank has no memory for that");
@@ -150,8 +151,8 @@ absl::Status StepRun::TakeExpertBuffers(int64_t rows) {
   const ExpertsConfig& experts = model().config.experts;
   const auto choices = static_cast<size_t>(rows * experts.chosen);
   const auto few = static_cast<size_t>(FewChoices(model().config, rows));
-  StepArena& arena = *rank_.parts_.host_arena;
-  StepArena& own = *rank_.parts_.arena;
+  StepArena& arena = *state_.parts.host_arena;
+  StepArena& own = *state_.parts.arena;
   const int64_t hidden = model().config.hidden_size;
   ExpertBuffers& b = experts_;
   ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, hidden));

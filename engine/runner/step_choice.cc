@@ -44,7 +44,7 @@ void StepRun::SetLists(size_t index, int layer) {
   if (parts.size() != 1) return;
   const AttentionPolicy& policy = *parts.front().policy;
   if (!UsesPattern(policy, item.sampled, item.begin, item.end)) return;
-  item.pattern = rank_.parts_.patterns->Get(
+  item.pattern = state_.parts.patterns->Get(
       policy, ShapeFor(policy, item.begin, item.end, model().config.kv_heads));
   item.branches = DilatedBranches(policy);
 }
@@ -75,7 +75,7 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
   if (model().groups[group].window > 0) return;
   for (size_t i = 0; i < ring_items_.size(); ++i) {
     const RingItem& item = ring_items_[i];
-    RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
+    RankSequence& sequence = state_.sequences.at(ring_plan_[i]->sequence);
     const std::span<const SequencePart> parts = PartsIn(sequence, layer);
     const bool dilated = Samples(parts, item);
     if (!dilated && !Chooses(parts, item)) continue;
@@ -87,7 +87,7 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
       chosen.policy = part.policy;
       chosen.heads = part.heads;
       if (!UsesPattern(*part.policy, item.sampled, item.begin, item.end)) continue;
-      chosen.pattern = rank_.parts_.patterns->Get(
+      chosen.pattern = state_.parts.patterns->Get(
           *part.policy, ShapeFor(*part.policy, item.begin, item.end, model().config.kv_heads));
     }
     choosing.report_lists = sequence.report_lists;
@@ -133,12 +133,12 @@ absl::Status StepRun::Choose(int layer, int64_t rows, const RingLayer& ring) {
   choice.shards = std::span(group.shards).first(ring.items.size());
   choice.query = ring.query.row_range(0, rows);
   choice.page_data = [this, offset = ring.page_offset](int32_t page) {
-    return rank_.parts_.pool->LayerPage(page, 0) + offset;
+    return state_.parts.pool->LayerPage(page, 0) + offset;
   };
   choice.sinks = own_weights().layers[layer].host_sinks;
   if (!group.choosing.empty()) PlanOf(layer).Clear();
-  ANNULUS_RETURN_IF_ERROR(rank_.chooser_.Run(choice, group.choosing, attention_));
-  return rank_.sampler_.Run(choice, group.dilated, attention_);
+  ANNULUS_RETURN_IF_ERROR(state_.chooser.Run(choice, group.choosing, attention_));
+  return state_.sampler.Run(choice, group.dilated, attention_);
 }
 
 // Of items under a policy whose lists, if any, are known before the layer.
@@ -184,8 +184,8 @@ absl::Status StepRun::LookOn(int layer, const RingLayer& ring) {
       pages.push_back(
           {ring.page_data(entry.page) + ring.page_offset, entry.first_position, tokens});
     }
-    ANNULUS_RETURN_IF_ERROR(rank_.parts_.observer->Observe(
-        {layer, rank_.config_, ops(), stream(), item.positions[item.index],
+    ANNULUS_RETURN_IF_ERROR(state_.parts.observer->Observe(
+        {layer, state_.config, ops(), stream(), item.positions[item.index],
          ring.query.row_range(item.first_row, item.own_rows()), pages}));
   }
   return absl::OkStatus();

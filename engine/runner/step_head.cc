@@ -40,7 +40,7 @@ std::vector<StepRun::HeadRow> StepRun::ListHeadRows() const {
 }
 
 Sampler& StepRun::SamplerOf(const PlanItem& item) const {
-  const RankSequence& sequence = rank_.sequences_.at(item.sequence);
+  const RankSequence& sequence = state_.sequences.at(item.sequence);
   ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
   return *sequence.sampler;
 }
@@ -48,7 +48,7 @@ Sampler& StepRun::SamplerOf(const PlanItem& item) const {
 // Tokens are chosen where the logits are. The host does it where it reads them in place, and where
 // a request asks for log-probabilities: then it needs a copy of the row.
 bool StepRun::ChosenOnDevice(const PlanItem& item) const {
-  const bool in_place = rank_.parts_.host_arena == rank_.parts_.arena;
+  const bool in_place = state_.parts.host_arena == state_.parts.arena;
   if (in_place || ops().sample == nullptr || !item.sampled) return false;
   const Sampler& sampler = SamplerOf(item);
   // Rows behind the first are chosen before it is known what the first gives.
@@ -58,14 +58,14 @@ bool StepRun::ChosenOnDevice(const PlanItem& item) const {
 
 absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
   const int64_t vocabulary = model().config.vocabulary;
-  StepArena& host = *rank_.parts_.host_arena;
+  StepArena& host = *state_.parts.host_arena;
   HeadBuffers buffers;
   ANNULUS_ASSIGN_OR_RETURN(buffers.normed, TakeMatrix(kLogitsRows, model().config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(buffers.logits, TakeMatrix(kLogitsRows, vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(buffers.workspace, host.Take<Candidate>(vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(buffers.tokens, host.Take<int32_t>(kLogitsRows));
   const auto count = static_cast<size_t>(kLogitsRows * vocabulary);
-  if (rank_.parts_.host_arena == rank_.parts_.arena) {
+  if (state_.parts.host_arena == state_.parts.arena) {
     buffers.seen = std::span<float>(buffers.logits.data, count);
   } else {
     ANNULUS_ASSIGN_OR_RETURN(buffers.seen, host.Take<float>(count));
@@ -107,7 +107,7 @@ absl::Status StepRun::SampleOrCopy(std::span<const HeadRow> rows, const HeadBuff
           ops().sample(stream(), {logits, sampled, buffers.tokens.data() + begin}));
     } else if (buffers.seen.data() != buffers.logits.data) {
       ANNULUS_RETURN_IF_ERROR(LaunchGraph());
-      ANNULUS_RETURN_IF_ERROR(rank_.parts_.backend->Copy(
+      ANNULUS_RETURN_IF_ERROR(state_.parts.backend->Copy(
           stream(), buffers.seen.data() + begin * vocabulary, buffers.logits.row(first),
           (end - begin) * vocabulary * sizeof(float)));
     }

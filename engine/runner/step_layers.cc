@@ -52,7 +52,7 @@ absl::Status StepRun::Embed() {
 absl::Status StepRun::FillAngles(size_t rope) {
   const auto all = static_cast<int64_t>(row_position_.size());
   const auto frequencies = [&](size_t item) -> const std::vector<float>& {
-    const auto& own = rank_.sequences_.at(plan_.items[item].sequence).inverse_frequencies;
+    const auto& own = state_.sequences.at(plan_.items[item].sequence).inverse_frequencies;
     return own.empty() ? model().inverse_frequencies[rope] : own[rope];
   };
   for (size_t item = 0; item < plan_.items.size();) {
@@ -119,7 +119,7 @@ absl::Status StepRun::Layer(int layer) {
   const int64_t all = static_cast<int64_t>(row_position_.size());
   const int64_t rows = layer + 1 == model().layers() ? active_rows_ : all;
   Buffers& b = buffers_;
-  rank_.parts_.heartbeat->Beat();
+  state_.parts.heartbeat->Beat();
   ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView input, BlockInput(weights.attention_norm, 0, all));
   const MatrixView query = b.query.row_range(0, rows);
   ANNULUS_RETURN_IF_ERROR(
@@ -134,7 +134,7 @@ absl::Status StepRun::Layer(int layer) {
   if (rows == 0) return absl::OkStatus();
   const ConstMatrixView attended{b.state.o, rows, model().query_columns(), model().query_columns()};
   ANNULUS_RETURN_IF_ERROR(AddToResidual(weights.output, attended, 0, weights.attention_post_norm));
-  StepArena& arena = *rank_.parts_.arena;
+  StepArena& arena = *state_.parts.arena;
   const StepArena::Position before = arena.Mark();
   ANNULUS_RETURN_IF_ERROR(TakeGated());
   ANNULUS_RETURN_IF_ERROR(FeedForward(layer, rows));
@@ -188,7 +188,7 @@ absl::Status StepRun::Activate(MatrixView gate, ConstMatrixView up) {
 
 // Bytes from the first layer's part of a page to that of `layer`.
 size_t StepRun::PageOffset(int layer) const {
-  return rank_.parts_.pool->geometry().layer_stride() *
+  return state_.parts.pool->geometry().layer_stride() *
          static_cast<size_t>(model().index_in_group[layer]);
 }
 
@@ -219,12 +219,12 @@ RingLayer StepRun::MakeRingLayer(int layer, int64_t rows) {
   ring.query = buffers_.query.row_range(0, rows);
   ring.key = buffers_.key;
   ring.value = buffers_.value;
-  ring.page_data = [this](int32_t page) { return rank_.parts_.pool->LayerPage(page, 0); };
+  ring.page_data = [this](int32_t page) { return state_.parts.pool->LayerPage(page, 0); };
   ring.page_offset = PageOffset(layer);
   ring.state = buffers_.state;
   ring.served = buffers_.served;
   ring.kept = buffers_.kept;
-  ring.slots = rank_.parts_.slots;
+  ring.slots = state_.parts.slots;
   return ring;
 }
 
@@ -242,19 +242,19 @@ void StepRun::LayOutAttention() {
     const int layer = model().groups[g].layers.front();
     if (!groups_[g].choosing.empty()) continue;
     if (layer == last && active_items_ < ring_items_.size()) continue;
-    rank_.ring_.LayOut(MakeRingLayer(layer, layer == last ? active_rows_ : rows), PlanOf(layer));
+    state_.ring.LayOut(MakeRingLayer(layer, layer == last ? active_rows_ : rows), PlanOf(layer));
   }
   const GroupStep& group = groups_[model().group_of_layer[last]];
   if (active_items_ == ring_items_.size() || !group.choosing.empty()) return;
-  rank_.ring_.LayOut(MakeRingLayer(last, active_rows_), last_plan_);
+  state_.ring.LayOut(MakeRingLayer(last, active_rows_), last_plan_);
 }
 
 absl::Status StepRun::Attend(int layer, int64_t rows) {
   TakeUpLayer(layer);
   const RingLayer ring = MakeRingLayer(layer, rows);
-  if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
+  if (state_.parts.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
-  ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring, PlanOf(layer)));
+  ANNULUS_RETURN_IF_ERROR(state_.ring.Run(ring, PlanOf(layer)));
   const DeviceVector& sinks = own_weights().layers[layer].sinks;
   if (sinks.empty() || rows == 0) return absl::OkStatus();
   AttentionState own = buffers_.state;

@@ -33,7 +33,7 @@ absl::Status StepRun::Run(RankResult& result) {
   if (stretch_.first_layer == 0) {
     ANNULUS_RETURN_IF_ERROR(Embed());
   } else {
-    attention_ = std::move(rank_.suspended_->attention);
+    attention_ = std::move(state_.suspended->attention);
   }
   for (size_t rope = 0; rope < buffers_.angles.size(); ++rope) {
     ANNULUS_RETURN_IF_ERROR(FillAngles(rope));
@@ -44,27 +44,27 @@ absl::Status StepRun::Run(RankResult& result) {
   if (stretch_.ends_chunk) {
     result.attention = std::move(attention_);
     ANNULUS_RETURN_IF_ERROR(Head(result));
-    if (plan_.stretch.has_value()) rank_.suspended_.reset();
+    if (plan_.stretch.has_value()) state_.suspended.reset();
   } else {
     Suspend();
   }
   ANNULUS_RETURN_IF_ERROR(LaunchGraph());
   // Pages and arenas may be given to others once the step has ended.
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-  return rank_.ring_.CountSeconds();
+  return state_.ring.CountSeconds();
 }
 
 void StepRun::Suspend() {
-  if (!rank_.suspended_.has_value()) rank_.suspended_.emplace().chunk.items = plan_.items;
-  rank_.suspended_->chunk.layers = stretch_.end_layer;
-  rank_.suspended_->residual = buffers_.residual;
-  rank_.suspended_->attention = std::move(attention_);
+  if (!state_.suspended.has_value()) state_.suspended.emplace().chunk.items = plan_.items;
+  state_.suspended->chunk.layers = stretch_.end_layer;
+  state_.suspended->residual = buffers_.residual;
+  state_.suspended->attention = std::move(attention_);
 }
 
 // Steps that decode are short and much like each other. With rows of prompts among them, what
 // launching costs is lost in what they compute.
 absl::Status StepRun::BeginGraph() {
-  if (!rank_.parts_.graphs || plan_.items.empty() || plan_.stretch.has_value())
+  if (!state_.parts.graphs || plan_.items.empty() || plan_.stretch.has_value())
     return absl::OkStatus();
   for (const PlanItem& item : plan_.items) {
     if (!item.sampled) return absl::OkStatus();
@@ -83,7 +83,7 @@ void StepRun::ListRows() {
   for (const PlanItem& item : plan_.items) {
     item_first_.push_back(static_cast<int64_t>(row_position_.size()));
     for (const RowRun& run : item.runs) {
-      if (run.rank != rank_.parts_.rank) continue;
+      if (run.rank != state_.parts.rank) continue;
       for (int32_t p = run.first_position; p < run.first_position + run.count; ++p) {
         row_position_.push_back(p);
         row_token_.push_back(item.tokens[p - item.begin]);
@@ -96,8 +96,8 @@ void StepRun::ListRows() {
 void StepRun::ListRingItems() {
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     const PlanItem& plan = plan_.items[i];
-    const RankSequence& sequence = rank_.sequences_.at(plan.sequence);
-    const auto me = std::find(sequence.ring.begin(), sequence.ring.end(), rank_.parts_.rank);
+    const RankSequence& sequence = state_.sequences.at(plan.sequence);
+    const auto me = std::find(sequence.ring.begin(), sequence.ring.end(), state_.parts.rank);
     if (me == sequence.ring.end()) continue;
     RingItem item;
     item.ring = sequence.ring;
@@ -130,7 +130,7 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
   GroupStep step;
   const int32_t window = model().groups[group].window;
   for (size_t i = 0; i < ring_items_.size(); ++i) {
-    const RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
+    const RankSequence& sequence = state_.sequences.at(ring_plan_[i]->sequence);
     step.shards.push_back(BuildItemShards(ring_items_[i], sequence.groups[group], window,
                                           model().page_shape.page_tokens, shards()));
   }
@@ -140,11 +140,11 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
   step.append_slot.assign(row_position_.size(), 0);
   for (size_t i = 0; i < ring_items_.size(); ++i) {
     const RingItem& item = ring_items_[i];
-    const RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
+    const RankSequence& sequence = state_.sequences.at(ring_plan_[i]->sequence);
     for (int64_t row = item.first_row; row < item.first_row + item.own_rows(); ++row) {
       const PageEntry& entry = EntryOf(sequence.groups[group], row_position_[row]);
-      if (entry.rank != rank_.parts_.rank) continue;
-      step.append_page[row] = rank_.parts_.pool->LayerPage(entry.page, 0);
+      if (entry.rank != state_.parts.rank) continue;
+      step.append_page[row] = state_.parts.pool->LayerPage(entry.page, 0);
       step.append_slot[row] = row_position_[row] - entry.first_position;
     }
   }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/runner/rank_executor.h"
+#include "engine/runner/rank_state.h"
 
 namespace annulus {
 
@@ -18,10 +18,10 @@ inline constexpr int64_t kLogitsRows = 8;
 // this rank computes.
 class StepRun {
  public:
-  StepRun(RankExecutor& rank, const StepPlan& plan)
-      : rank_(rank),
+  StepRun(RankState& state, const StepPlan& plan)
+      : state_(state),
         plan_(plan),
-        stretch_(plan.stretch.value_or(Stretch{0, rank.parts_.model->layers(), true})) {}
+        stretch_(plan.stretch.value_or(Stretch{0, state.model().layers(), true})) {}
 
   absl::Status Run(RankResult& result);
 
@@ -84,14 +84,14 @@ class StepRun {
     std::span<Candidate> workspace;
   };
 
-  const RankModel& model() const { return *rank_.parts_.model; }
-  const ModelWeights& own_weights() const { return model().weights_on(rank_.parts_.device); }
+  const RankModel& model() const { return state_.model(); }
+  const ModelWeights& own_weights() const { return state_.weights(); }
   const RankSequence& sequence(size_t item) const {
-    return rank_.sequences_.at(ring_plan_[item]->sequence);
+    return state_.sequences.at(ring_plan_[item]->sequence);
   }
-  const OpTable& ops() const { return *rank_.parts_.model->ops; }
-  int shards() const { return rank_.config_.shards; }
-  Stream& stream() const { return *rank_.parts_.stream; }
+  const OpTable& ops() const { return state_.ops(); }
+  int shards() const { return state_.config.shards; }
+  Stream& stream() const { return state_.stream(); }
 
   absl::Status BeginGraph();
   absl::Status LaunchGraph();
@@ -101,7 +101,7 @@ class StepRun {
   absl::StatusOr<MatrixView> TakeMatrix(int64_t rows, int64_t cols);
   absl::StatusOr<AttentionState> TakeState(int64_t rows);
   // See BackendCapabilities.
-  int64_t wide_rows() const { return rank_.parts_.backend->capabilities().wide_rows; }
+  int64_t wide_rows() const { return state_.parts.backend->capabilities().wide_rows; }
   absl::StatusOr<MatrixView> TakeResidual(int64_t rows);
   absl::Status TakeBuffers(const StateRows& states);
   absl::Status TakeGated();
@@ -154,7 +154,7 @@ class StepRun {
   bool ChosenOnDevice(const PlanItem& item) const;
   void UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffers, RankResult& result);
 
-  RankExecutor& rank_;
+  RankState& state_;
   const StepPlan& plan_;
   const Stretch stretch_;  // the layers to run
 

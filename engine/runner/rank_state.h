@@ -1,0 +1,105 @@
+#ifndef ANNULUS_ENGINE_RUNNER_RANK_STATE_H_
+#define ANNULUS_ENGINE_RUNNER_RANK_STATE_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/base/heartbeat.h"
+#include "engine/memory/kv_pool.h"
+#include "engine/memory/step_arena.h"
+#include "engine/ring/channel.h"
+#include "engine/ring/ring_attention.h"
+#include "engine/runner/attention_observer.h"
+#include "engine/runner/block_chooser.h"
+#include "engine/runner/dilated_sampler.h"
+#include "engine/runner/rank_model.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sparse/pattern_cache.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// Heads of one layer that follow the same policy.
+struct SequencePart {
+  std::shared_ptr<const AttentionPolicy> policy;
+  std::vector<bool> heads;  // [kv_heads]
+};
+
+// What a rank remembers about a sequence between steps: a copy of its page tables, maintained from
+// the plans' deltas, and its sampler if this rank is the home.
+struct RankSequence {
+  std::vector<int32_t> ring;
+  int32_t home = 0;
+  std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
+  std::unique_ptr<Sampler> sampler;
+  uint32_t version = 0;                              // of the terms; 0: no terms received
+  std::vector<std::vector<SequencePart>> attention;  // [layer]; empty: dense
+  bool ruled = false;                                // layers follow different policies
+  std::vector<LayerSummaries> summaries;             // [layer] if a policy needs them
+  SummaryKinds summary_kinds;
+  SummaryPages summary_pages;  // empty: no summaries are kept
+  bool report_lists = false;
+  bool begins_answer = false;  // this step samples the answer's first token
+  int64_t rope_length = 0;
+  std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
+};
+
+// The objects a rank works with. All must outlive it.
+struct RankParts {
+  int rank = 0;
+  int device = 0;  // index in the backend; the rank reads the weights' copy there
+  const RankModel* model = nullptr;
+  Backend* backend = nullptr;  // of that device
+  Stream* stream = nullptr;
+  RingChannel* channel = nullptr;
+  KvPool* pool = nullptr;
+  StepArena* arena = nullptr;  // device memory
+  // Reachable by host and ops; the same as `arena` if the device uses host memory.
+  StepArena* host_arena = nullptr;
+  // Device memory for the values of a suspended chunk's rows between layers; null: this rank
+  // suspends none.
+  StepArena* suspended = nullptr;
+  RingSlots slots;                        // destination of copies, if the channel copies
+  PatternCache* patterns = nullptr;       // shared by all ranks
+  Heartbeat* heartbeat = nullptr;         // shared by all ranks
+  AttentionObserver* observer = nullptr;  // null: none
+  std::chrono::milliseconds exchange_timeout{30'000};  // longest time without progress on any rank
+  bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
+};
+
+// A chunk that a rank has suspended. All that passes from one layer to the next is `residual`; the
+// next stretch makes everything else anew.
+struct SuspendedRun {
+  SuspendedChunk chunk;
+  MatrixView residual;                    // [own rows, hidden], in RankParts::suspended
+  std::vector<LayerAttention> attention;  // of the layers that have run
+};
+
+// All that a rank works with and remembers: RankExecutor keeps it, and the parts of a step use it.
+// Not thread-safe.
+struct RankState {
+  explicit RankState(const RankParts& parts);
+
+  const RankParts parts;
+  const RingAttentionConfig config;
+  RingAttention ring;
+  ChoiceMessages messages;  // of the running step
+  const ChoiceContext choice;
+  BlockChooser chooser;
+  DilatedSampler sampler;
+  std::unordered_map<SequenceId, RankSequence> sequences;
+  std::optional<SuspendedRun> suspended;
+
+  const RankModel& model() const { return *parts.model; }
+  const ModelWeights& weights() const { return model().weights_on(parts.device); }
+  const OpTable& ops() const { return *model().ops; }
+  Stream& stream() const { return *parts.stream; }
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_RANK_STATE_H_
