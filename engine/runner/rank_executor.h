@@ -8,20 +8,6 @@
 
 namespace annulus {
 
-// Bytes of the step arenas, for plans with at most `rows` rows on each rank, in a ring of at most
-// `ranks` ranks on such a device. If the device uses host memory, `host` is 0 and `device` covers
-// both.
-struct StepBytes {
-  size_t device = 0;
-  size_t host = 0;
-};
-StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
-                         const BackendCapabilities& device);
-
-// Device bytes of RankParts::suspended, for chunks of at most `rows` rows on a rank and the row
-// behind them that is sampled. 0 rows: none are suspended.
-size_t CountSuspendedBytes(const RankModel& model, int rows);
-
 // Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
 // output, MLP), logits, sample. Not thread-safe; all calls must come from the rank's thread.
 class RankExecutor {

@@ -75,7 +75,7 @@ struct RankParts {
 // next stretch makes everything else anew.
 struct SuspendedRun {
   SuspendedChunk chunk;
-  MatrixView residual;                    // [own rows, hidden], in RankParts::suspended
+  std::span<float> residual;              // [own rows, hidden], in RankParts::suspended
   std::vector<LayerAttention> attention;  // of the layers that have run
 };
 

@@ -57,20 +57,11 @@ bool StepRun::ChosenOnDevice(const PlanItem& item) const {
 }
 
 absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
-  const int64_t vocabulary = model().config.vocabulary;
-  StepArena& host = *state_.parts.host_arena;
-  HeadBuffers buffers;
-  ANNULUS_ASSIGN_OR_RETURN(buffers.normed, TakeMatrix(kLogitsRows, model().config.hidden_size));
-  ANNULUS_ASSIGN_OR_RETURN(buffers.logits, TakeMatrix(kLogitsRows, vocabulary));
-  ANNULUS_ASSIGN_OR_RETURN(buffers.workspace, host.Take<Candidate>(vocabulary));
-  ANNULUS_ASSIGN_OR_RETURN(buffers.tokens, host.Take<int32_t>(kLogitsRows));
-  const auto count = static_cast<size_t>(kLogitsRows * vocabulary);
-  if (state_.parts.host_arena == state_.parts.arena) {
-    buffers.seen = std::span<float>(buffers.logits.data, count);
-  } else {
-    ANNULUS_ASSIGN_OR_RETURN(buffers.seen, host.Take<float>(count));
-  }
-  return buffers;
+  ANNULUS_RETURN_IF_ERROR(TakePhase(StepBuffers::Phase::kHead));
+  const StepBuffers::Head& head = taken_->head;
+  return HeadBuffers{DenseRows(head.normed, 0, kLogitsRows, model().config.hidden_size),
+                     DenseRows(head.logits, 0, kLogitsRows, model().config.vocabulary),
+                     taken_->sizes.in_place ? head.logits : head.seen, head.tokens, head.workspace};
 }
 
 absl::Status StepRun::HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers) {

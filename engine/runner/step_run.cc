@@ -57,8 +57,83 @@ absl::Status StepRun::Run(RankResult& result) {
 void StepRun::Suspend() {
   if (!state_.suspended.has_value()) state_.suspended.emplace().chunk.items = plan_.items;
   state_.suspended->chunk.layers = stretch_.end_layer;
-  state_.suspended->residual = buffers_.residual;
+  state_.suspended->residual = taken_->of(LayerArray::kResidual);
   state_.suspended->attention = std::move(attention_);
+}
+
+absl::Status StepRun::TakePhase(StepBuffers::Phase phase) {
+  return taken_->Take(phase, *state_.parts.arena, *state_.parts.host_arena);
+}
+
+// What a suspended chunk's layers pass on stays where it is from the first stretch to the last.
+absl::Status StepRun::TakeResidual() {
+  std::span<float>& residual = taken_->of(LayerArray::kResidual);
+  if (stretch_.first_layer > 0) {
+    residual = state_.suspended->residual;
+    return absl::OkStatus();
+  }
+  StepArena* const arena = state_.parts.suspended;
+  if (arena == nullptr) {
+    return absl::InvalidArgumentError(
+        "the plan suspends a chunk between layers, and this rank has no memory for that");
+  }
+  arena->Reset();
+  const int64_t count = taken_->values[static_cast<size_t>(LayerArray::kResidual)];
+  ANNULUS_ASSIGN_OR_RETURN(residual, arena->Take<float>(static_cast<size_t>(count)));
+  return absl::OkStatus();
+}
+
+// All rows of an array that has the same columns in every layer.
+MatrixView StepRun::WholeArray(LayerArray array) {
+  const int64_t columns = model().graph.front().columns_of(array);
+  const auto count = static_cast<int64_t>(taken_->of(array).size());
+  return {taken_->of(array).data(), count / columns, columns, columns};
+}
+
+absl::Status StepRun::TakeBuffers(const StateRows& states) {
+  const ModelConfig& config = model().config;
+  const auto rows = static_cast<int64_t>(row_position_.size());
+  taken_.emplace(StepSizes{.model = model(),
+                           .rows = rows,
+                           .states = states,
+                           .wide_rows = wide_rows(),
+                           .in_place = state_.parts.host_arena == state_.parts.arena,
+                           .suspends = plan_.stretch.has_value()});
+  if (plan_.stretch.has_value()) ANNULUS_RETURN_IF_ERROR(TakeResidual());
+  ANNULUS_RETURN_IF_ERROR(TakePhase(StepBuffers::Phase::kStep));
+  Buffers& b = buffers_;
+  b.residual = WholeArray(LayerArray::kResidual);
+  b.normed = WholeArray(LayerArray::kNormed);
+  b.query = WholeArray(LayerArray::kQuery);
+  b.key = WholeArray(LayerArray::kKey);
+  b.value = WholeArray(LayerArray::kValue);
+  for (size_t rope = 0; rope < config.ropes.size(); ++rope) {
+    const auto& [cosine, sine] = taken_->angles[rope];
+    const int64_t pairs = config.ropes[rope].pairs;
+    b.angles.push_back({DenseRows(cosine, 0, rows, pairs), DenseRows(sine, 0, rows, pairs)});
+  }
+  const auto state = [&](std::span<float> o, std::span<float> lse) -> AttentionState {
+    return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / config.heads, config.heads,
+            config.head_dim};
+  };
+  b.state = state(taken_->of(LayerArray::kAttended), taken_->lse);
+  b.served = state(taken_->served.o, taken_->served.lse);
+  b.kept = state(taken_->kept.o, taken_->kept.lse);
+  if (config.experts.count == 0) return absl::OkStatus();
+  static_cast<StepBuffers::Experts&>(experts_) = taken_->experts;
+  const int64_t hidden = config.hidden_size;
+  const auto choices = static_cast<int64_t>(taken_->of(LayerArray::kExpertOutput).size()) / hidden;
+  experts_.input = taken_->Rows(LayerArray::kExpertInput, 0, rows, hidden);
+  experts_.output = taken_->Rows(LayerArray::kExpertOutput, 0, choices, hidden);
+  experts_.logits = taken_->Rows(LayerArray::kRouterLogits, 0, rows, config.experts.count);
+  return absl::OkStatus();
+}
+
+absl::Status StepRun::TakeGated() {
+  ANNULUS_RETURN_IF_ERROR(TakePhase(StepBuffers::Phase::kBlock));
+  buffers_.gate.data = taken_->of(LayerArray::kGate).data();
+  buffers_.up.data = taken_->of(LayerArray::kUp).data();
+  return absl::OkStatus();
 }
 
 // Steps that decode are short and much like each other. With rows of prompts among them, what

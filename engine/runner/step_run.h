@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "engine/runner/rank_state.h"
+#include "engine/runner/step_buffers.h"
 
 namespace annulus {
-
-// How many rows of logits to compute at once. Bounds the buffer for large vocabularies.
-inline constexpr int64_t kLogitsRows = 8;
 
 // Runs one plan on one rank, from token ids to sampled tokens, or some of its layers if the plan is
 // a stretch of a suspended chunk. Made for one step and then discarded. Own rows are those that
@@ -46,27 +44,20 @@ class StepRun {
   struct RopeAngles {
     MatrixView cosine, sine;  // [rows, pairs]
   };
+  // Views of what TakeBuffers and TakeGated took.
   struct Buffers {
     MatrixView residual;  // [rows, hidden]
     MatrixView normed;    // [rows, hidden]
     MatrixView query, key, value;
-    MatrixView gate, up;  // [gated rows, widest gated block's columns]; used at a layer's end
+    MatrixView gate, up;  // with the columns of the layer's gated block; used at a layer's end
     std::vector<RopeAngles> angles;  // [rope setting]
     AttentionState state, served, kept;
   };
-  // Buffers for one layer's mixture of experts. A choice is a pair of a row and one of its experts.
-  // few_* are for steps of few rows (kMostChoosingRows), whose choices stay on the device.
-  struct ExpertBuffers {
-    MatrixView input;                 // [rows, hidden]: the rows of one expert
-    MatrixView output;                // [gated rows, hidden]
-    MatrixView logits;                // [rows, experts]
-    std::span<int32_t> few_chosen;    // [choices of few rows] expert
-    std::span<float> few_weights;     // [choices of few rows]
-    std::span<int32_t> chosen;        // [choices] expert; host memory, like all below
-    std::span<float> weights;         // [choices]
-    std::span<int32_t> sorted_rows;   // [choices], by expert
-    std::span<float> sorted_weights;  // [choices]
-    std::span<int32_t> ends;          // [experts + 1] index of each expert's first sorted choice
+  // For one layer's mixture of experts.
+  struct ExpertBuffers : StepBuffers::Experts {
+    MatrixView input;   // [rows, hidden]: the rows of one expert
+    MatrixView output;  // [gated rows, hidden]
+    MatrixView logits;  // [rows, experts]
   };
 
   // A row whose logits are needed. `on_device`: the op `sample` chooses its token.
@@ -98,14 +89,13 @@ class StepRun {
   void ListRows();
   void ListRingItems();
   GroupStep BuildGroup(int group) const;
-  absl::StatusOr<MatrixView> TakeMatrix(int64_t rows, int64_t cols);
-  absl::StatusOr<AttentionState> TakeState(int64_t rows);
   // See BackendCapabilities.
   int64_t wide_rows() const { return state_.parts.backend->capabilities().wide_rows; }
-  absl::StatusOr<MatrixView> TakeResidual(int64_t rows);
+  absl::Status TakePhase(StepBuffers::Phase phase);
+  absl::Status TakeResidual();
   absl::Status TakeBuffers(const StateRows& states);
   absl::Status TakeGated();
-  absl::Status TakeExpertBuffers(int64_t rows);
+  MatrixView WholeArray(LayerArray array);
   absl::Status Embed();
   absl::Status FillAngles(size_t rope);
   void Suspend();
@@ -167,6 +157,7 @@ class StepRun {
   std::vector<RingItem> ring_items_;
   std::vector<GroupStep> groups_;
   RingPlan last_plan_;  // for the last layer's items, if they are fewer
+  std::optional<StepBuffers> taken_;
   Buffers buffers_;
   ExpertBuffers experts_;
   std::vector<LayerAttention> attention_;

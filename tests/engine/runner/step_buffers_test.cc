@@ -1,8 +1,14 @@
-// What a step's arena has room for, by the device that it is on.
+// What a step's arenas have room for: the byte plan and what steps take are one list.
+#include "engine/runner/step_buffers.h"
+
 #include <gtest/gtest.h>
 
-#include "engine/memory/step_arena.h"
-#include "engine/runner/rank_executor.h"
+#include <string>
+
+#include "engine/ring/subtrees.h"
+#include "tests/engine/memory/fake_backend.h"
+#include "tests/support/golden.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -21,12 +27,13 @@ RankModel MlpModel() {
   return MakeRankModel(config.value(), ModelWeights(), ops, 16, DType::kF32);
 }
 
-size_t DeviceBytes(int rows, int64_t wide_rows) {
+size_t DeviceBytes(const RankModel& model, int rows, int64_t wide_rows) {
   BackendCapabilities device;
   device.host_accessible = false;
   device.wide_rows = wide_rows;
-  return CountStepBytes(MlpModel(), rows, /*ranks=*/1, device).device;
+  return CountStepBytes(model, rows, /*ranks=*/1, device).device;
 }
+size_t DeviceBytes(int rows, int64_t wide_rows) { return DeviceBytes(MlpModel(), rows, wide_rows); }
 
 // Gate and up.
 size_t GatedBytes(int64_t rows) {
@@ -40,6 +47,70 @@ TEST(StepBytesTest, AnMlpHasTheRowsThatItsDeviceTakesTogether) {
 
 TEST(StepBytesTest, FewerRowsNeedNoMore) {
   EXPECT_EQ(DeviceBytes(300, 4096), DeviceBytes(300, 512));
+}
+
+// Whoever adds an operation need not tell the byte plan.
+TEST(StepBytesTest, AnArrayIsForeseenBecauseAnOperationNamesIt) {
+  RankModel model = MlpModel();
+  const size_t before = DeviceBytes(model, 30, 512);
+  LayerGraph& layer = model.graph[1];
+  layer.columns[static_cast<size_t>(LayerArray::kExpertOutput)] = 77;
+  layer.attention.push_back(
+      {Operation::Kind::kNorm, LayerArray::kNormed, LayerArray::kExpertOutput});
+  EXPECT_EQ(DeviceBytes(model, 30, 512) - before, StepArena::BytesFor<float>(30 * 77));
+}
+
+// Takes everything that a step may have at a time, in arenas of exactly the planned bytes.
+void ExpectFilled(const RankModel& model, int rows, int ranks, bool host_accessible) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << ranks << " ranks, "
+                                    << (host_accessible ? "on the host" : "on a device"));
+  BackendCapabilities capabilities;
+  capabilities.host_accessible = host_accessible;
+  capabilities.wide_rows = 32;
+  const StepBytes bytes = CountStepBytes(model, rows, ranks, capabilities);
+  testing::FakeBackend backend;
+  BufferPool pool(backend, {.limit_bytes = size_t{64} << 20, .name = "rank0"});
+  StepArena device(*pool.Allocate(bytes.device, Lifetime::kStep));
+  StepArena apart(*pool.Allocate(bytes.host, Lifetime::kStep));
+  StepArena& host = host_accessible ? device : apart;
+  const StateCounts states = MostStates(ranks, ShardsOf(*model.ops, ranks));
+  StepBuffers buffers(
+      {.model = model,
+       .rows = rows,
+       .states = {int64_t{rows} * (ranks - 1) * states.states, rows * (states.kept_slots - 1)},
+       .wide_rows = capabilities.wide_rows,
+       .in_place = host_accessible});
+  for (const auto phase :
+       {StepBuffers::Phase::kStep, StepBuffers::Phase::kBlock, StepBuffers::Phase::kHead}) {
+    const absl::Status taken = buffers.Take(phase, device, host);
+    EXPECT_TRUE(taken.ok()) << taken;
+  }
+  EXPECT_EQ(device.used(), device.capacity());
+  EXPECT_EQ(apart.used(), apart.capacity());
+  for (const LayerGraph& layer : model.graph) {
+    ForEachOperation(layer, [&](const Operation& operation) {
+      EXPECT_FALSE(buffers.of(operation.input).empty());
+      for (const Product& product : operation.products) {
+        EXPECT_FALSE(buffers.of(product.output).empty());
+      }
+    });
+  }
+}
+
+TEST(StepBuffersTest, AStepOfAnyFamilyTakesWhatIsPlanned) {
+  static const OpTable ops;
+  for (const std::string& name : testing::GoldenNames()) {
+    SCOPED_TRACE(name);
+    const auto config = LoadModelConfig(testing::TestFile("golden/" + name).string());
+    ASSERT_TRUE(config.ok()) << config.status();
+    const RankModel model = MakeRankModel(*config, ModelWeights(), ops, 16, DType::kF32);
+    for (const int rows : {1, 40}) {
+      for (const int ranks : {1, 3}) {
+        ExpectFilled(model, rows, ranks, /*host_accessible=*/true);
+        ExpectFilled(model, rows, ranks, /*host_accessible=*/false);
+      }
+    }
+  }
 }
 
 }  // namespace
