@@ -2,7 +2,7 @@
 // reported of all.
 #include <algorithm>
 
-#include "engine/runner/step_run.h"
+#include "engine/runner/step_attention.h"
 #include "engine/sparse/dilated.h"
 #include "kernels/base/status_macros.h"
 
@@ -20,24 +20,25 @@ std::span<const SequencePart> PartsIn(const RankSequence& sequence, int layer) {
 
 }  // namespace
 
-bool StepRun::Chooses(std::span<const SequencePart> parts, const RingItem& item) const {
+bool StepAttention::Chooses(std::span<const SequencePart> parts, const RingItem& item) const {
   if (parts.size() != 1) return parts.size() > 1;
   const AttentionPolicy& policy = *parts.front().policy;
   const ChoiceKind kind = HowToChoose(policy, item.sampled, item.begin, item.end);
   // Lists that need no scores do without a sample where the kernels cannot take one.
-  if (kind == ChoiceKind::kLists && policy.coverage == 0) return ops().block_scores != nullptr;
+  if (kind == ChoiceKind::kLists && policy.coverage == 0)
+    return state_.ops().block_scores != nullptr;
   return kind != ChoiceKind::kNone;
 }
 
 // Whether an item under a policy of branches is sampled; what it attends needs no choice.
-bool StepRun::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
+bool StepAttention::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
   return parts.size() == 1 && TypeOf(parts.front().policy->kind).branches != nullptr &&
-         !item.sampled && ops().block_scores != nullptr;
+         !item.sampled && state_.ops().block_scores != nullptr;
 }
 
 // The lists that a ring item's rows follow in a layer, if one policy knows them ahead.
-void StepRun::SetLists(size_t index, int layer) {
-  RingItem& item = ring_items_[index];
+void StepAttention::SetLists(size_t index, int layer) {
+  RingItem& item = items_[index];
   item.pattern = nullptr;
   item.branches.clear();
   const std::span<const SequencePart> parts = PartsIn(sequence(index), layer);
@@ -50,38 +51,38 @@ void StepRun::SetLists(size_t index, int layer) {
 }
 
 // What a ring item's rows would see in a group without a window if no policy left anything out.
-ItemShards StepRun::AllPages(size_t index, int group) const {
-  RingItem all = ring_items_[index];
+ItemShards StepAttention::AllPages(size_t index, int group) const {
+  RingItem all = items_[index];
   all.pattern = nullptr;
   all.branches.clear();
   return BuildItemShards(all, sequence(index).groups[group], 0, model().page_shape.page_tokens,
-                         shards());
+                         state_.config.shards);
 }
 
 // What the first layer's lists leave out may be seen after all: by another layer with lists of its
 // own, or because a contract falls back to more. States are reserved for all that there is.
-void StepRun::NoteAllPages(int group) {
+void StepAttention::NoteAllPages(int group) {
   if (model().groups[group].window > 0) return;
-  for (size_t i = 0; i < ring_items_.size(); ++i) {
-    if (ring_items_[i].pattern == nullptr && ring_items_[i].branches.empty()) continue;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].pattern == nullptr && items_[i].branches.empty()) continue;
     const ItemShards all = AllPages(i, group);
-    RingAttention::Note(std::span(&all, 1), std::span(&ring_items_[i], 1));
+    RingAttention::Note(std::span(&all, 1), std::span(&items_[i], 1));
   }
 }
 
 // A window of the model is exact: policies leave such groups alone.
-void StepRun::ListChoosing(int layer, GroupStep& step) const {
+void StepAttention::ListChoosing(int layer, GroupStep& step) const {
   const int group = model().group_of_layer[layer];
   if (model().groups[group].window > 0) return;
-  for (size_t i = 0; i < ring_items_.size(); ++i) {
-    const RingItem& item = ring_items_[i];
-    RankSequence& sequence = state_.sequences.at(ring_plan_[i]->sequence);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const RingItem& item = items_[i];
+    RankSequence& sequence = state_.sequences.at(plan_items_[i]->sequence);
     const std::span<const SequencePart> parts = PartsIn(sequence, layer);
     const bool dilated = Samples(parts, item);
     if (!dilated && !Chooses(parts, item)) continue;
     ChoosingItem choosing;
     choosing.item = i;
-    choosing.sequence = ring_plan_[i]->sequence;
+    choosing.sequence = plan_items_[i]->sequence;
     for (const SequencePart& part : parts) {
       ChoosingPart& chosen = choosing.parts.emplace_back();
       chosen.policy = part.policy;
@@ -103,17 +104,17 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
 }
 
 // Sequences whose layers differ have other lists in each.
-void StepRun::TakeUpLayer(int layer) {
+void StepAttention::TakeUpLayer(int layer) {
   const int group = model().group_of_layer[layer];
   if (model().groups[group].window > 0) return;
   GroupStep& step = groups_[group];
   bool ruled = false;
-  for (size_t i = 0; i < ring_items_.size(); ++i) {
+  for (size_t i = 0; i < items_.size(); ++i) {
     if (!sequence(i).ruled) continue;
     ruled = true;
     SetLists(i, layer);
-    step.shards[i] = BuildItemShards(ring_items_[i], sequence(i).groups[group], 0,
-                                     model().page_shape.page_tokens, shards());
+    step.shards[i] = BuildItemShards(items_[i], sequence(i).groups[group], 0,
+                                     model().page_shape.page_tokens, state_.config.shards);
   }
   if (!ruled) return;
   PlanOf(layer).Clear();
@@ -122,7 +123,7 @@ void StepRun::TakeUpLayer(int layer) {
   ListChoosing(layer, step);
 }
 
-absl::Status StepRun::Choose(int layer, int64_t rows, const RingLayer& ring) {
+absl::Status StepAttention::Choose(int layer, int64_t rows, const RingLayer& ring) {
   GroupStep& group = groups_[model().group_of_layer[layer]];
   if (ring.window > 0) return absl::OkStatus();
   CountPairs(layer, ring.items.size());
@@ -135,21 +136,21 @@ absl::Status StepRun::Choose(int layer, int64_t rows, const RingLayer& ring) {
   choice.page_data = [this, offset = ring.page_offset](int32_t page) {
     return state_.parts.pool->LayerPage(page, 0) + offset;
   };
-  choice.sinks = own_weights().layers[layer].host_sinks;
+  choice.sinks = state_.weights().layers[layer].host_sinks;
   if (!group.choosing.empty()) PlanOf(layer).Clear();
-  ANNULUS_RETURN_IF_ERROR(state_.chooser.Run(choice, group.choosing, attention_));
-  return state_.sampler.Run(choice, group.dilated, attention_);
+  ANNULUS_RETURN_IF_ERROR(state_.chooser.Run(choice, group.choosing, reports_));
+  return state_.sampler.Run(choice, group.dilated, reports_);
 }
 
 // Of items under a policy whose lists, if any, are known before the layer.
-void StepRun::CountPairs(int layer, size_t items) {
+void StepAttention::CountPairs(int layer, size_t items) {
   for (size_t i = 0; i < items; ++i) {
-    const RingItem& item = ring_items_[i];
+    const RingItem& item = items_[i];
     const std::span<const SequencePart> parts = PartsIn(sequence(i), layer);
     if (parts.empty() || item.own_rows() == 0 || Chooses(parts, item)) continue;
     const bool dilated = !item.branches.empty();
     LayerAttention report;
-    report.sequence = ring_plan_[i]->sequence;
+    report.sequence = plan_items_[i]->sequence;
     report.layer = layer;
     report.begin = item.begin;
     const std::span<const int32_t> rows = item.positions[item.index];
@@ -167,11 +168,11 @@ void StepRun::CountPairs(int layer, size_t items) {
       if (!dilated && item.pattern != nullptr) report.lists = item.pattern;
       report.branches = item.branches;
     }
-    attention_.push_back(std::move(report));
+    reports_.push_back(std::move(report));
   }
 }
 
-absl::Status StepRun::LookOn(int layer, const RingLayer& ring) {
+absl::Status StepAttention::LookOn(int layer, const RingLayer& ring) {
   if (ring.window > 0) return absl::OkStatus();
   for (size_t i = 0; i < ring.items.size(); ++i) {
     const RingItem& item = ring.items[i];
@@ -185,7 +186,7 @@ absl::Status StepRun::LookOn(int layer, const RingLayer& ring) {
           {ring.page_data(entry.page) + ring.page_offset, entry.first_position, tokens});
     }
     ANNULUS_RETURN_IF_ERROR(state_.parts.observer->Observe(
-        {layer, state_.config, ops(), stream(), item.positions[item.index],
+        {layer, state_.config, state_.ops(), state_.stream(), item.positions[item.index],
          ring.query.row_range(item.first_row, item.own_rows()), pages}));
   }
   return absl::OkStatus();

@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/runner/step_run.h"
-#include "kernels/base/check.h"
+#include "engine/runner/step_layers.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
+namespace {
 
-// Sorts choices by expert, rows in order inside each: expert e has sorted places
+// Sorts the choices of `rows` rows by expert, rows in order inside each: expert e has sorted places
 // [ends[e], ends[e + 1]).
-void StepRun::SortByExpert(int64_t rows) {
-  const int32_t chosen = model().config.experts.chosen;
-  ExpertBuffers& b = experts_;
+void SortByExpert(int64_t rows, int32_t chosen, StepBuffers::Experts& b) {
   std::fill(b.ends.begin(), b.ends.end(), 0);
   const auto choices = static_cast<size_t>(rows * chosen);
   // Counts shifted by two places turn into starts, and the filling turns those into ends.
@@ -28,66 +26,60 @@ void StepRun::SortByExpert(int64_t rows) {
   }
 }
 
+}  // namespace
+
 // A row meets its experts in ascending order, whatever the rows beside it chose, so its sum has the
 // same bits in any batch.
-absl::Status StepRun::Experts(int layer, ConstMatrixView input) {
-  const LinearWeights& router = own_weights().layers[layer].router;
-  const MatrixView logits = experts_.logits.row_range(0, input.rows);
-  ANNULUS_RETURN_IF_ERROR(
-      ops().linear(stream(), {input, &router.weight, router.bias.data(), logits}));
-  return input.rows <= kMostChoosingRows ? ExpertsOfFewRows(layer, input, logits)
-                                         : ExpertsOfManyRows(layer, input, logits);
+absl::Status StepLayers::Experts(int layer, int64_t rows) {
+  const Pass pass{.layer = layer, .rows = rows};
+  ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).routing, pass));
+  return rows <= kMostChoosingRows ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
 }
 
 // The device alone knows what was chosen, so nothing waits for the host.
-absl::Status StepRun::ExpertsOfFewRows(int layer, ConstMatrixView input, ConstMatrixView logits) {
-  const ExpertsWeights& weights = own_weights().layers[layer].experts;
+absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
   const ExpertsConfig& config = model().config.experts;
-  const int64_t choices = input.rows * config.chosen;
-  const int64_t columns = config.intermediate_size;
-  int32_t* const experts = experts_.few_chosen.data();
-  const MatrixView gate{buffers_.gate.data, choices, columns, columns};
-  const MatrixView up{buffers_.up.data, choices, columns, columns};
-  const MatrixView output = experts_.output.row_range(0, choices);
-  const auto multiply = [&](ConstMatrixView from, const ExpertMatrices& matrices, MatrixView to) {
-    const Activations activations =
-        ActivationsOf(model().activations, matrices.matrices.front()->dtype);
-    return ops().expert_linear(stream(),
-                               {from, &matrices, experts, config.chosen, to, activations});
-  };
-  ANNULUS_RETURN_IF_ERROR(ops().route(stream(), {logits, config.chosen, config.weights_of_chosen,
-                                                 experts, experts_.few_weights.data()}));
-  ANNULUS_RETURN_IF_ERROR(multiply(input, weights.gate, gate));
-  ANNULUS_RETURN_IF_ERROR(multiply(input, weights.up, up));
-  ANNULUS_RETURN_IF_ERROR(Activate(gate, up));
-  ANNULUS_RETURN_IF_ERROR(multiply(gate, weights.down, output));
-  return ops().add_choices(stream(), {output, experts_.few_weights.data(), config.chosen,
-                                      buffers_.residual.row_range(0, input.rows)});
+  const LayerGraph& layer = graph(pass.layer);
+  const StepBuffers::Experts& b = buffers_.experts;
+  const int64_t rows = pass.rows;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().route(stream(), {View(LayerArray::kRouterLogits, rows, pass), config.chosen,
+                             config.weights_of_chosen, b.few_chosen.data(), b.few_weights.data()}));
+  pass.chosen = true;
+  pass.expert_input = View(layer.routing.back().input, rows, pass).data;
+  ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
+  return ops().add_choices(
+      stream(), {View(LayerArray::kExpertOutput, rows * config.chosen, pass), b.few_weights.data(),
+                 config.chosen, View(LayerArray::kResidual, rows, pass)});
 }
 
 // The host sorts rows by expert: every expert's are one product.
-absl::Status StepRun::ExpertsOfManyRows(int layer, ConstMatrixView input, ConstMatrixView logits) {
-  const std::vector<GatedWeights>& experts = own_weights().layers[layer].experts.each;
+absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
+  const std::vector<GatedWeights>& experts = weights(pass.layer).experts.each;
   const ExpertsConfig& config = model().config.experts;
-  ExpertBuffers& b = experts_;
-  ANNULUS_RETURN_IF_ERROR(ops().route(stream(), {logits, config.chosen, config.weights_of_chosen,
-                                                 b.chosen.data(), b.weights.data()}));
+  const LayerGraph& layer = graph(pass.layer);
+  const ConstMatrixView input = View(layer.routing.back().input, pass.rows, pass);
+  const MatrixView residual = View(LayerArray::kResidual, pass.rows, pass);
+  StepBuffers::Experts& b = buffers_.experts;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().route(stream(), {View(LayerArray::kRouterLogits, pass.rows, pass), config.chosen,
+                             config.weights_of_chosen, b.chosen.data(), b.weights.data()}));
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-  SortByExpert(input.rows);
+  SortByExpert(pass.rows, config.chosen, b);
+  pass.expert_input = buffers_.of(LayerArray::kExpertInput).data();
   for (size_t e = 0; e < experts.size(); ++e) {
     const auto first = static_cast<size_t>(b.ends[e]);
     const size_t count = static_cast<size_t>(b.ends[e + 1]) - first;
     if (count == 0) continue;
     const std::span<const int32_t> rows = b.sorted_rows.subspan(first, count);
-    const auto n = static_cast<int64_t>(count);
-    const MatrixView gathered = b.input.row_range(0, n);
-    const MatrixView output = b.output.row_range(0, n);
-    ANNULUS_RETURN_IF_ERROR(ops().gather_rows(stream(), {input, rows, gathered}));
-    ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView gated, Gated(experts[e], gathered));
-    ANNULUS_RETURN_IF_ERROR(Linear(experts[e].down, gated, output));
+    pass.rows = static_cast<int64_t>(count);
+    pass.block = &experts[e];
+    ANNULUS_RETURN_IF_ERROR(ops().gather_rows(
+        stream(), {input, rows, View(LayerArray::kExpertInput, pass.rows, pass)}));
+    ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
     ANNULUS_RETURN_IF_ERROR(
-        ops().scatter_add(stream(), {output, rows, b.sorted_weights.subspan(first, count),
-                                     buffers_.residual.row_range(0, input.rows)}));
+        ops().scatter_add(stream(), {View(LayerArray::kExpertOutput, pass.rows, pass), rows,
+                                     b.sorted_weights.subspan(first, count), residual}));
   }
   return absl::OkStatus();
 }

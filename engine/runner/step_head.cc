@@ -1,37 +1,36 @@
-// The end of a step: logits of the rows that want them, and sampling.
+#include "engine/runner/step_head.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 
-absl::Status StepRun::Head(RankResult& result) {
-  const std::vector<HeadRow> wanted = ListHeadRows();
-  ANNULUS_ASSIGN_OR_RETURN(const HeadBuffers buffers, TakeHeadBuffers());
+absl::Status StepHead::Run(RankResult& result) {
+  const std::vector<Row> wanted = ListRows();
+  ANNULUS_RETURN_IF_ERROR(
+      buffers_.Take(StepBuffers::Phase::kHead, *state_.parts.arena, *state_.parts.host_arena));
   for (size_t first = 0; first < wanted.size(); first += kLogitsRows) {
     const size_t count = std::min<size_t>(kLogitsRows, wanted.size() - first);
-    const std::span<const HeadRow> rows = std::span(wanted).subspan(first, count);
-    ANNULUS_RETURN_IF_ERROR(HeadLogits(rows, buffers));
-    ANNULUS_RETURN_IF_ERROR(SampleOrCopy(rows, buffers));
-    ANNULUS_RETURN_IF_ERROR(LaunchGraph());
-    ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-    for (size_t n = 0; n < count; ++n) UseRow(rows[n], n, buffers, result);
+    const std::span<const Row> rows = std::span(wanted).subspan(first, count);
+    ANNULUS_RETURN_IF_ERROR(ComputeLogits(rows));
+    ANNULUS_RETURN_IF_ERROR(SampleOrCopy(rows));
+    ANNULUS_RETURN_IF_ERROR(launch_());
+    ANNULUS_RETURN_IF_ERROR(state_.stream().Synchronize());
+    for (size_t n = 0; n < count; ++n) UseRow(rows[n], n, result);
   }
   return absl::OkStatus();
 }
 
-std::vector<StepRun::HeadRow> StepRun::ListHeadRows() const {
-  std::vector<HeadRow> wanted;
+std::vector<StepHead::Row> StepHead::ListRows() const {
+  std::vector<Row> wanted;
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     const PlanItem& item = plan_.items[i];
-    const int64_t end = i + 1 < plan_.items.size() ? item_first_[i + 1]
-                                                   : static_cast<int64_t>(row_position_.size());
-    for (int64_t row = item_first_[i]; row < end; ++row) {
+    for (int64_t row = rows_.item_first[i]; row < rows_.item_end(i); ++row) {
       const bool listed = std::binary_search(item.logits_positions.begin(),
-                                             item.logits_positions.end(), row_position_[row]);
+                                             item.logits_positions.end(), rows_.positions[row]);
       if (!item.sampled && !listed) continue;
       wanted.push_back({&item, row, ChosenOnDevice(item)});
     }
@@ -39,7 +38,7 @@ std::vector<StepRun::HeadRow> StepRun::ListHeadRows() const {
   return wanted;
 }
 
-Sampler& StepRun::SamplerOf(const PlanItem& item) const {
+Sampler& StepHead::SamplerOf(const PlanItem& item) const {
   const RankSequence& sequence = state_.sequences.at(item.sequence);
   ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
   return *sequence.sampler;
@@ -47,71 +46,78 @@ Sampler& StepRun::SamplerOf(const PlanItem& item) const {
 
 // Tokens are chosen where the logits are. The host does it where it reads them in place, and where
 // a request asks for log-probabilities: then it needs a copy of the row.
-bool StepRun::ChosenOnDevice(const PlanItem& item) const {
-  const bool in_place = state_.parts.host_arena == state_.parts.arena;
-  if (in_place || ops().sample == nullptr || !item.sampled) return false;
+bool StepHead::ChosenOnDevice(const PlanItem& item) const {
+  if (buffers_.sizes.in_place || state_.ops().sample == nullptr || !item.sampled) return false;
   const Sampler& sampler = SamplerOf(item);
   // Rows behind the first are chosen before it is known what the first gives.
   const bool several = item.end - item.begin > 1;
   return !sampler.wants_logits() && !(several && sampler.depends_on_answer());
 }
 
-absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
-  ANNULUS_RETURN_IF_ERROR(TakePhase(StepBuffers::Phase::kHead));
-  const StepBuffers::Head& head = taken_->head;
-  return HeadBuffers{DenseRows(head.normed, 0, kLogitsRows, model().config.hidden_size),
-                     DenseRows(head.logits, 0, kLogitsRows, model().config.vocabulary),
-                     taken_->sizes.in_place ? head.logits : head.seen, head.tokens, head.workspace};
+// Logits of some of the kLogitsRows rows.
+MatrixView StepHead::Logits(size_t first, size_t count) const {
+  return DenseRows(buffers_.head.logits, static_cast<int64_t>(first), static_cast<int64_t>(count),
+                   state_.model().config.vocabulary);
 }
 
-absl::Status StepRun::HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
+// The same as the host reads them.
+std::span<float> StepHead::SeenLogits(size_t first, size_t count) const {
+  const StepBuffers::Head& b = buffers_.head;
+  const auto vocabulary = static_cast<size_t>(state_.model().config.vocabulary);
+  const std::span<float> all = buffers_.sizes.in_place ? b.logits : b.seen;
+  return all.subspan(first * vocabulary, count * vocabulary);
+}
+
+absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
+  const ModelConfig& config = state_.model().config;
+  const ModelWeights& weights = state_.weights();
+  const int64_t hidden = config.hidden_size;
   const auto count = static_cast<int64_t>(rows.size());
+  const MatrixView normed = DenseRows(buffers_.head.normed, 0, count, hidden);
   // Rows that lie side by side share a call; in a step that decodes that is all of them.
   for (int64_t first = 0, end = 0; first < count; first = end) {
     do {
       ++end;
     } while (end < count && rows[end].row == rows[end - 1].row + 1);
-    ANNULUS_RETURN_IF_ERROR(Norm(own_weights().final_norm,
-                                 buffers_.residual.row_range(rows[first].row, end - first),
-                                 buffers.normed.row_range(first, end - first)));
+    const MatrixView residual =
+        buffers_.Rows(LayerArray::kResidual, rows[first].row, end - first, hidden);
+    ANNULUS_RETURN_IF_ERROR(state_.ops().rms_norm(
+        state_.stream(), {residual, weights.final_norm.data(), config.rms_norm_eps,
+                          normed.row_range(first, end - first)}));
   }
-  const MatrixView logits = buffers.logits.row_range(0, count);
-  ANNULUS_RETURN_IF_ERROR(ops().linear(stream(), {buffers.normed.row_range(0, count),
-                                                  &own_weights().head(), nullptr, logits, false}));
-  if (model().config.logits_soft_cap <= 0) return absl::OkStatus();
-  return ops().soft_cap(stream(), {logits, model().config.logits_soft_cap});
+  const MatrixView logits = Logits(0, rows.size());
+  ANNULUS_RETURN_IF_ERROR(
+      state_.ops().linear(state_.stream(), {normed, &weights.head(), nullptr, logits}));
+  if (config.logits_soft_cap <= 0) return absl::OkStatus();
+  return state_.ops().soft_cap(state_.stream(), {logits, config.logits_soft_cap});
 }
 
 // Runs of rows with the same way: the device chooses their tokens, or the host gets their logits.
-absl::Status StepRun::SampleOrCopy(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
-  const size_t vocabulary = static_cast<size_t>(model().config.vocabulary);
+absl::Status StepHead::SampleOrCopy(std::span<const Row> rows) {
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     std::vector<SampleRow> sampled;
     for (; end < rows.size() && rows[end].on_device == rows[begin].on_device; ++end) {
       if (!rows[end].on_device) continue;
-      sampled.push_back(SamplerOf(*rows[end].item).RowAt(row_position_[rows[end].row] + 1));
+      sampled.push_back(SamplerOf(*rows[end].item).RowAt(rows_.positions[rows[end].row] + 1));
     }
-    const auto first = static_cast<int64_t>(begin);
+    const MatrixView logits = Logits(begin, end - begin);
     if (!sampled.empty()) {
-      const MatrixView logits = buffers.logits.row_range(first, static_cast<int64_t>(end) - first);
+      ANNULUS_RETURN_IF_ERROR(state_.ops().sample(
+          state_.stream(), {logits, sampled, buffers_.head.tokens.data() + begin}));
+    } else if (!buffers_.sizes.in_place) {
+      const std::span<float> seen = SeenLogits(begin, end - begin);
+      ANNULUS_RETURN_IF_ERROR(launch_());
       ANNULUS_RETURN_IF_ERROR(
-          ops().sample(stream(), {logits, sampled, buffers.tokens.data() + begin}));
-    } else if (buffers.seen.data() != buffers.logits.data) {
-      ANNULUS_RETURN_IF_ERROR(LaunchGraph());
-      ANNULUS_RETURN_IF_ERROR(state_.parts.backend->Copy(
-          stream(), buffers.seen.data() + begin * vocabulary, buffers.logits.row(first),
-          (end - begin) * vocabulary * sizeof(float)));
+          state_.parts.backend->Copy(state_.stream(), seen.data(), logits.data, seen.size_bytes()));
     }
   }
   return absl::OkStatus();
 }
 
-void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffers,
-                     RankResult& result) {
+void StepHead::UseRow(const Row& row, size_t index, RankResult& result) {
   const PlanItem& item = *row.item;
-  const int32_t position = row_position_[row.row];
-  const auto vocabulary = static_cast<size_t>(model().config.vocabulary);
-  const std::span<const float> logits = buffers.seen.subspan(index * vocabulary, vocabulary);
+  const int32_t position = rows_.positions[row.row];
+  const std::span<const float> logits = SeenLogits(index, 1);
   if (!item.sampled) {
     result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
     return;
@@ -121,8 +127,8 @@ void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffer
   next_row_ = -1;
   Sampler& sampler = SamplerOf(item);
   absl::StatusOr<SampleResult> sampled =
-      row.on_device ? sampler.ResultOf(buffers.tokens[index], position + 1)
-                    : sampler.Sample(logits, position + 1, buffers.workspace);
+      row.on_device ? sampler.ResultOf(buffers_.head.tokens[index], position + 1)
+                    : sampler.Sample(logits, position + 1, buffers_.head.workspace);
   if (!sampled.ok()) {
     result.tokens.push_back({item.sequence, -1, false, std::nullopt, sampled.status()});
     return;
