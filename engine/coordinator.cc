@@ -134,6 +134,7 @@ void Coordinator::Loop() {
     if (request.has_value()) Enqueue(*std::move(request));
   }
   plans_.Close();
+  DropStepBehind();
   TakeCommands();
   FinishAll(FinishReason::kCancelled, absl::UnavailableError("the server is shutting down"), true);
 }
@@ -363,15 +364,27 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
 // Ends a request that ran: frees its pages and removes its sequence.
 void Coordinator::Leave(const Request& request) {
   const RequestId id = request.id();
-  // A rank that did not come back may still touch the pages.
-  if (ranks_.state() != RanksState::kLost) {
-    pages_.Release(id);
-  } else {
-    lost_.push_back(id);
-  }
+  ReleasePages(id);
   state_.running.erase(std::find_if(state_.running.begin(), state_.running.end(),
                                     [id](const auto& sequence) { return sequence->id == id; }));
   state_.ended.push_back(id);
+}
+
+void Coordinator::ReleasePages(RequestId id) {
+  if (step_.has_value()) {
+    left_.push_back(id);
+  } else if (ranks_.state() == RanksState::kLost) {
+    lost_.push_back(id);  // a rank that did not come back may still touch the pages
+  } else {
+    pages_.Release(id);
+  }
+}
+
+// Call when the ranks have no step.
+void Coordinator::ReleaseLeft() {
+  if (left_.empty()) return;
+  for (const RequestId id : std::exchange(left_, {})) ReleasePages(id);
+  serving_.NoteRoom();
 }
 
 void Coordinator::RecordFinished(const Request& request, FinishReason reason) {

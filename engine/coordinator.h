@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/auto_policy.h"
 #include "engine/base/bounded_queue.h"
 #include "engine/memory_account.h"
@@ -191,6 +192,17 @@ class Coordinator {
   absl::Status TenantIsFull(const RequestSpec& spec, int64_t needed) const;
   bool RunStep();
   StepPlan PlanNext();
+  std::shared_ptr<const StepPlan> TakePlan(absl::FunctionRef<std::optional<StepPlan>()> make);
+  std::optional<bool> BeginStep();
+  std::shared_ptr<const StepPlan> BeginBehind(const StepPlan& running);
+  bool NextStepDepends(const StepPlan& running) const;
+  bool UseStep(const StepPlan& plan, const std::vector<RankResult>& results, double seconds);
+  std::shared_ptr<const StepPlan> WithoutThoseThatLeft(std::shared_ptr<const StepPlan> plan,
+                                                       std::vector<RankResult>& results) const;
+  void KeepPrefixes();
+  void DropStepBehind();
+  void ReleasePages(RequestId id);
+  void ReleaseLeft();
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
@@ -254,7 +266,21 @@ class Coordinator {
   std::map<RequestId, PageOwner> checks_;      // that run, each with the restore that it is for
   int64_t request_bytes_most_ = 0;
   std::optional<SteadyTime> ranks_idle_since_;  // the end of the last step, if more was to be done
-  std::vector<RequestId> lost_;                 // hold pages that a lost rank may still touch
+
+  // A step that the ranks have. Between two turns of the loop: one that was planned behind the step
+  // whose results were used last.
+  struct RunningStep {
+    std::shared_ptr<const StepPlan> plan;
+    SteadyTime begun;        // with the time of planning; behind another step: when that was over
+    SteadyTime started;      // when the ranks got it; behind another step: as `begun`
+    double host = 0;         // seconds before it in which the ranks had nothing to do
+    bool is_behind = false;  // the ranks had it before they knew the results before; `host` is 0
+  };
+  std::optional<RunningStep> step_;
+  // Requests that have ended while the ranks have a step: their pages, which the step may still
+  // use, are released when it has ended too.
+  std::vector<RequestId> left_;
+  std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

@@ -77,6 +77,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
 
 void Coordinator::AdmitWaiting() {
   const SteadyTime now = std::chrono::steady_clock::now();
+  if (!left_.empty()) return;  // more room comes in this very turn
   // Room goes to those that run first.
   if (waiting_.empty() || lacks_pages_ || !serving_.PassIsDue(now)) return;
   AdmissionSide side(*this);

@@ -28,7 +28,7 @@ class CheckSink final : public TokenSink {
 
 // As many as find a place and room; the others wait on.
 void Coordinator::BeginChecks() {
-  bool begun = tier_ != nullptr;
+  bool begun = tier_ != nullptr && left_.empty();
   while (begun && std::ssize(state_.running) < options_.max_running) {
     const auto begin = [&] {
       std::optional<PageTier::Check> check = tier_->NextCheck();

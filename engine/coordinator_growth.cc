@@ -121,6 +121,8 @@ class Coordinator::GrowthSide final : public GrowthHost {
 
 // Before requests that wait get any: gives pages to those that run and grow.
 void Coordinator::GrowRunning() {
+  // A step behind another is planned only if nobody is due, so the next turn is early enough.
+  if (step_.has_value()) return;
   lacks_pages_ = false;
   const auto due = [](const auto& sequence) {
     return !sequence->paused && sequence->needs_pages();

@@ -17,55 +17,180 @@
 #include "kernels/base/guarded.h"
 
 namespace annulus {
+namespace {
+
+// What clients are told; `again`: another step may succeed.
+absl::Status StepError(const absl::Status& cause, bool again) {
+  absl::Status status = absl::UnavailableError(
+      again ? "computing the answer failed; try again"
+            : "computing the answer failed; the server must be started again");
+  status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
+  return status;
+}
+
+}  // namespace
+
+// Has the ranks run the next step, or waits for the one that they have, and uses its results. The
+// ranks get the step behind it first, if it can be planned already. Returns false if there was
+// nothing to do.
 bool Coordinator::RunStep() {
-  const SteadyTime begun = std::chrono::steady_clock::now();
-  std::shared_ptr<const StepPlan> plan;
-  const auto make_plan = [&] {
-    plan = std::make_shared<const StepPlan>(PlanNext());
-    StartStep(*plan, state_, pages_);
-    return absl::OkStatus();
-  };
-  if (const absl::Status planned = Guarded(make_plan, NoMemoryError); !planned.ok()) {
-    FinishAll(FinishReason::kError, planned, /*waiting_too=*/false);
-    return true;
+  if (!step_.has_value()) {
+    if (const std::optional<bool> worked = BeginStep(); worked.has_value()) return *worked;
   }
-  if (plan->items.empty() && plan->ended.empty()) {
-    ranks_idle_since_.reset();
-    return false;
-  }
-  Publish(true);
-  const SteadyTime started = std::chrono::steady_clock::now();
-  const double host = SecondsBetween(ranks_idle_since_.value_or(begun), started);
-  absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
-  ranks_idle_since_ = std::chrono::steady_clock::now();
+  const RunningStep step = *step_;
+  std::shared_ptr<const StepPlan> behind = BeginBehind(*step.plan);
+  absl::StatusOr<std::vector<RankResult>> results = ranks_.Results();
+  const SteadyTime now = std::chrono::steady_clock::now();
+  step_.reset();
+  ranks_idle_since_ = now;
+  const double host = step.is_behind ? ranks_.pause() : step.host;
   metrics_.host_seconds.Add(host);
-  metrics_.step_seconds.Add(SecondsBetween(started, *ranks_idle_since_));
-  // Messages and reports name their step, so the next one gets another number even if this one
-  // fails.
-  if (!results.ok()) {
-    ++state_.step;
+  // That pause was in the time counted for the step in front, so it is taken off here.
+  const double taken = SecondsBetween(step.started, now) - (step.is_behind ? host : 0);
+  metrics_.step_seconds.Add(std::max(0.0, taken));
+  if (!results.ok()) {  // the ranks have dropped the step behind, too
+    ReleaseLeft();
     const bool again = FailStep(results.status());
     state_.ended.clear();  // the ranks have forgotten all sequences
     return again;
   }
-  if (const absl::Status answered = CheckAnswered(*plan, *results); !answered.ok()) {
-    ++state_.step;
-    state_.ended.clear();  // the ranks have run the plan that told them
+  if (behind != nullptr) step_ = {std::move(behind), now, now, /*host=*/0, /*is_behind=*/true};
+  if (const absl::Status answered = CheckAnswered(*step.plan, *results); !answered.ok()) {
+    DropStepBehind();
     return FailStep(answered);
   }
+  std::shared_ptr<const StepPlan> plan = step.plan;
+  const auto take_out = [&] {
+    plan = WithoutThoseThatLeft(std::move(plan), *results);
+    return absl::OkStatus();
+  };
+  if (const absl::Status taken = Guarded(take_out, NoMemoryError); !taken.ok()) {
+    DropStepBehind();
+    FinishAll(FinishReason::kError, taken, /*waiting_too=*/false);
+    return true;
+  }
+  if (!step_.has_value()) ReleaseLeft();
   CountTimes(*plan, *results, host);
+  return UseStep(*plan, *results, SecondsBetween(step.begun, now));
+}
+
+// What the step has of requests that ended after it was planned counts for nobody.
+std::shared_ptr<const StepPlan> Coordinator::WithoutThoseThatLeft(
+    std::shared_ptr<const StepPlan> plan, std::vector<RankResult>& results) const {
+  if (left_.empty()) return plan;
+  const auto has_left = [this](const auto& each) {
+    return std::find(left_.begin(), left_.end(), each.sequence) != left_.end();
+  };
+  auto rest = std::make_shared<StepPlan>(*plan);
+  std::erase_if(rest->items, has_left);
+  std::erase_if(rest->updates, has_left);
+  for (RankResult& result : results) {
+    std::erase_if(result.tokens, has_left);
+    std::erase_if(result.logits, has_left);
+    std::erase_if(result.attention, has_left);
+  }
+  return rest;
+}
+
+// Null: all that ran has ended, for want of memory, or `make` returned nothing.
+std::shared_ptr<const StepPlan> Coordinator::TakePlan(
+    absl::FunctionRef<std::optional<StepPlan>()> make) {
+  std::shared_ptr<const StepPlan> plan;
+  const auto take = [&] {
+    if (std::optional<StepPlan> made = make(); made.has_value()) {
+      plan = std::make_shared<const StepPlan>(*std::move(made));
+      StartStep(*plan, options_.limits, state_, pages_);
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status planned = Guarded(take, NoMemoryError);
+  if (planned.ok()) return plan;
+  FinishAll(FinishReason::kError, planned, /*waiting_too=*/false);
+  return nullptr;
+}
+
+// Returns nothing if a step runs now; else what RunStep returns.
+std::optional<bool> Coordinator::BeginStep() {
+  const SteadyTime begun = std::chrono::steady_clock::now();
+  bool idle = false;
+  const std::shared_ptr<const StepPlan> plan = TakePlan([&]() -> std::optional<StepPlan> {
+    StepPlan next = PlanNext();
+    idle = next.items.empty() && next.ended.empty();
+    if (idle) return std::nullopt;
+    return next;
+  });
+  if (idle) {
+    ranks_idle_since_.reset();
+    return false;
+  }
+  if (plan == nullptr) return true;
+  Publish(true);
+  const SteadyTime started = std::chrono::steady_clock::now();
+  if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
+    const bool again = FailStep(status);
+    state_.ended.clear();
+    return again;
+  }
+  const double host = SecondsBetween(ranks_idle_since_.value_or(begun), started);
+  step_ = {plan, begun, started, host, /*is_behind=*/false};
+  return std::nullopt;
+}
+
+// Gives the ranks the step behind the one that runs. Null if there is none.
+std::shared_ptr<const StepPlan> Coordinator::BeginBehind(const StepPlan& running) {
+  if (stop_ || !left_.empty() || NextStepDepends(running)) return nullptr;
+  std::shared_ptr<const StepPlan> plan =
+      TakePlan([&] { return PlanBehind(running, state_, pages_, options_.limits); });
+  if (plan == nullptr) return nullptr;
+  if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
+    FinishAll(FinishReason::kError, StepError(status, /*again=*/true), /*waiting_too=*/false);
+    return nullptr;
+  }
+  return plan;
+}
+
+// Whether what `running` brings decides what the step behind it is: a prompt goes on, or a request
+// has its last token then, or guesses how its answer goes on after it.
+bool Coordinator::NextStepDepends(const StepPlan& running) const {
+  if (running.stretch.has_value()) return true;
+  return std::any_of(running.items.begin(), running.items.end(), [this](const PlanItem& item) {
+    Request& request = *requests_.at(item.sequence);
+    return !item.sampled || item.end - item.begin > 1 || request.lookup() != nullptr ||
+           request.spec().prefill_only ||
+           request.completion_tokens() + 1 >= request.spec().sampling.max_tokens;
+  });
+}
+
+// Uses the results of a step that took `seconds`. The ranks may have the step behind it.
+bool Coordinator::UseStep(const StepPlan& plan, const std::vector<RankResult>& results,
+                          double seconds) {
   const auto commit = [&] {
-    CommitStep(*plan, *results, options_.limits, state_, pages_);
-    account_.Add(*plan, *results, requests_);
+    CommitStep(plan, results, options_.limits, state_, pages_);
+    account_.Add(plan, results, requests_);
     return absl::OkStatus();
   };
   if (const absl::Status committed = Guarded(commit, NoMemoryError); !committed.ok()) {
+    DropStepBehind();
     FinishAll(FinishReason::kError, committed, /*waiting_too=*/false);
     return true;
   }
-  serving_.Took(*plan, requests_, SecondsBetween(begun, std::chrono::steady_clock::now()));
+  serving_.Took(plan, requests_, seconds);
   // Pages that were written during the step make room for those that are offered now.
   if (tier_ != nullptr && tier_->Turn()) serving_.NoteRoom();
+  KeepPrefixes();
+  DropBehindWindows(options_.limits, state_, pages_);
+  const auto use = [&] {
+    UseResults(plan, results);
+    return absl::OkStatus();
+  };
+  if (const absl::Status used = Guarded(use, NoMemoryError); !used.ok()) {
+    FinishAll(FinishReason::kError, used, /*waiting_too=*/false);
+  }
+  return true;
+}
+
+// Others may use the beginnings of prompts that are computed now.
+void Coordinator::KeepPrefixes() {
   for (const auto& sequence : state_.running) {
     if (checks_.contains(sequence->id)) continue;  // what it read is not known to be right yet
     Request& request = *requests_.at(sequence->id);
@@ -77,15 +202,17 @@ bool Coordinator::RunStep() {
     // Without memory for it, others compute that beginning themselves.
     Guarded(keep, NoMemoryError).IgnoreError();
   }
-  DropBehindWindows(options_.limits, state_, pages_);
-  const auto use = [&] {
-    UseResults(*plan, *results);
-    return absl::OkStatus();
-  };
-  if (const absl::Status used = Guarded(use, NoMemoryError); !used.ok()) {
-    FinishAll(FinishReason::kError, used, /*waiting_too=*/false);
-  }
-  return true;
+}
+
+// Waits for the step behind the one whose results came, if there is one; nobody gets its tokens.
+void Coordinator::DropStepBehind() {
+  if (!step_.has_value()) return;
+  const absl::Status status = ranks_.Results().status();
+  step_.reset();
+  ReleaseLeft();
+  if (status.ok()) return;
+  FailStep(status);
+  state_.ended.clear();
 }
 
 StepPlan Coordinator::PlanNext() {
@@ -114,11 +241,7 @@ void Coordinator::CountTimes(const StepPlan& plan, const std::vector<RankResult>
 // step may succeed.
 bool Coordinator::FailStep(const absl::Status& cause) {
   const bool again = ranks_.state() == RanksState::kUp;
-  absl::Status status = absl::UnavailableError(
-      again ? "computing the answer failed; try again"
-            : "computing the answer failed; the server must be started again");
-  status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
-  FinishAll(FinishReason::kError, status, /*waiting_too=*/!again);
+  FinishAll(FinishReason::kError, StepError(cause, again), /*waiting_too=*/!again);
   pins_.Clear();
   prefixes_.index().Clear();
   return again;

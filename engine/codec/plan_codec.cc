@@ -242,8 +242,9 @@ absl::Status CheckItem(const PlanItem& item, const CodecLimits& limits) {
   ANNULUS_RETURN_IF_ERROR(Within("the first row", item.begin, 0, kPositions));
   ANNULUS_RETURN_IF_ERROR(Within("the end of rows", item.end, int64_t{item.begin} + 1, kPositions));
   if (std::ssize(item.tokens) != item.end - item.begin) return Wrong("rows without tokens");
+  const int32_t least = item.sampled && item.tokens.size() == 1 ? kLastSampled : 0;
   for (const int32_t id : item.tokens) {
-    ANNULUS_RETURN_IF_ERROR(Within("the token id", id, 0, limits.vocabulary));
+    ANNULUS_RETURN_IF_ERROR(Within("the token id", id, least, limits.vocabulary));
   }
   int64_t next = item.begin;
   for (const RowRun& run : item.runs) {

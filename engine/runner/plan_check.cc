@@ -64,6 +64,10 @@ absl::Status CheckSampled(const PlanItem& item, const RankSequence& sequence, in
   if (rank == sequence.home && sequence.sampler == nullptr) {
     return Unfit(item.sequence, "a row to sample before its setup");
   }
+  if (rank == sequence.home && item.tokens[0] == kLastSampled &&
+      !sequence.last_sampled.has_value()) {
+    return Unfit(item.sequence, "a row for the last sampled token, and none was sampled");
+  }
   return absl::OkStatus();
 }
 

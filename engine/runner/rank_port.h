@@ -48,20 +48,26 @@ class RankPort {
 
   // ---- steps
 
-  // Starts a step on every rank. After OK, call Results before the next Start. INVALID_ARGUMENT if
-  // no rank could run the plan: the ranks then forget all sequences, as if one had failed in the
-  // step. If state() is not kUp, returns the status that explains why.
+  // Starts a step on every rank. While it runs, one more may be started, which begins as soon as
+  // the first has ended on every rank. INVALID_ARGUMENT if no rank could run the plan; if no step
+  // runs, the ranks then forget all sequences, as if one had failed in it. If state() is not kUp,
+  // returns the status that explains why.
   virtual absl::Status Start(std::shared_ptr<const StepPlan> plan) = 0;
 
-  // Waits for the step and returns one result per rank, in rank order. If any rank fails, the step
-  // ends on all ranks and the first failure is returned; the ranks have then forgotten all
-  // sequences, and the contents of their pages are lost.
+  // Waits for the step that was started first and returns one result per rank, in rank order. If
+  // any rank fails, the step ends on all ranks and the first failure is returned; the ranks have
+  // then forgotten all sequences, and the contents of their pages are lost. The step behind it is
+  // dropped then: it has no results.
   virtual absl::StatusOr<std::vector<RankResult>> Results() = 0;
 
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan) {
     if (absl::Status started = Start(std::move(plan)); !started.ok()) return started;
     return Results();
   }
+
+  // Seconds in which all ranks had nothing to do before the step whose results came last, since the
+  // step before it.
+  virtual double pause() const = 0;
 
   virtual RanksState state() const = 0;
   // When any rank last finished a layer or a ring step. Thread-safe.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/clock.h"
 #include "engine/ring/group_channel.h"
 #include "engine/runner/step_buffers.h"
 #include "engine/runner/work_shape.h"
@@ -121,6 +122,10 @@ int64_t RankSet::PagesSummarised(const SummaryKinds& kinds) const {
 }
 
 RankSet::~RankSet() {
+  {
+    std::lock_guard lock(running_mutex_);
+    next_ = nullptr;
+  }
   // A thread may still read pages of other ranks, and so may what a failed step has left in its
   // stream: all end before any memory goes. An error leaves nothing to wait for.
   for (const auto& rank : ranks_) rank->thread.reset();
@@ -189,7 +194,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.exchange_timeout = options_.exchange_timeout;
   parts.observer = options_.observer;
   parts.graphs = options_.graphs;
-  rank->thread = std::make_unique<RankThread>(parts);
+  rank->thread = std::make_unique<RankThread>(parts, [this](bool ok) { OnEnd(ok); });
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();
 }
@@ -208,55 +213,67 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
 
 absl::Status RankSet::Start(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
+  ANNULUS_CHECK(started_ < 2) << "two steps are under way";
+  Step& step = steps_[started_];
+  step.pause = 0;
+  step.results.reserve(ranks_.size());  // before they start: nothing may fail while they run
   if (options_.through_bytes) {
-    const auto through_bytes = [&]() -> absl::StatusOr<StepPlan> {
-      const CodecLimits limits = WireLimits();
-      ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodePlan(*plan, limits));
-      return DecodePlan(bytes, limits);
-    };
-    absl::StatusOr<StepPlan> copy = through_bytes();
+    absl::StatusOr<std::shared_ptr<const StepPlan>> copy = ThroughBytes(*plan);
     if (!copy.ok()) {
-      for (const auto& rank : ranks_) rank->thread->Reset();
+      for (const auto& rank : ranks_) {
+        if (started_ == 0) rank->thread->Reset();
+      }
       return copy.status();
     }
-    plan = std::make_shared<const StepPlan>(*std::move(copy));
+    plan = *std::move(copy);
   }
-  heartbeat_.Beat();
-  results_.clear();
-  results_.reserve(ranks_.size());  // before they start: nothing may fail while they run
-  plan_ = std::move(plan);
-  for (const auto& rank : ranks_) rank->thread->Start(plan_);
+  step.plan = plan;
+  ++started_;
+  std::lock_guard lock(running_mutex_);
+  if (running_ > 0 || failed_) {
+    next_ = std::move(plan);
+    return absl::OkStatus();
+  }
+  step.pause = SecondsBetween(ended_, std::chrono::steady_clock::now());
+  Begin(std::move(plan));
   return absl::OkStatus();
 }
 
+// Call with running_mutex_ locked.
+void RankSet::Begin(std::shared_ptr<const StepPlan> plan) {
+  heartbeat_.Beat();
+  running_ = size();
+  for (const auto& rank : ranks_) rank->thread->Start(plan);
+}
+
+// On a rank's thread. The last one lets the next step begin: no rank may be a step behind another,
+// which could still read what it sent.
+void RankSet::OnEnd(bool ok) {
+  std::lock_guard lock(running_mutex_);
+  if (!ok) failed_ = true;
+  if (--running_ > 0) return;
+  ended_ = std::chrono::steady_clock::now();
+  if (failed_ || next_ == nullptr) return;
+  Begin(std::exchange(next_, nullptr));
+}
+
+absl::StatusOr<std::shared_ptr<const StepPlan>> RankSet::ThroughBytes(const StepPlan& plan) const {
+  const CodecLimits limits = WireLimits();
+  ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodePlan(plan, limits));
+  ANNULUS_ASSIGN_OR_RETURN(StepPlan copy, DecodePlan(bytes, limits));
+  return std::make_shared<const StepPlan>(std::move(copy));
+}
+
 absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
-  const std::shared_ptr<const StepPlan> plan = std::move(plan_);
-  ANNULUS_CHECK(plan != nullptr) << "no step was started";
-  absl::Status failure;
-  for (int rank = 0; rank < size(); ++rank) {
-    std::optional<RankResult> result = WaitFor(rank);
-    if (!result.has_value()) {
-      all_back_ = false;
-      lost_ = absl::UnavailableError(absl::StrCat(
-          "rank ", rank, " did not answer within --exchange-timeout, ",
-          options_.exchange_timeout.count(),
-          " ms; restart the server, and raise the timeout if its steps take that long"));
-      return lost_;
-    }
-    if (options_.through_bytes) {
-      const auto through_bytes = [&]() -> absl::StatusOr<RankResult> {
-        const CodecLimits limits = WireLimits();
-        ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodeResult(*result, limits));
-        return DecodeResult(bytes, *plan, limits);
-      };
-      absl::StatusOr<RankResult> copy = through_bytes();
-      if (!copy.ok()) result->status = copy.status();
-      if (copy.ok()) result = *std::move(copy);
-    }
-    if (failure.ok()) failure = result->status;
-    results_.push_back(*std::move(result));
-  }
-  if (failure.ok()) return std::move(results_);
+  ANNULUS_CHECK(started_ > 0) << "no step was started";
+  Step step = std::move(steps_[0]);
+  steps_[0] = std::exchange(steps_[1], Step());
+  --started_;
+  pause_ = step.pause;
+  absl::Status failure = TakeResults(step);
+  if (failure.ok()) return std::move(step.results);
+  if (!lost_.ok()) return lost_;  // a rank is silent
+  if (const absl::Status dropped = DropSecondStep(); !dropped.ok()) return dropped;
   // A ring that cannot be used again ends the set, and so does a device that is lost: every later
   // step would fail as this one did. Of a lost device the first failure may be that a peer waited.
   lost_ = ring_->Reset();
@@ -265,6 +282,62 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
   for (const auto& rank : ranks_) devices.Update(rank->stream->Synchronize());
   if (!devices.ok()) lost_ = failure = devices;
   return failure;
+}
+
+// Returns the first failure of a rank, once all have ended the step.
+absl::Status RankSet::TakeResults(Step& step) {
+  absl::Status failure;
+  for (int rank = 0; rank < size(); ++rank) {
+    std::optional<RankResult> result = WaitFor(rank);
+    if (!result.has_value()) return Silent(rank);
+    if (options_.through_bytes) {
+      const auto through_bytes = [&]() -> absl::StatusOr<RankResult> {
+        const CodecLimits limits = WireLimits();
+        ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodeResult(*result, limits));
+        return DecodeResult(bytes, *step.plan, limits);
+      };
+      absl::StatusOr<RankResult> copy = through_bytes();
+      if (!copy.ok()) result->status = copy.status();
+      if (copy.ok()) result = *std::move(copy);
+    }
+    if (failure.ok()) failure = result->status;
+    step.results.push_back(*std::move(result));
+  }
+  return failure;
+}
+
+// The rank did not end its step.
+absl::Status RankSet::Silent(int rank) {
+  {
+    std::lock_guard lock(running_mutex_);
+    next_ = nullptr;  // should the rank come back after all
+  }
+  all_back_ = false;
+  started_ = 0;
+  lost_ = absl::UnavailableError(
+      absl::StrCat("rank ", rank, " did not answer within --exchange-timeout, ",
+                   options_.exchange_timeout.count(),
+                   " ms; restart the server, and raise the timeout if its steps take that long"));
+  return lost_;
+}
+
+// After a failure: a second step that has begun ends, one that has not never does begin.
+absl::Status RankSet::DropSecondStep() {
+  bool begun;
+  {
+    std::lock_guard lock(running_mutex_);
+    begun = started_ > 0 && next_ == nullptr;
+    next_ = nullptr;
+    failed_ = false;
+  }
+  for (int rank = 0; begun && rank < size(); ++rank) {
+    if (!WaitFor(rank).has_value()) return Silent(rank);
+  }
+  std::lock_guard lock(running_mutex_);
+  failed_ = false;
+  started_ = 0;
+  steps_[0] = Step();
+  return absl::OkStatus();
 }
 
 CodecLimits RankSet::WireLimits() const {

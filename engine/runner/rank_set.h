@@ -1,9 +1,11 @@
 #ifndef ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 #define ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 
+#include <array>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,7 @@ class RankSet final : public RankPort {
   // ring or a device cannot be used again, the state becomes kFailed.
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
+  double pause() const override { return pause_; }
   RanksState state() const override;
   SteadyTime last_progress() const override { return heartbeat_.last(); }
 
@@ -99,6 +102,18 @@ class RankSet final : public RankPort {
       : model_(model), backend_(backend), options_(options) {}
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
+  // A step that was started and whose results were not taken.
+  struct Step {
+    std::shared_ptr<const StepPlan> plan;
+    std::vector<RankResult> results;  // with capacity for all ranks
+    double pause = 0;                 // see RankPort::pause
+  };
+  void Begin(std::shared_ptr<const StepPlan> plan);
+  void OnEnd(bool ok);
+  absl::StatusOr<std::shared_ptr<const StepPlan>> ThroughBytes(const StepPlan& plan) const;
+  absl::Status TakeResults(Step& step);
+  absl::Status DropSecondStep();
+  absl::Status Silent(int rank);
   std::optional<RankResult> WaitFor(int rank);
   RankFacts FactsOf(int rank) const;
   // The backend of the rank's device.
@@ -114,8 +129,17 @@ class RankSet final : public RankPort {
   std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<RankFacts> facts_;
-  std::shared_ptr<const StepPlan> plan_;  // of the running step; null: no step is running
-  std::vector<RankResult> results_;       // of that step; empty, with capacity for all ranks
+  // The coordinator's: the older one first.
+  std::array<Step, 2> steps_;
+  int started_ = 0;   // how many of them there are
+  double pause_ = 0;  // before the one whose results came last
+
+  // Of the step that runs.
+  std::mutex running_mutex_;
+  int running_ = 0;  // ranks on which it has not ended
+  bool failed_ = false;
+  SteadyTime ended_;                      // when the last step ended on all ranks
+  std::shared_ptr<const StepPlan> next_;  // begins once it has ended well; null: none
   // Not OK once a rank is lost, or the ring or a device cannot be used again.
   absl::Status lost_;
   bool all_back_ = true;

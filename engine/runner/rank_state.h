@@ -36,6 +36,8 @@ struct RankSequence {
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
+  // On the home rank, for kLastSampled; 0 if the last one could not be sampled.
+  std::optional<int32_t> last_sampled;
   uint32_t version = 0;                              // of the terms; 0: no terms received
   std::vector<std::vector<SequencePart>> attention;  // [layer]; empty: dense
   bool ruled = false;                                // layers follow different policies

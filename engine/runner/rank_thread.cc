@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-RankThread::RankThread(const RankParts& parts)
-    : executor_(parts), thread_([this, stream = parts.stream] {
+RankThread::RankThread(const RankParts& parts, std::function<void(bool ok)> on_end)
+    : executor_(parts), on_end_(std::move(on_end)), thread_([this, stream = parts.stream] {
         stream->BindCaller();
         Loop();
       }) {}
@@ -24,7 +24,7 @@ RankThread::~RankThread() {
 void RankThread::Start(std::shared_ptr<const StepPlan> plan) {
   {
     std::lock_guard lock(mutex_);
-    ANNULUS_CHECK(plan_ == nullptr && !result_.has_value()) << "a step is still running";
+    ANNULUS_CHECK(plan_ == nullptr && !results_[1].has_value()) << "a step is still running";
     plan_ = std::move(plan);
   }
   changed_.notify_all();
@@ -32,8 +32,8 @@ void RankThread::Start(std::shared_ptr<const StepPlan> plan) {
 
 std::optional<RankResult> RankThread::Wait(SteadyTime deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return result_.has_value(); });
-  return std::exchange(result_, std::nullopt);
+  changed_.wait_until(lock, deadline, [this] { return results_[0].has_value(); });
+  return std::exchange(results_[0], std::exchange(results_[1], std::nullopt));
 }
 
 void RankThread::Reset() { executor_.Reset(); }
@@ -51,7 +51,11 @@ void RankThread::Loop() {
     {
       std::lock_guard lock(mutex_);
       plan_ = nullptr;
-      result_ = std::move(result);
+    }
+    on_end_(result.status.ok());
+    {
+      std::lock_guard lock(mutex_);
+      results_[results_[0].has_value() ? 1 : 0] = std::move(result);
     }
     changed_.notify_all();
   }

@@ -126,6 +126,8 @@ void StepHead::UseRow(const Row& row, size_t index, RankResult& result) {
   if (position > item.begin && row.row != next_row_) return;
   next_row_ = -1;
   Sampler& sampler = SamplerOf(item);
+  std::optional<int32_t>& last = state_.sequences.at(item.sequence).last_sampled;
+  last = 0;
   absl::StatusOr<SampleResult> sampled =
       row.on_device ? sampler.ResultOf(buffers_.head.tokens[index], position + 1)
                     : sampler.Sample(logits, position + 1, buffers_.head.workspace);
@@ -133,6 +135,7 @@ void StepHead::UseRow(const Row& row, size_t index, RankResult& result) {
     result.tokens.push_back({item.sequence, -1, false, std::nullopt, sampled.status()});
     return;
   }
+  last = sampled->token;
   sampler.Observe(sampled->token);
   const bool ends_text = sampler.EndsText(sampled->token);
   const bool guessed = position + 1 < item.end &&

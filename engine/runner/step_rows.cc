@@ -2,14 +2,16 @@
 
 namespace annulus {
 
-StepRows::StepRows(const StepPlan& plan, int rank) {
+StepRows::StepRows(const StepPlan& plan, const RankState& state) {
   for (const PlanItem& item : plan.items) {
     item_first.push_back(count());
     for (const RowRun& run : item.runs) {
-      if (run.rank != rank) continue;
+      if (run.rank != state.parts.rank) continue;
       for (int32_t p = run.first_position; p < run.first_position + run.count; ++p) {
         positions.push_back(p);
-        tokens.push_back(item.tokens[p - item.begin]);
+        const int32_t token = item.tokens[p - item.begin];
+        tokens.push_back(token == kLastSampled ? *state.sequences.at(item.sequence).last_sampled
+                                               : token);
       }
     }
     if (NeedsLastLayer(item)) active = count();

@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/runner/rank_state.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
 
 // The rows of a step that one rank computes, item by item in the plan's order: its own rows.
 struct StepRows {
-  StepRows(const StepPlan& plan, int rank);
+  // `state`: of the rank, with the plan's updates applied.
+  StepRows(const StepPlan& plan, const RankState& state);
 
   std::vector<int32_t> tokens;      // [own row]
   std::vector<int32_t> positions;   // [own row]

@@ -12,7 +12,7 @@ StepRun::StepRun(RankState& state, const StepPlan& plan)
     : state_(state),
       plan_(plan),
       stretch_(plan.stretch.value_or(Stretch{0, state.model().layers(), true})),
-      rows_(plan, state.parts.rank),
+      rows_(plan, state),
       attention_(state, plan, rows_),
       buffers_({.model = state.model(),
                 .rows = rows_.count(),

@@ -89,6 +89,26 @@ class Planner {
     return std::move(plan_);
   }
 
+  std::optional<StepPlan> RunBehind(const StepPlan& running) {
+    plan_.step = state_.step;
+    plan_.ended = state_.ended;
+    const auto active = std::count_if(state_.running.begin(), state_.running.end(),
+                                      [](const auto& sequence) { return !sequence->paused; });
+    if (running.stretch.has_value() || running.items.empty() ||
+        active != std::ssize(running.items)) {
+      return std::nullopt;
+    }
+    const SequenceIndex sequences(state_);
+    for (const PlanItem& item : running.items) {
+      const Sequence& sequence = sequences.at(item.sequence);
+      if (!item.sampled || item.end - item.begin > 1 || sequence.paused) return std::nullopt;
+      if (item.end >= sequence.reserved) return std::nullopt;
+      AddUpdate(sequence, item.end + 1, true);
+      AddSampled(sequence, item.end, {kLastSampled});
+    }
+    return std::move(plan_);
+  }
+
   StepPlan RunStretch(const StretchTurn& turn) {
     plan_.step = state_.step;
     plan_.ended = state_.ended;
@@ -115,7 +135,9 @@ class Planner {
     draft_rows_[sequence.home] += drafted;
     const int32_t end = sequence.computed + 1 + drafted;
     AddUpdate(sequence, end, true);
-    AddSampled(sequence, sequence.computed, end);
+    std::vector<int32_t> tokens = {sequence.tokens[sequence.computed]};
+    tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.begin() + drafted);
+    AddSampled(sequence, sequence.computed, std::move(tokens));
   }
 
   // How much of its draft the step can try: all rows lie in one page.
@@ -214,7 +236,7 @@ class Planner {
     AddUpdate(sequence, end, last);
     const int32_t prefill_end = last ? end - 1 : end;
     if (prefill_end > sequence.computed) AddPrefill(sequence, prefill_end);
-    if (last) AddSampled(sequence, end - 1, end);
+    if (last) AddSampled(sequence, end - 1, {sequence.tokens[end - 1]});
   }
 
   void AddPrefill(const Sequence& sequence, int32_t end) {
@@ -257,17 +279,15 @@ class Planner {
     return most;
   }
 
-  // Row `begin` holds the sequence's last token, rows behind it its draft.
-  void AddSampled(const Sequence& sequence, int32_t begin, int32_t end) {
+  // `tokens`: of the rows from `begin` on, first the sequence's last token, then its draft.
+  void AddSampled(const Sequence& sequence, int32_t begin, std::vector<int32_t> tokens) {
     PlanItem item;
     item.sequence = sequence.id;
     item.begin = begin;
-    item.end = end;
-    item.tokens = {sequence.tokens[begin]};
-    const auto draft = sequence.draft.begin();
-    item.tokens.insert(item.tokens.end(), draft, draft + (end - begin - 1));
+    item.end = begin + static_cast<int32_t>(tokens.size());
+    item.tokens = std::move(tokens);
     item.mode = RingMode::kPassQ;
-    item.runs = {{sequence.home, begin, end - begin}};
+    item.runs = {{sequence.home, begin, item.end - begin}};
     item.sampled = true;
     ++sampled_rows_[sequence.home];
     plan_.items.push_back(std::move(item));
@@ -381,18 +401,28 @@ StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const Plan
   return Planner(state, pages, own, policy, std::nullopt).RunStretch(turn);
 }
 
-void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) {
+std::optional<StepPlan> PlanBehind(const StepPlan& running, const EngineState& state,
+                                   const PageBook& pages, const PlanLimits& limits) {
+  return Planner(state, pages, limits, ModePolicy(), std::nullopt).RunBehind(running);
+}
+
+void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state,
+               PageBook& pages) {
   ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
   const SequenceIndex sequences(state);
   for (const SequenceUpdate& update : plan.updates) {
-    const Sequence& sequence = sequences.at(update.sequence);
+    Sequence& sequence = sequences.at(update.sequence);
     for (size_t g = 0; g < update.tables.size(); ++g) {
       for (const PageEntry& entry : update.tables[g].append) {
         if (entry.first_position < sequence.groups[g].mapped_end) continue;  // only announced
         pages.BeginWrite(sequence.id, {entry.rank, entry.page}, static_cast<int>(g));
       }
     }
+    CommitTables(update, limits, sequence);
   }
+  // Last: if memory runs out before, the ranks still have to be told who has ended.
+  ++state.step;
+  state.ended.clear();
 }
 
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results) {
@@ -432,13 +462,7 @@ absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& 
 
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages) {
-  ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
-  ++state.step;
-  state.ended.clear();
   const SequenceIndex sequences(state);
-  for (const SequenceUpdate& update : plan.updates) {
-    CommitTables(update, limits, sequences.at(update.sequence));
-  }
   state.after_stretch = plan.stretch.has_value();
   if (plan.stretch.has_value()) {
     Sequence& sequence = sequences.at(plan.items[0].sequence);

@@ -49,17 +49,26 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
 StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
                      const ModePolicy& policy, const StretchTurn& turn);
 
-// Call when `plan`, which PlanStep made from this very state, is about to run. Marks in the book
-// the pages that the step will write.
-void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages);
+// Plans the step behind `running`, which has started and whose tokens are not known yet: one more
+// row for each of its sequences, whose token the ranks know by then (kLastSampled). Nothing if that
+// is not possible: only if `running` has one sampled row for every sequence that is not paused, and
+// nothing else, and none of them needs_pages() for the row behind. Such a row is computed in vain
+// if its sequence ends with the row before. Pure.
+std::optional<StepPlan> PlanBehind(const StepPlan& running, const EngineState& state,
+                                   const PageBook& pages, const PlanLimits& limits);
+
+// Call when `plan`, which was made from this very state, is about to run. Page tables grow, and the
+// book marks the pages that the step will write; what the plan tells the ranks counts as told. A
+// step that has started and fails leaves a state from which no sequence can go on.
+void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 // Checks that the ranks' answers fit the plan. Each sampled item whose rows are computed now must
 // have one or more tokens from its home rank, at most one per row, and each further token requires
 // that the previous one equals the guess in its row. Otherwise INTERNAL. Does not allocate.
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
-// Applies a finished step to the state: page tables grow, sampled tokens are appended, computed
-// lengths advance over rows that count, fully written pages become complete, drafts are cleared.
+// Applies a finished step to the state: sampled tokens are appended, computed lengths advance over
+// rows that count, fully written pages become complete, drafts are cleared.
 // After a stretch that does not end its chunk, the chunk is the sequence's suspended one instead.
 // `results` must have passed CheckAnswered.
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,

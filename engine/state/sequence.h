@@ -56,7 +56,7 @@ struct Sequence {
 
 // All input of planning. `running` is in admission order.
 struct EngineState {
-  uint64_t step = 0;
+  uint64_t step = 0;  // number of the next plan
   std::vector<std::unique_ptr<Sequence>> running;
   std::vector<SequenceId> ended;  // since the last plan; the ranks still have to forget them
   bool after_stretch = false;     // the last step ran some layers of a chunk and no stream

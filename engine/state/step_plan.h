@@ -89,6 +89,9 @@ struct SequenceUpdate {
 // The most rows a sampled item may have.
 inline constexpr int kMostSampledRows = 16;
 
+// Stands for the token that the home rank sampled last for the sequence: see PlanItem::tokens.
+inline constexpr int32_t kLastSampled = -1;
+
 // Rows [begin, end) of one sequence. There are two kinds:
 // - A prefill item computes prompt rows on the ranks that hold their pages. It yields no token.
 // - A sampled item runs on the home rank. The logits of its first row yield the next token. Further
@@ -101,7 +104,9 @@ struct PlanItem {
   SequenceId sequence = 0;
   int32_t begin = 0;
   int32_t end = 0;
-  std::vector<int32_t> tokens;        // [end - begin]
+  // [end - begin]. That of a sampled item with one row may be kLastSampled, so that a step can be
+  // planned before the token is known. If the rank could not sample it, the row does not count.
+  std::vector<int32_t> tokens;
   RingMode mode = RingMode::kPassKv;  // never kAuto; sampled items are kPassQ
   std::vector<RowRun> runs;           // ascending; together they cover [begin, end)
   bool sampled = false;

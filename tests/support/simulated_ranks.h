@@ -97,7 +97,8 @@ class SimulatedRanks final : public RankPort {
     changed_.notify_all();
     for (int rank = 0; rank < size(); ++rank) {
       if (absl::Status followed = Follow(*plan, rank); !followed.ok()) {
-        ForgetAll();
+        if (plans_.size() == answered_ + 1) ForgetAll();
+        plans_.pop_back();
         return followed;
       }
     }
@@ -108,10 +109,12 @@ class SimulatedRanks final : public RankPort {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return allowed_ > 0; });
     if (allowed_ != std::numeric_limits<int>::max()) --allowed_;
-    const std::vector<PlanItem>& items = plans_.back().items;
-    const bool ends = EndsItsChunks(plans_.back());
+    const StepPlan& plan = plans_.at(answered_++);
+    const std::vector<PlanItem>& items = plan.items;
+    const bool ends = EndsItsChunks(plan);
     if (failure_.has_value() && !items.empty()) {
       state_ = after_;
+      answered_ = plans_.size();  // a step behind it never begins
       ForgetAll();
       return *std::exchange(failure_, std::nullopt);
     }
@@ -135,6 +138,7 @@ class SimulatedRanks final : public RankPort {
     return results;
   }
 
+  double pause() const override { return 0; }
   RanksState state() const override {
     std::lock_guard lock(mutex_);
     return state_;
@@ -197,6 +201,7 @@ class SimulatedRanks final : public RankPort {
       const auto sequence = sequences.find(item.sequence);
       if (sequence == sequences.end()) return absl::InternalError("rows of an unknown sequence");
       ANNULUS_RETURN_IF_ERROR(CheckItem(item, sequence->second, model_, rank));
+      if (item.sampled) sequence->second.last_sampled = TokenAt(item.end);
     }
     return absl::OkStatus();
   }
@@ -210,6 +215,7 @@ class SimulatedRanks final : public RankPort {
   std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
   std::vector<std::optional<SuspendedChunk>> suspended_;             // [rank]
   std::vector<StepPlan> plans_;
+  size_t answered_ = 0;  // how many of them have results
   int allowed_ = std::numeric_limits<int>::max();
   std::optional<absl::Status> failure_;
   std::optional<LayerAttention> report_;

@@ -183,7 +183,7 @@ class StepDriver {
     }
     auto plan = std::make_shared<StepPlan>(PlanNext(state));
     if (!plan->stretch.has_value() || plan->stretch->first_layer == 0) WantLogits(*plan);
-    StartStep(*plan, state, *pages_);
+    StartStep(*plan, limits_, state, *pages_);
     const auto step = ranks_->Run(plan);
     ANNULUS_CHECK(step.ok()) << step.status().ToString();
     ANNULUS_CHECK(CheckAnswered(*plan, *step).ok());

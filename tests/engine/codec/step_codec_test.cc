@@ -273,6 +273,7 @@ PlanItem RandomItem(SequenceId sequence, bool sampled, std::mt19937& random) {
     }
     ++item.runs.back().count;
   }
+  if (sampled && item.tokens.size() == 1 && Below(random, 2) == 0) item.tokens = {kLastSampled};
   return item;
 }
 

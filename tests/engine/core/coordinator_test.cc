@@ -83,12 +83,23 @@ class CoordinatorTest : public ::testing::Test {
     return done->status.ToString();
   }
 
+  // As the loop's last turn saw it.
+  int64_t HeldNow() const {
+    int64_t held = 0;
+    for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+    return held;
+  }
+  void WaitUntilNothingRuns() const {
+    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (coordinator_->Look().running > 0 && std::chrono::steady_clock::now() < late) {
+      std::this_thread::yield();
+    }
+  }
   // Pages that requests hold, once all have ended and the loop has turned again.
   int64_t PagesHeld() {
     const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
-      int64_t held = 0;
-      for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+      const int64_t held = HeldNow();
       if (held == 0 || std::chrono::steady_clock::now() > late) return held;
       std::this_thread::yield();
     }
@@ -253,6 +264,115 @@ TEST_F(CoordinatorTest, CancelsBetweenSteps) {
   EXPECT_LE(ranks_.known(), 1u);
 }
 
+// Steps that decode are with the ranks before the step in front of them has ended, as its tokens
+// are the ranks' own.
+TEST_F(CoordinatorTest, RanksHaveTheNextStepWhileOneRuns) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked asked = Ask(20, 40);
+  ranks_.Allow(1);  // the prompt
+  ASSERT_TRUE(ranks_.WaitBegun(3));
+  const std::vector<StepPlan> begun = ranks_.plans();
+  ASSERT_EQ(begun.size(), 3u);
+  EXPECT_EQ(begun[1].items[0].tokens, std::vector<int32_t>{SimulatedRanks::TokenAt(20)});
+  EXPECT_EQ(begun[2].items[0].tokens, std::vector<int32_t>{kLastSampled});
+  EXPECT_EQ(begun[2].items[0].begin, begun[1].items[0].end);
+  ranks_.Allow();
+  EXPECT_EQ(Outcome(asked), "");
+  std::vector<int32_t> expected;
+  for (int32_t i = 20; i < 60; ++i) expected.push_back(SimulatedRanks::TokenAt(i));
+  EXPECT_EQ(asked.sink->ids(), expected);
+  // Nobody computes a row behind the last token that may come.
+  EXPECT_EQ(StepsOf(asked.id).size(), 40u);
+  EXPECT_EQ(PagesHeld(), 0);
+}
+
+// Whoever ends while the ranks have a row of it keeps its pages until they are done with that.
+TEST_F(CoordinatorTest, TheRowBehindAStopIsDropped) {
+  Make();
+  RequestSpec spec;
+  spec.prompt.assign(20, 'x');
+  spec.sampling.max_tokens = 40;
+  spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(25)))};
+  const Asked stopped = Ask(spec);
+  EXPECT_EQ(Outcome(stopped), "");
+  EXPECT_EQ(stopped.sink->ids().size(), 6u);
+  EXPECT_EQ(StepsOf(stopped.id).size(), 7u);
+  EXPECT_EQ(PagesHeld(), 0);
+
+  ranks_.HoldSteps();
+  spec.prompt[0] = 'y';
+  const Asked again = Ask(spec);
+  ranks_.Allow(6);
+  EXPECT_EQ(Outcome(again), "");  // it does not wait for the row
+  WaitUntilNothingRuns();
+  EXPECT_GT(HeldNow(), 0);
+  ranks_.Allow();
+  EXPECT_EQ(PagesHeld(), 0);
+
+  ranks_.HoldSteps();
+  const size_t before = ranks_.plans().size();
+  const Asked gone = Ask(20, 40);
+  ranks_.Allow(1);
+  ASSERT_TRUE(ranks_.WaitBegun(before + 3));
+  coordinator_->Cancel(gone.id);
+  ranks_.Allow(1);
+  ranks_.Allow();
+  EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
+  EXPECT_EQ(PagesHeld(), 0);
+  EXPECT_EQ(Outcome(Ask(20, 4)), "");
+  EXPECT_LE(ranks_.known(), 1u);
+}
+
+// Nobody is refused for pages that come back in the same turn.
+TEST_F(CoordinatorTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
+  Make();
+  RequestSpec spec;
+  spec.prompt.assign(20, 'x');
+  spec.sampling.max_tokens = 40;
+  spec.tenant_room.kv_bytes = 4 * 4096;  // the pages of one
+  ranks_.HoldSteps();
+  const Asked gone = Ask(spec);
+  ranks_.Allow(1);
+  ASSERT_TRUE(ranks_.WaitBegun(3));
+  coordinator_->Cancel(gone.id);
+  spec.prompt[0] = 'y';
+  const Asked next = Ask(spec);
+  ranks_.Allow();
+  EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
+  EXPECT_EQ(Outcome(next), "");
+  EXPECT_EQ(PagesHeld(), 0);
+}
+
+TEST_F(CoordinatorTest, KeepsThePagesOfTwoStepsOfALostRank) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked running = Ask(20, 40);
+  ranks_.Allow(1);
+  ASSERT_TRUE(ranks_.WaitBegun(3));
+  ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
+  ranks_.Allow();
+  EXPECT_THAT(Outcome(running), HasSubstr("the server must be started again"));
+  WaitUntilNothingRuns();
+  EXPECT_GT(HeldNow(), 0);
+}
+
+// With the step in front of it a step fails that the ranks have already.
+TEST_F(CoordinatorTest, GoesOnAfterTwoStepsThatFailed) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked failed = Ask(20, 40);
+  ranks_.Allow(1);
+  ASSERT_TRUE(ranks_.WaitBegun(3));
+  ranks_.FailNext(absl::InternalError("a rank stumbled"));
+  ranks_.Allow();
+  EXPECT_THAT(Outcome(failed), HasSubstr("a rank stumbled"));
+  EXPECT_EQ(failed.sink->ids().size(), 1u);
+  EXPECT_EQ(PagesHeld(), 0);
+  EXPECT_EQ(Outcome(Ask(20, 30)), "");
+  EXPECT_LE(ranks_.known(), 1u);
+}
+
 // What a rank failed in ends; what comes later is told to the ranks from its beginning, and finds
 // nothing of the pages that were lost.
 TEST_F(CoordinatorTest, GoesOnAfterAStepThatFailed) {
@@ -341,9 +461,7 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   // Though there is no room for it, it does not wait.
   EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
   EXPECT_FALSE(coordinator_->Look().healthy);
-  int64_t held = 0;
-  for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
-  EXPECT_GT(held, 0);
+  EXPECT_GT(HeldNow(), 0);
 }
 
 // Requests of all sizes come, are cancelled and meet steps that fail. The simulated ranks follow

@@ -69,19 +69,26 @@ class World {
     return Finish(PlanStretch(state_, pages_, limits_, Mode(RingMode::kPassKv), turn));
   }
 
- private:
-  StepPlan Finish(StepPlan plan) {
-    StartStep(plan, state_, pages_);
+  // Commits a step that was started; every row that is sampled gives the token 1.
+  void End(const StepPlan& plan) {
     std::vector<RankResult> results(static_cast<size_t>(limits_.ranks));
     for (const PlanItem& item : plan.items) {
       if (!item.sampled || !EndsItsChunks(plan)) continue;
-      SampledToken& token = results[item.runs[0].rank].tokens.emplace_back();
-      token.sequence = item.sequence;
-      token.token = 1;
+      for (size_t row = 0; row < item.tokens.size(); ++row) {
+        SampledToken& token = results[item.runs[0].rank].tokens.emplace_back();
+        token.sequence = item.sequence;
+        token.token = 1;
+      }
     }
     EXPECT_TRUE(CheckAnswered(plan, results).ok());
     CommitStep(plan, results, limits_, state_, pages_);
     DropBehindWindows(limits_, state_, pages_);
+  }
+
+ private:
+  StepPlan Finish(StepPlan plan) {
+    StartStep(plan, limits_, state_, pages_);
+    End(plan);
     return plan;
   }
 

@@ -439,5 +439,66 @@ TEST(PlanStep, RandomWorldsKeepEveryLaw) {
   }
 }
 
+// Plans the step behind each step and holds it against the step that is planned once the results
+// are known.
+TEST(PlanBehind, IsTheNextPlanButForTheToken) {
+  World world(Limits(2, 16, 64, {0, 24}));
+  world.Add(1, 30, 100, {0, 1});
+  world.Add(2, 14, 100, {1});
+  world.Step(Mode(RingMode::kPassKv));
+  for (int step = 0; step < 40; ++step) {
+    const StepPlan plan =
+        PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
+    StartStep(plan, world.limits(), world.state(), world.pages());
+    std::optional<StepPlan> behind = PlanBehind(plan, world.state(), world.pages(), world.limits());
+    world.End(plan);
+    ASSERT_TRUE(behind.has_value()) << step;
+    for (PlanItem& item : behind->items) {
+      ASSERT_EQ(item.tokens, std::vector<int32_t>{kLastSampled});
+      item.tokens = {1};
+    }
+    StepPlan next = PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
+    const auto by_sequence = [](const auto& a, const auto& b) { return a.sequence < b.sequence; };
+    for (StepPlan* each : {&next, &*behind}) {
+      std::sort(each->items.begin(), each->items.end(), by_sequence);
+      std::sort(each->updates.begin(), each->updates.end(), by_sequence);
+      // Which pages leave a window, and may be written again, is known only then.
+      for (SequenceUpdate& update : each->updates) {
+        for (TableDelta& table : update.tables) table.drop_front = 0;
+        for (PageEntry& entry : update.tables[1].append) entry.page = 0;
+      }
+    }
+    EXPECT_EQ(*behind, next) << step;
+  }
+}
+
+TEST(PlanBehind, OnlyIfAllSequencesDecodeOneRow) {
+  const auto behind = [](World& world) {
+    const StepPlan plan =
+        PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
+    StartStep(plan, world.limits(), world.state(), world.pages());
+    const bool planned = PlanBehind(plan, world.state(), world.pages(), world.limits()).has_value();
+    world.End(plan);
+    return planned;
+  };
+  PlanLimits limits = Limits(1, 16, 64, {0});
+  limits.draft_rows_per_rank = 8;
+  World world(limits);
+  EXPECT_FALSE(behind(world));  // there is nothing to go on
+  Sequence& first = world.Add(1, 20, 100, {0});
+  EXPECT_FALSE(behind(world));  // a prompt
+  EXPECT_TRUE(behind(world));
+  first.draft = {1, 1};
+  EXPECT_FALSE(behind(world));  // how many rows count is not known
+  EXPECT_TRUE(behind(world));
+  Sequence& second = world.Add(2, 100, 10, {0});
+  EXPECT_FALSE(behind(world));
+  second.paused = true;
+  EXPECT_TRUE(behind(world));
+  first.reserved = (first.computed / 16 + 1) * 16;
+  while (first.computed + 1 < first.reserved) EXPECT_TRUE(behind(world)) << first.computed;
+  EXPECT_FALSE(behind(world));  // it needs pages for the row behind
+}
+
 }  // namespace
 }  // namespace annulus
