@@ -94,9 +94,9 @@ struct DilatedBranch {
 // Rows of one sequence that attend some of its pages. The row at position i attends key j if j <= i
 // and, when window > 0, i - window < j.
 //
-// With branches, a key counts once for each branch that keeps it, which weights the branches by
-// their softmax denominators. `blocks` must then be full and window 0. A row that no branch keeps
-// gets the empty state.
+// With branches, a key counts once for each branch that keeps it, so each branch has the weight of
+// its softmax denominator. `blocks` must then be full and window 0. A row that no branch keeps gets
+// the empty state.
 struct AttentionItem {
   ConstMatrixView query;               // [rows, heads * k_dim], already rotated
   std::span<const int32_t> positions;  // [rows], ascending
@@ -144,8 +144,8 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 // no more precise than bf16 (kBF16 and the 8-bit types), a table may round queries, weights and
 // dequantised values to bf16 before it multiplies; its exponentials then have a relative error of
 // up to 1.2e-4. "cpu/avx512-bf16", "cpu/amx" and the GPU tables do so. If pages are f16, GPU tables
-// round queries and weights to f16: a query element beyond 65504 becomes infinite. Where they round
-// them to f16 for fp8 pages, such an element, if finite, counts as 65504 or stays.
+// round queries and weights to f16: a query element beyond 65504 becomes infinite. If pages have 8
+// bits, a GPU table may round them to f16 too, but keeps a finite element finite.
 //
 // FLOPs: 2 * heads * (k_dim + v_dim) per attended (row, key) pair. Bytes: each page once per query
 // block.

@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// Ops that score whole blocks of keys: how much attention would give to each, exactly or estimated.
+// Ops that score whole blocks of keys: the share of attention of each, exact or estimated.
 
 // Rows of one sequence and the pages whose blocks are scored for them.
 struct BlockScoresItem {
@@ -31,25 +31,25 @@ struct BlockScoresItem {
 // over the block's keys that the row sees (j <= position), by the rules of AttentionParams without
 // a window.
 //
-// stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): only the (query, key) pairs of two
-// tiles on an antidiagonal are multiplied, as MeetingSlot says. The score of a pair of tiles is the
-// mean of scale * (query . key) over the antidiagonal's pairs whose row is in the item and whose
-// key is in a page, then the soft cap. The score of a block is the log of the sum of exp(that mean)
-// over the block's tiles up to the group's own.
+// stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): of two tiles, only the (query, key)
+// pairs on one antidiagonal are multiplied: see MeetingSlot. The score of two tiles is the mean of
+// scale * (query . key) over those pairs whose row is in the item and whose key is in a page,
+// followed by the soft cap. The score of a block is the log of the sum of exp(that mean) over the
+// block's tiles up to the group's own.
 //
 // If the group sees nothing of a block, its score is -infinity.
 //
 // Precision. A table may round queries and keys just as its attention does, so that the exact
 // scores (stride 1) are what this table's attention gives the block. Apart from that, the error of
 // a score is 1e-5 plus the rounding of a float32 sum of stride * k_dim products. GPU tables use
-// tensor cores unless pages are float32. Keys of bf16, f16 and fp8 are exact there, int8 keys only
-// with stride 1; with stride 8 or 16 int8 keys are rounded to bf16 and queries as in attention.
-// With stride 1 queries are not rounded, at 3 times the FLOPs.
+// tensor cores unless pages are float32. Keys of bf16, f16 and fp8 are exact there. With stride 1
+// int8 keys are exact too, and queries are not rounded, at 3 times the FLOPs. With stride 8 or 16
+// int8 keys are rounded to bf16, and queries as in attention.
 //
-// FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles visited. Bytes: a page's
-// keys once for each kv head and 32 row groups of its query heads, and 4 per score. With tensor
-// cores: keys from memory once for all rows of an item, from the cache once for 128 pairs of a row
-// group and a query head (40 pairs with stride 1).
+// FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles visited. Bytes: 4 per
+// score, and a page's keys once for each kv head and each 32 row groups of its query heads. With
+// tensor cores: the keys once from memory for all rows of an item, and once from the cache for each
+// 128 pairs of a row group and a query head (40 pairs with stride 1).
 struct BlockScoresParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
@@ -96,8 +96,8 @@ struct SummaryRuns {
   }
 };
 
-// Computes the elementwise least, greatest and mean key of each part of each page. A page is one
-// part, made of its first `tokens` >= 1 slots; if all pages are complete, it may be several.
+// Computes the elementwise least, greatest and mean key of each part of each page. Pages may have
+// several parts if all are complete; if not, each is one part: its first `tokens` >= 1 slots.
 struct KeySummaryParams {
   KvPageShape shape;
   std::span<const KvPageView> pages;

@@ -51,8 +51,8 @@ struct ExpertMatrices {
 // output[i, :] = weight(experts[i]) * x + that expert's bias, for every choice i. x is input row i
 // if the input has a row per choice, or row i / chosen if all choices of a row share one input.
 // Results and the rounding of inputs are those of `linear` with the expert's matrix, bit for bit.
-// FLOPs: 2 * rows * chosen * in * out. Bytes: each matrix that some row chose once, input and
-// output once, and the choices.
+// FLOPs: 2 * rows * chosen * in * out. Bytes: every matrix that some row chose, the input, the
+// output and the choices, once each.
 struct ExpertLinearParams {
   ConstMatrixView input;  // [rows * chosen, in] or [rows, in]; rows <= kMostChoosingRows
   const ExpertMatrices* weights = nullptr;

@@ -21,8 +21,8 @@ class LeafStack {
   }
 
   // Returns the place for a new state of `leaf`; the caller fills it. `leaf` must not be less than
-  // the previous one. First calls merge(into, from), with places, for all earlier states that no
-  // later leaf can come between. If `leaf` is the same as the previous one, the next call merges
+  // the previous one. First calls merge(into, from), with two places, for earlier states between
+  // which no later leaf can come. If `leaf` is the same as the previous one, the next call merges
   // the two.
   template <class Merge>
   int Push(int leaf, const Merge& merge) {

@@ -34,9 +34,9 @@ inline constexpr int64_t kPackRows = 16;
 // bf16 (nearest even) for every weight dtype but kF32 and kF16, a relative error of at most 2^-9
 // per input. They treat subnormal numbers as 0. Quantised codes are exact in bf16; the scale
 // multiplies the float32 sum of a group's products, and the minimum multiplies the sum of its
-// inputs. GPUs multiply 4-bit weights of 256 rows and more as f16, a code times its scale: exact,
-// except that inputs below 2^-30 of the largest of their row, and scales below 2^-27 of the largest
-// of their output, lose bits.
+// inputs. If the input has 256 rows or more, GPUs multiply 4-bit weights as f16, a code times its
+// scale: exact, but inputs below 2^-30 of the largest of their row lose bits, as do scales below
+// 2^-27 of the largest of their output.
 //
 // For integer weights (kI8 and the grouped types) cpu/avx512-bf16 uses fixed point instead. It
 // rounds inputs to multiples of 1 / 32512 of the largest magnitude in their group (with kI8: of 64

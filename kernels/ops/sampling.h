@@ -52,9 +52,9 @@ int32_t ChooseFrom(std::span<const float> logits, const SampleRow& how,
 // the total).
 //
 // FLOPs: one float64 exp per logit. Bytes: reads a row about 5 times, about 6 times more for each
-// of top_k, top_p and a draw after them, and once more for `seen`. A device with its own memory
-// also receives 72 bytes per row, 12 per edit and vocabulary / 8 for `seen` in each call. That
-// grows with the answer and the biases, not with the prompt, and is at most 12 + 1 / 8 bytes per
+// of top_k, top_p and the draw after them, and once more for `seen`. In each call a device with its
+// own memory also receives 72 bytes per row, 12 per edit and vocabulary / 8 for `seen`. Edits grow
+// with the answer and the biases, not with the prompt, so a row takes at most 12 + 1 / 8 bytes per
 // token of the vocabulary.
 struct SampleParams {
   MatrixView logits;                // [rows, vocabulary]; contents unspecified afterwards

@@ -40,20 +40,20 @@ struct WorkShape {
   int64_t items = 0;          // of one attention op
   KvPageShape pages;
   int heads = 0;  // query heads
-  // Of the table (OpTable::row_invariant), and then AttentionParams::shards.
+  // OpTable::row_invariant of the table; if it is true, `shards` is AttentionParams::shards.
   bool row_invariant = false;
   int shards = 1;
-  // Pages of one op, all items together. Those of an item and a shard have no gaps, as far as that
-  // is planned for. A block list names a page at most once per kv head and
-  // query block. Query blocks of such lists have page_tokens rows or more, except an item's first
-  // and last.
+  // Pages of one op, all items together. The plan assumes that the pages of an item in one shard
+  // follow each other without gaps; with gaps, an op may need more memory than planned. A block
+  // list names a page at most once per kv head and query block. Query blocks of such lists have
+  // page_tokens rows or more, except an item's first and last.
   int64_t named_pages = 0;
   bool lists = false;      // attention ops have block lists, and blocks are scored
   int64_t exact_rows = 0;  // of a block_scores item with stride 1; with other strides up to `rows`
   int64_t sampled_rows = 0;  // of one sample op
   int64_t vocabulary = 0;
-  // Of steps whose launches are held back (Stream::BeginGraph): their layers, and the pages that
-  // all ops of such a step name together.
+  // For steps whose launches are held back (Stream::BeginGraph): the layers of such a step, and the
+  // pages that all its ops name together.
   int64_t held_layers = 0;
   int64_t held_pages = 0;
 };
