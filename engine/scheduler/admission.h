@@ -19,8 +19,8 @@ class AdmissionHost {
   virtual bool HasTime() = 0;
   // Whether a running place is free for one more request of this share.
   virtual bool HasPlace(const Contender& contender) = 0;
-  // Whether the contender must not start yet for a reason other than room. `large`: as for
-  // TryAdmit; what the contender waits for must also leave room for `large`.
+  // Whether the contender must wait for a reason other than room. If it waits for pages that a tier
+  // reads back, the call takes room for them; `large`: as for TryAdmit.
   virtual bool Waits(const Contender& contender, const Contender* large) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
   // Admits the contender if there is room. Returns kAdmitted also if the request has ended for
@@ -32,14 +32,14 @@ class AdmissionHost {
 
 // Decides which waiting requests start. A request that does not fit does not block one that does,
 // until it has waited as long as its prompt takes alone. From then on room is gathered for it (for
-// one request at a time, the first such in serving order), and others start only if they leave that
+// one request at a time, the first such in serving order): others start only if they leave that
 // room. Since every running request ends, its turn comes.
 //
 // A request that ends at its deadline does not start while the prompts before it leave it too
-// little time: it would hold a place, and lose its own time and then theirs.
+// little time: it would take a place and time from others, and still not be complete.
 //
-// Remembers which requests had no room since room last became available, so that a pass without
-// news does not ask for them again. Otherwise pure: no clock, memory or threads.
+// Remembers which requests found no room, until RoomMayHaveCome is called, so that passes in
+// between do not ask for them again. Otherwise pure: uses no clock, memory or threads.
 class Admission {
  public:
   // Makes one pass over the waiting requests, as far as time allows. `begun`: those that run and

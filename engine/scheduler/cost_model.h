@@ -23,8 +23,8 @@ struct RingWork {
   int64_t rows = 1;
   int64_t cached = 0;
   int degree = 1;
-  // The fullest rank's shares, each in [1 / degree, 1]: of the rows, which it computes in pass-KV,
-  // and of the keys, which it attends for all ranks in pass-Q.
+  // The shares of the fullest rank, each in [1 / degree, 1]: of the rows, which it computes in
+  // pass-KV; and of the keys, which in pass-Q it attends for the rows of all ranks.
   double row_share = 1;
   double key_share = 1;
 };
@@ -38,8 +38,8 @@ AttentionRate RateOf(double rows, const ExchangeRates& rates);
 
 // Seconds until the last rank has attended in one layer, with one call for each rank that has keys.
 // Both modes attend the same pairs in calls of the same size and differ in which rank does the
-// work. The result is at least the time of the fullest rank if it computes alone, and at least the
-// time of all work spread evenly while all ranks compute. A few rows lie in a single page: then in
+// work. The result is the larger of two times: that of the fullest rank if it computes alone, and
+// that of all work spread evenly while all ranks compute. A few rows lie in a single page: then in
 // pass-KV one rank attends everything, while in pass-Q every holder takes its part.
 double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);

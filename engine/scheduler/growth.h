@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// Number of pages that each ring index needs in addition if a sequence that began with `demand` and
-// has pages for the positions below `from` is to have pages for those below `to` >= from.
+// How many more pages each ring index needs to extend a sequence that has pages for the positions
+// below `from` to those below `to` >= from. `demand`: what the sequence began with.
 std::vector<int32_t> PagesToGrow(const PageDemand& demand, int64_t from, int64_t to, int degree,
                                  const PlanLimits& limits);
 
@@ -19,8 +19,8 @@ std::vector<int32_t> PagesToGrow(const PageDemand& demand, int64_t from, int64_t
 class GrowthHost {
  public:
   virtual ~GrowthHost() = default;
-  // Takes the pages that the sequence needs for its next rows. If they are not free, and freeing
-  // pages that nobody uses gives too few, returns false and changes nothing.
+  // Takes the pages that the sequence needs for its next rows. If too few are free, even after
+  // evicting pages that nobody uses, returns false and changes nothing.
   virtual bool Grow(SequenceId id) = 0;
   // Whether `id`, which Grow refused, lacks pages on a rank where `victim` would free some.
   virtual bool Helps(SequenceId victim, SequenceId id) = 0;
@@ -36,18 +36,18 @@ struct Grower {
   bool is_parked = false;  // its reader is behind; it does not grow meanwhile
 };
 
-// Orders the running sequences for GrowSequences: first the eldest, the one that was submitted
-// first of those that are not parked; then the others as they are served (`order`: their indices,
-// see ServingOrder); last those that are parked.
+// Orders the running sequences for GrowSequences: first the eldest, which is the earliest submitted
+// one that is not parked; then the others in serving order; last the parked ones. `order`: indices
+// into `running`, see ServingOrder.
 std::vector<Grower> GrowthOrder(std::span<const Grower> running, std::span<const size_t> order);
 
-// Gives pages to the sequences that grow, in the order given. If there are none, preempts those
-// behind the one that grows, the last first, as long as they help; if that is not enough, preempts
-// the one that grows. The first in the order is never preempted: if all others cannot help it, it
-// keeps its pages and waits. Returns whether it does; nothing new must begin then.
+// Gives pages to the sequences that grow, in the order given. If one finds too few, preempts
+// sequences that come after it, the last first, if they help; if that is not enough, preempts the
+// one that grows. The first, and those that may not yield, are never preempted: they keep their
+// pages and wait. Returns whether one waits; nothing new must begin then.
 //
-// Livelock-free: the first can take pages from all that may yield, and those that may not end
-// without growing, so it gets what it needs if it would fit alone. The eldest stays the eldest
+// Livelock-free: the first can take pages from all that may yield, and those that may not yield end
+// without growing. So it gets what it needs if it would fit alone. The eldest stays the eldest
 // until it ends, is parked, or an older request begins, of which there are finitely many. So every
 // request's turn comes. Pure.
 bool GrowSequences(std::span<const Grower> order, GrowthHost& host);

@@ -12,15 +12,15 @@
 
 namespace annulus {
 
-// The share that a request uses up: its tenant's, within it its client's (the caller's address),
-// within that its connection's. Opening more connections gains nobody a larger share.
+// Names the share that a request uses: its tenant's; in that, its client's (the caller's address);
+// in that, its connection's. Opening more connections gains nobody a larger share.
 struct ShareName {
   std::string tenant;
   std::string client;
   std::string connection = {};
 
   static constexpr size_t kLevels = 3;
-  // The level of the name that is accountable: the tenant, or the client for callers without one.
+  // The level of the owner: 0, the tenant, or 1, the client, for callers without a tenant.
   size_t owner_level() const;
   const std::string& level(size_t i) const {
     return i == 0 ? tenant : i == 1 ? client : connection;
@@ -37,17 +37,17 @@ struct Contender {
   int priority = 0;      // RequestSpec::priority
   double elapsed = 0;    // seconds since it was submitted
   double remaining = 0;  // time for the rest of its prompt if it ran alone
-  double total = 0;      // the same for everything it had to compute
+  double total = 0;      // the same for its whole prompt, including what is done
   double answer = 0;     // time that its answer is expected to take after that
   double until_deadline = std::numeric_limits<double>::infinity();  // in seconds
   bool ends_at_deadline = false;  // an answer that is not complete by then is lost
 };
 
-// Time from now until the answer of a request that ends at its deadline is complete, with a margin
-// for what predictions miss, if `ahead` seconds of other prompts come first.
+// Predicted seconds from now until the answer is complete, if `ahead` seconds of other prompts come
+// first. Includes a margin for wrong predictions.
 double SecondsNeeded(const Contender& contender, double ahead = 0);
 
-// How long a request waits, at most, before it is as pressing as `urgency` by its stretch alone.
+// Most seconds that a request waits until its stretch alone (see Urgency) reaches `urgency`.
 double SecondsToReach(double urgency, const Contender& contender);
 
 // How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
@@ -57,13 +57,13 @@ double SecondsToReach(double urgency, const Contender& contender);
 //   eventually, whatever else arrives. Requests that have begun count a quarter more, so that equal
 //   ones finish one after the other instead of all at the end;
 // - the time to its deadline, divided by the slack: the part of that time that is left over if it
-//   runs alone now. Ignored if the deadline cannot be met, so that lost work takes nothing from
-//   others.
+//   runs alone now. Ignored if the deadline cannot be met. If the answer is lost then, the request
+//   comes after all others.
 // Each step of priority multiplies the result by four.
 //
 // Priority also weighs shares, but only below the level of the request's owner: among the clients
-// and connections of a tenant, one whose requests have one step more gets four times as much. It
-// never takes anything from other tenants.
+// and connections of a tenant, one whose requests have one step more priority gets four times as
+// much. It never takes anything from other tenants.
 double Urgency(const Contender& contender);
 
 // Work that a step did for one share.

@@ -13,7 +13,7 @@ namespace annulus {
 struct PlanLimits {
   int ranks = 1;
   int shards = ShardsFor(1);         // virtual shards: ShardsFor(ranks) or more
-  int page_tokens = 64;              // also the unit in which a ring shares a sequence
+  int page_tokens = 64;              // a ring spreads a sequence in units of a page
   int prefill_rows_per_rank = 2048;  // most prompt rows per rank and step; at least a page
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition
@@ -53,32 +53,32 @@ struct PageDemand {
   int64_t summarised = 0;
   // [rank] how many cached pages of a full group lie there; empty: nothing is cached.
   std::vector<int32_t> cached_on = {};
-  // Of `tokens`, the first ones whose pages are taken at the beginning; the others' are taken as
-  // the sequence grows (scheduler/growth.h). 0: all. Not together with summaries.
+  // How many of `tokens` get their pages at the beginning; the others get theirs as the sequence
+  // grows (scheduler/growth.h). 0: all. Must be 0 for a sequence with summaries.
   int64_t reserved = 0;
-  // [rank] with `reserved`: how many new pages the sequence could have if no other one ran.
+  // [rank] if `reserved` > 0: how many new pages the sequence could have if no other one ran.
   std::vector<int32_t> alone = {};
 };
 
 // New key/value pages that each ring index needs, over all cache groups, in a ring of `degree`. A
-// full group keeps everything. A window group keeps the window, the chunk being computed and one
-// page of alignment at each end, and gives away the pages of one window at each checkpoint, and at
-// each passing one until that is dropped.
+// full group keeps everything. A window group needs pages for its window, for the chunk being
+// computed, and one for alignment at each end. Each checkpoint, also a passing one, keeps the pages
+// of one window for others.
 std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const PlanLimits& limits);
 
-// Summary pages that each ring index needs for one full group. Covers all complete pages the
-// sequence can have there, including cached ones, whose earlier summaries are gone.
+// Summary pages that each ring index needs for one full group. Covers all complete pages that the
+// sequence can have there, also cached ones, since no cache keeps summaries.
 std::vector<int64_t> SummaryPagesNeeded(const PageDemand& demand, const std::vector<int32_t>& ring,
                                         const PlanLimits& limits);
 
-// Sum of both over the largest useful ring, with nothing cached.
+// The sum of PagesNeeded and SummaryPagesNeeded over the largest useful ring.
 int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits);
 
 // The ranks over which to spread a new sequence.
 struct RingChoice {
   std::vector<int32_t> ring;   // ascending ranks
   std::vector<int32_t> pages;  // [ring index], from PagesNeeded
-  std::vector<int32_t> most;   // [ring index] the same once it has grown to all its tokens
+  std::vector<int32_t> most;   // [ring index] the same for all tokens that it can grow to
   // [ring index] from SummaryPagesNeeded, for each full group. The choice fits both kinds of pages.
   std::vector<int32_t> summary_pages;
   bool summarises = false;  // whether summaries are kept
@@ -88,15 +88,15 @@ struct RingChoice {
 // `free_pages` (one entry per rank). A sequence that reserves less than all its tokens must fit
 // into `free_pages` with what it reserves, and into PageDemand::alone with all of it. If none fits,
 // tries larger rings. Rings whose fullest rank exceeds the mean by more than a tenth come last, and
-// degrees that are not useful (IsUsefulDegree) are skipped. Takes the emptiest ranks. `fixed`: the
-// ring of the cached pages, then the only candidate; empty: any ring. Returns nothing if no ring
+// degrees that are not useful (IsUsefulDegree) are skipped. Takes the emptiest ranks. `fixed`: if
+// not empty, the only ring to try, because the cached pages lie on it. Returns nothing if no ring
 // fits.
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
                                      const std::vector<int32_t>& fixed, const PlanLimits& limits);
 
-// For comparing rings: the remaining work of the busiest rank for `tokens` of a sequence over
-// `ring`, if it alternates with the `running` sequences (one entry per rank) on that rank.
+// A measure to compare rings by: the work of the busiest rank until it has computed its part of
+// `tokens`, if it takes turns with its `running` sequences (one entry per rank).
 double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,
                   const PlanLimits& limits);
 

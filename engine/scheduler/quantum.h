@@ -34,7 +34,7 @@ struct PrefillTurn {
 // sequence's suspended chunk stands, to `end_layer`.
 struct StretchTurn {
   SequenceId sequence = 0;
-  int32_t end = 0;  // of the chunk; settled when it begins
+  int32_t end = 0;  // of the chunk; fixed when it begins
   int32_t end_layer = 0;
 };
 
@@ -45,12 +45,12 @@ struct StepChoice {
   std::optional<StretchTurn> stretch;
 };
 
-// Most stretches that a chunk is cut into, unless a page alone takes more. It bounds how long
-// someone waits who comes meanwhile and does not fit between the stretches.
+// Most stretches that a chunk is cut into, unless even a page needs more. Bounds how long a prompt
+// waits that comes meanwhile and does not fit between the stretches.
 inline constexpr int kMostStretches = 8;
 
-// A chunk is suspended if a page does not fit into the time, so it has about this many pages at
-// most. Ranks keep memory for so many (PlanLimits::suspended_rows_per_rank).
+// About the most pages of a suspended chunk: a stretch has no time for a page, and the chunk has
+// kMostStretches. Ranks keep memory for so many (PlanLimits::suspended_rows_per_rank).
 inline constexpr int kSuspendedPages = kMostStretches;
 
 struct QuantumLimits {
@@ -59,16 +59,16 @@ struct QuantumLimits {
 };
 
 // Chooses which prompts continue in the next step, and how far: in the order given, as many rows as
-// fit into the time together with `rest`, all other work of the step (including kStep). Chunks end
-// at a page end, after whole rounds of the ring if possible, or at the prompt's end. Empty if not
-// even one page of the first prompt fits.
+// fit into the time. `rest`: all other work of the step, including kStep. Chunks end at a page end,
+// after whole rounds of the ring if possible, or at the prompt's end. Empty if not even one page of
+// the first prompt fits.
 std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, const StepWork& rest,
                                       const StepCostModel& costs, const QuantumLimits& limits,
                                       const PlanLimits& plan);
 
-// Sizes steps to keep the stall budget: the longest time that a running stream should wait between
-// two tokens. Where not even one page of a prompt fits into a step, a chunk is suspended between
-// layers, and the streams run between its stretches. Not thread-safe.
+// Sizes steps to keep the stall budget: the longest time that a stream, a request that gets its
+// answer, should wait between two tokens. If not even one page of a prompt fits into a step, its
+// chunk is suspended between layers, and streams run between its stretches. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
@@ -78,20 +78,20 @@ class StepPacer {
   // suspended chunk. `streams`: the positions of rows that will be sampled in any case.
   // `after_stretch`: the last step was a stretch.
   //
-  // While a chunk is suspended, prompts that are served before its own still go first, as far as
-  // they fit into a step. If nobody streams, they need not fit. Before any row of a prompt has been
-  // timed, one layer of a page runs alone, to say how long a page takes.
+  // While a chunk is suspended, prompts that come before its own still go first if they fit into a
+  // step; without streams, even if they do not. As long as no rows of prompts have been timed, one
+  // layer of a page runs alone, to learn how long a page takes.
   StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
                   bool after_stretch) const;
 
   // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
   // sequences already had a token before. A stretch counts as its share of the layers of a whole
-  // step (LongLayers); that the embedding and the head are in one of its chunk's stretches only is
-  // left out.
+  // step (LongLayers); this ignores that only one stretch of a chunk has the embedding, and only
+  // one has the head.
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
-  // Predicted seconds of these rows alone.
+  // Predicted seconds that rows [begin, end) add to a step.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
 
   // Predicted seconds until the prompt is computed, in the chunks that Next would choose if it
@@ -133,8 +133,8 @@ class StepPacer {
   const double stall_;
   const PlanLimits plan_;
   StepCostModel costs_;
-  // The most prompt rows that any step has had, without and with streams. A chunk is at most twice
-  // that, so that untested sizes never surprise a waiting stream.
+  // The most prompt rows of any step so far: [0] without, [1] with streams. The next step has at
+  // most twice as many, so that no stream waits for a size that was never tried.
   std::array<int64_t, 2> tried_{};
   double smallest_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace annulus {
 
 // Keeps a prompt at most kMostChunks finished chunks ahead of the disk that saves them: the next
-// chunk waits while as many are not saved. So a kill loses no more than these and the chunk under
+// chunk waits while that many are unsaved. So a kill loses no more than those and the chunk under
 // way.
 //
 // A disk may be slower than computing, or hang, so the waits are bounded: all waits of a prompt
@@ -31,8 +31,8 @@ class SavePace {
 
   // Returns whether the next chunk must wait. If so, the time until the next call counts as waited.
   bool Waits(SteadyTime now);
-  // When the wait that the last call of Waits began ends, even if nothing is saved meanwhile;
-  // nothing if it began none.
+  // If the last call of Waits returned true: when that wait ends even if nothing is saved.
+  // Otherwise nothing.
   std::optional<SteadyTime> due() const { return due_; }
   // Seconds of all waits that have ended.
   double waited() const { return waited_; }

@@ -41,9 +41,9 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
-// Plans the next layers of a chunk that is suspended between layers, and nothing else: those of the
-// sequence's suspended chunk, or from the first on those of a new chunk, which ends no further than
-// the turn says.
+// Plans only the next layers of one chunk, which is suspended between layers: the sequence's
+// suspended chunk, or else a new one, from its first layer on. A new chunk ends no further than the
+// turn says.
 //
 // PlanStep leaves a sequence with a suspended chunk alone.
 StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
@@ -68,8 +68,8 @@ void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& stat
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
 // Applies a finished step to the state: sampled tokens are appended, computed lengths advance over
-// rows that count, fully written pages become complete, drafts are cleared.
-// After a stretch that does not end its chunk, the chunk is the sequence's suspended one instead.
+// rows that count, fully written pages become complete, drafts are cleared. After a stretch that
+// does not end its chunk, the chunk is suspended, and nothing else changes.
 // `results` must have passed CheckAnswered.
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages);
