@@ -25,9 +25,9 @@ struct TaggedDocument {
 };
 using TaggedDocuments = std::vector<TaggedDocument>;
 
-// Records at which places of the prefix index the prompts with a document end. Also records which
-// documents were forgotten when, so that requests made before that leave none of their pages
-// behind. Thread-safe.
+// Records where in the prefix index the prompts that contain a document end. Also records when
+// documents were forgotten, so that requests made before that leave none of their pages in the
+// index. Thread-safe.
 class DocumentPages {
  public:
   // A place in the prefix index; opaque here.

@@ -24,7 +24,7 @@ struct KvGeometry {
   // Distance between two layers' parts in bytes. Each part is aligned to kMemoryAlignment.
   size_t layer_stride() const { return AlignUp(layer_page_bytes); }
   size_t page_bytes() const { return layer_stride() * static_cast<size_t>(layers_per_page); }
-  // Of a page that is kept elsewhere: without what aligns its layers.
+  // Bytes of a page in a store: without the padding that aligns its layers.
   size_t stored_bytes() const { return layer_page_bytes * static_cast<size_t>(layers_per_page); }
 };
 

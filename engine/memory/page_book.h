@@ -78,15 +78,15 @@ using ContentHash = std::array<unsigned char, 32>;
 // process terminates and prints the page's entry.
 //
 // A page has holders (requests: Reserve, Load, Hold) and keepers (the prefix index: Keep, any
-// number of times). It becomes free when it has neither. While a running step may access a page,
-// its holder must not release it: only once the step has ended on all ranks.
+// number of times). It becomes free when it has neither. A holder must not release a page that a
+// running step may access, until the step has ended on all ranks.
 //
 // Every call takes constant time per page; counts are updated incrementally. Not thread-safe: only
 // for the coordinator's thread.
 class PageBook {
  public:
-  // Passed to hooks when a free page is being taken, and after a page has been freed (`generation`
-  // then includes that). Pools use them to poison freed pages. Hooks must not call the book.
+  // Passed to hooks when a free page is being taken, and after a page was freed (`generation` then
+  // counts that too). Pools use them to poison freed pages. Hooks must not call the book.
   struct Event {
     PageId id;
     PageOwner owner = 0;      // the last owner that reserved it
@@ -172,17 +172,17 @@ class PageBook {
   int64_t pages_in(int32_t rank, PageState state) const {
     return ranks_[rank].states[static_cast<size_t>(state)];
   }
-  // Of all ranks, without free ones.
+  // A tenant's pages on all ranks.
   struct TenantPages {
     int64_t all = 0;
-    int64_t unheld = 0;  // of them, cached ones that no request holds
+    int64_t unheld = 0;  // of these, cached ones that no request holds
   };
   TenantPages pages_of(const TenantId& tenant) const;
   int32_t free_count(int32_t rank) const { return static_cast<int32_t>(ranks_[rank].free.size()); }
   // Cached pages without a holder: how many evicting everything would free.
   int32_t unheld_count(int32_t rank) const { return ranks_[rank].unheld; }
-  // The most pages that were ever not free at once. Freed pages are reused before untouched ones,
-  // so no other pages have ever been written.
+  // The most pages that were not free at one time. Freed pages are reused before those that were
+  // never used, so no more pages than this have ever been written.
   int32_t high_water(int32_t rank) const { return ranks_[rank].high_water; }
 
   // Heap bytes that an owner's list takes per reserved page.

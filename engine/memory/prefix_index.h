@@ -131,7 +131,7 @@ class PrefixIndex {
     uint64_t scope = 0;  // EvictedPages::ScopeOf
     int32_t end = 0;     // number of tokens up to the page's end
     int32_t pins = 0;
-    bool is_counted_on = false;  // the checkpoint, by others than the maker that may drop it
+    bool is_counted_on = false;  // an Insert without a mark wants the checkpoint to stay
     // One entry per prompt that ends here, or whose later pages were evicted: its documents up to
     // here. Not empty if no page follows.
     std::vector<TaggedDocuments> prompts;
@@ -161,8 +161,8 @@ class PrefixIndex {
   void Unkeep(const Node& node);
   template <typename Use>
   static void ForEachPage(const Node& node, const Use& use);
-  // Whether the node's pages are the tenant's. One without pages, of a model with windows alone, is
-  // as those in front of it.
+  // Whether the node's pages are the tenant's. For a node without pages (all groups have windows),
+  // the answer of the node before it.
   bool IsOf(const Node& node, const TenantId& tenant) const;
   void DropWindows(Node& node);  // it is no checkpoint any more
   // Whether no request holds any page of the node.
@@ -172,7 +172,7 @@ class PrefixIndex {
   const int32_t page_tokens_;
   const std::vector<int32_t> windows_;
   PageBook& book_;
-  int64_t kept_ = 0;  // keeps by the index; nearby checkpoints share windows' pages
+  int64_t kept_ = 0;  // Keep calls in effect: a page can be kept by several checkpoints
   std::unordered_map<Digest, std::unique_ptr<Node>, DigestHash> nodes_;
   // Least recently used first. A parent counts as used after its children, so the first is a leaf.
   std::list<Node*> uses_;

@@ -30,7 +30,7 @@ struct EntryName {
 uint64_t TenantPart(const ContentHash& tenant);
 
 // The name of an empty file that is in the folder while files of a deleted document may still be
-// there. If the daemon ends before it has removed them, the next start finds the note and does.
+// there. If the daemon ends before it has removed them, the next start removes what the note names.
 struct DeletionNote {
   uint64_t tenant = 0;  // as EntryName's
   DocumentSet document;
@@ -45,20 +45,20 @@ struct DeletionNote {
   static std::optional<DeletionNote> Parse(absl::string_view text);
 };
 
-// A folder that this process alone uses, of mode 0700. The lock ends with the process, however that
-// ends. Const calls are thread-safe.
+// A folder of mode 0700 that only this process uses. A file lock ensures that; it ends with the
+// process, even if that is killed. Const calls are thread-safe.
 class DiskFolder {
  public:
-  // Makes the folder if only its last part is missing. FAILED_PRECONDITION with advice if another
-  // process uses it, or if others than its owner may read it.
+  // Creates the folder if only its last part is missing. FAILED_PRECONDITION, with advice, if
+  // another process uses it, another user owns it, or others than its owner may access it.
   static absl::StatusOr<std::unique_ptr<DiskFolder>> Open(const std::string& path);
   ~DiskFolder();
   DiskFolder(const DiskFolder&) = delete;
   DiskFolder& operator=(const DiskFolder&) = delete;
 
   // Calls `found` for the file of every whole page, with its time in ns, and `noted` for every
-  // note. Removes files that a kill left half-written, and those whose length or kind is not what
-  // their name says, and returns their number; files with other names stay.
+  // note. Removes files that a kill left half-written, and those whose length or kind differs from
+  // what their name says, and returns how many. Files with other names stay.
   absl::StatusOr<int64_t> Scan(
       const std::function<void(const EntryName& name, int64_t time)>& found,
       const std::function<void(const DeletionNote& note)>& noted) const;

@@ -17,16 +17,16 @@
 
 namespace annulus {
 
-// Removes, on a thread of its own, the files of pages that a store has forgotten, so that a caller
-// waits for the disk only as long as it wants to. Tenants take turns. Files that are still to be
-// removed count towards the store's limit, so their number is bounded. Thread-safe.
+// Removes, on a thread of its own, the files of pages that a store has forgotten, so that no caller
+// waits long for a slow disk. Tenants take turns. Files that are still to be removed count towards
+// the store's limit, so their number is bounded. Thread-safe.
 class DiskRemover {
  public:
   struct Options {
     std::chrono::milliseconds most_wait{5'000};   // of a caller
-    std::chrono::milliseconds most_call{30'000};  // a disk that takes longer turns the store off
-    // Callers that may wait so long; others wait a fiftieth of most_wait, as each occupies a
-    // thread.
+    std::chrono::milliseconds most_call{30'000};  // a longer call to the disk turns the store off
+    // How many callers may wait that long at a time; others wait a fiftieth of most_wait, because
+    // each occupies a thread.
     int most_waiting = 24;
   };
   // `store` must outlive the remover.
@@ -37,7 +37,7 @@ class DiskRemover {
   DiskRemover& operator=(const DiskRemover&) = delete;
 
   // `deletion`: the result of DiskStore::ForgetDocument. OK once all files are gone. Errors:
-  // - UNAVAILABLE: the disk failed or is slow (at once if it hangs already). The removal goes on.
+  // - UNAVAILABLE: the disk failed or is slow; at once if it already hangs. The removal goes on.
   // - CANCELLED. The removal goes on.
   // - RESOURCE_EXHAUSTED: out of memory. The files stay, and the store is off.
   absl::Status Remove(const ContentHash& tenant, DiskStore::Deletion deletion,
@@ -67,12 +67,12 @@ class DiskRemover {
 
   DiskStore& store_;
   const Options options_;
-  const absl::Status no_memory_;  // made when there is some
+  const absl::Status no_memory_;  // made in advance, as making it allocates
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  std::map<ContentHash, Jobs> jobs_;  // by tenant; none is empty
-  Jobs without_note_;                 // of them, the new ones, for which no note is written yet
+  std::map<ContentHash, Jobs> jobs_;  // by tenant; no list is empty
+  Jobs without_note_;                 // those of jobs_ for which no note is written yet
   int waiting_ = 0;                   // callers
   std::optional<std::chrono::steady_clock::time_point> call_begun_;
   std::thread remover_;

@@ -22,7 +22,7 @@ namespace annulus {
 // A file is renamed to its name when it is complete. Nothing is flushed: after a power failure a
 // file may hold anything, and its checksums detect that. The limit covers all files together.
 //
-// A full or failing disk turns the store off until the next start; it then finds no page.
+// A full or failing disk turns the store off until the next start. While off, it finds no page.
 //
 // Thread-safe. Put, Get, RemoveForgotten and the calls for notes may block on the disk; the other
 // calls never do.

@@ -13,7 +13,7 @@
 namespace annulus {
 
 // A PageStore in the host's memory. Pages are stored as in files: header with checksums, then
-// bytes. They end with the process.
+// bytes. They are lost when the process ends.
 //
 // The memory is one mapping of equal slots, each for one page. The system provides memory as slots
 // are first used, and it is never returned, so resident_bytes never decreases.

@@ -29,14 +29,14 @@ class KnownPages {
   const Page* Find(const PageKey& key) const;
   int64_t size() const { return static_cast<int64_t>(pages_.size()); }
 
-  // The caller has counted the bytes of its file with Count already.
+  // The caller must have added the bytes of its file with Count.
   void Add(const EntryName& name, int64_t use);
   void Touch(const PageKey& key, int64_t use);
   // Returns false if the page is not known.
   bool Hold(const PageKey& key);
   void Release(const PageKey& key);
   void SetDocuments(const PageKey& key, const DocumentSet& documents);
-  // Forgets the page, with its bytes. Returns nothing if it was not known.
+  // Forgets the page and subtracts its bytes. Returns nothing if it was not known.
   std::optional<EntryName> Drop(const PageKey& key);
   // Adds to the tenant's bytes (subtracts if negative). For files of pages that are not known:
   // those being written, and those of forgotten pages that are not removed yet.

@@ -14,9 +14,9 @@
 
 namespace annulus {
 
-// Compares pages of the ranks' memory bit for bit: in place if the host can access them. Otherwise
-// a thread of the comparer's own copies them to the host, so that no device keeps the caller for
-// longer than it allows.
+// Compares pages in the ranks' memory bit for bit. If the host can access them, it does so in
+// place. Otherwise the comparer's own thread copies them to the host, so that a hanging device
+// cannot hold up the caller.
 class PageComparer {
  public:
   // As for PageLane::Open.
@@ -32,8 +32,8 @@ class PageComparer {
     PagePieces pieces;
   };
   // Whether two complete pages have the same bytes. Errors: DEADLINE_EXCEEDED if the copies take
-  // longer than `most`, then and in all later calls; otherwise those of the copies. After an error,
-  // the pages may still be read for a while; they need not stay as they are for that.
+  // longer than `most`, and from then on in every call; otherwise those of the copies. After an
+  // error the comparer may go on reading the pages for a while; the caller may change them.
   //
   // One thread at a time.
   absl::StatusOr<bool> Same(Place one, Place other, std::chrono::milliseconds most);

@@ -66,7 +66,7 @@ using Checksum = std::array<std::byte, 16>;
 Checksum ChecksumOf(std::span<const std::span<const std::byte>> parts);
 Checksum ChecksumOf(std::span<const std::byte> bytes);
 
-// A stored page, in a file as in memory, is a header of this size followed by the page's bytes.
+// A stored page, in a file or in memory, is a header of this size followed by the page's bytes.
 // Numbers are little-endian. The header has the whole mark, the payload's size and checksum, zeros,
 // and in its last 16 bytes the checksum of all bytes before, so a change of any bit is detected.
 inline constexpr size_t kEntryHeaderBytes = 4096;

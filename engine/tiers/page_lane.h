@@ -21,8 +21,8 @@ using PagePieces = std::vector<std::span<std::byte>>;
 // their own, the buffer is pinned, and the lane has a stream on each device: no rank's stream waits
 // for a copy. Pieces that follow each other without a gap are copied by one call.
 //
-// A copy is ordered only after the lane's earlier copies. The caller must know that the page has
-// been written, and a page that was copied in may be used as soon as the call has returned.
+// A copy is ordered only after the lane's earlier copies: the caller must make sure that the page
+// has been written. A page that was copied in may be used once the call has returned.
 //
 // One thread at a time.
 class PageLane {
@@ -42,8 +42,8 @@ class PageLane {
   // cannot fail.
   bool immediate() const { return devices_.empty(); }
 
-  // From the pieces to the buffer, and back. Blocks until the copy has ended, for as long as
-  // Stream::Synchronize may; after an error too, and the destination's contents are then undefined.
+  // CopyOut copies the pieces to the buffer, CopyIn copies back. Both block until the copy has
+  // ended, as long as Stream::Synchronize may, even if it fails; the destination is then undefined.
   // RESOURCE_EXHAUSTED if memory runs out.
   absl::Status CopyOut(int rank, const PagePieces& pieces);
   absl::Status CopyIn(int rank, const PagePieces& pieces);

@@ -22,11 +22,11 @@ namespace annulus {
 
 // Copies pages between memory and a store, or from another store to this one, on its own threads:
 // one writes, the others read. Callers never wait for a disk or a device. Each thread has a lane,
-// whose buffer holds one page, and touches pages in memory only to copy them by it.
+// whose buffer holds one page, and touches pages in memory only through it.
 //
-// DropWrites and CancelReads give a caller its pages back, even if the disk hangs. In memory that
-// the host can access they do so at once. A copy from or to a device that is under way must end
-// first: IsCopying tells.
+// DropWrites and CancelReads give a caller its pages back, even if the disk hangs. If the host can
+// access the pages, they are free at once. If a device is copying one, that must end first: see
+// IsCopying.
 //
 // The rate of writes is limited. A page that is read is copied to its place only after it passed
 // all checks; a refused page leaves its place untouched. If a copy fails, the store is turned off.
@@ -75,9 +75,9 @@ class PageMover {
   //
   // The pieces must not change until TakeDone or DropWrites returns the ticket.
   void Write(Page page);
-  // Drops the writes that have not begun and returns their tickets. After the call the mover reads
-  // the pieces of no write, unless IsCopying: the write under way has a copy, and TakeDone returns
-  // it when it ends.
+  // Drops the writes that have not begun and returns their tickets. The write under way goes on
+  // with its own copy of the page, and TakeDone returns it. So the mover no longer reads the pieces
+  // of any write, unless IsCopying.
   std::vector<uint64_t> DropWrites();
 
   // Removes the pages that PageStore::Distrust returned, in the background.
@@ -100,9 +100,9 @@ class PageMover {
     uint64_t ticket = 0;
     PageId id;
   };
-  // Those of reads of the batch, whether it was cancelled or not.
+  // The copies for reads of the batch, even if it was cancelled.
   std::vector<Copy> CopiesOf(uint64_t batch) const;
-  // Whether there is one of them, one with this ticket, or any. These allocate nothing.
+  // Whether there is a copy for the batch, with this ticket, or any. These calls allocate nothing.
   bool IsCopyingFor(uint64_t batch) const;
   bool IsCopying(uint64_t ticket) const;
   bool IsCopying() const;

@@ -48,8 +48,8 @@ class PageStore {
   void Touch(const PageKey& key, int64_t use);
 
   // Protects the page from being dropped to make room, until Release has been called as often as
-  // Hold. Returns false if the page is not there. A page that goes for another reason (broken,
-  // distrusted, deleted) goes although it is held; releasing it is then a no-op.
+  // Hold. Returns false if the page is not there. A page that is broken, distrusted or deleted is
+  // dropped even if it is held; releasing it is then a no-op.
   bool Hold(const PageKey& key);
   void Release(const PageKey& key);
   // Whether Put would now find room for a page of this size, or already has the page.
@@ -94,8 +94,8 @@ class PageStore {
                                                   std::span<const std::string> contents,
                                                   const CancelFlag& cancel) const;
 
-  // Drops pages whose bytes differ from what computing gives although their checksums are right,
-  // and the pages that came back with them. `counts`: whether Stats::mismatches counts the call,
+  // Drops pages whose bytes differ from newly computed ones although their checksums are right, and
+  // the pages that were read with them. `counts`: whether Stats::mismatches counts the call,
   // because such a page came from this store. The caller must remove the returned pages, which
   // count towards the limit until then. If memory runs out, throws and changes nothing.
   std::vector<EntryName> Distrust(std::span<const PageKey> keys, bool counts = true);
@@ -106,7 +106,7 @@ class PageStore {
 
   // Turns the store off until the process ends. The first reason stays.
   void TurnOff(const absl::Status& reason);
-  // A page could not be copied between this store and a device: counts an error and turns it off.
+  // Call if a page could not be copied from or to a device: counts an error, turns the store off.
   void CopyFailed(const absl::Status& reason);
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
@@ -166,8 +166,8 @@ class PageStore {
   std::atomic<bool> on_{true};
   int64_t mismatches_ = 0;
   std::deque<Forgotten> forgotten_;  // the latest kMostForgotten
-  // When the latest deletion was that no longer fits into `forgotten_`. Requests that came before
-  // it cannot put pages of any document.
+  // The time of the latest deletion that no longer fits into `forgotten_`. Requests that came
+  // before it cannot put pages of any document.
   SteadyTime latest_given_up_ = SteadyTime::min();
   std::string off_;
 };
