@@ -41,8 +41,8 @@ struct BlockMap {
 
 // Draws the map in time linear in the chosen blocks and memory linear in the map. Errors:
 // - INVALID_ARGUMENT: the policy looks at content, or a number is below 1 or above its limit.
-// - OUT_OF_RANGE: more than 2^30 blocks could be chosen; the message has the length that would
-//   work.
+// - OUT_OF_RANGE: more than 2^30 blocks could be chosen; the message has the most tokens that are
+//   allowed.
 // - RESOURCE_EXHAUSTED: the maps would exceed most_map_bytes; checked before drawing.
 // - CANCELLED: `cancel` was set.
 absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& spec,

@@ -41,10 +41,10 @@ struct BlockPattern {
   bool operator==(const BlockPattern&) const = default;
 };
 
-// Builds the lists that PolicyType::append_blocks gives; for a policy without one, this is a bug.
-// Pure: a query block's list depends only on the policy, the head group and the block, so the
-// chunks of a prompt get the same lists as the whole. Where rows choose by content although the
-// policy has such lists (hierarchical), they stand for the size of what is chosen.
+// Builds the lists that PolicyType::append_blocks gives; the policy must have one. Pure: a query
+// block's list depends only on the policy, the head group and the block, so the chunks of a prompt
+// get the same lists as the whole. If rows choose by content although the policy has such lists
+// (hierarchical), the lists only say how many blocks they choose.
 BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape);
 
 // The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`. Has a single

@@ -116,9 +116,9 @@ BlockPattern MakePattern(
     std::span<const int32_t> query_blocks, int kv_heads, int32_t block_tokens,
     absl::FunctionRef<void(size_t q, int kv_head, std::vector<int32_t>& blocks)> choose);
 
-// Positions of the rows of [begin, end) to sample: at most kProbeRows, ascending, seeded and
-// uniform among rows with a causal length of kProbeBlocks blocks or more; all such rows if there
-// are fewer.
+// Chooses the rows of [begin, end) whose attention is measured: at most kProbeRows positions,
+// ascending, drawn by `seed` from the rows that see kProbeBlocks blocks or more; all of those if
+// there are fewer.
 inline constexpr int32_t kProbeRows = 16;
 inline constexpr int32_t kProbeBlocks = 16;
 std::vector<int32_t> ProbeRows(int32_t begin, int32_t end, int32_t block_tokens, uint64_t seed);

@@ -34,7 +34,7 @@ struct AttentionGates {
 
 // The model properties that gates must fit.
 struct GateShape {
-  std::vector<bool> layers;  // [layer] whether it needs gates, which layers without a window do
+  std::vector<bool> layers;  // [layer] whether it needs gates; layers with a window do not
   int heads = 1;
   int kv_heads = 1;
   int k_dim = 1;

@@ -42,9 +42,9 @@ struct SummaryKinds {
 // choices may need.
 SummaryKinds SummariesOf(const AttentionAssignment& assignment);
 
-// How many pages have their summaries of one layer in a layer's part (`part_bytes`) of one summary
-// page. 0 if none are needed; otherwise at least 1: bounds and mean of 16 tokens take 12 bytes per
-// key element, while 16 tokens' keys and values of the narrowest type take 32.
+// For how many pages a layer's part (`part_bytes`) of a summary page has room for the layer's
+// summaries. 0 if none are needed; otherwise at least 1: bounds and mean of 16 tokens take 12 bytes
+// per key element, while 16 tokens' keys and values of the narrowest type take 32.
 int64_t PagesSummarised(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes);
 
 // One layer's part of the pages with a sequence's summaries on one rank.

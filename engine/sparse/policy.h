@@ -50,7 +50,7 @@ inline constexpr std::array kPolicyTypes = {
 // How `adaptive` estimates the attention of a block.
 enum class Estimator : uint8_t {
   kAntidiagonal,  // sums along antidiagonals of stride x stride tiles (XAttention, 2503.16428)
-  kPooled,        // means of queries and keys; vertical and slash lines where those are wrong
+  kPooled,        // means of queries and keys; vertical and slash lines where those mislead
                   // (FlexPrefill, 2502.20766; MInference, 2407.02490)
 };
 
@@ -68,7 +68,7 @@ struct AttentionPolicy {
   int32_t seed = 1;       // seed of the random blocks
   int32_t near = 16;      // blocks before the diagonal, all kept; also groups per band
   int32_t fan = 4;        // factor by which groups widen from one band to the next
-  int32_t levels = 0;     // bands beyond the near one; the last reaches the beginning; 0: any
+  int32_t levels = 0;  // bands beyond the near one; the last takes the rest; 0: as many as needed
   std::vector<int32_t> rates = {1, 2, 4};  // dilated_blocks: in blocks; dilated: in tokens
   // dilated only, one per rate: tokens, a multiple of its rate and of `block`. Empty: "auto", see
   // ResolvePolicy.
@@ -78,7 +78,7 @@ struct AttentionPolicy {
   double tau = 0.95;          // (0, 1]: the share of estimated attention to keep
   int32_t top = 0;            // learned: blocks to keep besides the first and its own; 0: use tau
   int32_t pages = 64;         // blocks an answer row attends besides its own
-  // (0, 1]: the coverage contract, enforced before attending: see AttentionReport. 0: none. Only if
+  // (0, 1]: the coverage contract, enforced before attending: see AttentionReport. 0: none. Needs
   // KeepsContract. With a contract, adaptive and learned start from tau = coverage and raise it.
   // For auto, 0 means kAutoCoverage.
   double coverage = 0;

@@ -39,14 +39,14 @@ struct BlockEstimate {
 struct AutoForm {
   const char* label = "";     // in the reason that the engine gives
   const char* policy = "";    // for ParsePolicy
-  double estimate_share = 0;  // first guess of estimating a causal pair, relative to attending one
-  double density = 0;         // first guess of the density that kAutoCoverage needs
+  double estimate_share = 0;  // first guess: cost to estimate a causal pair, if attending it is 1
+  double density = 0;         // first guess: the density that kAutoCoverage needs
 };
 
-// The parameter that the density of a policy's lists follows.
+// The parameter that makes a policy's lists denser or sparser.
 struct PolicyExtent {
   void (*set)(AttentionPolicy& policy, int64_t blocks) = nullptr;  // blocks >= 1; null: none
-  bool denser = false;  // as the number of blocks grows; otherwise sparser
+  bool denser = false;  // whether more blocks make them denser; otherwise sparser
 };
 
 // A row of the table of policies. Constant data; what a policy does not do is left out.
