@@ -22,15 +22,16 @@ const char* RejectionName(AdmissionRejection reason) {
 
 std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
   ANNULUS_CHECK(ranks >= 1) << "ranks " << ranks;
-  Family<Gauge>& up = set.AddGauges("rank_up", "Whether the rank answers: 1 or 0.", {"rank"});
+  Family<Gauge>& up =
+      set.AddGauges("rank_up", "1 while the rank answers, 0 once it does not.", {"rank"});
   Family<Counter>& seconds = set.AddCounters(
       "ring_seconds_total",
-      "Seconds that a rank attended (compute), waited for a peer with nothing to attend "
-      "(exposed_wait) and handed data over (send).",
+      "Seconds that a rank computed attention (compute), waited for a peer with nothing to "
+      "compute (exposed_wait) and handed data to its peers (send).",
       {"rank", "phase"});
   Family<Counter>& bytes = set.AddCounters("ring_bytes_total",
                                            "Bytes that a rank handed to its peers, by ring mode; "
-                                           "estimate: to settle which blocks are attended.",
+                                           "estimate: to decide which blocks are attended.",
                                            {"rank", "mode"});
   std::vector<RankMetrics> result;
   for (int i = 0; i < ranks; ++i) {
@@ -49,20 +50,25 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
 std::vector<GraphMetrics> MakeGraphs(int ranks, MetricSet& set) {
   Family<Counter>& steps = set.AddCounters(
       "graph_steps_total",
-      "Steps without prompt tokens that a device got as one graph (whole), or cut by something "
-      "that "
-      "had to come between (pieces). Steps with prompt tokens are launched one by one.",
+      "Steps without prompt tokens, by how the device got their kernel launches: as one graph "
+      "(whole), or in several parts, because other work had to run in between (pieces). Steps with "
+      "prompt tokens use no graph.",
       {"rank", "outcome"});
   Family<Counter>& launches = set.AddCounters(
       "graph_launches_total",
-      "Launches of these steps, in graphs or, in short pieces, one by one (single).",
+      "Kernel launches of the steps in graph_steps_total: in a graph (graph), or one by one, "
+      "because the part was short (single).",
       {"rank", "how"});
   Family<Counter>& updates = set.AddCounters(
-      "graph_updates_total", "Launches in graphs that differed from the step before.", {"rank"});
+      "graph_updates_total",
+      "Kernel launches in graphs that were changed, because they differed from the step before.",
+      {"rank"});
   Family<Counter>& built = set.AddCounters(
-      "graph_built_total", "Graphs made anew, as the ones before did not fit.", {"rank"});
+      "graph_built_total", "Graphs built, because a part of a step was new or had other launches.",
+      {"rank"});
   Family<Counter>& cuts =
-      set.AddCounters("graph_cuts_total", "What cut graphs into pieces.", {"rank", "reason"});
+      set.AddCounters("graph_cuts_total", "Cuts that split a step's graph, by what caused them.",
+                      {"rank", "reason"});
   std::vector<GraphMetrics> result;
   for (int i = 0; i < ranks; ++i) {
     const std::string rank = absl::StrCat(i);
@@ -85,25 +91,32 @@ std::vector<GraphMetrics> MakeGraphs(int ranks, MetricSet& set) {
 class PoolFamilies {
  public:
   explicit PoolFamilies(MetricSet& set)
-      : bytes_(
-            set.AddGauges("pool_bytes",
-                          "Bytes of a memory pool by state: held (in use), reserved (for running "
-                          "requests, with nothing in them yet), cached (kept for reuse and given "
-                          "back when needed) or free.",
-                          {"pool", "state"})),
-        limit_(set.AddGauges("pool_limit_bytes", "Hard bound of a memory pool.", {"pool"})),
+      : bytes_(set.AddGauges(
+            "pool_bytes",
+            "Bytes of a memory pool by state: held (in use), reserved (set aside for "
+            "running requests, still empty), cached (kept for reuse until the room is "
+            "needed) or free.",
+            {"pool", "state"})),
+        limit_(
+            set.AddGauges("pool_limit_bytes", "Most bytes that a memory pool may have.", {"pool"})),
         high_water_(set.AddGauges("pool_high_water_bytes",
-                                  "Most bytes of a memory pool ever not free at once.", {"pool"})),
+                                  "Most bytes of a memory pool that were not free at one time, "
+                                  "since the start.",
+                                  {"pool"})),
         fragmentation_(set.AddGauges(
             "pool_fragmentation_ratio",
-            "1 - largest free block / free bytes of a memory pool, 0 to 1.", {"pool"})),
+            "How scattered the free bytes of a memory pool are: 1 - largest free block / free "
+            "bytes, 0 to 1.",
+            {"pool"})),
         trims_(set.AddCounters("pool_trims_total",
-                               "Times that a memory pool gave chunks back to the device.",
+                               "Times that a memory pool gave memory back to the device.",
                                {"pool"})),
         trimmed_(set.AddCounters("pool_trimmed_bytes_total",
                                  "Bytes that a memory pool gave back to the device.", {"pool"})),
         refusals_(set.AddCounters("pool_refusals_total",
-                                  "Requests that a memory pool refused at its bound.", {"pool"})) {}
+                                  "Times that a memory pool refused memory, because its limit did "
+                                  "not allow it.",
+                                  {"pool"})) {}
 
   PoolMetrics Pool(const std::string& name) {
     return {.held = bytes_.With({name, "held"}),
@@ -168,35 +181,37 @@ class TierFamilies {
 
   MetricSet& set_;
   Family<Counter>& seconds_ = set_.AddCounters(
-      "kv_tier_seconds_total", "Seconds that pages were read or written, all threads together.",
+      "kv_tier_seconds_total", "Seconds spent reading or writing pages, all threads together.",
       {"tier", "way"});
   Family<Counter>& moved_ =
       set_.AddCounters("kv_tier_moved_bytes_total",
                        "Bytes of pages read from a tier or written to it.", {"tier", "way"});
   Family<Counter>& waits_ =
       Counters("kv_tier_wait_seconds_total",
-               "Seconds that prompts waited for a tier to save the chunks before, added up.");
-  Family<Gauge>& up_ = Gauges("kv_tier_up", "Whether the tier is in use: 1 or 0.");
-  Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes that a tier's pages take.");
+               "Seconds that prompts waited for a tier to save their earlier chunks, added up.");
+  Family<Gauge>& up_ = Gauges("kv_tier_up", "1 while the tier is in use, 0 if it is not.");
+  Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes that the pages in a tier take.");
   Family<Gauge>& limit_ = Gauges("kv_tier_limit_bytes", "Most bytes that a tier may take.");
-  Family<Gauge>& pages_ = Gauges("kv_tier_pages", "Pages that a tier has.");
-  Family<Gauge>& waiting_ =
-      Gauges("kv_tier_waiting_pages",
-             "Pages that are not written to a tier yet: they wait, or are being written.");
+  Family<Gauge>& pages_ = Gauges("kv_tier_pages", "Pages in a tier.");
+  Family<Gauge>& waiting_ = Gauges(
+      "kv_tier_waiting_pages", "Pages that wait to be written to a tier, or are being written.");
   Family<Counter>& hits_ =
-      Counters("kv_tier_hits_total", "Prompt tokens whose keys and values came back from a tier.");
+      Counters("kv_tier_hits_total", "Prompt tokens whose keys and values were read from a tier.");
   Family<Counter>& restores_ = Counters(
-      "kv_tier_restores_total", "Beginnings of prompts that came back with pages from a tier.");
+      "kv_tier_restores_total", "Prompts whose beginning was read from a tier, at least in part.");
   Family<Counter>& rejects_ =
-      Counters("kv_tier_rejects_total", "Pages of a tier that were not what they should be.");
+      Counters("kv_tier_rejects_total",
+               "Pages of a tier that failed a check of their header, length or checksum.");
   Family<Counter>& checks_ = Counters(
-      "kv_tier_checks_total", "Pages of a tier that were compared with what computing gives.");
+      "kv_tier_checks_total", "Pages of a tier that were compared with newly computed ones.");
   Family<Counter>& mismatches_ =
       Counters("kv_tier_mismatches_total",
-               "Of these, pages that differed; what came with them was dropped.");
+               "Comparisons in which a page of a tier differed from the newly computed one; it and "
+               "the pages read with it were dropped.");
   Family<Counter>& io_errors_ = Counters(
       "kv_tier_io_errors_total",
-      "Calls that a tier's disk, or a device's copies for it, failed; the first turns it off.");
+      "Failed calls to a tier's disk, and failed copies between a tier and a device; the first "
+      "failure turns the tier off.");
 };
 
 KvTierMetrics MakeTiers(MetricSet& set) {

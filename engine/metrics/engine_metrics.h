@@ -14,12 +14,12 @@ namespace annulus {
 
 // Why a request was refused before it held anything.
 enum class AdmissionRejection : uint8_t {
-  kQueueFull,  // "queue_full": as many wait as may wait
+  kQueueFull,  // "queue_full": as many requests wait as are allowed to
   kContext,    // "context": longer than the model's context
   kMemory,     // "memory": its pages can never fit
 };
 
-// What became of launches that one rank's steps held back: see GraphCounts. All stay 0 where a
+// What happened to the launches that one rank's steps held back: see GraphCounts. All stay 0 if the
 // device has no graphs.
 struct GraphMetrics {
   Counter& whole;
@@ -122,15 +122,15 @@ struct TierMetrics {
   void Show(const Figures& figures);
 };
 
-// Of the tiers that keep pages below the ranks' memory; 0 where there is none.
+// Of the tiers that keep pages below the ranks' memory; all 0 for a tier that is not there.
 struct KvTierMetrics {
   TierMetrics disk;
   TierMetrics host;
 };
 
 // Every metric that the engine itself knows, each with its name and meaning. The engine counts
-// requests that ended well; errors by code belong to the server, which sees every status that a
-// client gets. Any thread may update any member.
+// requests that ended without an error; the server counts errors by code, since it sees every
+// status that a client gets. Any thread may update any member.
 class EngineMetrics {
   MetricSet set_;  // stands first: the members below are made by it
 
@@ -169,7 +169,7 @@ class EngineMetrics {
 
   Histogram& request_max_num_generation_tokens =
       set_.AddHistogram("request_max_num_generation_tokens",
-                        "Tokens that a request allowed its answer.", TokenCountBuckets());
+                        "Most tokens that a request allowed for its answer.", TokenCountBuckets());
   Histogram& request_inference_time =
       set_.AddHistogram("request_inference_time_seconds",
                         "Seconds from admission to the end of a request.", LatencyBuckets());
@@ -179,7 +179,8 @@ class EngineMetrics {
 
   // One observation per step.
   Histogram& iteration_tokens = set_.AddHistogram(
-      "iteration_tokens_total", "Rows of a step: prompt tokens and one for each token sampled.",
+      "iteration_tokens_total",
+      "Tokens that a step computed: of prompts, and of answers with the guessed ones.",
       TokenCountBuckets());
 
   // One observation per token after a request's first.
@@ -189,21 +190,20 @@ class EngineMetrics {
 
   Counter& stall_violations = set_.AddCounter(
       "stall_violations_total",
-      "Gaps between two tokens of one request, read at once, that were longer than the stall "
+      "Gaps between two tokens of a request whose reader kept up that were longer than the stall "
       "budget.");
   Gauge& step_cost_error =
       set_.AddGauge("step_cost_error_ratio",
-                    "Difference between the predicted and the real time of a step over the real "
-                    "one, mean over the last steps.");
+                    "How wrong predicted step times are: |predicted - real| / real, mean over the "
+                    "last steps.");
   Gauge& smallest_chunk_seconds = set_.AddGauge(
       "smallest_chunk_seconds",
-      "Predicted seconds of the least that a step can compute of a prompt, one layer of one page, "
-      "at "
-      "the depth of the last one; above the stall budget, the budget cannot be kept.");
+      "Predicted seconds of the smallest part of a prompt that a step can compute, at the depth of "
+      "the last step's prompt. If that is above the stall budget, the budget cannot be kept.");
   Counter& chunk_stretches = set_.AddCounter(
       "chunk_stretches_total",
-      "Steps that ran some layers of a prompt's chunk alone, because no page of it fits into the "
-      "stall budget.");
+      "Steps that computed only some layers of a prompt's chunk, because not even one page through "
+      "all layers fits into the stall budget.");
 
   // Counted step by step, as the tokens are computed.
   Counter& prompt_tokens =
@@ -213,24 +213,24 @@ class EngineMetrics {
       set_.AddCounter("step_seconds_total", "Seconds in which the ranks ran steps.");
   Counter& host_seconds = set_.AddCounter(
       "host_seconds_total",
-      "Seconds before steps in which the ranks had nothing to do: the results of the step before "
-      "were used, requests admitted, the step planned.");
+      "Seconds between steps in which the ranks were idle, while the engine used the last step's "
+      "results, admitted requests and planned the next step.");
   Counter& draft_tokens = set_.AddCounter("spec_decode_num_draft_tokens_total",
-                                          "Tokens that were guessed ahead and tried.");
+                                          "Tokens that were guessed ahead and then checked.");
   Counter& accepted_tokens = set_.AddCounter("spec_decode_num_accepted_tokens_total",
                                              "Tokens that were guessed ahead and were right.");
   Counter& prefix_cache_queries = set_.AddCounter("prefix_cache_queries_total",
                                                   "Prompt tokens looked up among cached prefixes.");
   Counter& prefix_cache_hits = set_.AddCounter("prefix_cache_hits_total",
                                                "Prompt tokens whose keys and values were reused.");
-  Counter& preemptions =
-      set_.AddCounter("num_preemptions_total", "Running requests that gave up their pages.");
+  Counter& preemptions = set_.AddCounter(
+      "num_preemptions_total", "Times that a running request gave up its pages and had to wait.");
 
   Gauge& requests_running =
       set_.AddGauge("num_requests_running", "Requests that are admitted and not ended.");
   Gauge& requests_parked = set_.AddGauge(
       "num_requests_parked",
-      "Running requests whose readers are behind: they keep their pages and hold no slot.");
+      "Running requests whose readers are behind: they keep their pages, but hold no slot.");
   Gauge& requests_waiting =
       set_.AddGauge("num_requests_waiting", "Requests that wait for admission.");
   Gauge& kv_cache_usage =
@@ -243,10 +243,10 @@ class EngineMetrics {
                     "pages, 0 to 1.");
   Gauge& attention_density = set_.AddGauge(
       "attention_density_ratio",
-      "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
+      "Attended pairs of query and key, divided by all causal pairs, since the start, 0 to 1.");
   Gauge& attention_coverage = set_.AddGauge(
       "attention_coverage_ratio",
-      "Share of the attention inside the chosen blocks, mean over all rows sampled since the "
+      "Share of the attention inside the chosen blocks, mean over all rows measured since the "
       "start, 0 to 1.");
   Gauge& attention_estimated_coverage = set_.AddGauge(
       "attention_estimated_coverage_ratio",
@@ -255,9 +255,9 @@ class EngineMetrics {
 
   // Raised and set before Collect.
   Counter& pattern_cache_hits = set_.AddCounter(
-      "pattern_cache_hits_total", "Block lists of sparse attention that were there already.");
+      "pattern_cache_hits_total", "Block lists of sparse attention that the cache had.");
   Counter& pattern_cache_misses = set_.AddCounter(
-      "pattern_cache_misses_total", "Block lists of sparse attention that had to be built.");
+      "pattern_cache_misses_total", "Block lists of sparse attention that had to be built anew.");
   Gauge& pattern_cache_bytes =
       set_.AddGauge("pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
@@ -268,9 +268,12 @@ class EngineMetrics {
 
  private:
   Family<Counter>& ring_mode_ = set_.AddCounters(
-      "ring_mode_total", "Item groups that a step ran in each ring mode.", {"mode"});
+      "ring_mode_total",
+      "Items of steps, each rows of one request, on rings of 2 ranks or more, by ring mode.",
+      {"mode"});
   Family<Counter>& request_success_ = set_.AddCounters(
-      "request_success_total", "Requests that ended well, by why they ended.", {"finished_reason"});
+      "request_success_total", "Requests that ended without an error, by why they ended.",
+      {"finished_reason"});
   Family<Counter>& attention_layers_ = set_.AddCounters(
       "attention_layers_total",
       "Layers run under an attention policy, by what its coverage contract did: kept the policy's "
