@@ -16,11 +16,11 @@ namespace annulus {
 namespace {
 
 absl::Status Malformed(absl::string_view rule) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "attention rule '", rule.substr(0, 64),
-      "' is not allowed: layers=A-B:POLICY, heads=A-B:POLICY or layers=A-B,heads=A-B:POLICY, with "
-      "numbers from 0 to ",
-      AttentionRule::kLast, ", A at most B, or one number for both"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("attention rule '", rule.substr(0, 64),
+                   "' is not allowed: write layers=A-B:POLICY, heads=A-B:POLICY or "
+                   "layers=A-B,heads=A-B:POLICY, with numbers from 0 to ",
+                   AttentionRule::kLast, " and A at most B, or one number instead of A-B"));
 }
 
 // "3" or "3-7".
@@ -97,7 +97,7 @@ absl::Status CheckBlocks(const AttentionAssignment& assignment) {
     if (policy.block == first->block) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("attention rules: blocks of ", first->block, " and of ", policy.block,
-                     " tokens are not allowed together; give all policies the same"));
+                     " tokens are not allowed together; give all policies the same block"));
   };
   ANNULUS_RETURN_IF_ERROR(check(assignment.policy));
   for (const AttentionRule& rule : assignment.rules) ANNULUS_RETURN_IF_ERROR(check(rule.policy));
@@ -112,7 +112,7 @@ absl::Status CheckLayer(int32_t layer, std::span<const LayerPart> parts) {
   if (whole == parts.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("attention rule: ", PolicyName(whole->policy.kind),
                                                  " is not allowed for some heads of layer ", layer,
-                                                 "; it holds for whole layers"));
+                                                 "; give it to all heads of the layer"));
 }
 
 }  // namespace
@@ -135,8 +135,8 @@ bool AttentionAssignment::automatic() const { return IsAutomatic(policy); }
 absl::StatusOr<AttentionAssignment> ParseAssignment(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ';');
   if (parts.size() > kMostRules + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("an attention assignment of ", parts.size() - 1,
-                                                   " rules is not allowed: at most ", kMostRules));
+    return absl::InvalidArgumentError(
+        absl::StrCat(parts.size() - 1, " attention rules are not allowed: at most ", kMostRules));
   }
   AttentionAssignment assignment;
   ANNULUS_ASSIGN_OR_RETURN(assignment.policy,
@@ -168,7 +168,8 @@ absl::Status CheckAssignment(const AttentionAssignment& assignment,
   }
   if (automatic) {
     return absl::InvalidArgumentError(
-        "attention policy auto is not allowed beside rules: it chooses for all layers and heads");
+        "attention policy auto is not allowed together with rules, because it chooses for all "
+        "layers and heads; leave out the rules, or name another policy");
   }
   ANNULUS_RETURN_IF_ERROR(CheckBlocks(assignment));
   for (int32_t layer = 0; layer < limits.layers; ++layer) {

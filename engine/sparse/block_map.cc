@@ -26,8 +26,8 @@ absl::Status Check(const BlockMapSpec& spec) {
   if (TypeOf(spec.policy.kind).append_blocks == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("attention policy ", PolicyName(spec.policy.kind),
-                     " chooses from content, so there is no map without a request: ask for the "
-                     "details of one (annulus attention explain)"));
+                     " chooses from content, so it has no map without a request; ask for the "
+                     "attention details of one (annulus attention explain)"));
   }
   ANNULUS_RETURN_IF_ERROR(CheckNumber("tokens", spec.tokens, 1, spec.kMostTokens));
   ANNULUS_RETURN_IF_ERROR(CheckNumber("heads", spec.heads, 1, spec.kMostHeads));
@@ -135,9 +135,9 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked, const CancelFla
   const double most = std::floor(std::sqrt(2 * kMostPairs / whole.head_groups));
   if (whole.blocks > most) {
     return absl::OutOfRangeError(absl::StrCat(
-        "tokens ", spec.tokens, " are too many to draw ", whole.head_groups, " maps in blocks of ",
+        "tokens ", spec.tokens, " is not allowed for ", whole.head_groups, " maps in blocks of ",
         spec.policy.block, ": at most ", static_cast<int64_t>(most) * spec.policy.block,
-        " are allowed; draw fewer heads, or larger blocks"));
+        "; draw fewer heads, or use larger blocks"));
   }
   BlockMap map;
   map.blocks = whole.blocks;
@@ -147,7 +147,7 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked, const CancelFla
   if (bytes > spec.most_map_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         whole.head_groups, " maps of ", map.side, " x ", map.side, " cells take ", bytes,
-        " bytes, and an answer has at most ", spec.most_map_bytes, "; draw fewer heads or cells"));
+        " bytes; an answer may have ", spec.most_map_bytes, "; draw fewer heads or cells"));
   }
   std::vector<Drawing> drawings(static_cast<size_t>(whole.head_groups),
                                 Drawing(map.blocks, map.side));

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<float>> ReadGate(const TensorSource& source, const st
   }
   return absl::InvalidArgumentError(absl::StrCat("attention gates: tensor ", name, " ",
                                                  ShapeToString(shape),
-                                                 " holds NaN or infinity; fit the gates anew"));
+                                                 " holds NaN or infinity; fit the gates again"));
 }
 
 // The second dimension, if all others are as they should be.
@@ -57,7 +57,7 @@ absl::StatusOr<GateLayer> ReadLayer(const TensorSource& source, size_t layer,
                            WidthOf(source, key, shape.kv_heads, 3 * int64_t{shape.k_dim}));
   if (width != key_width) {
     return absl::InvalidArgumentError(absl::StrCat("attention gates: ", query, " has a width of ",
-                                                   width, " and ", key, " of ", key_width,
+                                                   width, " and ", key, " has one of ", key_width,
                                                    "; they must be equal"));
   }
   GateLayer gates;
@@ -102,7 +102,8 @@ absl::StatusOr<AttentionGates> ReadGates(const TensorSource& source, const GateS
     if (known) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("attention gates: tensor ", name, " is not allowed: the model takes ", tensors,
-                     ", ", GateQueryName(0), " and the like for layers without a window"));
+                     " tensors, two like ", GateQueryName(0), " and ", GateKeyName(0),
+                     " for each layer without a window"));
   }
   return gates;
 }

@@ -26,7 +26,7 @@ absl::Status ReadParameter(absl::string_view text, AttentionPolicy& policy) {
   }
   if (known.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("attention policy ", type.name, " has no parameters"));
+        absl::StrCat("attention policy ", type.name, " has no parameters; give only its name"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", type.name, " has no parameter '", name.substr(0, 32), "'; did you mean ",
@@ -116,9 +116,9 @@ absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens) {
   }
   if (type.check != nullptr) ANNULUS_RETURN_IF_ERROR(type.check(policy));
   if (AttendsAll(policy) || policy.block % page_tokens == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("attention policy ", type.name, ": block ", policy.block,
-                   " is not allowed: a multiple of the page, which has ", page_tokens, " tokens"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention policy ", type.name, ": block ", policy.block,
+      " is not allowed: give a multiple of the page, which has ", page_tokens, " tokens"));
 }
 
 AttentionPolicy ResolvePolicy(const AttentionPolicy& policy, int64_t tokens) {

@@ -58,31 +58,33 @@ absl::Status RefuseSegments(const Parts&... why) {
 
 absl::Status CheckAutoSegments(const AttentionPolicy& policy) {
   if (policy.rates != AttentionPolicy().rates) {
-    return RefuseSegments("rates go with given segments; those of segments=auto are 1, 2, 4, ..");
+    return RefuseSegments(
+        "rates are not allowed with segments=auto, which uses 1, 2, 4, ..; leave "
+        "them out, or give segments");
   }
   if (kFirstAutoSegment % policy.block == 0) return absl::OkStatus();
   return RefuseSegments("block ", policy.block,
-                        " is not allowed with segments=auto, of which the first has ",
-                        kFirstAutoSegment, " tokens: it must divide them; or give segments");
+                        " is not allowed with segments=auto: it must divide the first segment of ",
+                        kFirstAutoSegment, " tokens; change it, or give segments");
 }
 
 absl::Status CheckSegments(const AttentionPolicy& policy) {
   if (policy.segments.empty()) return CheckAutoSegments(policy);
   if (policy.segments.size() != policy.rates.size()) {
     return RefuseSegments(policy.segments.size(), " segments and ", policy.rates.size(),
-                          " rates are given; each segment has one rate");
+                          " rates are given; give one rate for each segment");
   }
   for (size_t i = 0; i < policy.segments.size(); ++i) {
     const int32_t segment = policy.segments[i];
     if (segment < 1 || segment > kMostPolicyTokens || segment % policy.rates[i] != 0 ||
         segment % policy.block != 0) {
-      return RefuseSegments("segment ", segment, " is not allowed: a multiple of its rate (",
+      return RefuseSegments("segment ", segment, " is not allowed: give a multiple of its rate (",
                             policy.rates[i], ") and of the block (", policy.block, "), at most ",
                             kMostPolicyTokens);
     }
   }
   if (std::find(policy.rates.begin(), policy.rates.end(), 1) == policy.rates.end()) {
-    return RefuseSegments("one rate must be 1, so that every row attends at least itself");
+    return RefuseSegments("one rate must be 1, so that every token attends at least itself");
   }
   return absl::OkStatus();
 }
@@ -118,7 +120,7 @@ std::vector<DilatedBranch> BranchesOf(const AttentionPolicy& policy) {
 
 constinit const PolicyType kDilated = {
     .name = "dilated",
-    .summary = "one of every few tokens, in segments (LongNet)",
+    .summary = "every rate-th token, in segments of the text (LongNet)",
     .parameters = kDilatedParameters,
     .check = CheckSegments,
     .resolve = ResolveSegments,

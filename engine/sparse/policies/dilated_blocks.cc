@@ -27,7 +27,7 @@ void SetRates(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kDilatedBlocks = {
     .name = "dilated_blocks",
-    .summary = "one of every few blocks, at a rate that differs by head",
+    .summary = "every rate-th block; heads take the given rates in turn",
     .parameters = kDilatedBlocksParameters,
     .append_blocks = AppendEvery,
     .heads_differ = true,

@@ -67,7 +67,8 @@ void SetNear(AttentionPolicy& policy, int64_t blocks) {
 
 constinit const PolicyType kHierarchical = {
     .name = "hierarchical",
-    .summary = "all near blocks, and farther away the best block of ever larger groups",
+    .summary =
+        "all near blocks, and the best block of each group farther away; far groups are larger",
     .parameters = kHierarchicalParameters,
     .append_blocks = AppendFirsts,
     .prompts = ChoiceKind::kPicked,

@@ -22,7 +22,8 @@ constexpr AutoForm kLearnedForms[] = {
 
 constinit const PolicyType kLearned = {
     .name = "learned",
-    .summary = "as adaptive, estimated by gates that were fitted to the model (SeerAttention)",
+    .summary =
+        "like adaptive, but gates fitted to the model estimate the attention (SeerAttention)",
     .parameters = kLearnedParameters,
     .prompts = ChoiceKind::kRanking,
     .estimate = EstimateByGates,

@@ -74,10 +74,12 @@ TEST(Assignment, WhatIsNotAllowedIsNamed) {
   EXPECT_THAT(Refusal("dense; heads=1: window:block=32"), HasSubstr("a multiple of the page"));
   EXPECT_THAT(Refusal("strided; heads=1: window:block=128"),
               HasSubstr("blocks of 64 and of 128 tokens are not allowed together"));
-  EXPECT_THAT(Refusal("dense; heads=1: dilated"), HasSubstr("it holds for whole layers"));
+  EXPECT_THAT(Refusal("dense; heads=1: dilated"), HasSubstr("give it to all heads of the layer"));
   EXPECT_EQ(Refusal("dense; layers=1: dilated"), "");
-  EXPECT_THAT(Refusal("auto; layers=1: dense"), HasSubstr("auto is not allowed beside rules"));
-  EXPECT_THAT(Refusal("dense; layers=1: auto"), HasSubstr("auto is not allowed beside rules"));
+  EXPECT_THAT(Refusal("auto; layers=1: dense"),
+              HasSubstr("auto is not allowed together with rules"));
+  EXPECT_THAT(Refusal("dense; layers=1: auto"),
+              HasSubstr("auto is not allowed together with rules"));
   std::string many = "dense";
   for (size_t i = 0; i <= kMostRules; ++i) many += "; layers=1: window";
   EXPECT_THAT(Refusal(many), HasSubstr("at most 64"));

@@ -115,7 +115,7 @@ TEST(BlockMapTest, RefusesWhatCannotBeDrawn) {
   EXPECT_THAT(error(Spec("dense", 0)), HasSubstr("tokens 0 is not allowed: 1 to 1073741824"));
   EXPECT_THAT(error(Spec("dense", 1, 0)), HasSubstr("heads 0 is not allowed: 1 to 1024"));
   EXPECT_THAT(error(Spec("dense", 1, 1, 1025)), HasSubstr("cells 1025 is not allowed: 1 to 1024"));
-  EXPECT_THAT(error(Spec("dense", 1 << 22)), HasSubstr("at most 2965760 are allowed"));
+  EXPECT_THAT(error(Spec("dense", 1 << 22)), HasSubstr("at most 2965760;"));
   EXPECT_TRUE(DrawBlockMap(Spec("hierarchical", 2'965'760)).ok());
 }
 

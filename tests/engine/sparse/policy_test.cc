@@ -78,12 +78,14 @@ TEST(PolicyTest, SegmentsFitTheirRatesAndBlocks) {
   EXPECT_EQ(error("dilated:segments=192/320,rates=3/1"), "");
   EXPECT_THAT(error("dilated:segments=2048/4096"), HasSubstr("2 segments and 3 rates are given"));
   EXPECT_THAT(error("dilated:segments=2048/4096,rates=1/3"),
-              HasSubstr("segment 4096 is not allowed: a multiple of its rate (3)"));
+              HasSubstr("segment 4096 is not allowed: give a multiple of its rate (3)"));
   EXPECT_THAT(error("dilated:segments=100,rates=1"), HasSubstr("of the block (64)"));
   EXPECT_THAT(error("dilated:segments=2048,rates=2"), HasSubstr("one rate must be 1"));
-  EXPECT_THAT(error("dilated:segments=auto,rates=1/3"), HasSubstr("rates go with given segments"));
+  EXPECT_THAT(error("dilated:segments=auto,rates=1/3"),
+              HasSubstr("rates are not allowed with segments=auto"));
   EXPECT_THAT(error("dilated:segments=auto,block=4096"), HasSubstr("block 4096 is not allowed"));
-  EXPECT_THAT(error("dilated:segments=auto,block=192"), HasSubstr("it must divide them"));
+  EXPECT_THAT(error("dilated:segments=auto,block=192"),
+              HasSubstr("it must divide the first segment"));
   EXPECT_EQ(error("dilated:segments=auto,block=2048"), "");
   EXPECT_THAT(Error("dilated:segments=0"), HasSubstr("'0' is not allowed: 1 to"));
   EXPECT_THAT(Error("dilated:coverage=0.9"), HasSubstr("has no parameter 'coverage'"));
@@ -136,8 +138,9 @@ TEST(PolicyTest, ChecksValuesThatWereSetByHand) {
   }
   policy = ParsePolicy("strided:block=96").value();
   EXPECT_TRUE(CheckPolicy(policy, 32).ok());
-  EXPECT_THAT(std::string(CheckPolicy(policy, 64).message()),
-              HasSubstr("block 96 is not allowed: a multiple of the page, which has 64 tokens"));
+  EXPECT_THAT(
+      std::string(CheckPolicy(policy, 64).message()),
+      HasSubstr("block 96 is not allowed: give a multiple of the page, which has 64 tokens"));
 }
 
 }  // namespace
