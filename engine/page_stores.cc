@@ -20,7 +20,8 @@ absl::Status CheckSize(absl::string_view option, int64_t bytes, const KvGeometry
   const int64_t least = std::max<int64_t>(1 << 20, 4 * KnownPages::FileBytes(pages.stored_bytes()));
   if (bytes >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(option, " is ", bytes, " bytes; give at least ", least));
+      absl::StrCat(option, " is ", bytes, " bytes; give at least ", least,
+                   " bytes, enough for a few pages of keys and values"));
 }
 
 absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options) {
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions
     ANNULUS_ASSIGN_OR_RETURN(stores->host_lanes_, OpenLanes(devices, page_bytes));
   }
   if (!options.kv_disk.empty()) {
-    ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, what the files of kv-disk may take,",
+    ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, the limit for the files in kv-disk,",
                                       options.kv_disk_bytes, pages));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));

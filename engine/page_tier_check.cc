@@ -111,7 +111,7 @@ void PageTier::Distrust(Restore& restore) {
   // It would be found again.
   const auto no_memory = [&] {
     absl::Status status(absl::StatusCode::kResourceExhausted, "");
-    levels_.TurnOffAll(absl::ResourceExhaustedError("no memory"));
+    levels_.TurnOffAll(absl::ResourceExhaustedError("out of memory"));
     return status;
   };
   Guarded(forget, no_memory).IgnoreError();

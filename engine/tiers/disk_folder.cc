@@ -41,11 +41,15 @@ absl::Status CheckOwner(const std::string& path, int descriptor) {
   struct stat state {};
   if (fstat(descriptor, &state) != 0) return FolderError(path, std::strerror(errno));
   if (state.st_uid != geteuid()) {
-    return FolderError(path, "it belongs to another user; name a folder of the daemon's own user");
+    return FolderError(path, absl::StrCat("it belongs to the user with the id ", state.st_uid,
+                                          ", but the daemon runs as ", geteuid(),
+                                          "; choose a folder that the daemon's user owns"));
   }
   if ((state.st_mode & 077) != 0) {
     return FolderError(
-        path, absl::StrCat("others may use it; it holds what users sent: chmod 700 ", path));
+        path,
+        absl::StrCat("other users can access it, and it holds what clients sent; run chmod 700 ",
+                     path));
   }
   return absl::OkStatus();
 }
@@ -118,20 +122,25 @@ std::optional<DeletionNote> DeletionNote::Parse(absl::string_view text) {
 
 absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return FolderError(path, absl::StrCat("cannot be made: ", std::strerror(errno)));
+    return FolderError(path, absl::StrCat("cannot be created: ", std::strerror(errno)));
   }
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return FolderError(path, std::strerror(errno));
+  if (descriptor < 0) {
+    return FolderError(path, absl::StrCat("cannot be opened: ", std::strerror(errno)));
+  }
   std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor));
   // Before all else, as nothing may be written into a folder that is refused.
   ANNULUS_RETURN_IF_ERROR(CheckOwner(path, descriptor));
   const int lock =
       openat(descriptor, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   folder->lock_ = lock;
-  if (lock < 0) return FolderError(path, absl::StrCat("lock: ", std::strerror(errno)));
+  if (lock < 0) {
+    return FolderError(path,
+                       absl::StrCat("its file lock cannot be opened: ", std::strerror(errno)));
+  }
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     return FolderError(path, errno == EWOULDBLOCK
-                                 ? "another daemon uses it; give each daemon a folder of its own"
+                                 ? "another daemon uses it; give each daemon its own folder"
                                  : std::strerror(errno));
   }
   return folder;

@@ -97,8 +97,9 @@ absl::Status DiskRemover::Wait(const Job& job, const CancelFlag& cancel) {
   if (job.done) return job.status;
   if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
   return absl::UnavailableError(
-      absl::StrCat("the disk is slow: its ", job.pages.size() - job.removed,
-                   " pages are not used any more, and are still being removed"));
+      absl::StrCat("the disk is slow: ", job.pages.size() - job.removed,
+                   " pages of the document are still on it; the server no longer uses them and "
+                   "goes on removing them"));
 }
 
 steady_clock::duration DiskRemover::TimeOfCall() const {
@@ -162,8 +163,9 @@ void DiskRemover::WatchLoop() {
     if (TimeOfCall() < options_.most_call) continue;
     lock.unlock();
     const auto off = [&]() -> absl::Status {
-      return absl::UnavailableError(absl::StrCat("the disk has removed no page for more than ",
-                                                 options_.most_call / milliseconds(1), " ms"));
+      return absl::UnavailableError(
+          absl::StrCat("the disk has not removed a page's file for more than ",
+                       options_.most_call / milliseconds(1), " ms"));
     };
     store_.TurnOff(Guarded(off, [&] { return no_memory_; }));
     lock.lock();

@@ -59,7 +59,7 @@ absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
     // EISDIR: a folder with that name is not ours.
     if (calls_.Remove(folder_->descriptor(), page.Text()) == 0) continue;
     if (errno == ENOENT || errno == EISDIR) continue;
-    status.Update(Failed("removing a page", errno));
+    status.Update(Failed("removing a page's file", errno));
   }
   return status;
 }
@@ -67,13 +67,13 @@ absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {
 // If the process is out of descriptors or memory, the disk has not failed and the store stays on.
 absl::Status DiskStore::OpenFailed(absl::string_view what, int error) {
   if (error != EMFILE && error != ENFILE && error != ENOMEM) return Failed(what, error);
-  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(error)));
+  return absl::ResourceExhaustedError(absl::StrCat(what, " failed: ", std::strerror(error)));
 }
 
 absl::Status DiskStore::Failed(absl::string_view what, int error) {
   ++io_errors_;
   absl::Status status = absl::UnavailableError(
-      absl::StrCat(what, " in ", folder_->path(), ": ", std::strerror(error)));
+      absl::StrCat(what, " in ", folder_->path(), " failed: ", std::strerror(error)));
   TurnOff(status);
   return status;
 }
@@ -107,7 +107,7 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
   const std::string unfinished = absl::StrCat(DiskFolder::kUnfinished, next_file_++);
   const int file = calls_.Open(folder_->descriptor(), unfinished,
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return OpenFailed("making a file", errno);
+  if (file < 0) return OpenFailed("creating a page's file", errno);
   bool renamed = false;
   const absl::Cleanup end = [&] {
     close(file);
@@ -125,7 +125,7 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
   SetTime(file, use);
   if (calls_.Rename(folder_->descriptor(), unfinished, name.Text()) != 0) {
     if (errno == EISDIR) return absl::FailedPreconditionError("a folder has the page's name");
-    return Failed("naming a page", errno);
+    return Failed("renaming a page's file", errno);
   }
   renamed = true;
   return absl::OkStatus();
@@ -141,7 +141,8 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
     std::lock_guard lock(mutex_);
     given_up = pages_.MakeRoom(WantedFor(name, mark, use));
     if (!given_up.has_value()) {
-      return absl::ResourceExhaustedError("no room beside pages that are used as late");
+      return absl::ResourceExhaustedError(
+          "no room: all other pages are held or were used at least as recently");
     }
     pages_.Count(name.tenant, bytes);
   }
@@ -179,7 +180,7 @@ absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMa
   to.documents.Add(mark.documents);
   if (calls_.Rename(folder_->descriptor(), from.Text(), to.Text()) != 0) {
     if (errno == ENOENT) return false;  // the page was dropped meanwhile
-    return Failed("naming a page", errno);
+    return Failed("renaming a page's file", errno);
   }
   {
     std::lock_guard lock(mutex_);
@@ -201,11 +202,11 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
   if (file < 0) {
     if (errno == ENOENT) return absl::NotFoundError("the page is gone");
     if (errno == ELOOP || errno == ENXIO) return absl::DataLossError("it is no plain file");
-    return OpenFailed("opening a page", errno);
+    return OpenFailed("opening a page's file", errno);
   }
   const absl::Cleanup end = [&] { close(file); };
   struct stat state {};
-  if (fstat(file, &state) != 0) return Failed("looking at a page", errno);
+  if (fstat(file, &state) != 0) return Failed("reading the size of a page's file", errno);
   if (!S_ISREG(state.st_mode) ||
       static_cast<uint64_t>(state.st_size) != kEntryHeaderBytes + payload.size()) {
     return absl::DataLossError("the file has another length than its page");

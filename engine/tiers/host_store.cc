@@ -20,14 +20,14 @@ absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(int64_t limit_bytes
   const int64_t slots = std::min<int64_t>(limit_bytes / slot, std::numeric_limits<Slot>::max());
   if (slots < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a page takes ", slot, " bytes; allowed are ", limit_bytes));
+        absl::StrCat("a page takes ", slot, " bytes; the limit for all is ", limit_bytes));
   }
   const auto bytes = static_cast<size_t>(slots * slot);
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot map ", bytes, " bytes for pages: the system refused"));
+        absl::StrCat("the system refused ", bytes, " bytes of memory for pages; lower --kv-host"));
   }
   DeviceBuffer memory(static_cast<std::byte*>(data), bytes,
                       [bytes](std::byte* block) { munmap(block, bytes); });
@@ -88,7 +88,8 @@ absl::StatusOr<bool> HostStore::PutNew(const EntryName& name, const PageMark& ma
     std::lock_guard lock(mutex_);
     const auto given_up = pages_.MakeRoom(WantedFor(name, mark, use));
     if (!given_up.has_value()) {
-      return absl::ResourceExhaustedError("no room beside pages that are used as late");
+      return absl::ResourceExhaustedError(
+          "no room: all other pages are held or were used at least as recently");
     }
     for (const EntryName& page : *given_up) FreeOf(page.key);
     if (free_.empty() && never_used_ == all_slots_) {

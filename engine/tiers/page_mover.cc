@@ -20,7 +20,7 @@ PageMover::PageMover(PageStore& store, Options options)
     : store_(store),
       options_(std::move(options)),
       page_bytes_(options_.lanes.at(0)->buffer().size()),
-      no_memory_(absl::ResourceExhaustedError("no memory to carry a page just now")),
+      no_memory_(absl::ResourceExhaustedError("not enough memory to move a page now")),
       off_(absl::UnavailableError("the tier is off")),
       under_way_(options_.lanes.size()),
       compared_(options_.compares ? page_bytes_ : 0) {

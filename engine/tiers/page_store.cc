@@ -84,7 +84,7 @@ absl::StatusOr<bool> PageStore::Put(const PageMark& mark,
   const int64_t most = std::min(limit_, mark.tenant_bytes);
   if (bytes > most) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a page takes ", bytes, " bytes here; allowed are ", most));
+        absl::StrCat("a page takes ", bytes, " bytes; the limit for all is ", most));
   }
   std::optional<EntryName> known;
   {
@@ -133,7 +133,7 @@ void PageStore::TurnOff(const absl::Status& reason) {
     return absl::OkStatus();
   };
   Guarded(say, [&] {
-    off_ = "no memory";  // short strings need no allocation
+    off_ = "out of memory";  // short strings need no allocation
     return absl::OkStatus();
   }).IgnoreError();
 }

@@ -317,7 +317,8 @@ TEST_F(PageTierHostTest, WhatCannotBeIsRefusedAtTheStart) {
   options.kv_host_bytes = 1000;
   auto engine = CreateEngine(options, *backend_, registry_);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("kv-host is 1000 bytes"));
+  EXPECT_THAT(std::string(engine.status().message()),
+              HasSubstr("kv-host is 1000 bytes; give at least 1064960 bytes"));
   options.kv_host_bytes = int64_t{1} << 50;
   engine = CreateEngine(options, *backend_, registry_);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kResourceExhausted);

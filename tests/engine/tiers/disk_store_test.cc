@@ -75,7 +75,8 @@ TEST_F(DiskStoreTest, AFolderThatOthersMayReadIsRefused) {
   ASSERT_TRUE(fs::create_directory(folder()));
   ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
   const auto store = DiskStore::Open(folder(), 1 << 20);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr("chmod 700"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("other users can access it"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("run chmod 700 " + folder()));
 }
 
 TEST_F(DiskStoreTest, ASecondDaemonIsRefused) {
