@@ -23,16 +23,17 @@ absl::Status CheckPrefixes(const RequestSpec& spec) {
   return FieldError(
       absl::StatusCode::kInvalidArgument, "shared_prefixes",
       absl::StrCat(lengths.size(), " lengths from ", lengths.front(), " to ", lengths.back(),
-                   " are not allowed: at most 64, ascending, from 0 to the "
-                   "prompt's ",
-                   prompt, " tokens"));
+                   " are not allowed: at most 64, ascending, each from 0 to ", prompt,
+                   ", the tokens of the prompt"));
 }
 
 absl::Status CheckKeeping(const RequestSpec& spec) {
   if (!spec.pin && !spec.ttl.has_value()) return absl::OkStatus();
   if (!spec.prefill_only || spec.documents.empty()) {
-    return FieldError(absl::StatusCode::kInvalidArgument, spec.pin ? "pin" : "ttl",
-                      "only a document that is read ahead can be pinned or have a time to live");
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, spec.pin ? "pin" : "ttl",
+        "only a document that is read ahead can be pinned or have a time to live: set "
+        "prefill_only and give documents");
   }
   constexpr auto kLongest = std::chrono::hours(365 * 24);
   if (!spec.ttl.has_value() || (*spec.ttl >= std::chrono::seconds(1) && *spec.ttl <= kLongest)) {
@@ -40,7 +41,7 @@ absl::Status CheckKeeping(const RequestSpec& spec) {
   }
   return FieldError(absl::StatusCode::kInvalidArgument, "ttl",
                     absl::StrCat("a time to live of ", spec.ttl->count(),
-                                 " ms is not allowed; give 1 s to 31,536,000 s, a year"));
+                                 " ms is not allowed: 1 s to 31,536,000 s, a year"));
 }
 
 absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
@@ -51,7 +52,7 @@ absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
   const std::string in_use = held > 0 ? absl::StrCat(", of which ", held, " are in use") : "";
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
       "the request needs ", needed, " bytes of keys and values; its tenant is allowed ", allowed,
-      in_use, "; ", remedy, ", or have the quota kv_bytes raised"));
+      in_use, "; ", remedy, ", or have the quota kv_bytes raised in the server's tokens file"));
   status.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
   if (retry_ms.has_value()) status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(*retry_ms)));
   return status;
@@ -74,17 +75,16 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   if (gated && model.gates == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "attention policy ", PolicyName(policy.kind),
-        " needs gates, and the server was started without; start it with --attention-gates FILE, "
-        "or use adaptive"));
+        " needs gates fitted to the model, and the server has none; use adaptive, or have the "
+        "server started with --attention-gates FILE"));
   }
   const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
   if (!scores || CanScoreBlocks(ops)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
-      " needs scores of blocks, which the kernels ", ops.name,
-      " do not compute; use a policy that does not choose by content, such as window, without a "
-      "coverage"));
+      " needs scores of blocks of keys, which the kernels ", ops.name,
+      " cannot compute; use a policy with a fixed pattern, such as window, without a coverage"));
 }
 
 absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {

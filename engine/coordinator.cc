@@ -33,7 +33,9 @@ int32_t BlockOf(const AttentionAssignment& attention) {
 }
 
 absl::Status DeadlineStatus() {
-  return absl::DeadlineExceededError("the deadline passed before the answer was complete");
+  return absl::DeadlineExceededError(
+      "the request's deadline passed before its answer was complete; allow more time, or ask for "
+      "less");
 }
 
 }  // namespace
@@ -94,8 +96,8 @@ absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
     }
   }
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
-  return RetryError(absl::StrCat("the queue is full: ", options_.max_waiting,
-                                 " requests are waiting; try again later"),
+  return RetryError(absl::StrCat("the queue is full: the server lets at most ",
+                                 options_.max_waiting, " requests wait; try again later"),
                     std::chrono::milliseconds(retry_ms_));
 }
 
@@ -121,7 +123,7 @@ void Coordinator::Loop() {
     LookAtReaders();
     // If the ranks are down, no step will free pages for requests that wait: end all requests now.
     if (ranks_.state() != RanksState::kUp && !requests_.empty()) {
-      FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
+      FailStep(absl::UnavailableError("the ranks have stopped because an earlier step failed"));
     }
     GrowRunning();
     BeginChecks();
@@ -136,7 +138,8 @@ void Coordinator::Loop() {
   plans_.Close();
   DropStepBehind();
   TakeCommands();
-  FinishAll(FinishReason::kCancelled, absl::UnavailableError("the server is shutting down"), true);
+  FinishAll(FinishReason::kCancelled,
+            absl::UnavailableError("the server is shutting down; try again when it is back"), true);
 }
 
 void Coordinator::TakeCommands() {

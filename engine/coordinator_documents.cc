@@ -87,14 +87,16 @@ absl::Status Coordinator::KeepPrefilled(Request& request) {
   if (!spec.pin && !spec.ttl.has_value()) return absl::OkStatus();
   const TaggedDocuments documents = PrefixReuse::TagsOf(spec);
   if (prefixes_.index().documents().WasForgotten(documents, request.documents_found())) {
-    return absl::UnavailableError("a document was deleted while it was read; nothing is kept");
+    return absl::UnavailableError(
+        "a document of the prompt was deleted while the server read it, so nothing of it is kept");
   }
   if (spec.pin) {
     const std::shared_ptr<const AttentionAssignment> policy =
         request.sequence() != nullptr ? request.sequence()->attention : TakePolicy(request);
     const std::optional<PrefixIndex::Hit> hit = prefixes_.FindAll(spec, policy.get());
     if (!hit.has_value()) {
-      return absl::UnavailableError("what was read went before it was pinned; try again");
+      return absl::UnavailableError(
+          "what the server had read left memory before it could be pinned; try again");
     }
     ANNULUS_RETURN_IF_ERROR(CheckRoomToGrow(*hit));
     ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit, next_pin_++));
@@ -121,9 +123,9 @@ absl::Status Coordinator::CheckRoomBesidePins(const Request& request) {
     left += pages_.free_count(rank) + pages_.unheld_count(rank);
   }
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-      "the request takes ", AllPagesNeeded(DemandOf(request), options_.limits),
-      " pages of keys and values if nothing of it is cached; beside pinned documents there are ",
-      left, " of ", all, "; unpin or delete documents, send less, or lower max_tokens"));
+      "the request needs ", AllPagesNeeded(DemandOf(request), options_.limits),
+      " pages of keys and values if none of its prompt is cached; pinned documents leave ", left,
+      " of ", all, "; unpin or delete documents, shorten the prompt, or lower max_tokens"));
   status.SetPayload(kLimitPayload, absl::Cord("pinned"));
   return status;
 }

@@ -197,8 +197,8 @@ absl::Status Coordinator::CheckRoomToGrow(const PrefixIndex::Hit& pin) const {
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, options_.limits).has_value()) continue;
     absl::Status status = absl::ResourceExhaustedError(
-        "pin: an answer that is being given may need the room; try again when fewer requests run, "
-        "or read the document ahead without pin");
+        "pin: beside this document, an answer that is being generated could run out of pages; try "
+        "again when fewer requests run, or read the document ahead without pin");
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;
   }

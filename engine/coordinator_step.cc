@@ -23,7 +23,7 @@ namespace {
 absl::Status StepError(const absl::Status& cause, bool again) {
   absl::Status status = absl::UnavailableError(
       again ? "computing the answer failed; try again"
-            : "computing the answer failed; the server must be started again");
+            : "computing the answer failed; the server must be restarted, and its log says why");
   status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
   return status;
 }

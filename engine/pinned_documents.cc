@@ -50,21 +50,22 @@ absl::Status PinnedDocuments::CheckPages(const TenantId& tenant, int64_t pages) 
   };
   const auto refuse = [&](absl::string_view whose, int64_t allowed, absl::string_view option) {
     absl::Status status = absl::ResourceExhaustedError(
-        absl::StrCat("pin: the prompt up to the document's end has ", pages, " pages, and ", whose,
+        absl::StrCat("pin: the prompt up to the document's end takes ", pages, " pages; ", whose,
                      " may take at most ", allowed,
-                     "; unpin or delete others, read the document "
-                     "ahead without pin, or start the server with more ",
+                     " pages; unpin or delete others, read the document ahead without pin, or "
+                     "have the server started with a larger ",
                      option));
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;
   };
   if (own + pages > most(options_.tenant_share)) {
-    return refuse(absl::StrCat("your pinned documents, which have ", own, ","),
+    return refuse(absl::StrCat("your pinned documents take ", own, " and"),
                   most(options_.tenant_share), "--max-pinned-by-tenant");
   }
   // The message does not tell how much other tenants have pinned.
   if (all + pages > most(options_.share)) {
-    return refuse("all tenants' pinned documents together", most(options_.share), "--max-pinned");
+    return refuse("the pinned documents of all tenants together", most(options_.share),
+                  "--max-pinned");
   }
   return absl::OkStatus();
 }

@@ -13,7 +13,9 @@ constexpr std::chrono::milliseconds kRetry{500};
 // How soon a cancel is seen.
 constexpr std::chrono::milliseconds kLook{20};
 
-absl::Status Ended() { return absl::UnavailableError("the server is shutting down"); }
+absl::Status Ended() {
+  return absl::UnavailableError("the server is shutting down; try again when it is back");
+}
 
 }  // namespace
 

@@ -241,6 +241,7 @@ TEST_F(CoordinatorTest, TellsWhomItRefusesToComeAgain) {
   const Asked refused = Ask(20, 4);
   EXPECT_TRUE(first.accepted.ok() && second.accepted.ok());
   EXPECT_EQ(refused.accepted.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.accepted.message(), HasSubstr("at most 2 requests wait; try again later"));
   ranks_.Allow();
   for (const Asked& asked : {running, first, second}) EXPECT_EQ(Outcome(asked), "");
 }
@@ -352,7 +353,7 @@ TEST_F(CoordinatorTest, KeepsThePagesOfTwoStepsOfALostRank) {
   ASSERT_TRUE(ranks_.WaitBegun(3));
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
   ranks_.Allow();
-  EXPECT_THAT(Outcome(running), HasSubstr("the server must be started again"));
+  EXPECT_THAT(Outcome(running), HasSubstr("the server must be restarted"));
   WaitUntilNothingRuns();
   EXPECT_GT(HeldNow(), 0);
 }
@@ -456,10 +457,10 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
   ranks_.Allow();
   for (const Asked& asked : {running, waiting}) {
-    EXPECT_THAT(Outcome(asked), HasSubstr("the server must be started again"));
+    EXPECT_THAT(Outcome(asked), HasSubstr("the server must be restarted"));
   }
   // Though there is no room for it, it does not wait.
-  EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
+  EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be restarted"));
   EXPECT_FALSE(coordinator_->Look().healthy);
   EXPECT_GT(HeldNow(), 0);
 }

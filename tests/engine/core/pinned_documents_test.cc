@@ -106,16 +106,16 @@ TEST_F(PinnedDocumentsTest, QuotasOfATenantAndOfAll) {
   const absl::Status own = pins_.CheckRoom(us_, 11 * kPage);
   EXPECT_EQ(own.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(own.GetPayload(kLimitPayload), absl::Cord("pinned"));
-  EXPECT_THAT(own.message(), HasSubstr("has 11 pages"));
-  EXPECT_THAT(own.message(), HasSubstr("which have 15, may take at most 25"));
+  EXPECT_THAT(own.message(), HasSubstr("takes 11 pages"));
+  EXPECT_THAT(own.message(), HasSubstr("take 15 and may take at most 25 pages"));
   EXPECT_THAT(own.message(), HasSubstr("--max-pinned-by-tenant"));
   EXPECT_FALSE(pins_.Pin(us_, {{2, 0}}, Known(11, us_), next_++).ok());
   ASSERT_TRUE(pins_.Pin(them_, {{3, 0}}, Known(25, them_), next_++).ok());
   ASSERT_TRUE(pins_.Pin(us_, {{2, 0}}, Known(10, us_), next_++).ok());
   const absl::Status all = pins_.CheckRoom(TenantId(), kPage);
   EXPECT_EQ(all.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(all.message(), HasSubstr("may take at most 50"));
-  EXPECT_THAT(all.message(), ::testing::Not(HasSubstr("have 50"))) << "others' are not told";
+  EXPECT_THAT(all.message(), HasSubstr("may take at most 50 pages"));
+  EXPECT_THAT(all.message(), ::testing::Not(HasSubstr("take 50"))) << "others' are not told";
   pins_.Unpin(3);
   EXPECT_TRUE(pins_.CheckRoom(TenantId(), 25 * kPage).ok());
 }
@@ -238,7 +238,7 @@ TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   const absl::Status refused = Status(large);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.GetPayload(kLimitPayload), absl::Cord("pinned"));
-  EXPECT_THAT(refused.message(), HasSubstr("has 21 pages"));
+  EXPECT_THAT(refused.message(), HasSubstr("takes 21 pages"));
   EXPECT_FALSE(Find("large").pinned);
   EXPECT_EQ(Find("large").memory_tokens, 0) << "it was not even read";
   RequestSpec pinned = Read(document_, "a");
@@ -247,7 +247,7 @@ TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   // 35 pages fit in 40, but not beside 10 pinned ones.
   const absl::Status full = Status(Spec(Prompt(35 * kPage - 12, 300, 6)));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(full.message(), HasSubstr("beside pinned documents there are 30 of 40"));
+  EXPECT_THAT(full.message(), HasSubstr("pinned documents leave 30 of 40"));
   // A question about the pinned one needs only what is its own.
   std::vector<int32_t> longer = document_;
   const std::vector<int32_t> rest = Prompt(25 * kPage - 12, 300, 7);
@@ -275,7 +275,8 @@ TEST_F(KeptDocumentsTest, APinLeavesRoomForTheAnswersThatGrow) {
   pinned.pin = true;
   const absl::Status refused = Status(pinned);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), HasSubstr("an answer that is being given may need the room"));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("an answer that is being generated could run out of pages"));
   EXPECT_FALSE(Find("a").pinned);
   engine_->Cancel(*id);
   ASSERT_TRUE(sink->Wait().has_value());

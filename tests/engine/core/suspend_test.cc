@@ -156,7 +156,7 @@ TEST_F(SuspendTest, ADeadlineTakesEffectInsideAChunk) {
   const SteadyTime deadline = std::chrono::steady_clock::now() + 1500ms;
   WhenSuspended(2, [&] { std::this_thread::sleep_until(deadline); });
   const Asked late = Ask(400, 8, deadline);
-  EXPECT_THAT(Outcome(late), HasSubstr("DEADLINE_EXCEEDED"));
+  EXPECT_THAT(Outcome(late), HasSubstr("DEADLINE_EXCEEDED: the request's deadline passed"));
   const auto plans = PlansOf(late.id);
   ASSERT_FALSE(plans.empty());
   ASSERT_TRUE(plans.back().second.stretch.has_value());
