@@ -1,4 +1,5 @@
-// Attention, on the host side: plans the blocks, copies plan and tables of pages, launches.
+// Attention, on the host side: plans the blocks, copies plan and tables of pages, launches. What a
+// layer before has planned and copied is used again (kept_attention.h).
 #include "kernels/cuda/sm80/attention.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/kept_attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/shard_merge.h"
 #include "kernels/cuda/sm90/attention.h"
@@ -30,7 +32,6 @@ struct AttentionKind {
 
 // What an op launches.
 struct AttentionWork {
-  PrefillPath path;
   int whole_boxes = 1;  // see HopperAttentionArguments
   AttentionPlan plan;
   // If the op is row-invariant: see InvariantPlan.
@@ -39,18 +40,22 @@ struct AttentionWork {
   std::vector<uint8_t> leaves;
 };
 
-absl::StatusOr<AttentionWork> PlanWork(const DeviceInfo& device, const AttentionParams& params,
-                                       const AttentionKind& kind) {
+absl::StatusOr<PrefillPath> PathOf(const DeviceInfo& device, const AttentionParams& params,
+                                   const AttentionKind& kind) {
+  if (kind.invariant) return PathOfInvariant(device, params, kind.hopper);
+  return PathOfPrefill(device, params, kind.hopper);
+}
+
+AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
+                       const PrefillPath& path, bool invariant) {
   AttentionWork work;
-  if (!kind.invariant) {
-    work.path = PathOfPrefill(device, params, kind.hopper);
-    work.plan = PlanAttention(params, device.multiprocessors, work.path.rows,
+  if (!invariant) {
+    work.plan = PlanAttention(params, device.multiprocessors, path.rows,
                               BlocksOfFewRows(params.shape, device));
     return work;
   }
-  ANNULUS_ASSIGN_OR_RETURN(work.path, PathOfInvariant(device, params, kind.hopper));
-  InvariantShape shape{work.path.rows, /*tile_pages=*/1};
-  if (work.path.hopper && params.window > 0) {
+  InvariantShape shape{path.rows, /*tile_pages=*/1};
+  if (path.hopper && params.window > 0) {
     // Pages that the window has left behind may be there or not.
     const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
     shape.tile_pages = TilePages(params.shape.page_tokens, dim);
@@ -64,6 +69,7 @@ absl::StatusOr<AttentionWork> PlanWork(const DeviceInfo& device, const Attention
   return work;
 }
 
+// Of an op that finds nothing kept.
 size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
   const AttentionPlan& plan = work.plan;
   size_t bytes = 0;
@@ -85,6 +91,12 @@ size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
   bytes += plan.merges.size() * (sizeof(AttentionMerge) + sizeof(int32_t));
   bytes += work.shard_merges.size() * sizeof(ShardMerge) + work.leaves.size();
   return bytes + arrays * CudaStream::kUploadAlignment;
+}
+
+// Of one that does.
+size_t ItemBytes(const PlacedAttention& placed) {
+  return placed.items.size() * sizeof(AttentionItemView) +
+         static_cast<size_t>(placed.arrivals) * sizeof(int32_t) + 2 * CudaStream::kUploadAlignment;
 }
 
 // A page without keys, which no row sees. Kernels may read where it lies.
@@ -116,13 +128,11 @@ void UploadRuns(CudaStream& stream, const AttentionItem& item, const PageRuns& r
   view.lists = stream.Upload(std::span<const int32_t>(lists));
 }
 
-// `runs`: null if pages keep their order.
-AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item, const PageRuns* runs) {
+// The arrays of an item. `runs`: null if pages keep their order.
+AttentionItemView UploadArrays(CudaStream& stream, const AttentionItem& item,
+                               const PageRuns* runs) {
   AttentionItemView view{};
-  view.query = item.query.data;
-  view.query_stride = item.query.stride;
   view.positions = stream.Upload(item.positions);
-  view.page_offset = static_cast<int64_t>(item.page_offset);
   if (runs != nullptr) {
     UploadRuns(stream, item, *runs, view);
   } else {
@@ -131,22 +141,81 @@ AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item, cons
   }
   view.branches = stream.Upload(item.branches);
   view.branch_count = static_cast<int>(item.branches.size());
-  view.o = item.state.o;
-  view.lse = item.state.lse;
   view.merges = item.merges;
   return view;
 }
 
 // Where the states of shared-out units go: o, then lse.
-absl::Status TakePartials(CudaStream& stream, const AttentionPlan& plan, int v_dim,
+absl::Status TakePartials(CudaStream& stream, int64_t partial_rows, int v_dim,
                           AttentionArguments& arguments) {
-  if (plan.partial_rows == 0) return absl::OkStatus();
-  const auto rows = static_cast<size_t>(plan.partial_rows);
+  if (partial_rows == 0) return absl::OkStatus();
+  const auto rows = static_cast<size_t>(partial_rows);
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
                            stream.Scratch(rows * (v_dim + 1) * sizeof(float)));
   arguments.partial_o = reinterpret_cast<float*>(scratch);
   arguments.partial_lse = arguments.partial_o + rows * v_dim;
   return absl::OkStatus();
+}
+
+// Plans an op and puts its arrays into the upload area, with room left for its items.
+absl::StatusOr<PlacedAttention> Place(CudaStream& stream, const AttentionParams& params,
+                                      const PrefillPath& path, bool invariant,
+                                      AttentionArguments& arguments) {
+  const AttentionWork work = PlanWork(stream.device(), params, path, invariant);
+  const AttentionPlan& plan = work.plan;
+  PlacedAttention placed;
+  if (plan.prefill.empty() && plan.decode.empty()) return placed;
+  placed.rounds = plan.rounds;
+  placed.partial_rows = plan.partial_rows;
+  placed.largest_merge = plan.largest_merge;
+  placed.arrivals = std::ssize(plan.merges);
+  placed.in_shards = !work.runs.empty();
+  placed.whole_boxes = work.whole_boxes;
+  placed.items.reserve(params.items.size());
+  ANNULUS_RETURN_IF_ERROR(TakePartials(stream, plan.partial_rows, params.shape.v_dim, arguments));
+  ANNULUS_RETURN_IF_ERROR(stream.BeginUpload(UploadBytes(params, work)));
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    const PageRuns* const runs = work.runs.empty() ? nullptr : &work.runs[i];
+    placed.items.push_back(UploadArrays(stream, params.items[i], runs));
+  }
+  placed.prefill = stream.Upload(std::span<const AttentionUnit>(plan.prefill));
+  placed.decode = stream.Upload(std::span<const AttentionUnit>(plan.decode));
+  placed.merges = stream.Upload(std::span<const AttentionMerge>(plan.merges));
+  placed.shard_merges = stream.Upload(std::span<const ShardMerge>(work.shard_merges));
+  placed.leaves = stream.Upload(std::span<const uint8_t>(work.leaves));
+  return placed;
+}
+
+// What an earlier op has placed for rows and pages like these, with room for the items in the
+// upload area. Null: there is none, or the area had to be filled anew to make that room.
+absl::StatusOr<PlacedAttention*> FindPlaced(CudaStream& stream, const AttentionParams& params,
+                                            const PrefillPath& path, bool invariant,
+                                            AttentionArguments& arguments) {
+  const uint64_t turn = stream.upload_turn();
+  PlacedAttention* const placed = stream.kept_attention().Find(params, path, invariant, turn);
+  if (placed == nullptr) return placed;
+  ANNULUS_RETURN_IF_ERROR(
+      TakePartials(stream, placed->partial_rows, params.shape.v_dim, arguments));
+  ANNULUS_RETURN_IF_ERROR(stream.BeginUpload(ItemBytes(*placed)));
+  return stream.upload_turn() == turn ? placed : nullptr;
+}
+
+// Uploads what each op has of its own, and sends all that lies in the area.
+absl::Status SendItems(CudaStream& stream, const AttentionParams& params, PlacedAttention& placed,
+                       AttentionArguments& arguments) {
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    const AttentionItem& item = params.items[i];
+    AttentionItemView& view = placed.items[i];
+    view.query = item.query.data;
+    view.query_stride = item.query.stride;
+    view.page_offset = static_cast<int64_t>(item.page_offset);
+    view.o = item.state.o;
+    view.lse = item.state.lse;
+  }
+  arguments.items = stream.Upload(std::span<const AttentionItemView>(placed.items));
+  const std::vector<int32_t> none(static_cast<size_t>(placed.arrivals));
+  arguments.arrivals = const_cast<int32_t*>(stream.Upload(std::span<const int32_t>(none)));
+  return stream.SendUpload();
 }
 
 absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape shape, int64_t units,
@@ -170,11 +239,10 @@ absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape sh
 }
 
 // Units of the prefill shape.
-absl::Status RunPrefill(CudaStream& stream, const AttentionWork& work,
+absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, int whole_boxes,
                         const AttentionParams& params, int64_t units,
                         const AttentionArguments& arguments) {
   if (units == 0) return absl::OkStatus();
-  const PrefillPath& path = work.path;
   const DType dtype = params.shape.dtype;
   if (!path.hopper) return Run(stream, params.shape, AttentionShape::kPrefill, units, arguments);
   const PageTensors tensors = TensorsOfPages(params, path.grid);
@@ -185,7 +253,7 @@ absl::Status RunPrefill(CudaStream& stream, const AttentionWork& work,
   own.first_page = path.grid.first;
   own.page_shift = path.grid.shift;
   own.box_slots = BoxSlots(params.shape.page_tokens, dim);
-  own.whole_boxes = work.whole_boxes;
+  own.whole_boxes = whole_boxes;
   ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
   ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
   const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
@@ -196,28 +264,33 @@ absl::Status RunPrefill(CudaStream& stream, const AttentionWork& work,
 }
 
 // Merges the parts of a round: `merges` of the plan's or of the shards'.
-absl::Status RunMerges(CudaStream& stream, const AttentionWork& work, int64_t merges,
+absl::Status RunMerges(CudaStream& stream, const PlacedAttention& placed, int64_t merges,
                        const ShardMergeArguments& arguments) {
   if (merges == 0) return absl::OkStatus();
-  const int largest = work.plan.largest_merge;
-  const int code = work.runs.empty()
-                       ? LaunchAttentionMerge(stream.handle(), merges, largest, arguments.attention)
-                       : LaunchShardMerge(stream.handle(), merges, largest, arguments);
+  const int largest = placed.largest_merge;
+  const int code = placed.in_shards ? LaunchShardMerge(stream.handle(), merges, largest, arguments)
+                                    : LaunchAttentionMerge(stream.handle(), merges, largest,
+                                                           arguments.attention);
   return StatusOf(code, "the merge of attention");
 }
 
-// Launches one round after the other. `decode` and `merges`: the plan's, on the device.
-absl::Status RunRounds(CudaStream& stream, const AttentionWork& work, const AttentionParams& params,
-                       AttentionArguments arguments, const AttentionUnit* decode,
-                       ShardMergeArguments merges) {
-  const AttentionUnit* prefill = arguments.units;
-  for (const AttentionRound& round : work.plan.rounds) {
+// Launches one round after the other.
+absl::Status RunRounds(CudaStream& stream, const PlacedAttention& placed, const PrefillPath& path,
+                       const AttentionParams& params, AttentionArguments arguments) {
+  const AttentionUnit* prefill = placed.prefill;
+  const AttentionUnit* decode = placed.decode;
+  ShardMergeArguments merges = {placed.shard_merges,
+                                placed.leaves,
+                                {placed.merges, arguments.items, params.heads, arguments.group,
+                                 params.shape.v_dim, arguments.partial_o, arguments.partial_lse}};
+  for (const AttentionRound& round : placed.rounds) {
     arguments.units = prefill;
-    ANNULUS_RETURN_IF_ERROR(RunPrefill(stream, work, params, round.prefill, arguments));
+    ANNULUS_RETURN_IF_ERROR(
+        RunPrefill(stream, path, placed.whole_boxes, params, round.prefill, arguments));
     arguments.units = decode;
     ANNULUS_RETURN_IF_ERROR(
         Run(stream, params.shape, AttentionShape::kDecode, round.decode, arguments));
-    ANNULUS_RETURN_IF_ERROR(RunMerges(stream, work, round.merges, merges));
+    ANNULUS_RETURN_IF_ERROR(RunMerges(stream, placed, round.merges, merges));
     prefill += round.prefill;
     decode += round.decode;
     merges.attention.merges += round.merges;
@@ -232,36 +305,26 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, const Attenti
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
       << "head_dim " << shape.k_dim << "/" << shape.v_dim;
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  ANNULUS_ASSIGN_OR_RETURN(const AttentionWork work, PlanWork(own->device(), params, kind));
-  const AttentionPlan& plan = work.plan;
-  if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(const PrefillPath path, PathOf(own->device(), params, kind));
   AttentionArguments arguments{};
-  ANNULUS_RETURN_IF_ERROR(TakePartials(*own, plan, shape.v_dim, arguments));
-  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(UploadBytes(params, work)));
-  std::vector<AttentionItemView> items;
-  for (size_t i = 0; i < params.items.size(); ++i) {
-    items.push_back(UploadItem(*own, params.items[i], work.runs.empty() ? nullptr : &work.runs[i]));
+  ANNULUS_ASSIGN_OR_RETURN(auto* placed, FindPlaced(*own, params, path, kind.invariant, arguments));
+  PlacedAttention fresh;
+  if (placed == nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(fresh, Place(*own, params, path, kind.invariant, arguments));
+    if (fresh.rounds.empty()) return absl::OkStatus();
+    placed = &fresh;
   }
-  arguments.items = own->Upload(std::span<const AttentionItemView>(items));
-  arguments.units = own->Upload(std::span<const AttentionUnit>(plan.prefill));
-  const auto* const decode = own->Upload(std::span<const AttentionUnit>(plan.decode));
-  arguments.merges = own->Upload(std::span<const AttentionMerge>(plan.merges));
-  const std::vector<int32_t> none(plan.merges.size());
-  arguments.arrivals = const_cast<int32_t*>(own->Upload(std::span<const int32_t>(none)));
-  const auto* const shard_merges = own->Upload(std::span<const ShardMerge>(work.shard_merges));
-  const auto* const leaves = own->Upload(std::span<const uint8_t>(work.leaves));
-  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
+  ANNULUS_RETURN_IF_ERROR(SendItems(*own, params, *placed, arguments));
+  arguments.merges = placed->merges;
   arguments.layout = LayoutOf(shape);
   arguments.heads = params.heads;
   arguments.group = params.heads / shape.kv_heads;
   arguments.scale = params.scale;
   arguments.soft_cap = params.soft_cap;
   arguments.window = params.window;
-  return RunRounds(*own, work, params, arguments, decode,
-                   {shard_merges,
-                    leaves,
-                    {arguments.merges, arguments.items, params.heads, arguments.group, shape.v_dim,
-                     arguments.partial_o, arguments.partial_lse}});
+  ANNULUS_RETURN_IF_ERROR(RunRounds(*own, *placed, path, params, arguments));
+  if (placed == &fresh) own->kept_attention().Keep(std::move(fresh), own->upload_turn());
+  return absl::OkStatus();
 }
 
 // Items with branches go to other kernels than those without (HopperServes), so what an op's other

@@ -84,12 +84,17 @@ void CudaStream::CountWorkspace() {
       planned_uploads_.bytes + own_uploads_.bytes + planned_scratch_.bytes + own_scratch_.bytes;
 }
 
+void CudaStream::FillAnew() {
+  used_ = sent_ = 0;
+  ++upload_turn_;
+}
+
 absl::Status CudaStream::Grow(size_t bytes) {
   waits_->FreePinned(device_.ordinal, own_uploads_.pinned);
   waits_->FreeDevice(device_.ordinal, own_uploads_.data);
   own_uploads_ = {};
   uploads_ = planned_uploads_;
-  used_ = sent_ = 0;
+  FillAnew();
   CountWorkspace();
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, waits_->AllocateDevice(device_.ordinal, bytes));
   own_uploads_.data = data;
@@ -152,7 +157,7 @@ absl::Status CudaStream::Copy(void* destination, const void* source, size_t byte
 absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
   ANNULUS_CHECK(!holding()) << "a graph inside of another";
   ANNULUS_RETURN_IF_ERROR(waits_->ForStream(handle_));
-  used_ = sent_ = 0;
+  FillAnew();
   if (uploads_.bytes == 0) ANNULUS_RETURN_IF_ERROR(Grow(kLeastUploads));
   replay_.Begin();
   handle_->held = &replay_.log();
@@ -188,6 +193,7 @@ void CudaStream::DropHeld() {
   handle_->held = nullptr;
   replay_.log().Clear();
   used_ = sent_;
+  ++upload_turn_;
 }
 
 // Once what is held has gone out and is done, memory that it uses may go.
@@ -200,7 +206,7 @@ absl::Status CudaStream::BeginUpload(size_t bytes) {
   ANNULUS_CHECK(sent_ == used_ || holding()) << "an upload that was not sent";
   if (used_ + bytes <= uploads_.bytes) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(WaitForMemory());
-  used_ = sent_ = 0;
+  FillAnew();
   // Without a plan the area becomes large enough for steps as a whole, which are then not cut.
   const bool planned = planned_uploads_.bytes > 0;
   if (bytes <= uploads_.bytes && (planned || !holding())) return absl::OkStatus();
@@ -221,7 +227,10 @@ absl::Status CudaStream::SendUpload() {
   if (used_ == sent_ || holding()) return absl::OkStatus();
   const size_t begin = sent_;
   sent_ = used_;
-  return CopyAsync(handle_, uploads_.data + begin, uploads_.pinned + begin, used_ - begin);
+  absl::Status status =
+      CopyAsync(handle_, uploads_.data + begin, uploads_.pinned + begin, used_ - begin);
+  if (!status.ok()) ++upload_turn_;
+  return status;
 }
 
 absl::StatusOr<std::byte*> CudaStream::Scratch(size_t bytes) {

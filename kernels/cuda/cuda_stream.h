@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_event.h"
 #include "kernels/cuda/device_waits.h"
+#include "kernels/cuda/kept_attention.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/cuda/runtime.h"
@@ -65,7 +66,7 @@ class CudaStream final : public Stream {
   // a held step that does not fit is cut instead.
   absl::Status BeginUpload(size_t bytes);
   // Puts an array into the area and returns its device address. The address is valid for kernels
-  // that are enqueued after SendUpload and before the next BeginUpload.
+  // that are enqueued after SendUpload and before upload_turn() changes.
   template <class T>
   const T* Upload(std::span<const T> values) {
     return reinterpret_cast<const T*>(UploadBytes(values.data(), values.size_bytes()));
@@ -84,6 +85,9 @@ class CudaStream final : public Stream {
     return address;
   }
   static constexpr size_t kUploadAlignment = cuda::kUploadAlignment;
+  // Changes when the area is filled anew, moves, or loses arrays that were not sent.
+  uint64_t upload_turn() const { return upload_turn_; }
+  KeptAttention& kept_attention() { return kept_attention_; }
 
   // Device workspace of at least `bytes`, kept and reused by all ops; holds whatever earlier ops
   // left there. If it must grow, waits for the stream; if it cannot, the stream keeps just the
@@ -105,6 +109,7 @@ class CudaStream final : public Stream {
   bool holding() const { return handle_->held != nullptr; }
   const std::byte* UploadBytes(const void* source, size_t bytes);
   absl::Status Grow(size_t bytes);
+  void FillAnew();
   void CountWorkspace();
   absl::StatusOr<bool> IsPageable(const void* memory) const;
 
@@ -127,6 +132,8 @@ class CudaStream final : public Stream {
   Area uploads_;  // the one in use: planned or own
   size_t used_ = 0;
   size_t sent_ = 0;
+  uint64_t upload_turn_ = 0;
+  KeptAttention kept_attention_;
   Area planned_scratch_;
   Area own_scratch_;
   Area scratch_;
