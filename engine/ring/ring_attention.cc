@@ -135,17 +135,25 @@ class RingAttention::LayerRun {
       }
     }
     for (size_t i = 0; i < step.items.size(); ++i) {
-      if (step.own_pages[i] != 0) step.items[i].page_offset = layer_.page_offset;
+      step.items[i].page_offset = step.own_pages[i] != 0 ? layer_.page_offset : PeersOffset();
     }
     return absl::OkStatus();
   }
+
+  // Bytes from the views of received pages to their parts of this layer. Copies lie in the same
+  // slots in every layer. Where addresses are passed, a page of a peer lies in each layer as far
+  // from the first layer's as an own page does, so its view is the same in all of them, and ops can
+  // tell that they attend the same pages.
+  size_t PeersOffset() const { return ring_.link_.copies() ? 0 : layer_.page_offset; }
 
   absl::Status ReceivePages(int peer, int s, PeerStep& with) {
     if (with.pages.expected.empty()) return absl::OkStatus();
     ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> pages,
                              Receive(peer, s, kPages, with.pages));
-    for (size_t i = 0; i < pages.size(); ++i) with.views[i].data = pages[i].data;
+    for (size_t i = 0; i < pages.size(); ++i) {
+      with.views[i].data = pages[i].data - PeersOffset();
+    }
     return absl::OkStatus();
   }
 

@@ -28,14 +28,17 @@ constexpr int kDim = 64;
 constexpr size_t kLayerBytes = 32768;
 constexpr int64_t kColumns = int64_t{kHeads} * kDim;
 
-// A kernel that only looks at where it would read: [layer] the sum of all addresses.
+// A kernel that only looks at where it would read: the sum of all addresses, and that of the views
+// alone.
 thread_local uint64_t addresses = 0;
+thread_local uint64_t views = 0;
 
 absl::Status Look(Stream&, const AttentionParams& params) {
   for (const AttentionItem& item : params.items) {
     for (const KvPageView& page : item.pages) {
       addresses += reinterpret_cast<uintptr_t>(page.data) + item.page_offset +
                    static_cast<uint64_t>(page.first_position) * 7;
+      views += reinterpret_cast<uintptr_t>(page.data);
     }
   }
   return absl::OkStatus();
@@ -188,6 +191,37 @@ TEST_P(RingPlanOfRanksTest, WhatLayersTakeDoesNotGrowWithTheTable) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, RingPlanOfRanksTest,
                          ::testing::Values(RingMode::kPassQ, RingMode::kPassKv));
+
+// What a kernel derives from the views of one layer serves all only if theirs are the same.
+TEST(RingPlanTest, PagesOfPeersKeepTheirViewsFromLayerToLayer) {
+  constexpr int kRanks = 4;
+  const auto backend = CreateCpuBackend().value();
+  InProcessRing ring(*backend, kRanks);
+  std::vector<std::unique_ptr<DecodingRank>> ranks;
+  for (int r = 0; r < kRanks; ++r) {
+    ranks.push_back(std::make_unique<DecodingRank>(ring, *backend, r, 4096, RingMode::kPassKv));
+    ranks[r]->Begin();
+  }
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      RingPlan plan;
+      uint64_t of_first_layer = 0;
+      uint64_t previous = 0;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        addresses = views = 0;
+        ranks[r]->Run(layer, plan);
+        if (layer == 0) of_first_layer = views;
+        EXPECT_EQ(views, of_first_layer) << "rank " << r << ", layer " << layer;
+        if (r == 0) {  // it has the row
+          EXPECT_GT(addresses, previous) << "layer " << layer;
+        }
+        previous = addresses;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 // A plan that is cleared follows the lists that have changed since.
 TEST(RingPlanTest, AClearedPlanIsLaidOutAnew) {
