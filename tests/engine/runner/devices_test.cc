@@ -323,7 +323,7 @@ TEST_F(DevicesEngineTest, ALostDeviceEndsRequestsThatWaitToo) {
     const auto done = sink->Wait();
     ASSERT_TRUE(done.has_value());
     EXPECT_EQ(done->status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(done->status.message()), HasSubstr("must be started again"));
+    EXPECT_THAT(std::string(done->status.message()), HasSubstr("must be restarted"));
   }
   EXPECT_TRUE(PoolsGetEmpty());
   EmulatedDevice::Get().wait_error = 0;

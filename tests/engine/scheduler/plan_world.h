@@ -7,6 +7,7 @@
 
 #include "engine/scheduler/scheduler.h"
 #include "gtest/gtest.h"
+#include "tests/support/through_bytes.h"
 
 // Sequences and pages for tests of plans.
 
@@ -52,7 +53,10 @@ class World {
     for (size_t i = 0; i < ring.size(); ++i) {
       pages_.Reserve(id, ring[i], static_cast<int32_t>(needed[i]));
     }
-    sequence->setup = std::make_shared<SamplingSetup>();
+    auto setup = std::make_shared<SamplingSetup>();
+    setup->params.seed = 1;
+    setup->vocabulary = kVocabulary;
+    sequence->setup = std::move(setup);
     state_.running.push_back(std::move(sequence));
     return *state_.running.back();
   }
@@ -87,12 +91,26 @@ class World {
 
  private:
   StepPlan Finish(StepPlan plan) {
+    ExpectBytesCarry(plan);
     StartStep(plan, limits_, state_, pages_);
     End(plan);
     return plan;
   }
 
+  void ExpectBytesCarry(const StepPlan& plan) const {
+    CodecLimits wire;
+    wire.pages.assign(static_cast<size_t>(limits_.ranks), kPages);
+    wire.groups = static_cast<int>(limits_.group_windows.size());
+    wire.page_tokens = limits_.page_tokens;
+    wire.vocabulary = kVocabulary;
+    wire.layers = limits_.layers;
+    const auto received = ThroughBytes(plan, wire);
+    EXPECT_TRUE(received.ok()) << received.status();
+    EXPECT_TRUE(received.ok() && *received == plan) << "step " << plan.step;
+  }
+
   static constexpr int32_t kPages = 4096;  // of each rank
+  static constexpr int32_t kVocabulary = 97;
 
   const PlanLimits limits_;
   EngineState state_;
