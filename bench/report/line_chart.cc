@@ -23,6 +23,14 @@ constexpr std::array<const char*, 12> kColors = {"#172033", "#2563eb", "#d97706"
                                                  "#db2777", "#7c3aed", "#0891b2", "#65a30d",
                                                  "#b91c1c", "#78716c", "#a78bfa", "#f472b6"};
 
+const char* ColorOf(size_t line) { return kColors[line % kColors.size()]; }
+
+// Beyond the colors, lines are dashed.
+std::string StrokeOf(size_t line) {
+  return absl::StrFormat("stroke=\"%s\"%s", ColorOf(line),
+                         line < kColors.size() ? "" : " stroke-dasharray=\"4 3\"");
+}
+
 // A logarithmic axis over whole powers of `base`.
 class Axis {
  public:
@@ -65,7 +73,7 @@ class ChartText {
     for (size_t i = 0; i < chart_.lines.size(); ++i) {
       if (chart_.lines[i].points.empty()) continue;
       order.push_back(i);
-      DrawLine(chart_.lines[i], kColors[i % kColors.size()]);
+      DrawLine(i);
     }
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return chart_.lines[a].points.back().second > chart_.lines[b].points.back().second;
@@ -102,24 +110,24 @@ class ChartText {
                           EscapeMarkup(chart_.y_label));
   }
 
-  void DrawLine(const LineChart::Line& line, const char* color) {
+  void DrawLine(size_t line) {
     std::string path;
-    for (const auto& [x, y] : line.points) {
+    for (const auto& [x, y] : chart_.lines[line].points) {
       absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L", PlaceX(x), PlaceY(y));
       absl::StrAppendFormat(&text_, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
-                            PlaceX(x), PlaceY(y), color);
+                            PlaceX(x), PlaceY(y), ColorOf(line));
     }
-    absl::StrAppendFormat(
-        &text_, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", path, color);
+    absl::StrAppendFormat(&text_, "<path d=\"%s\" fill=\"none\" %s stroke-width=\"2\"/>\n", path,
+                          StrokeOf(line));
   }
 
   void DrawLegend(size_t line, int place) {
     const int x = left_ + kPlotWidth + 16;
     const int y = kTop + 14 + place * 20;
     absl::StrAppendFormat(&text_,
-                          "<path d=\"M%d %dh18\" stroke=\"%s\" stroke-width=\"3\"/>"
+                          "<path d=\"M%d %dh18\" %s stroke-width=\"3\"/>"
                           "<text x=\"%d\" y=\"%d\" fill=\"#172033\">%s</text>\n",
-                          x, y - 4, kColors[line % kColors.size()], x + 24, y,
+                          x, y - 4, StrokeOf(line), x + 24, y,
                           EscapeMarkup(chart_.lines[line].name));
   }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace annulus {
 namespace {
 
@@ -24,6 +26,15 @@ TEST(LineChart, PlacesPointsOnLogarithmicAxes) {
   EXPECT_THAT(svg, HasSubstr(">0.001</text>"));
   EXPECT_LT(svg.find(">slow</text>"), svg.find(">fast</text>"));
   EXPECT_THAT(svg, Not(HasSubstr("none</text>")));
+}
+
+TEST(LineChart, LinesOfTheSameColorDifferInTheirDashes) {
+  LineChart chart{"many", "x", "y", {}};
+  for (int i = 0; i < 14; ++i) chart.lines.push_back({std::to_string(i), {{1, 1 + i}, {2, 1 + i}}});
+  const std::string svg = DrawLineCharts({chart});
+  size_t dashed = 0;
+  for (size_t at = 0; (at = svg.find("stroke-dasharray", at)) != std::string::npos; ++at) ++dashed;
+  EXPECT_EQ(dashed, 4u);  // two lines, and their legends
 }
 
 TEST(LineChart, BearsOnePointAndNone) {
