@@ -55,8 +55,14 @@ clean_up() {
   local status=$?
   if [[ -n $started_pid ]] && { [[ -z $keep ]] || ((status != 0)); }; then
     stop_daemon "$started_pid"
-    rm -f "$running"
+    forget_daemon "$started_pid"
   fi
+}
+
+# Removes the note of a daemon that runs, if it is of this process.
+forget_daemon() {
+  local pid rest
+  if [[ -e $running ]] && read -r pid rest <"$running" && [[ $pid == "$1" ]]; then rm -f "$running"; fi
 }
 
 port_is_taken() {
@@ -107,7 +113,6 @@ start_daemon() {
     --kv-memory "$2" --listen "$address" --metrics "127.0.0.1:$metrics" >"$log" 2>&1 </dev/null &
   daemon_pid=$!
   started_pid=$daemon_pid
-  echo "$daemon_pid $address $ranks" >"$running"
   deadline=$((SECONDS + 60))
   until is_serving "$address"; do
     if ! kill -0 "$daemon_pid" 2>/dev/null; then
@@ -142,7 +147,7 @@ seconds_since() {
 ask_report() {
   local answer
   step "$2"
-  say "annulus ask deploy/ferry-report.txt '$2' --temperature 0 --max-tokens 40"
+  say "build/annulus ask deploy/ferry-report.txt '$2' --temperature 0 --max-tokens 40 --timings"
   answer=$("$build/annulus" ask "$report" "$2" --server "$address" --temperature 0 \
     --max-tokens 40 --timings) ||
     fail "the call failed; the daemon's log is $log"
@@ -160,10 +165,11 @@ language_session() {
   local model status=0 wrong=0 start
   step 'First act: a small language model'
   model=$(bash deploy/fetch_model.sh "$build/models") || status=$?
-  if ((status != 0)); then
+  if ((status == 3)); then
     say "The model cannot be had here (the reason is above), so the first act is left out."
     return
   fi
+  ((status == 0)) || fail 'the model that came is not the one that was asked for (the reason is above)'
   say "$(basename "$model"): SmolLM2, 135 million parameters, Apache-2.0"
   start_daemon "$model" 512MiB
   start=$EPOCHREALTIME
@@ -175,7 +181,6 @@ language_session() {
   say "So small a model reads a plain sentence out of a document, and goes wrong where it must
 compare, count or combine. README.md names larger ones."
   stop_daemon "$daemon_pid"
-  rm -f "$running"
   started_pid=
 }
 
@@ -187,7 +192,8 @@ ask_facts() {
     expected=$(json_field "$line" answer)
     asked=$((asked + 1))
     step "Question $asked, planted at $(sed -n 's/.*"depth": *\([0-9.]*\).*/\1/p' <<<"$line") of the document"
-    say "annulus ask build/quickstart/document.txt '$cue' --temperature 0 --max-tokens 64 --stop '\\n'"
+    say "build/annulus ask build/quickstart/document.txt '$cue' --temperature 0 --max-tokens 64" \
+      "--stop '\\n' --timings"
     answer=$("$build/annulus" ask "$document" "$cue" --server "$address" --temperature 0 \
       --max-tokens 64 --stop '\n' --timings) || fail "the call failed; the daemon's log is $log"
     [[ -n $first ]] || first=$(seconds_since "$start")
@@ -258,7 +264,10 @@ make_document() {
 # One daemon on $ranks ranks, all questions.
 session() {
   step 'Daemon'
-  adopt_daemon || start_daemon builtin:recall "$kv_memory"
+  if ! adopt_daemon; then
+    start_daemon builtin:recall "$kv_memory"
+    echo "$daemon_pid $address $ranks" >"$running"
+  fi
   ask_facts
   "$build/annulus" status --server "$address"
 }
@@ -288,7 +297,7 @@ main() {
     # The next daemon takes the place of this one.
     if ((turn + 1 < ${#all_ranks[@]})); then
       stop_daemon "$daemon_pid"
-      rm -f "$running"
+      forget_daemon "$daemon_pid"
       started_pid=
     fi
   done
