@@ -406,7 +406,7 @@ TEST_F(GenerateTest, AttentionIsMapped) {
   request.set_tokens(0);
   EXPECT_THAT(refused(request, "tokens"), HasSubstr("1 to 1073741824"));
   request.set_tokens(1 << 30);
-  EXPECT_THAT(refused(request, "tokens"), HasSubstr("at most 2965760 are allowed"));
+  EXPECT_THAT(refused(request, "tokens"), HasSubstr("at most 2965760; draw fewer heads"));
 }
 
 TEST_F(GenerateTest, BadPoliciesAreToldWhatIsAllowedAndNothingStarts) {
