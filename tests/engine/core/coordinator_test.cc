@@ -76,6 +76,22 @@ class CoordinatorTest : public ::testing::Test {
     return asked;
   }
 
+  static RequestSpec StopsAfterSix() {
+    RequestSpec spec;
+    spec.prompt.assign(20, 'x');
+    spec.sampling.max_tokens = 40;
+    spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(25)))};
+    return spec;
+  }
+  // The first request: its prompt is read, and the ranks hold two steps that decode.
+  Asked AskAndHoldTwoSteps() {
+    ranks_.HoldSteps();
+    const Asked asked = Ask(20, 40);
+    ranks_.Allow(1);
+    EXPECT_TRUE(ranks_.WaitBegun(3));
+    return asked;
+  }
+
   static std::string Outcome(const Asked& asked) {
     const auto done = asked.sink->Wait();
     if (!done.has_value()) return "no end";
@@ -291,33 +307,29 @@ TEST_F(CoordinatorTest, RanksHaveTheNextStepWhileOneRuns) {
 // Whoever ends while the ranks have a row of it keeps its pages until they are done with that.
 TEST_F(CoordinatorTest, TheRowBehindAStopIsDropped) {
   Make();
-  RequestSpec spec;
-  spec.prompt.assign(20, 'x');
-  spec.sampling.max_tokens = 40;
-  spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(25)))};
-  const Asked stopped = Ask(spec);
+  const Asked stopped = Ask(StopsAfterSix());
   EXPECT_EQ(Outcome(stopped), "");
   EXPECT_EQ(stopped.sink->ids().size(), 6u);
   EXPECT_EQ(StepsOf(stopped.id).size(), 7u);
   EXPECT_EQ(PagesHeld(), 0);
+}
 
+TEST_F(CoordinatorTest, AnAnswerThatStopsDoesNotWaitForItsPages) {
+  Make();
   ranks_.HoldSteps();
-  spec.prompt[0] = 'y';
-  const Asked again = Ask(spec);
+  const Asked stopped = Ask(StopsAfterSix());
   ranks_.Allow(6);
-  EXPECT_EQ(Outcome(again), "");  // it does not wait for the row
+  EXPECT_EQ(Outcome(stopped), "");
   WaitUntilNothingRuns();
   EXPECT_GT(HeldNow(), 0);
   ranks_.Allow();
   EXPECT_EQ(PagesHeld(), 0);
+}
 
-  ranks_.HoldSteps();
-  const size_t before = ranks_.plans().size();
-  const Asked gone = Ask(20, 40);
-  ranks_.Allow(1);
-  ASSERT_TRUE(ranks_.WaitBegun(before + 3));
+TEST_F(CoordinatorTest, CancelsWhileRanksHaveTwoSteps) {
+  Make();
+  const Asked gone = AskAndHoldTwoSteps();
   coordinator_->Cancel(gone.id);
-  ranks_.Allow(1);
   ranks_.Allow();
   EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
   EXPECT_EQ(PagesHeld(), 0);
@@ -347,10 +359,7 @@ TEST_F(CoordinatorTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
 
 TEST_F(CoordinatorTest, KeepsThePagesOfTwoStepsOfALostRank) {
   Make();
-  ranks_.HoldSteps();
-  const Asked running = Ask(20, 40);
-  ranks_.Allow(1);
-  ASSERT_TRUE(ranks_.WaitBegun(3));
+  const Asked running = AskAndHoldTwoSteps();
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
   ranks_.Allow();
   EXPECT_THAT(Outcome(running), HasSubstr("the server must be restarted"));
@@ -361,10 +370,7 @@ TEST_F(CoordinatorTest, KeepsThePagesOfTwoStepsOfALostRank) {
 // With the step in front of it a step fails that the ranks have already.
 TEST_F(CoordinatorTest, GoesOnAfterTwoStepsThatFailed) {
   Make();
-  ranks_.HoldSteps();
-  const Asked failed = Ask(20, 40);
-  ranks_.Allow(1);
-  ASSERT_TRUE(ranks_.WaitBegun(3));
+  const Asked failed = AskAndHoldTwoSteps();
   ranks_.FailNext(absl::InternalError("a rank stumbled"));
   ranks_.Allow();
   EXPECT_THAT(Outcome(failed), HasSubstr("a rank stumbled"));
