@@ -1,7 +1,9 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +22,20 @@
 namespace annulus {
 namespace {
 
-ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context) {
+// What became of matrices that were not asked for in any type, and have one that no kernel reads.
+std::string WideningText(const std::map<std::string, int>& widened) {
+  const std::string types = absl::StrJoin(widened, ", ", [](std::string* out, const auto& type) {
+    absl::StrAppend(out, type.second, " in ", type.first);
+  });
+  return absl::StrCat(
+      "the file has matrices of types that these kernels do not read (", types,
+      "): they are held as bf16, 2 bytes a weight, each within 1/512 of its value. Less memory: "
+      "--weights-dtype int8 or int4_g32, or a file in Q8_0, Q4_0 or Q4_1, which CPUs read as it "
+      "is");
+}
+
+ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context,
+                   bool as_stored) {
   ModelInfo info;
   info.architecture = files.architecture;
   info.description = files.description;
@@ -44,6 +59,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.warnings = files.sampling.warnings;
   info.warnings.insert(info.warnings.end(), model.weights.warnings.begin(),
                        model.weights.warnings.end());
+  if (as_stored && !files.widened.empty()) info.warnings.push_back(WideningText(files.widened));
   if (!CompilesToMachineCode()) {
     info.warnings.push_back(
         "split patterns of tokenizers are interpreted, as memory that was written may not be "
@@ -135,7 +151,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
     ANNULUS_ASSIGN_OR_RETURN(loaded.ranks.gates, LoadGates(options.attention_gates, loaded.ranks));
   }
   loaded.identity = IdentityOf(loaded.ranks, *tensors, backend);
-  loaded.info = Describe(files, loaded.ranks, max_context);
+  loaded.info = Describe(files, loaded.ranks, max_context, !options.weights_dtype.has_value());
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);
   return loaded;

@@ -97,6 +97,7 @@ absl::StatusOr<ModelFiles> OpenGguf(const std::string& path, GgufTensors::Codes 
   files.config = std::move(model.config);
   files.tensors = std::move(model.tensors);
   files.weights_dtype = model.weights_dtype;
+  files.widened = std::move(model.widened);
   files.architecture = files.config.architecture;
   files.description = absl::StrCat("a ", files.config.model_type, " model in a GGUF file");
   const GgufTokenizerFiles& tokenizer = model.tokenizer;

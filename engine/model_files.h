@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_MODEL_FILES_H_
 #define ANNULUS_ENGINE_MODEL_FILES_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ struct ModelFiles {
   TemplateDirectory templates;
   SamplingDefaults sampling;
   std::optional<double> conversion_error;
+  std::map<std::string, int> widened;  // of a GGUF file: see GgufTensors::widened
   bool frames_documents = true;
 };
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "bench/demo/prose.h"
 #include "bench/model/bench_sink.h"
 #include "kernels/base/check.h"
@@ -20,6 +21,25 @@ namespace annulus {
 namespace {
 
 constexpr int kAnswerTokens = 32;
+
+// Kinds of facts, in turn. If all were of one kind, a model that gives one answer to every question
+// would be right once, and nobody could tell that from finding one of them. $0: a place.
+struct Kind {
+  absl::string_view cue;
+  absl::string_view answer;  // a pattern of Prose
+  absl::string_view question;
+};
+constexpr Kind kKinds[] = {
+    {"The keeper of the lighthouse at $0 is ", "{person}",
+     "Who is the keeper of the lighthouse at $0?"},
+    {"The bridge at $0 was built in ", "{year}", "In which year was the bridge at $0 built?"},
+    {"The ferry to $0 is called the ", "{ship}", "What is the ferry to $0 called?"},
+    {"The code of the lamp at $0 is ", "{digits}-{word}", "What is the code of the lamp at $0?"},
+    {"The fair at $0 is held in ", "{month}", "In which month is the fair at $0 held?"},
+    {"The merchants of $0 trade in ", "{cargo}", "What do the merchants of $0 trade in?"},
+    {"The road from $0 ends at ", "{place}", "Where does the road from $0 end?"},
+    {"The school of $0 was founded by ", "{person}", "Who founded the school of $0?"},
+};
 
 // Behind the line or sentence that `at` falls into; the text's end if none ends behind it.
 size_t NextCut(absl::string_view text, size_t at) {
@@ -96,9 +116,9 @@ std::vector<Needle> MakeNeedles(int count, uint64_t seed) {
   while (std::ssize(needles) < count) {
     const std::string place = prose.Expand("{place}");
     if (!places.insert(place).second) continue;
-    needles.push_back({absl::StrCat("The keeper of the lighthouse at ", place, " is "),
-                       prose.Expand("{person}"),
-                       absl::StrCat("Who is the keeper of the lighthouse at ", place, "?")});
+    const Kind& kind = kKinds[needles.size() % std::size(kKinds)];
+    needles.push_back({absl::Substitute(kind.cue, place), prose.Expand(kind.answer),
+                       absl::Substitute(kind.question, place)});
   }
   return needles;
 }

@@ -16,7 +16,7 @@ namespace annulus {
 
 struct Needle {
   std::string cue;       // the sentence up to the answer
-  std::string answer;    // a made-up name; the sentence ends with it
+  std::string answer;    // a made-up name or number; the sentence ends with it
   std::string question;  // the question that the sentence answers
 
   std::string sentence() const { return cue + answer + "."; }
@@ -24,8 +24,8 @@ struct Needle {
 
 inline constexpr int kMostNeedles = 100;
 
-// `count` facts, at most kMostNeedles, about different places. Deterministic in `seed` on every
-// machine.
+// `count` facts of several kinds, at most kMostNeedles, about different places. Deterministic in
+// `seed` on every machine.
 std::vector<Needle> MakeNeedles(int count, uint64_t seed);
 
 // Returns `text` with the needles' sentences planted, each on a line of its own. Needle i goes

@@ -37,6 +37,7 @@ absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path, GgufTensors::Co
   if (tensors->quantized() && codes == GgufTensors::Codes::kWiden) {
     model.weights_dtype = DType::kBF16;
   }
+  model.widened = tensors->widened();
   model.tensors = std::move(tensors);
   return model;
 }

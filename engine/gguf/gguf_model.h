@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_GGUF_GGUF_MODEL_H_
 #define ANNULUS_ENGINE_GGUF_GGUF_MODEL_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@ struct GgufModel {
   GgufTokenizerFiles tokenizer;
   // kBF16 if quantized matrices are widened. Absent: serve `tensors` as they are.
   std::optional<DType> weights_dtype;
+  std::map<std::string, int> widened;  // see GgufTensors::widened
 };
 
 // The GGUF file that `model` refers to: itself if it begins with GGUF's magic number, or the one in

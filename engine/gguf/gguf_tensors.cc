@@ -168,7 +168,10 @@ void GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form
 }
 
 absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor) {
-  if (tensor.shape.size() > 1 && !tensor.type->plain.has_value()) quantized_ = true;
+  if (tensor.shape.size() > 1 && !tensor.type->plain.has_value()) {
+    quantized_ = true;
+    if (!keep_ || !KeptType(*tensor.type).has_value()) ++widened_[std::string(tensor.type->name)];
+  }
   const Form form = family.gemma && IsNorm(tensor.name) ? Form::kMinusOne : Form::kValues;
   for (const NamePair& pair : kModelNames) {
     if (pair.gguf != tensor.name) continue;

@@ -45,6 +45,10 @@ class GgufTensors final : public TensorSource {
   // Whether any matrix is quantized, so that the file does not determine a dtype to compute in.
   bool quantized() const { return quantized_; }
 
+  // How many of the file's matrices are quantized and do not keep their codes, by the type that
+  // they are stored in: they are widened.
+  const std::map<std::string, int>& widened() const { return widened_; }
+
  private:
   enum class Form {
     kValues,     // the stored values, widened if quantized
@@ -91,6 +95,7 @@ class GgufTensors final : public TensorSource {
   const bool keep_;
   std::map<std::string, Entry, std::less<>> entries_;
   bool quantized_ = false;
+  std::map<std::string, int> widened_;
 };
 
 }  // namespace annulus

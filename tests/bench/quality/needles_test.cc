@@ -29,6 +29,9 @@ TEST(NeedlesTest, AreDifferentAndTheSameForTheSameSeed) {
   }
   EXPECT_EQ(MakeNeedles(kMostNeedles, 3).back().sentence(), needles.back().sentence());
   EXPECT_NE(MakeNeedles(1, 4)[0].sentence(), needles[0].sentence());
+  // No answer fits two questions of a few.
+  std::set<std::string> answers;
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(answers.insert(needles[i].answer).second);
 }
 
 TEST(NeedlesTest, StandOnLinesOfTheirOwnAtTheirDepths) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -148,6 +149,12 @@ TEST_F(GgufKeptCodes, AreTheValuesOfTheFile) {
       }
     }
   }
+}
+
+TEST_F(GgufKeptCodes, MatricesThatLoseTheirCodesAreCountedByType) {
+  using Counts = std::map<std::string, int>;
+  EXPECT_EQ(kept_->widened(), (Counts{{"Q5_0", 1}}));
+  EXPECT_EQ(widened_->widened(), (Counts{{"Q4_0", 2}, {"Q4_1", 2}, {"Q5_0", 1}, {"Q8_0", 2}}));
 }
 
 // The parts that threads read begin and end anywhere.
