@@ -7,7 +7,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/clock.h"
 #include "engine/base/field_error.h"
 #include "engine/request_pages.h"
 #include "kernels/base/check.h"
@@ -20,8 +19,6 @@ namespace {
 // The longest sleep without work, and the pace of looking at readers that are behind.
 constexpr std::chrono::milliseconds kIdleTurn{1000};
 constexpr std::chrono::milliseconds kPausedTurn{5};
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 // The block size that all policies other than dense share.
 int32_t BlockOf(const AttentionAssignment& attention) {
@@ -41,15 +38,18 @@ absl::Status DeadlineStatus() {
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, EngineMetrics& metrics,
-                         std::vector<int32_t> end_of_text_ids, int32_t vocabulary)
+                         const Clock& clock, std::vector<int32_t> end_of_text_ids,
+                         int32_t vocabulary)
     : options_(options),
       automatic_(options.automatic),
       ranks_(ranks),
       metrics_(metrics),
+      clock_(clock),
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
       account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
-      commands_(options.max_waiting + 2),
+      commands_(options.max_waiting + 2, 0, clock),
+      plans_(clock),
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
       prefixes_(options.identity, options.limits, options.ropes, pages_),
@@ -64,7 +64,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
                           .verify = options.verify,
                           .comparer = options.comparer,
                           .wake = [this] { commands_.TryPush(nullptr); }},
-        options.limits, ranks, pages_, prefixes_);
+        options.limits, ranks, clock, pages_, prefixes_);
   }
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
@@ -183,7 +183,7 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
 
 // When the loop must turn again even if no command comes.
 SteadyTime Coordinator::NextWake() const {
-  const SteadyTime now = Now();
+  const SteadyTime now = clock_.Now();
   if (!waiting_.empty() && !lacks_pages_ && serving_.PassIsDue(now)) return now;
   SteadyTime wake = std::min(now + kIdleTurn, pins_.NextExpiry());
   for (const auto& [id, request] : requests_) wake = std::min(wake, request->spec().deadline);
@@ -197,7 +197,7 @@ SteadyTime Coordinator::NextWake() const {
 }
 
 void Coordinator::ExpireDeadlines() {
-  const SteadyTime now = Now();
+  const SteadyTime now = clock_.Now();
   std::vector<RequestId> expired;
   for (const auto& [id, request] : requests_) {
     if (request->spec().deadline <= now) expired.push_back(id);
@@ -329,7 +329,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     status = Guarded([&] { return KeepPrefilled(*request); }, NoMemoryError);
     if (!status.ok()) reason = FinishReason::kError;
   }
-  serving_.NoteEnd(id, Now());
+  serving_.NoteEnd(id, clock_.Now());
   retry_ms_ = serving_.retry_after().count();
   room_kept_.Forget(id);
   ForgetCommon(*request);
@@ -449,7 +449,7 @@ void Coordinator::Publish(bool busy) {
   now.running = static_cast<int>(state_.running.size() - checks_.size());
   now.waiting = static_cast<int>(waiting_.size());
   now.healthy = ranks_.state() == RanksState::kUp;
-  now.last_turn = Now();
+  now.last_turn = clock_.Now();
   now.busy = busy;
   now.stall_budget_seconds = serving_.stall_seconds();
   now.smallest_chunk_seconds = serving_.smallest_chunk_seconds();

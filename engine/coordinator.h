@@ -65,9 +65,10 @@ struct CoordinatorOptions {
 // pages.
 class Coordinator {
  public:
-  // All references outlive the coordinator. The loop starts at once.
+  // All references outlive the coordinator. The loop starts at once. Deadlines, times to live,
+  // paces and costs go by `clock`; so must the times in requests.
   Coordinator(const CoordinatorOptions& options, RankPort& ranks, EngineMetrics& metrics,
-              std::vector<int32_t> end_of_text_ids, int32_t vocabulary);
+              const Clock& clock, std::vector<int32_t> end_of_text_ids, int32_t vocabulary);
   // Cancels everything and joins.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -222,6 +223,7 @@ class Coordinator {
   AutoPolicy automatic_;
   RankPort& ranks_;
   EngineMetrics& metrics_;
+  const Clock& clock_;
   const std::vector<int32_t> end_of_text_ids_;
   const int32_t vocabulary_;
 

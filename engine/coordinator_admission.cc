@@ -76,7 +76,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
 };
 
 void Coordinator::AdmitWaiting() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = clock_.Now();
   if (!left_.empty()) return;  // more room comes in this very turn
   // Room goes to those that run first.
   if (waiting_.empty() || lacks_pages_ || !serving_.PassIsDue(now)) return;
@@ -127,7 +127,7 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
   if (from->computed < longest) {
     const int32_t layers = from->suspended.has_value() ? from->suspended->layers : 0;
     return !standstill_.Look(from->id, (int64_t{from->computed} << 16) + layers, state_.step,
-                             std::chrono::steady_clock::now());
+                             clock_.Now());
   }
   int32_t& kept = kept_common_[from->id];
   if (longest > kept) {

@@ -74,7 +74,7 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   const std::optional<RingChoice> choice = MakeRoom(spec, demand, check.ring, will_do);
   if (!choice.has_value()) return false;
   auto request = std::make_unique<Request>(id, std::move(spec), std::make_shared<CheckSink>(),
-                                           *options_.tokenizer);
+                                           *options_.tokenizer, clock_);
   auto sequence = MakeSequence(*request, *choice, attention, check.rope_length);
   sequence->computed = check.before.tokens;
   ReservePages(*choice, options_.limits, pages_, *sequence);

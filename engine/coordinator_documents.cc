@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/clock.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/coordinator.h"
@@ -16,7 +15,7 @@ namespace annulus {
 
 void Coordinator::ForgetDocument(DocumentTag document) {
   // At once: a request from before leaves nothing, even if it ends before the loop hears of it.
-  prefixes_.index().documents().Forget(document, std::chrono::steady_clock::now());
+  prefixes_.index().documents().Forget(document, clock_.Now());
   Order(document, DocumentOrder::kForget);
 }
 
@@ -36,8 +35,7 @@ KeptDocument Coordinator::FindDocument(DocumentTag document) const {
   KeptDocument kept;
   kept.pinned = state.pinned;
   if (state.expires.has_value()) {
-    kept.expires_in =
-        std::max(0.0, SecondsBetween(std::chrono::steady_clock::now(), *state.expires));
+    kept.expires_in = std::max(0.0, SecondsBetween(clock_.Now(), *state.expires));
   }
   kept.memory_tokens = prefixes_.index().documents().TokensOf(document);
   return kept;
@@ -46,7 +44,7 @@ KeptDocument Coordinator::FindDocument(DocumentTag document) const {
 // Carries out what clients ordered for documents since the last turn, and deletes documents whose
 // time to live is over.
 void Coordinator::TendDocuments() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = clock_.Now();
   const auto expire = [&] {
     for (const DocumentTag document : pins_.Due(now)) ForgetDocument(document);
     return absl::OkStatus();
@@ -102,7 +100,7 @@ absl::Status Coordinator::KeepPrefilled(Request& request) {
     ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit, next_pin_++));
   }
   if (spec.ttl.has_value()) {
-    pins_.SetExpiry(documents.back().tag, std::chrono::steady_clock::now() + *spec.ttl);
+    pins_.SetExpiry(documents.back().tag, clock_.Now() + *spec.ttl);
   }
   return absl::OkStatus();
 }

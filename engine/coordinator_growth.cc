@@ -139,7 +139,8 @@ void Coordinator::GrowRunning() {
                          .is_parked = sequence->paused});
     }
     GrowthSide side(*this);
-    lacks = GrowSequences(GrowthOrder(running, serving_.OrderOfRunning(state_, requests_)), side);
+    lacks = GrowSequences(
+        GrowthOrder(running, serving_.OrderOfRunning(state_, requests_, clock_.Now())), side);
     return absl::OkStatus();
   };
   Guarded(grow, NoMemoryError).IgnoreError();

@@ -50,7 +50,7 @@ RequestPlan Coordinator::PlanNow(const RequestSpec& spec) {
                            .prompt_length = static_cast<int32_t>(spec.prompt.size()),
                            .attention = ClassOf(attention.get()),
                            .degree = static_cast<int>(choice.ring.size())};
-  plan.seconds = serving_.Expect(spec, prompt, state_, requests_);
+  plan.seconds = serving_.Expect(spec, prompt, state_, requests_, clock_.Now());
   return plan;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/clock.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/coordinator.h"
@@ -40,7 +39,7 @@ bool Coordinator::RunStep() {
   const RunningStep step = *step_;
   std::shared_ptr<const StepPlan> behind = BeginBehind(*step.plan);
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Results();
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = clock_.Now();
   step_.reset();
   ranks_idle_since_ = now;
   const double host = step.is_behind ? ranks_.pause() : step.host;
@@ -111,7 +110,7 @@ std::shared_ptr<const StepPlan> Coordinator::TakePlan(
 
 // Returns nothing if a step runs now; else what RunStep returns.
 std::optional<bool> Coordinator::BeginStep() {
-  const SteadyTime begun = std::chrono::steady_clock::now();
+  const SteadyTime begun = clock_.Now();
   bool idle = false;
   const std::shared_ptr<const StepPlan> plan = TakePlan([&]() -> std::optional<StepPlan> {
     StepPlan next = PlanNext();
@@ -125,7 +124,7 @@ std::optional<bool> Coordinator::BeginStep() {
   }
   if (plan == nullptr) return true;
   Publish(true);
-  const SteadyTime started = std::chrono::steady_clock::now();
+  const SteadyTime started = clock_.Now();
   if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
     const bool again = FailStep(status);
     state_.ended.clear();
@@ -217,7 +216,7 @@ void Coordinator::DropStepBehind() {
 
 StepPlan Coordinator::PlanNext() {
   const auto waits = [&](SequenceId id) { return tier_ != nullptr && tier_->HoldsBack(id); };
-  const StepChoice choice = serving_.Next(state_, requests_, waits);
+  const StepChoice choice = serving_.Next(state_, requests_, waits, clock_.Now());
   if (choice.stretch.has_value()) {
     return PlanStretch(state_, pages_, options_.limits, options_.modes, *choice.stretch);
   }

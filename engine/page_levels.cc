@@ -17,6 +17,7 @@ PageLevels::PageLevels(Options options) : page_bytes_(static_cast<double>(option
     mover.compares = options.compares;
     mover.write_bytes_per_second = level.write_bytes_per_second;
     mover.wake = options.wake;
+    mover.clock = options.clock;
     levels_.push_back({level, std::make_unique<PageMover>(*level.store, std::move(mover)), {}});
   }
 }

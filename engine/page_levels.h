@@ -36,10 +36,11 @@ class PageLevels {
     double most_job_seconds = 1e9;  // a call to the store that takes longer turns it off
   };
   struct Options {
-    std::vector<Level> levels;   // 1 to kMostLevels
-    size_t page_bytes = 0;       // size of every page
-    bool compares = false;       // PageMover::Options::compares
-    std::function<void()> wake;  // PageMover::Options::wake
+    std::vector<Level> levels;            // 1 to kMostLevels
+    size_t page_bytes = 0;                // size of every page
+    bool compares = false;                // PageMover::Options::compares
+    std::function<void()> wake;           // PageMover::Options::wake
+    const Clock* clock = &Clock::Real();  // PageMover::Options::clock
   };
   explicit PageLevels(Options options);
 

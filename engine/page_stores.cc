@@ -24,11 +24,12 @@ absl::Status CheckSize(absl::string_view option, int64_t bytes, const KvGeometry
                    " bytes, enough for a few pages of keys and values"));
 }
 
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options) {
+absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
+                                                    const Clock& clock) {
+  DiskCalls& calls =
+      options.kv_disk_calls == nullptr ? DiskCalls::System() : *options.kv_disk_calls;
   absl::StatusOr<std::unique_ptr<DiskStore>> store =
-      options.kv_disk_calls == nullptr
-          ? DiskStore::Open(options.kv_disk, options.kv_disk_bytes)
-          : DiskStore::Open(options.kv_disk, options.kv_disk_bytes, *options.kv_disk_calls);
+      DiskStore::Open(options.kv_disk, options.kv_disk_bytes, calls, clock);
   if (store.ok()) return store;
   return absl::Status(store.status().code(), absl::StrCat("kv-disk: ", store.status().message()));
 }
@@ -48,27 +49,29 @@ void ShowTier(const PageStore& store, TierMetrics& metrics) {
 
 absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions& options,
                                                              const KvGeometry& pages,
-                                                             std::span<Backend* const> devices) {
+                                                             std::span<Backend* const> devices,
+                                                             const Clock& clock) {
   std::unique_ptr<PageStores> stores(new PageStores);
   const size_t page_bytes = pages.stored_bytes();
   stores->most_call_ = options.kv_disk_timeout;
   stores->on_device_ = !devices[0]->capabilities().host_accessible;
   if (options.kv_host_bytes > 0) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-host", options.kv_host_bytes, pages));
-    ANNULUS_ASSIGN_OR_RETURN(stores->host_, HostStore::Create(options.kv_host_bytes, page_bytes));
+    ANNULUS_ASSIGN_OR_RETURN(stores->host_,
+                             HostStore::Create(options.kv_host_bytes, page_bytes, clock));
     ANNULUS_ASSIGN_OR_RETURN(stores->host_lanes_, OpenLanes(devices, page_bytes));
   }
   if (!options.kv_disk.empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, the limit for the files in kv-disk,",
                                       options.kv_disk_bytes, pages));
-    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options));
+    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, clock));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));
     stores->disk_remover_ = std::make_unique<DiskRemover>(
-        *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout});
+        *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout}, clock);
   }
   const bool keeps = stores->host_ != nullptr || stores->disk_ != nullptr;
   if (keeps && options.kv_verify == KvVerify::kSample) {
-    ANNULUS_ASSIGN_OR_RETURN(stores->comparer_, PageComparer::Open(devices, page_bytes));
+    ANNULUS_ASSIGN_OR_RETURN(stores->comparer_, PageComparer::Open(devices, page_bytes, clock));
   }
   return stores;
 }

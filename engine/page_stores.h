@@ -27,12 +27,13 @@ namespace annulus {
 // none. All calls are thread-safe.
 class PageStores {
  public:
-  // `pages`: those of a rank. `devices`: [rank] the backend of the rank's device; they must outlive
-  // the stores. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or what DiskStore::Open and PageLane::Open
-  // give.
+  // `pages`: those of a rank. `devices`: [rank] the backend of the rank's device; they and `clock`
+  // must outlive the stores. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or what DiskStore::Open and
+  // PageLane::Open give.
   static absl::StatusOr<std::unique_ptr<PageStores>> Open(const EngineOptions& options,
                                                           const KvGeometry& pages,
-                                                          std::span<Backend* const> devices);
+                                                          std::span<Backend* const> devices,
+                                                          const Clock& clock);
 
   // Host memory of all buffers for pages of this size if they are in a device's memory: what Open
   // pins, and what the levels compare pages in under KvVerify::kAll.

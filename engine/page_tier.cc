@@ -23,12 +23,13 @@ std::shared_ptr<PageStore> HoldIn(PageStore& store, const PageKey& key) {
 }  // namespace
 
 PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
-                   const RankPort& ranks, PageBook& book, PrefixReuse& prefixes)
+                   const RankPort& ranks, const Clock& clock, PageBook& book, PrefixReuse& prefixes)
     : identity_(HashOf(options.identity)),
       verify_(options.verify),
       comparer_(options.comparer),
       limits_(limits),
       ranks_(ranks),
+      clock_(clock),
       book_(book),
       prefixes_(prefixes),
       page_bytes_(ranks.local_pages(0)->geometry().stored_bytes()),
@@ -51,6 +52,7 @@ PageLevels::Options PageTier::LevelOptions(std::vector<PageLevels::Level> levels
   options.levels = std::move(levels);
   options.page_bytes = page_bytes_;
   options.compares = verify_ == KvVerify::kAll;
+  options.clock = &clock_;
   // One word is enough until the coordinator has heard it: its queue has few places.
   options.wake = [this, wake = std::move(wake)] {
     if (woken_.exchange(true)) return;

@@ -18,6 +18,7 @@
 
 #include "engine/api/options.h"
 #include "engine/api/result.h"
+#include "engine/base/clock.h"
 #include "engine/page_levels.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
@@ -55,7 +56,7 @@ class PageTier {
   };
   // All references must outlive the tier.
   PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
-           const RankPort& ranks, PageBook& book, PrefixReuse& prefixes);
+           const RankPort& ranks, const Clock& clock, PageBook& book, PrefixReuse& prefixes);
   // Waits for the copies under way.
   ~PageTier();
   PageTier(const PageTier&) = delete;
@@ -407,6 +408,7 @@ class PageTier {
   PageComparer* const comparer_;
   const PlanLimits limits_;
   const RankPort& ranks_;
+  const Clock& clock_;
   PageBook& book_;
   PrefixReuse& prefixes_;
   const size_t page_bytes_;

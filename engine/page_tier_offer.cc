@@ -79,7 +79,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   if (length <= state.tokens) return;
   if (length > request.begun_from()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
-  state.pace.Computed(length, std::chrono::steady_clock::now());
+  state.pace.Computed(length, clock_.Now());
 }
 
 bool PageTier::HoldsBack(RequestId id) {
@@ -95,7 +95,7 @@ bool PageTier::HoldsBack(RequestId id) {
   const bool waits_for_nothing = !levels_.store(last).on() || state.passing.is_stuck;
   state.pace.Saved(waits_for_nothing ? std::numeric_limits<int32_t>::max() : state.saved);
   const double before = state.pace.waited();
-  const bool waits = state.pace.Waits(std::chrono::steady_clock::now());
+  const bool waits = state.pace.Waits(clock_.Now());
   levels_.metrics(last).wait_seconds.Add(state.pace.waited() - before);
   if (waits) held_until_ = std::min(held_until_, *state.pace.due());
   return waits;
@@ -107,7 +107,7 @@ void PageTier::OfferChunk(const Sequence& sequence, Request& request, Offered& s
   const int32_t length = sequence.computed;
   if (!sequence.in_prefill() || length <= state.reached || length % page != 0) return;
   state.reached = length;
-  state.pace.Computed(length, std::chrono::steady_clock::now());
+  state.pace.Computed(length, clock_.Now());
   const bool is_on = levels_.store(levels_.size() - 1).on();
   if (!has_none || !is_on || limits_.passing_checkpoints == 0) return;
   const int32_t cached = request.begun_from();

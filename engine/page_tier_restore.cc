@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/page_tier.h"
 #include "engine/scheduler/step_cost.h"
 #include "kernels/base/check.h"
@@ -25,8 +24,6 @@ constexpr double kUnknownSecondsPerToken = 1e-3;
 constexpr int64_t kMostRestores = 2;
 // Restores of fewer pages than half of any under way begin beside those, up to so many.
 constexpr int64_t kMostWithShort = 6;
-
-SteadyTime ClockNow() { return std::chrono::steady_clock::now(); }
 
 SteadyTime After(SteadyTime time, double seconds) {
   return time + std::chrono::duration_cast<SteadyTime::duration>(
@@ -72,7 +69,7 @@ std::optional<PageOwner> PageTier::RestoreLike(const TenantId& tenant, const Beg
 
 PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Beginning& beginning,
                                   int32_t in_memory, double computed) {
-  const SteadyTime now = ClockNow();
+  const SteadyTime now = clock_.Now();
   const auto [found, is_new] = standings_.try_emplace(id);
   StandingState& standing = found->second;
   if (is_new) standing.since = standing.asked = now;
@@ -133,7 +130,7 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
   if (found == standings_.end()) return Standing::kUnknown;
   StandingState& standing = found->second;
   if (standing.settled) return Standing::kSettled;
-  const SteadyTime now = ClockNow();
+  const SteadyTime now = clock_.Now();
   // Nobody asked for a while: it waited for something else, say for a place among those that run.
   const double gap = SecondsBetween(standing.asked, now) - kMostGapSeconds;
   if (gap > 0) standing.since = After(standing.since, gap);
@@ -154,7 +151,7 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
 }
 
 SteadyTime PageTier::NextDue() const {
-  const SteadyTime now = ClockNow();
+  const SteadyTime now = clock_.Now();
   SteadyTime due = levels_.NextDue(now);
   for (const auto& [owner, restore] : restores_) due = std::min(due, DueOf(restore));
   for (const auto& [id, standing] : standings_) {
@@ -174,7 +171,7 @@ void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIn
   restore.tenant = request.spec().tenant;
   restore.documents = PrefixReuse::TagsOf(request.spec());
   restore.asked = request.documents_found();
-  restore.begun = ClockNow();
+  restore.begun = clock_.Now();
   restore.tokens.assign(prompt.begin(), prompt.begin() + beginning.tokens);
   restore.ring = std::move(ring);
   restore.from = from == nullptr ? 0 : from->tokens;
@@ -252,7 +249,7 @@ void PageTier::TakeRead(const PageMover::Done& done, int level) {
   arriving_.erase(found);
   Restore& restore = restores_.at(arriving.restore);
   --restore.left_on[level];
-  last_arrival_ = ClockNow();
+  last_arrival_ = clock_.Now();
   const TierMetrics& metrics = levels_.metrics(level);
   metrics.read_seconds.Add(done.seconds);
   const int32_t page = arriving.first_position / limits_.page_tokens;
@@ -336,7 +333,7 @@ void PageTier::StopReading(PageOwner owner) {
         has_windows() ? pages - 1 : SampledPage(restore.seed, restore.request, pages);
     restore.sampled = restore.from + page * limits_.page_tokens;
   }
-  restore.arrived = ClockNow();
+  restore.arrived = clock_.Now();
   if (restore.phase == Phase::kKnown) EndRestore(owner);
 }
 
@@ -373,7 +370,7 @@ void PageTier::EndRestore(PageOwner owner) {
 
 // Ends restores that are overdue: their requests go on with the pages that have come.
 void PageTier::EndOverdue() {
-  const SteadyTime now = ClockNow();
+  const SteadyTime now = clock_.Now();
   std::vector<PageOwner> overdue;
   for (const auto& [owner, restore] : restores_) {
     if (now >= DueOf(restore)) overdue.push_back(owner);

@@ -33,11 +33,10 @@ absl::StatusOr<RequestPlan> PlanQueue::Ask(RequestSpec spec, const std::function
     waiting_.push_back(question);
   }
   wake();
-  const auto late = std::chrono::steady_clock::now() + kLongest;
+  const SteadyTime late = clock_.Now() + kLongest;
   cancel.WaitAside([&] {
     std::unique_lock lock(mutex_);
-    while (!question->answer.has_value() && !cancel.cancelled() &&
-           std::chrono::steady_clock::now() < late) {
+    while (!question->answer.has_value() && !cancel.cancelled() && clock_.Now() < late) {
       answered_.wait_for(lock, kLook);
     }
   });

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api/plan.h"
 #include "engine/api/request.h"
+#include "engine/base/clock.h"
 #include "engine/base/work_meter.h"
 
 namespace annulus {
@@ -23,6 +24,9 @@ class PlanQueue {
  public:
   static constexpr size_t kMost = 16;
   static constexpr std::chrono::seconds kLongest{10};
+
+  // `clock` must outlive the queue.
+  explicit PlanQueue(const Clock& clock) : clock_(clock) {}
 
   // Queues the question and blocks (in cancel.WaitAside) until it is answered. `wake` must make the
   // coordinator call AnswerOne soon. RESOURCE_EXHAUSTED with a retry hint: kMost questions wait, or
@@ -44,6 +48,7 @@ class PlanQueue {
     std::optional<absl::StatusOr<RequestPlan>> answer;
   };
 
+  const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable answered_;
   std::deque<std::shared_ptr<Question>> waiting_;

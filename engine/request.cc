@@ -4,7 +4,6 @@
 #include <bit>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/field_error.h"
 #include "engine/base/sha256.h"
 #include "kernels/base/check.h"
@@ -31,11 +30,12 @@ TokenLogprob WithTexts(TokenLogprob logprob, const Tokenizer& tokenizer) {
 }  // namespace
 
 Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
-                 const Tokenizer& tokenizer)
+                 const Tokenizer& tokenizer, const Clock& clock)
     : id_(id),
       spec_(std::move(spec)),
       sink_(std::move(sink)),
-      submitted_(std::chrono::steady_clock::now()),
+      clock_(clock),
+      submitted_(clock.Now()),
       prompt_tokens_(static_cast<int64_t>(spec_.prompt.size())),
       detokenizer_(&tokenizer),
       stops_(spec_.sampling.stop),
@@ -44,9 +44,7 @@ Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink
   if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
 }
 
-double Request::Elapsed() const {
-  return SecondsBetween(submitted_, std::chrono::steady_clock::now());
-}
+double Request::Elapsed() const { return SecondsBetween(submitted_, clock_.Now()); }
 
 void Request::Admit(Sequence* sequence) {
   sequence_ = sequence;
@@ -286,7 +284,7 @@ void Request::PassOnRest(Completion& completion) {
 
 absl::Status Request::LookAtReader(bool has_room, double most_silence) {
   if (!has_room) parked_ = true;
-  return pace_.Look(has_room, completion_tokens_, most_silence, std::chrono::steady_clock::now());
+  return pace_.Look(has_room, completion_tokens_, most_silence, clock_.Now());
 }
 
 }  // namespace annulus

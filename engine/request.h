@@ -11,7 +11,7 @@
 #include "engine/api/result.h"
 #include "engine/api/ring.h"
 #include "engine/attention_account.h"
-#include "engine/base/steady_time.h"
+#include "engine/base/clock.h"
 #include "engine/reader_pace.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
@@ -33,8 +33,10 @@ bool CutToPages(RequestSpec& spec, int32_t page_tokens);
 // the coordinator's thread alone.
 class Request {
  public:
+  // It is submitted now, by `clock`, of which the times in `spec` must be too. `tokenizer` and
+  // `clock` must outlive the request.
   Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
-          const Tokenizer& tokenizer);
+          const Tokenizer& tokenizer, const Clock& clock);
 
   RequestId id() const { return id_; }
   // After a preemption with the answer so far in `prompt`: see RequestSpec::answered.
@@ -151,6 +153,7 @@ class Request {
   const RequestId id_;
   RequestSpec spec_;
   std::shared_ptr<TokenSink> sink_;
+  const Clock& clock_;
   const SteadyTime submitted_;
   const int64_t prompt_tokens_;
   Sequence* sequence_ = nullptr;

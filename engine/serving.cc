@@ -95,9 +95,9 @@ double Serving::PromptSeconds(int32_t begin, int32_t end) const {
 std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
                                                     const PromptState& prompt,
                                                     const EngineState& state,
-                                                    const Requests& requests) const {
+                                                    const Requests& requests,
+                                                    SteadyTime now) const {
   if (pacer_.costs().steps() == 0) return std::nullopt;
-  const SteadyTime now = std::chrono::steady_clock::now();
   std::vector<int32_t> streams;
   for (const auto& sequence : state.running) {
     if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
@@ -198,9 +198,8 @@ Places Serving::CountPlaces(const EngineState& state, const Requests& requests) 
   return places;
 }
 
-std::vector<size_t> Serving::OrderOfRunning(const EngineState& state,
-                                            const Requests& requests) const {
-  const SteadyTime now = std::chrono::steady_clock::now();
+std::vector<size_t> Serving::OrderOfRunning(const EngineState& state, const Requests& requests,
+                                            SteadyTime now) const {
   std::vector<Contender> contenders;
   for (const auto& sequence : state.running) {
     contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
@@ -209,8 +208,7 @@ std::vector<size_t> Serving::OrderOfRunning(const EngineState& state,
 }
 
 StepChoice Serving::Next(const EngineState& state, const Requests& requests,
-                         const std::function<bool(SequenceId)>& waits) const {
-  const SteadyTime now = std::chrono::steady_clock::now();
+                         const std::function<bool(SequenceId)>& waits, SteadyTime now) const {
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
   std::vector<int32_t> streams;

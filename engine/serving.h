@@ -44,11 +44,12 @@ class Serving {
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
   // The running sequences' indices in the order in which they are served.
-  std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests) const;
+  std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests,
+                                     SteadyTime now) const;
 
   // What prompts do in the next step. A prompt for which `waits` is true begins no chunk in it.
   StepChoice Next(const EngineState& state, const Requests& requests,
-                  const std::function<bool(SequenceId)>& waits) const;
+                  const std::function<bool(SequenceId)>& waits, SteadyTime now) const;
   // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
@@ -72,12 +73,13 @@ class Serving {
   };
   PromptShare ShareDone(const Request& request) const;
 
-  // Expected seconds until the first token of a request that is submitted now and admitted at once,
-  // after the prompts that are served before it and beside the streams that run. Nothing before the
-  // first step was measured. `prompt`: its state, with cached tokens counted as computed.
+  // Expected seconds until the first token of a request that is submitted `now` and admitted at
+  // once, after the prompts that are served before it and beside the streams that run. Nothing
+  // before the first step was measured. `prompt`: its state, with cached tokens counted as
+  // computed.
   std::optional<RequestPlan::Seconds> Expect(const RequestSpec& spec, const PromptState& prompt,
-                                             const EngineState& state,
-                                             const Requests& requests) const;
+                                             const EngineState& state, const Requests& requests,
+                                             SteadyTime now) const;
 
   // Seconds of a prompt's rows [begin, end), as if they were alone; 0: not known yet.
   double PromptSeconds(int32_t begin, int32_t end) const;

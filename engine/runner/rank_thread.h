@@ -30,8 +30,7 @@ class RankThread {
   void Start(std::shared_ptr<const StepPlan> plan);
 
   // Blocks for the result of the oldest step that has none yet. Returns nothing if `deadline`, a
-  // time of the heartbeat's clock,
-  // passes first; Wait may then be called again.
+  // time of the heartbeat's clock, passes first; Wait may then be called again.
   std::optional<RankResult> Wait(SteadyTime deadline);
 
   // Forgets every sequence. No step may be running.
