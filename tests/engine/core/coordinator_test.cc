@@ -1,7 +1,7 @@
 // The coordinator over simulated ranks: what it plans and what becomes of requests, without
 // arithmetic and without sleeps.
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

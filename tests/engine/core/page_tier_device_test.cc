@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/base/error_payloads.h"
-#include "engine/page_stores.h"
+#include "engine/pages/page_stores.h"
 #include "kernels/base/pinned_size.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/gated_device.h"

@@ -16,7 +16,7 @@
 
 #include "engine/api.h"
 #include "engine/clocked_engine.h"
-#include "engine/page_tier.h"
+#include "engine/pages/page_tier.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

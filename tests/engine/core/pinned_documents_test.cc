@@ -1,5 +1,5 @@
 // Documents that stay: pins, their quota, times to live, and what goes when one is forgotten.
-#include "engine/pinned_documents.h"
+#include "engine/pages/pinned_documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
-#include "engine/plan_density.h"
-#include "engine/plan_queue.h"
+#include "engine/coordinator/coordinator.h"
+#include "engine/coordinator/plan_density.h"
+#include "engine/coordinator/plan_queue.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/scheduler/answer_length.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/manual_clock.h"

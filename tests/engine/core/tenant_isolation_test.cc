@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/collecting_sink.h"

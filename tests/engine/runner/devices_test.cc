@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
-#include "engine/loaded_model.h"
+#include "engine/exchange/ring_probe.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/ring/group_channel.h"
-#include "engine/ring_probe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/error.h"
