@@ -9,7 +9,7 @@
 #include "bench/gates/fit_gates.h"
 #include "bench/read_tokens.h"
 #include "bench/report/row.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

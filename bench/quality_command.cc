@@ -15,7 +15,7 @@
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "engine/api.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

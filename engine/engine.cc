@@ -7,22 +7,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
-#include "engine/base/clock.h"
 #include "engine/base/field_error.h"
 #include "engine/base/process_memory.h"
-#include "engine/chat.h"
-#include "engine/chat_documents.h"
-#include "engine/check_request.h"
-#include "engine/coordinator.h"
-#include "engine/encoder_stream.h"
+#include "engine/clocked_engine.h"
+#include "engine/coordinator/coordinator.h"
+#include "engine/coordinator/plan_density.h"
+#include "engine/coordinator/room_kept.h"
 #include "engine/engine_setup.h"
-#include "engine/find_exchange.h"
-#include "engine/loaded_model.h"
+#include "engine/exchange/find_exchange.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
-#include "engine/page_stores.h"
-#include "engine/plan_density.h"
-#include "engine/room_kept.h"
+#include "engine/pages/page_stores.h"
+#include "engine/prompt/chat.h"
+#include "engine/prompt/chat_documents.h"
+#include "engine/prompt/encoder_stream.h"
+#include "engine/request/check_request.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
@@ -58,14 +58,16 @@ class EngineImpl final : public Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                         Backend& backend,
-                                                        const KernelRegistry& kernels) {
+                                                        const KernelRegistry& kernels,
+                                                        const Clock& clock) {
     ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
-    std::unique_ptr<EngineImpl> engine(new EngineImpl);
+    std::unique_ptr<EngineImpl> engine(new EngineImpl(clock));
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
     const RankModel& model = engine->model_.ranks;
     ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, model));
     engine->limits_ = PlanLimitsOf(options, model);
     RankSetOptions ranks = RankSetOptionsOf(options, engine->limits_, backend);
+    ranks.clock = &clock;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
     ANNULUS_ASSIGN_OR_RETURN(engine->exchange_,
                              FindExchange(options, model, ranks.threads, backend));
@@ -111,13 +113,13 @@ class EngineImpl final : public Engine {
     for (int rank = 0; rank < options.ranks; ++rank) {
       devices.push_back(&backend.OnDevice(rank % DevicesOf(backend, options.ranks)));
     }
-    ANNULUS_ASSIGN_OR_RETURN(engine->stores_, PageStores::Open(options, pages, devices));
+    ANNULUS_ASSIGN_OR_RETURN(engine->stores_, PageStores::Open(options, pages, devices, clock));
     coordinator.tiers = engine->stores_->Levels(*engine->metrics_);
     coordinator.comparer = engine->stores_->comparer();
     coordinator.verify = options.kv_verify;
     coordinator.tokenizer = engine->model_.tokenizer.get();
     engine->coordinator_ = std::make_unique<Coordinator>(
-        coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
+        coordinator, *engine->ranks_, *engine->metrics_, clock, engine->model_.info.end_of_text_ids,
         engine->model_.info.vocabulary);
     return engine;
   }
@@ -136,8 +138,8 @@ class EngineImpl final : public Engine {
     }
     if (!spec.sampling.seed.has_value()) spec.sampling.seed = std::random_device()();
     const RequestId id = next_id_.fetch_add(1);
-    ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(
-        std::make_unique<Request>(id, std::move(spec), std::move(sink), *model_.tokenizer)));
+    ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(std::make_unique<Request>(
+        id, std::move(spec), std::move(sink), *model_.tokenizer, clock_)));
     return id;
   }
 
@@ -297,7 +299,7 @@ class EngineImpl final : public Engine {
     std::vector<RankStatistics> ranks;
   };
 
-  EngineImpl() = default;
+  explicit EngineImpl(const Clock& clock) : clock_(clock) {}
 
   Moment Look() const {
     Moment moment{coordinator_->Look(), {}};
@@ -313,7 +315,7 @@ class EngineImpl final : public Engine {
     load.running = now.running;
     load.waiting = now.waiting;
     const SteadyTime last = std::max(now.last_turn, ranks_->last_progress());
-    load.seconds_since_step = SecondsBetween(last, std::chrono::steady_clock::now());
+    load.seconds_since_step = SecondsBetween(last, clock_.Now());
     load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
     load.process = ReadProcessMemory();
     load.memory.program = static_cast<int64_t>(program_bytes_);
@@ -433,6 +435,7 @@ class EngineImpl final : public Engine {
     return load;
   }
 
+  const Clock& clock_;
   LoadedModel model_;
   double stuck_seconds_ = 0;
   size_t program_bytes_ = 0;
@@ -451,7 +454,14 @@ class EngineImpl final : public Engine {
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
                                                      const KernelRegistry& kernels) {
-  return EngineImpl::Create(options, backend, kernels);
+  return CreateClockedEngine(options, backend, kernels, Clock::Real());
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateClockedEngine(const EngineOptions& options,
+                                                            Backend& backend,
+                                                            const KernelRegistry& kernels,
+                                                            const Clock& clock) {
+  return EngineImpl::Create(options, backend, kernels, clock);
 }
 
 }  // namespace annulus

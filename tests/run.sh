@@ -51,7 +51,7 @@ phase() {
 
 check_sources() {
   local check status
-  for check in layers layers_test wording wording_test cases_test docs format available_memory_test; do
+  for check in layers layers_test wording wording_test sleeps sleeps_test cases_test docs format available_memory_test; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
     count "tests/checks/$check.sh" "$status"

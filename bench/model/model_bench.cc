@@ -18,7 +18,7 @@
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
-#include "engine/model_files.h"
+#include "engine/loading/model_files.h"
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 

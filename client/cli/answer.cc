@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/logprobs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/outputs.h"
 #include "client/draw/explain_page.h"
 #include "client/format/json.h"
@@ -18,23 +19,16 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-absl::string_view FinishReasonName(const Generation& generation, bool interrupted) {
+std::string FinishReasonText(const Generation& generation, bool interrupted) {
   if (!generation.completion.has_value()) return interrupted ? "cancelled" : "error";
-  switch (generation.completion->finish_reason()) {
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    default:
-      return "unknown";
-  }
+  return EnumText(*v1::FinishReason_descriptor(), generation.completion->finish_reason());
 }
 
 int64_t ComputedTokens(const v1::Usage& usage) {
   return usage.prompt_tokens() - usage.cached_tokens();
 }
 
-void WriteUsage(const Generation& generation, JsonWriter& json) {
+nlohmann::ordered_json UsageJson(const Generation& generation) {
   v1::Usage usage;
   if (generation.completion.has_value()) {
     usage = generation.completion->usage();
@@ -45,87 +39,42 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
       usage.set_cached_tokens(generation.progress->cached());
     }
   }
-  json.BeginObject();
-  json.Key("prompt_tokens").Int(usage.prompt_tokens());
-  json.Key("completion_tokens").Int(usage.completion_tokens());
-  json.Key("cached_tokens").Int(usage.cached_tokens());
-  if (usage.restored_tokens() > 0) json.Key("restored_tokens").Int(usage.restored_tokens());
-  if (usage.host_tokens() > 0) json.Key("host_tokens").Int(usage.host_tokens());
-  if (usage.has_checked_position()) {
-    json.Key("checked_position").Int(usage.checked_position());
+  nlohmann::ordered_json members = MessageJson(usage, AbsentField::kNull);
+  if (generation.completion.has_value()) {
+    InsertAfter("checked_position", "computed_tokens", ComputedTokens(usage), members);
   }
-  if (generation.completion.has_value()) json.Key("computed_tokens").Int(ComputedTokens(usage));
-  if (usage.has_cache_miss()) {
-    json.Key("cache_miss");
-    WriteMiss(usage.cache_miss(), json);
+  // Most servers bring nothing back and guess nothing: these members are there if they say
+  // something.
+  if (!usage.has_checked_position()) members.erase("checked_position");
+  if (usage.restored_tokens() == 0) members.erase("restored_tokens");
+  if (usage.host_tokens() == 0) members.erase("host_tokens");
+  if (usage.drafted_tokens() == 0) {
+    members.erase("drafted_tokens");
+    members.erase("accepted_tokens");
   }
-  if (usage.drafted_tokens() > 0) {
-    json.Key("drafted_tokens").Int(usage.drafted_tokens());
-    json.Key("accepted_tokens").Int(usage.accepted_tokens());
-  }
-  json.EndObject();
+  return members;
 }
 
-// Writes the seed as a string, because many JSON readers hold numbers as doubles and would round
-// it.
-void WriteOrigin(const v1::Origin& origin, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("seed").String(absl::StrCat(origin.seed()));
-  json.Key("ring_degree").Int(origin.ring_degree());
-  json.Key("kernels").String(origin.kernels());
-  if (!origin.digest().empty()) json.Key("digest").String(origin.digest());
-  json.EndObject();
+nlohmann::ordered_json AttentionJson(const v1::AttentionReport& attention) {
+  v1::AttentionReport report = attention;
+  report.clear_details();  // maps for the page of `attention explain`
+  nlohmann::ordered_json members = MessageJson(report);
+  members.erase("details");
+  if (report.choice().empty()) members.erase("choice");
+  if (report.layer_steps() > 0) return members;
+  // Every layer attended everything.
+  for (const char* member :
+       {"layer_steps", "layers_raised", "layers_dense", "contract_met", "estimate_seconds",
+        "attend_seconds", "estimate_wall_seconds", "attend_wall_seconds"}) {
+    members.erase(member);
+  }
+  return members;
 }
 
-void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("queue").Double(timings.queue());
-  json.Key("prefill").Double(timings.prefill());
-  json.Key("time_to_first_token").Double(timings.time_to_first_token());
-  json.Key("decode").Double(timings.decode());
-  json.Key("total").Double(timings.total());
-  json.Key("longest_gap").Double(timings.longest_gap());
-  json.Key("stalls").Int(timings.stalls());
-  json.Key("ring_wait").Double(timings.ring_wait());
-  json.Key("host").Double(timings.host());
-  json.Key("preemptions").Int(timings.preemptions());
-  json.EndObject();
-}
-
-void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("policy").String(attention.policy());
-  if (!attention.choice().empty()) json.Key("choice").String(attention.choice());
-  json.Key("density").Double(attention.density());
-  json.Key("ring_degree").Int(attention.ring_degree());
-  json.Key("steps_pass_kv").Int(attention.steps_pass_kv());
-  json.Key("steps_pass_q").Int(attention.steps_pass_q());
-  if (attention.has_estimated_coverage()) {
-    json.Key("estimated_coverage").Double(attention.estimated_coverage());
-  }
-  if (attention.has_sampled_coverage()) {
-    const v1::SampledCoverage& sampled = attention.sampled_coverage();
-    json.Key("sampled_coverage").BeginObject();
-    json.Key("mean").Double(sampled.mean());
-    json.Key("minimum").Double(sampled.minimum());
-    json.Key("first_percentile").Double(sampled.first_percentile());
-    json.Key("rows").Int(sampled.rows());
-    json.EndObject();
-  }
-  if (attention.has_inherited_coverage()) {
-    json.Key("inherited_coverage").Double(attention.inherited_coverage());
-  }
-  if (attention.layer_steps() > 0) {
-    json.Key("layer_steps").Int(attention.layer_steps());
-    json.Key("layers_raised").Int(attention.layers_raised());
-    json.Key("layers_dense").Int(attention.layers_dense());
-    json.Key("contract_met").Bool(attention.contract_met());
-    json.Key("estimate_seconds").Double(attention.estimate_seconds());
-    json.Key("attend_seconds").Double(attention.attend_seconds());
-    json.Key("estimate_wall_seconds").Double(attention.estimate_wall_seconds());
-    json.Key("attend_wall_seconds").Double(attention.attend_wall_seconds());
-  }
-  json.EndObject();
+nlohmann::ordered_json OriginJson(const v1::Origin& origin) {
+  nlohmann::ordered_json members = MessageJson(origin);
+  if (origin.digest().empty()) members.erase("digest");
+  return members;
 }
 
 // Prints the answer as it arrives and shows progress before and between.
@@ -136,22 +85,12 @@ class LiveAnswer : public GenerationObserver {
       : session_(session), prints_(prints), json_lines_(json_lines) {}
 
   void OnQueued(const v1::Queued& queued) override {
-    if (json_lines_) {
-      JsonWriter json;
-      json.BeginObject().Key("event").String("queued").Key("position").Int(queued.position());
-      PrintLine(json);
-    }
+    if (json_lines_) PrintEvent("queued", MessageJson(queued));
     ShowWaiting(session_, queued);
   }
 
   void OnProgress(const v1::PromptProgress& progress) override {
-    if (json_lines_) {
-      JsonWriter json;
-      json.BeginObject().Key("event").String("progress").Key("total").Int(progress.total());
-      json.Key("cached").Int(progress.cached()).Key("processed").Int(progress.processed());
-      json.Key("elapsed").Double(progress.elapsed()).Key("eta").Double(progress.eta());
-      PrintLine(json);
-    }
+    if (json_lines_) PrintEvent("progress", MessageJson(progress));
     ShowReading(session_, progress);
     decode_start_ = std::chrono::steady_clock::now();
   }
@@ -174,22 +113,18 @@ class LiveAnswer : public GenerationObserver {
   // Progress and answer on one terminal would garble each other.
   bool SharesTerminal() { return session_.console().out_is_terminal && (prints_ || json_lines_); }
 
-  void PrintLine(JsonWriter& json) {
+  void PrintEvent(absl::string_view event, const nlohmann::ordered_json& members) {
+    JsonWriter json;
+    json.BeginObject().Key("event").String(event);
+    WriteMembers(members, json);
     session_.progress().Clear();
     session_.Print(absl::StrCat(json.EndObject().text(), "\n"));
   }
 
   void PrintDelta(const v1::Delta& delta) {
-    JsonWriter json;
-    json.BeginObject().Key("event").String("delta").Key("text").String(delta.text());
-    json.Key("token_ids").BeginArray();
-    for (const int32_t id : delta.token_ids()) json.Int(id);
-    json.EndArray();
-    if (delta.logprobs_size() > 0) {
-      json.Key("logprobs");
-      WriteLogprobs(std::vector(delta.logprobs().begin(), delta.logprobs().end()), json);
-    }
-    PrintLine(json);
+    nlohmann::ordered_json members = MessageJson(delta);
+    if (delta.logprobs_size() == 0) members.erase("logprobs");
+    PrintEvent("delta", members);
   }
 
   void PrintText(const std::string& text) {
@@ -300,28 +235,6 @@ std::string MissText(const v1::CacheMiss& miss) {
   }
 }
 
-void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json) {
-  const auto name = [&]() -> absl::string_view {
-    switch (miss.reason()) {
-      case v1::CacheMiss::REASON_OTHER_TOKENS:
-        return "other_tokens";
-      case v1::CacheMiss::REASON_EVICTED:
-        return "evicted";
-      case v1::CacheMiss::REASON_OTHER_ATTENTION:
-        return "other_attention";
-      case v1::CacheMiss::REASON_IGNORED:
-        return "ignored";
-      case v1::CacheMiss::REASON_DISK_SLOWER:
-        return "disk_slower";
-      case v1::CacheMiss::REASON_DISK_REFUSED:
-        return "disk_refused";
-      default:
-        return "unknown";
-    }
-  };
-  json.BeginObject().Key("reason").String(name()).Key("position").Int(miss.position()).EndObject();
-}
-
 void ShowWaiting(Session& session, const v1::Queued& queued) {
   session.progress().Note(
       absl::StrCat("Waiting    ", FormatCount(queued.position()), " requests ahead"));
@@ -345,30 +258,28 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
   json.Key("token_ids").BeginArray();
   for (const int32_t id : generation.token_ids) json.Int(id);
   json.EndArray();
-  json.Key("finish_reason").String(FinishReasonName(generation, interrupted));
+  json.Key("finish_reason").String(FinishReasonText(generation, interrupted));
   if (!generation.status.ok()) {
     json.Key("error");
     WriteFailure(generation.status, json);
   }
-  json.Key("usage");
-  WriteUsage(generation, json);
+  WriteJson(UsageJson(generation), json.Key("usage"));
   json.Key("timings");
   if (generation.completion.has_value()) {
-    WriteTimings(generation.completion->timings(), json);
-    json.Key("attention");
-    WriteAttention(generation.completion->attention(), json);
+    WriteJson(MessageJson(generation.completion->timings()), json);
+    WriteJson(AttentionJson(generation.completion->attention()), json.Key("attention"));
     const std::string& rope = generation.completion->rope_factors();
     if (!rope.empty()) json.Key("rope_factors").String(rope);
     if (generation.completion->has_origin()) {  // absent from older servers
-      json.Key("origin");
-      WriteOrigin(generation.completion->origin(), json);
+      WriteJson(OriginJson(generation.completion->origin()), json.Key("origin"));
     }
   } else {
     json.Null().Key("attention").Null();
   }
   if (!generation.logprobs.empty()) {
-    json.Key("logprobs");
-    WriteLogprobs(generation.logprobs, json);
+    json.Key("logprobs").BeginArray();
+    for (const v1::TokenLogprob& token : generation.logprobs) WriteJson(MessageJson(token), json);
+    json.EndArray();
   }
   json.EndObject();
   return json.text();

@@ -5,7 +5,6 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
-#include "client/format/json.h"
 #include "client/generation.h"
 
 namespace annulus {
@@ -28,10 +27,9 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
 // are null.
 std::string AnswerJson(const Generation& generation, bool interrupted);
 
-// Explain why no more of a prompt was reused. MissText is for people: "ends: .." or "none: ..", or
-// empty for a reason that only newer servers have. WriteMiss writes a JSON object.
+// Explains to people why no more of a prompt was reused: "ends: .." or "none: ..", or empty for a
+// reason that only newer servers have.
 std::string MissText(const v1::CacheMiss& miss);
-void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json);
 
 // Show that a prompt waits or how far it is read, for an answer or for a document's prefill.
 void ShowWaiting(Session& session, const v1::Queued& queued);

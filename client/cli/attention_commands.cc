@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,12 +13,12 @@
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
 #include "client/cli/inputs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
 #include "client/cli/outputs.h"
 #include "client/documents.h"
 #include "client/draw/attention_picture.h"
 #include "client/draw/explain_page.h"
-#include "client/format/json.h"
 #include "client/format/units.h"
 #include "client/generation.h"
 
@@ -111,24 +110,9 @@ bool IsDrawable(const v1::MapAttentionResponse& response) {
 }
 
 std::string MapJson(const v1::MapAttentionResponse& response, int64_t tokens) {
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("policy").String(response.policy());
-  json.Key("tokens").Int(tokens);
-  json.Key("block_tokens").Int(response.block_tokens());
-  json.Key("blocks").Int(response.blocks());
-  json.Key("side").Int(response.side());
-  json.Key("heads").BeginArray();
-  for (const v1::AttentionHeadMap& head : response.heads()) {
-    json.BeginObject();
-    json.Key("first_head").Int(head.first_head());
-    json.Key("head_count").Int(head.head_count());
-    json.Key("density").Double(head.density());
-    json.Key("map").String(absl::Base64Escape(head.map()));
-    json.EndObject();
-  }
-  json.EndArray().EndObject();
-  return absl::StrCat(json.text(), "\n");
+  nlohmann::ordered_json members = MessageJson(response);
+  InsertAfter("policy", "tokens", tokens, members);
+  return JsonLine(members);
 }
 
 int RunShow(Session& session, const ShowOptions& options) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/document_table.h"
 #include "client/cli/inputs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
 #include "client/documents.h"
 #include "client/failure.h"
@@ -37,42 +39,14 @@ struct PutDocument {
   std::optional<v1::Prefilled> prefilled;
 };
 
-void WriteDocument(const v1::Document& document, JsonWriter& json,
-                   const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
-  json.BeginObject();
-  json.Key("name").String(document.name());
-  json.Key("size_bytes").Int(document.size_bytes());
-  json.Key("sha256").String(document.sha256());
-  json.Key("token_count").Int(document.token_count());
-  json.Key("age").Double(document.age());
-  json.Key("title").String(document.title());
-  if (document.has_last_used()) {
-    json.Key("last_used").Double(document.last_used());
-  } else {
-    json.Key("last_used").Null();
-  }
-  json.Key("pinned").Bool(document.pinned());
-  if (document.has_expires_in()) {
-    json.Key("expires_in").Double(document.expires_in());
-  } else {
-    json.Key("expires_in").Null();
-  }
-  json.Key("memory_tokens").Int(document.memory_tokens());
-  json.Key("host_tokens").Int(document.host_tokens());
-  json.Key("disk_tokens").Int(document.disk_tokens());
+nlohmann::ordered_json DocumentJson(const v1::Document& document,
+                                    const std::optional<v1::Prefilled>& prefilled) {
+  nlohmann::ordered_json members = MessageJson(document, AbsentField::kNull);
   if (prefilled.has_value()) {
-    json.Key("prefilled").BeginObject();
-    json.Key("tokens").Int(prefilled->tokens());
-    json.Key("cached_tokens").Int(prefilled->cached_tokens());
-    json.Key("queue").Double(prefilled->queue());
-    json.Key("prefill").Double(prefilled->prefill());
-    if (prefilled->has_cache_miss()) {
-      json.Key("cache_miss");
-      WriteMiss(prefilled->cache_miss(), json);
-    }
-    json.EndObject();
+    members["prefilled"] = MessageJson(*prefilled);
+    members["prefilled"].erase("request_id");
   }
-  json.EndObject();
+  return members;
 }
 
 // Says how much of a document is ready for questions, and how long that took.
@@ -89,9 +63,7 @@ std::string ReadAheadText(const v1::Prefilled& prefilled) {
 int PrintDocument(Session& session, const v1::Document& document,
                   const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
   if (session.options().json) {
-    JsonWriter json;
-    WriteDocument(document, json, prefilled);
-    session.Print(absl::StrCat(json.text(), "\n"));
+    session.Print(JsonLine(DocumentJson(document, prefilled)));
   } else {
     session.Print(absl::StrCat("title   ", ShownTitle(document), "\n",                 //
                                "name    ", document.name(), "\n",                      //
@@ -214,11 +186,13 @@ int RunPut(Session& session, const DocumentOptions& options) {
 
 int PrintDocuments(Session& session, const std::vector<PutDocument>& documents) {
   if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("documents").BeginArray();
-    for (const auto& [document, prefilled] : documents) WriteDocument(document, json, prefilled);
-    json.EndArray().EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
+    nlohmann::ordered_json listed = nlohmann::ordered_json::array();
+    for (const auto& [document, prefilled] : documents) {
+      listed.push_back(DocumentJson(document, prefilled));
+    }
+    nlohmann::ordered_json object;
+    object["documents"] = std::move(listed);
+    session.Print(JsonLine(object));
     return session.Finish();
   }
   std::vector<v1::Document> shown;

@@ -6,10 +6,10 @@
 #include "client/cli/document_options.h"
 #include "client/cli/help.h"
 #include "client/cli/inputs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
 #include "client/cli/questions.h"
 #include "client/failure.h"
-#include "client/format/json.h"
 
 namespace annulus {
 namespace {
@@ -65,11 +65,7 @@ int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
       session.connection().inference().RenderPrompt(call.context(), request, &response);
   if (!status.ok()) return session.CallFailed(status);
   if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("text").String(response.text()).Key("token_ids").BeginArray();
-    for (const int32_t id : response.token_ids()) json.Int(id);
-    json.EndArray().EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
+    session.Print(JsonLine(MessageJson(response)));
   } else {
     session.Print(absl::StrCat(response.text(), "\n"));
   }

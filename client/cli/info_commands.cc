@@ -11,11 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "client/cli/commands.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
 #include "client/failure.h"
-#include "client/format/json.h"
 #include "client/format/table.h"
 #include "client/format/units.h"
 
@@ -28,40 +27,19 @@ constexpr int kStatusIndent = 10;
 
 // "serving" for SERVER_STATE_SERVING.
 std::string StateName(v1::ServerState state) {
-  const std::string& name = v1::ServerState_Name(state);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "SERVER_STATE_"));
+  return EnumText(*v1::ServerState_descriptor(), state);
 }
 
-void WriteSampling(const v1::SamplingParams& sampling, JsonWriter& json) {
-  json.Key("default_sampling").BeginObject();
-  json.Key("temperature").Float(sampling.temperature());
-  json.Key("top_p").Float(sampling.top_p());
-  json.Key("top_k").Int(sampling.top_k());
-  json.Key("min_p").Float(sampling.min_p());
-  json.Key("repetition_penalty").Float(sampling.repetition_penalty());
-  json.EndObject();
-}
-
-void WriteModel(const v1::Model& model, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("name").String(model.name());
-  json.Key("architecture").String(model.architecture());
-  json.Key("description").String(model.description());
-  json.Key("parameters").Int(model.parameters());
-  json.Key("layers").Int(model.layers());
-  json.Key("hidden_size").Int(model.hidden_size());
-  json.Key("vocabulary").Int(model.vocabulary());
-  json.Key("max_context").Int(model.max_context());
-  json.Key("weights_dtype").String(model.weights_dtype());
-  json.Key("kv_dtype").String(model.kv_dtype());
-  json.Key("kv_bytes_per_token").Int(model.kv_bytes_per_token());
-  json.Key("kernels").String(model.kernels());
-  json.Key("has_chat_template").Bool(model.has_chat_template());
-  json.Key("end_of_text_ids").BeginArray();
-  for (const int32_t id : model.end_of_text_ids()) json.Int(id);
-  json.EndArray();
-  if (model.has_default_sampling()) WriteSampling(model.default_sampling(), json);
-  json.EndObject();
+// Leaves out the lists of default_sampling, which a model does not have.
+nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response) {
+  nlohmann::ordered_json json = MessageJson(response);
+  for (nlohmann::ordered_json& model : json["models"]) {
+    if (!model.contains("default_sampling")) continue;
+    for (const char* list : {"stop", "stop_token_ids", "logit_bias"}) {
+      model["default_sampling"].erase(list);
+    }
+  }
+  return json;
 }
 
 // A line with the sampling defaults that have an effect; empty if the server reports none.
@@ -101,37 +79,13 @@ int RunModels(Session& session) {
       session.connection().models().ListModels(call.context(), v1::ListModelsRequest(), &response);
   if (!status.ok()) return session.CallFailed(status);
   if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("models").BeginArray();
-    for (const v1::Model& model : response.models()) WriteModel(model, json);
-    json.EndArray().EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
+    session.Print(JsonLine(ModelsJson(response)));
   } else {
     for (const v1::Model& model : response.models()) {
       session.PrintWrapped(DescribeModel(model), kModelIndent);
     }
   }
   return session.Finish();
-}
-
-void WriteServer(const v1::GetServerInfoResponse& info, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("version").String(info.version());
-  json.Key("state").String(StateName(info.state()));
-  json.Key("uptime").Double(info.uptime());
-  json.Key("models").BeginArray();
-  for (const std::string& model : info.models()) json.String(model);
-  json.EndArray();
-  json.Key("ranks").Int(info.ranks());
-  json.Key("attention").String(info.attention());
-  json.Key("limits").BeginObject();
-  json.Key("max_message_bytes").Int(info.limits().max_message_bytes());
-  json.Key("max_document_bytes").Int(info.limits().max_document_bytes());
-  json.Key("max_stored_bytes").Int(info.limits().max_stored_bytes());
-  json.Key("max_documents").Int(info.limits().max_documents());
-  json.Key("max_running").Int(info.limits().max_running());
-  json.Key("max_waiting").Int(info.limits().max_waiting());
-  json.EndObject().EndObject();
 }
 
 // Kinds in alphabetical order, so that equal loads print equally.
@@ -153,16 +107,6 @@ std::map<std::string, int64_t> Foreseen(const v1::ProcessMemory& memory) {
   return {memory.foreseen_bytes().begin(), memory.foreseen_bytes().end()};
 }
 
-void WriteMemory(const v1::ProcessMemory& memory, JsonWriter& json) {
-  json.Key("memory").BeginObject();
-  json.Key("foreseen_bytes").BeginObject();
-  for (const auto& [part, bytes] : Foreseen(memory)) json.Key(part).Int(bytes);
-  json.EndObject();
-  json.Key("resident_bytes").Int(memory.resident_bytes());
-  json.Key("resident_most_bytes").Int(memory.resident_most_bytes());
-  json.EndObject();
-}
-
 // Compares the memory of the process with the plan. Leaves out parts of 0 bytes.
 std::string DescribeMemory(const v1::GetLoadResponse& load) {
   if (!load.has_memory()) return "";
@@ -178,50 +122,18 @@ std::string DescribeMemory(const v1::GetLoadResponse& load) {
                       FormatBytes(sum), ": ", absl::StrJoin(parts, ", "), "\n");
 }
 
-void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
-  json.BeginObject();
-  json.Key("running").Int(load.running());
-  json.Key("waiting").Int(load.waiting());
-  json.Key("kv_usage").Double(load.kv_usage());
-  json.Key("seconds_since_step").Double(load.seconds_since_step());
-  json.Key("healthy").Bool(load.healthy());
-  json.Key("ranks").BeginArray();
-  for (const v1::RankLoad& rank : load.ranks()) {
-    json.BeginObject();
-    json.Key("rank").Int(rank.rank());
-    json.Key("up").Bool(rank.up());
-    if (rank.has_node()) json.Key("node").Int(rank.node());
-    json.Key("device").String(rank.device());
-    json.Key("memory_bytes").BeginObject();
-    for (const std::string& kind : MemoryKinds(load)) json.Key(kind).Int(BytesOf(rank, kind));
-    json.EndObject();
-    json.Key("kv_bytes_used").Int(rank.kv_bytes_used());
-    json.Key("kv_bytes_total").Int(rank.kv_bytes_total());
-    json.EndObject();
+// Every member is there, whatever the server tells, and every rank has all kinds of memory.
+nlohmann::ordered_json StatusJson(v1::GetServerInfoResponse info, v1::GetLoadResponse load) {
+  info.mutable_limits();
+  load.mutable_memory();
+  load.mutable_exchange();
+  for (const std::string& kind : MemoryKinds(load)) {
+    for (v1::RankLoad& rank : *load.mutable_ranks()) (*rank.mutable_memory_bytes())[kind] += 0;
   }
-  json.EndArray();
-  const v1::ExchangeRates& exchange = load.exchange();
-  WriteMemory(load.memory(), json);
-  json.Key("exchange").BeginObject();
-  json.Key("attention_flops").Double(exchange.attention_flops());
-  json.Key("attention").BeginArray();
-  for (const v1::AttentionRate& rate : exchange.attention()) {
-    json.BeginObject();
-    json.Key("rows").Int(rate.rows());
-    json.Key("flops").Double(rate.flops());
-    json.Key("alone_flops").Double(rate.alone_flops());
-    json.Key("query_seconds").Double(rate.query_seconds());
-    json.EndObject();
-  }
-  json.EndArray();
-  json.Key("call_keys").Double(exchange.call_keys());
-  json.Key("link_bytes_per_second").Double(exchange.link_bytes_per_second());
-  json.Key("message_seconds").Double(exchange.message_seconds());
-  json.Key("part_seconds").Double(exchange.part_seconds());
-  json.Key("source").String(exchange.source());
-  json.EndObject();
-  json.Key("ring_transport").String(load.ring_transport());
-  json.EndObject();
+  nlohmann::ordered_json json;
+  json["server"] = MessageJson(info);
+  json["load"] = MessageJson(load);
+  return json;
 }
 
 // "attention of 1, 64 rows at 3.1, 34 GFLOP/s a rank, alone 5.2, 66, a call as 80 keys"
@@ -391,13 +303,7 @@ int RunStatus(Session& session, const StatusOptions& options) {
   status = session.connection().admin().GetLoad(load_call.context(), v1::GetLoadRequest(), &load);
   if (!status.ok()) return session.CallFailed(status);
   if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("server");
-    WriteServer(info, json);
-    json.Key("load");
-    WriteLoad(load, json);
-    json.EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
+    session.Print(JsonLine(StatusJson(info, load)));
     return session.Finish();
   }
   if (options.clear) ClearScreen(session);

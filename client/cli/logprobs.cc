@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/format/json.h"
 #include "client/format/table.h"
 
 namespace annulus {
@@ -16,26 +17,6 @@ std::string JsonText(const std::string& text) { return JsonWriter().String(text)
 std::string Rounded(float logprob) { return absl::StrFormat("%.3f", logprob); }
 
 }  // namespace
-
-void WriteLogprobs(std::span<const v1::TokenLogprob> logprobs, JsonWriter& json) {
-  json.BeginArray();
-  for (const v1::TokenLogprob& token : logprobs) {
-    json.BeginObject();
-    json.Key("token_id").Int(token.token_id());
-    json.Key("text").String(token.text());
-    json.Key("logprob").Double(token.logprob());
-    json.Key("alternatives").BeginArray();
-    for (const v1::LogprobAlternative& alternative : token.alternatives()) {
-      json.BeginObject();
-      json.Key("token_id").Int(alternative.token_id());
-      json.Key("text").String(alternative.text());
-      json.Key("logprob").Double(alternative.logprob());
-      json.EndObject();
-    }
-    json.EndArray().EndObject();
-  }
-  json.EndArray();
-}
 
 std::string LogprobsTable(std::span<const v1::TokenLogprob> logprobs, int columns) {
   if (logprobs.empty()) return "";

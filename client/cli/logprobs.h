@@ -5,13 +5,8 @@
 #include <string>
 
 #include "annulus/v1/inference.pb.h"
-#include "client/format/json.h"
 
 namespace annulus {
-
-// Writes the log probabilities of an answer's tokens as an array of objects with token_id, text,
-// logprob and alternatives.
-void WriteLogprobs(std::span<const v1::TokenLogprob> logprobs, JsonWriter& json);
 
 // Returns a table with a row for each token, or "" if there are none. Texts are JSON strings, so
 // that blanks and newlines are visible. `columns`: see Table::Render.

@@ -9,8 +9,8 @@
 #include "client/cli/commands.h"
 #include "client/cli/document_options.h"
 #include "client/cli/inputs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
-#include "client/format/json.h"
 #include "client/format/table.h"
 #include "client/format/units.h"
 
@@ -26,19 +26,6 @@ struct PlanOptions {
   std::vector<std::string> documents;  // the last one is the question
   DocumentChoice choice;
 };
-
-const char* FitName(v1::PlanResponse::Fit fit) {
-  switch (fit) {
-    case v1::PlanResponse::FIT_NOW:
-      return "now";
-    case v1::PlanResponse::FIT_LATER:
-      return "later";
-    case v1::PlanResponse::FIT_NEVER:
-      return "never";
-    default:
-      return "unknown";
-  }
-}
 
 std::string MemoryText(const v1::PlanResponse& plan) {
   switch (plan.fit()) {
@@ -106,35 +93,9 @@ std::string RanksTable(const v1::PlanResponse& plan, int columns) {
 }
 
 std::string PlanJson(const v1::PlanResponse& plan) {
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("prompt_tokens").Int(plan.prompt_tokens());
-  json.Key("max_answer_tokens").Int(plan.max_answer_tokens());
-  json.Key("max_context").Int(plan.max_context());
-  json.Key("fit").String(FitName(plan.fit()));
-  json.Key("obstacle").String(plan.obstacle());
-  json.Key("ring_degree").Int(plan.ranks_size());
-  json.Key("ranks").BeginArray();
-  for (const v1::PlannedRank& rank : plan.ranks()) {
-    json.BeginObject().Key("rank").Int(rank.rank());
-    json.Key("kv_bytes").Int(rank.kv_bytes());
-    json.Key("cached_bytes").Int(rank.cached_bytes());
-    json.Key("kv_bytes_total").Int(rank.kv_bytes_total()).EndObject();
-  }
-  json.EndArray();
-  json.Key("cached_tokens").Int(plan.cached_tokens());
-  json.Key("host_tokens").Int(plan.host_tokens());
-  json.Key("disk_tokens").Int(plan.disk_tokens());
-  json.Key("policy").String(plan.policy());
-  json.Key("choice").String(plan.choice());
-  json.Key("density");
-  plan.has_density() ? json.Double(plan.density()) : json.Null();
-  json.Key("requests_ahead").Int(plan.requests_ahead());
-  json.Key("time_to_first_token");
-  plan.has_time_to_first_token() ? json.Double(plan.time_to_first_token()) : json.Null();
-  json.Key("prefill");
-  plan.has_prefill() ? json.Double(plan.prefill()) : json.Null();
-  return absl::StrCat(json.EndObject().text(), "\n");
+  nlohmann::ordered_json members = MessageJson(plan, AbsentField::kNull);
+  InsertAfter("obstacle", "ring_degree", plan.ranks_size(), members);
+  return JsonLine(members);
 }
 
 int RunPlan(Session& session, const PlanOptions& options) {

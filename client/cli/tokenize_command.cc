@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
 #include "client/cli/inputs.h"
+#include "client/cli/message_json.h"
 #include "client/cli/options.h"
-#include "client/format/json.h"
 
 namespace annulus {
 namespace {
@@ -70,11 +70,7 @@ int RunTokenize(Session& session, const TokenizeOptions& options) {
       session.connection().inference().Tokenize(call.context(), request, &response);
   if (!status.ok()) return session.CallFailed(status);
   if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("token_ids").BeginArray();
-    for (const int32_t id : response.token_ids()) json.Int(id);
-    json.EndArray().EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
+    session.Print(JsonLine(MessageJson(response)));
   } else {
     session.Print(absl::StrCat(absl::StrJoin(response.token_ids(), " "), "\n"));
   }

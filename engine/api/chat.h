@@ -42,7 +42,7 @@ struct ChatRequest {
   // Placed before the first user message's content, or where the template puts them if it uses a
   // variable `documents`.
   std::vector<ChatDocument> documents;
-  // Give documents a frame: the template's own, or the plain one (engine/document_frame.h).
+  // Give documents a frame: the template's own, or the plain one (engine/prompt/document_frame.h).
   bool framed = false;
 };
 

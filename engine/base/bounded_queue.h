@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/steady_time.h"
+#include "engine/base/clock.h"
 
 namespace annulus {
 
@@ -17,14 +17,12 @@ namespace annulus {
 // that only TryPushReserved may add. So a cancel finds room even if the queue is full of work: if
 // each piece of work is cancelled at most once, `reserved` must be the most pieces of work that
 // exist at a time. Any number of producers and consumers; every method is thread-safe.
-//
-// Uses std::condition_variable, because it waits on the steady clock. absl::Mutex converts a
-// timeout to wall-clock time, and a jump of that clock would lengthen the wait.
 template <typename T>
 class BoundedQueue {
  public:
-  explicit BoundedQueue(size_t capacity, size_t reserved = 0)
-      : capacity_(capacity), reserved_(reserved) {}
+  // `clock` must outlive the queue; deadlines are its times.
+  explicit BoundedQueue(size_t capacity, size_t reserved = 0, const Clock& clock = Clock::Real())
+      : capacity_(capacity), reserved_(reserved), clock_(clock) {}
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
@@ -38,7 +36,7 @@ class BoundedQueue {
   // is closed and empty. With a deadline in the past, does not wait.
   std::optional<T> Pop(SteadyTime deadline) {
     std::unique_lock lock(mutex_);
-    arrived_.wait_until(lock, deadline, [this] { return closed_ || !items_.empty(); });
+    clock_.WaitUntil(deadline, lock, arrived_, [this] { return closed_ || !items_.empty(); });
     if (items_.empty()) return std::nullopt;
     std::optional<T> item(std::move(items_.front()));
     items_.pop_front();
@@ -87,6 +85,7 @@ class BoundedQueue {
 
   const size_t capacity_;
   const size_t reserved_;
+  const Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<T> items_;

@@ -1,39 +1,61 @@
 #ifndef ANNULUS_ENGINE_BASE_CLOCK_H_
 #define ANNULUS_ENGINE_BASE_CLOCK_H_
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "engine/base/steady_time.h"
 
 namespace annulus {
 
-// The steady clock, behind an interface so that tests can set the time. Thread-safe.
+// Tells the time, and wakes who waits for it. Code that decides by time (deadlines, timeouts, times
+// to live, paces) takes a clock, so that a test can set the time: testing::ManualClock. Code that
+// only measures how long the machine takes reads the steady clock. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual SteadyTime Now() const = 0;
+
+  // Blocks until `done()` is true or `deadline` has come; returns whether it is true. `lock` must
+  // be held; it is released while blocked, and held for each call of `done`. Whoever may make
+  // `done()` true must notify `changed` afterwards.
+  template <typename Done>
+  bool WaitUntil(SteadyTime deadline, std::unique_lock<std::mutex>& lock,
+                 std::condition_variable& changed, const Done& done) const {
+    while (!done()) {
+      if (Now() >= deadline) return false;
+      Wait(deadline, lock, changed);
+    }
+    return true;
+  }
+
+  // The machine's steady clock.
+  static const Clock& Real();
+
+ protected:
+  // Blocks until `changed` is notified or `deadline` has come; may return earlier.
+  virtual void Wait(SteadyTime deadline, std::unique_lock<std::mutex>& lock,
+                    std::condition_variable& changed) const = 0;
 };
 
+// Waits by std::condition_variable, because it waits on the steady clock. absl::Mutex converts a
+// timeout to wall-clock time, and a jump of that clock would lengthen the wait.
 class RealClock final : public Clock {
  public:
   SteadyTime Now() const override { return std::chrono::steady_clock::now(); }
+
+ protected:
+  void Wait(SteadyTime deadline, std::unique_lock<std::mutex>& lock,
+            std::condition_variable& changed) const override {
+    changed.wait_until(lock, deadline);
+  }
 };
 
-// A clock that only Advance moves. Starts at the steady clock's zero.
-class ManualClock final : public Clock {
- public:
-  SteadyTime Now() const override {
-    return SteadyTime(SteadyTime::duration(ticks_.load(std::memory_order_acquire)));
-  }
-  // `step` >= 0.
-  void Advance(SteadyTime::duration step) {
-    ticks_.fetch_add(step.count(), std::memory_order_acq_rel);
-  }
-
- private:
-  std::atomic<SteadyTime::duration::rep> ticks_{0};
-};
+inline const Clock& Clock::Real() {
+  static const RealClock real;
+  return real;
+}
 
 // Seconds from `start` to `end`; negative if `end` is earlier.
 inline double SecondsBetween(SteadyTime start, SteadyTime end) {

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "engine/base/steady_time.h"
+#include "engine/base/clock.h"
 
 namespace annulus {
 
@@ -12,17 +12,18 @@ namespace annulus {
 // the length of the work. Thread-safe, lock-free.
 class Heartbeat {
  public:
-  Heartbeat() { Beat(); }
+  // `clock` must outlive the heartbeat.
+  explicit Heartbeat(const Clock& clock = Clock::Real()) : clock_(clock) { Beat(); }
 
-  void Beat() {
-    last_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
-                std::memory_order_relaxed);
-  }
+  void Beat() { last_.store(clock_.Now().time_since_epoch().count(), std::memory_order_relaxed); }
   SteadyTime last() const {
     return SteadyTime(SteadyTime::duration(last_.load(std::memory_order_relaxed)));
   }
+  // Whoever waits for the workers waits by this clock.
+  const Clock& clock() const { return clock_; }
 
  private:
+  const Clock& clock_;
   std::atomic<SteadyTime::duration::rep> last_;
 };
 

@@ -66,8 +66,8 @@ class CopyRing::End final : public RingChannel {
   WorkTimer waits_;
 };
 
-CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind)
-    : backend_(backend), kind_(kind), mail_(ranks) {
+CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind, const Clock& clock)
+    : backend_(backend), kind_(kind), mail_(ranks, clock) {
   for (int rank = 0; rank < ranks; ++rank) {
     events_.push_back(std::make_shared<EventPool>(device(rank)));
     ends_.push_back(std::make_unique<End>(this, rank));
@@ -78,8 +78,8 @@ CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind)
 CopyRing::~CopyRing() { lanes_.clear(); }
 
 absl::StatusOr<std::unique_ptr<CopyRing>> CopyRing::Create(Backend& backend, int ranks,
-                                                           LinkKind kind) {
-  std::unique_ptr<CopyRing> ring(new CopyRing(backend, ranks, kind));
+                                                           LinkKind kind, const Clock& clock) {
+  std::unique_ptr<CopyRing> ring(new CopyRing(backend, ranks, kind, clock));
   ANNULUS_RETURN_IF_ERROR(ring->OpenLinks());
   return ring;
 }

@@ -22,9 +22,9 @@ namespace annulus {
 class CopyRing final : public RingGroup {
  public:
   // FAILED_PRECONDITION if the devices cannot be linked by `kind`; RESOURCE_EXHAUSTED if a link
-  // gets no memory. `backend` must outlive the ring.
+  // gets no memory. Deadlines are times of `clock`; it and `backend` must outlive the ring.
   static absl::StatusOr<std::unique_ptr<CopyRing>> Create(Backend& backend, int ranks,
-                                                          LinkKind kind);
+                                                          LinkKind kind, const Clock& clock);
   ~CopyRing() override;
 
   RingChannel& channel(int rank) override;
@@ -58,7 +58,7 @@ class CopyRing final : public RingGroup {
     std::deque<Incoming> expected;
   };
 
-  CopyRing(Backend& backend, int ranks, LinkKind kind);
+  CopyRing(Backend& backend, int ranks, LinkKind kind, const Clock& clock);
   absl::Status OpenLinks();
   Backend& device(int rank) const;
   Lane& lane(int from, int to) { return *lanes_[from * mail_.ranks() + to]; }

@@ -45,7 +45,7 @@ class GroupRing::End final : public RingChannel {
     ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> done, events_->Take());
     ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
     ANNULUS_RETURN_IF_ERROR(
-        Reason(member().Exchange(sends, receives, area_, *so_far, *done, deadline)));
+        Reason(member().Exchange(sends, receives, area_, *so_far, *done, OfMachine(deadline))));
     for (RingExpectation& expectation : expected) {
       if (expectation.into == nullptr) continue;
       awaited_[expectation.peer].push_back({expectation.into, done});
@@ -115,6 +115,11 @@ class GroupRing::End final : public RingChannel {
 
   Communicator& member() { return *ring_->members_[rank_]; }
 
+  // The library waits by the machine's clock, whatever the ring's is.
+  Communicator::Deadline OfMachine(SteadyTime deadline) const {
+    return Clock::Real().Now() + (deadline - ring_->clock_.Now());
+  }
+
   // A group that was ended by an abort says so; the abort's own reason says more.
   absl::Status Reason(const absl::Status& status) const {
     if (!absl::IsAborted(status)) return status;
@@ -133,7 +138,7 @@ class GroupRing::End final : public RingChannel {
                           Reason(ended.status()));
       }
       if (*ended) return absl::OkStatus();
-      if (std::chrono::steady_clock::now() >= deadline) {
+      if (ring_->clock_.Now() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("rank ", rank_, " waited too long for what rank ", peer, " sends"));
       }
@@ -148,8 +153,9 @@ class GroupRing::End final : public RingChannel {
   std::vector<std::deque<Awaited>> awaited_;  // [peer] in the order of its messages
 };
 
-GroupRing::GroupRing(Backend& backend, int ranks, std::chrono::milliseconds timeout)
-    : backend_(backend), timeout_(timeout), mail_(ranks) {
+GroupRing::GroupRing(Backend& backend, int ranks, std::chrono::milliseconds timeout,
+                     const Clock& clock)
+    : backend_(backend), clock_(clock), timeout_(timeout), mail_(ranks, clock) {
   for (int rank = 0; rank < ranks; ++rank) ends_.push_back(std::make_unique<End>(this, rank));
 }
 
@@ -157,13 +163,14 @@ GroupRing::GroupRing(Backend& backend, int ranks, std::chrono::milliseconds time
 GroupRing::~GroupRing() { members_.clear(); }
 
 absl::StatusOr<std::unique_ptr<GroupRing>> GroupRing::Create(Backend& backend, int ranks,
-                                                             std::chrono::milliseconds timeout) {
+                                                             std::chrono::milliseconds timeout,
+                                                             const Clock& clock) {
   if (ranks > backend.capabilities().devices) {
     return absl::FailedPreconditionError(absl::StrCat(
         "NCCL needs a device for each of ", ranks, " ranks, and there are ",
         backend.capabilities().devices, "; lower --ranks, or let --ring-transport be auto"));
   }
-  std::unique_ptr<GroupRing> ring(new GroupRing(backend, ranks, timeout));
+  std::unique_ptr<GroupRing> ring(new GroupRing(backend, ranks, timeout, clock));
   ANNULUS_RETURN_IF_ERROR(ring->Reset());
   return ring;
 }

@@ -20,9 +20,10 @@ namespace annulus {
 class GroupRing final : public RingGroup {
  public:
   // `timeout`: how long ranks may take to find each other, here and in Reset. Returns the errors of
-  // OpenGroup. `backend` must outlive the ring.
+  // OpenGroup. Deadlines are times of `clock`; it and `backend` must outlive the ring.
   static absl::StatusOr<std::unique_ptr<GroupRing>> Create(Backend& backend, int ranks,
-                                                           std::chrono::milliseconds timeout);
+                                                           std::chrono::milliseconds timeout,
+                                                           const Clock& clock);
   ~GroupRing() override;
 
   // A rank assembles messages in pieces, and its send area has room for one piece per peer.
@@ -39,9 +40,10 @@ class GroupRing final : public RingGroup {
  private:
   class End;
 
-  GroupRing(Backend& backend, int ranks, std::chrono::milliseconds timeout);
+  GroupRing(Backend& backend, int ranks, std::chrono::milliseconds timeout, const Clock& clock);
 
   Backend& backend_;
+  const Clock& clock_;
   const std::chrono::milliseconds timeout_;
   Mailboxes<RingMessage> mail_;
   std::vector<std::unique_ptr<Communicator>> members_;  // [rank]

@@ -56,10 +56,10 @@ class InProcessRing::End final : public RingChannel {
   WorkTimer waits_;
 };
 
-InProcessRing::InProcessRing(Backend& device, int ranks)
+InProcessRing::InProcessRing(Backend& device, int ranks, const Clock& clock)
     : events_(device.capabilities().host_accessible ? nullptr
                                                     : std::make_shared<EventPool>(device)),
-      mail_(ranks) {
+      mail_(ranks, clock) {
   for (int rank = 0; rank < ranks; ++rank) {
     ends_.push_back(std::make_unique<End>(this, device, rank));
   }

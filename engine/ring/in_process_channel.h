@@ -19,8 +19,8 @@ namespace annulus {
 // events recorded earlier, so they cannot deadlock. Thread-safe.
 class InProcessRing final : public RingGroup {
  public:
-  // `device`: the device of all ranks; must outlive the ring.
-  InProcessRing(Backend& device, int ranks);
+  // `device`: the device of all ranks. Deadlines are times of `clock`. Both must outlive the ring.
+  InProcessRing(Backend& device, int ranks, const Clock& clock = Clock::Real());
   ~InProcessRing() override;
   InProcessRing(const InProcessRing&) = delete;
   InProcessRing& operator=(const InProcessRing&) = delete;

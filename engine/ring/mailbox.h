@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/steady_time.h"
+#include "engine/base/clock.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -21,7 +21,8 @@ namespace annulus {
 template <class Letter>
 class Mailboxes {
  public:
-  explicit Mailboxes(int ranks) {
+  // `clock` must outlive the mail; deadlines are its times.
+  Mailboxes(int ranks, const Clock& clock) : clock_(clock) {
     for (int rank = 0; rank < ranks; ++rank) {
       boxes_.push_back(std::make_unique<Box>());
       boxes_.back()->from.resize(static_cast<size_t>(ranks));
@@ -46,8 +47,8 @@ class Mailboxes {
   absl::StatusOr<Letter*> Peek(int to, int from, SteadyTime deadline) {
     Box& box = *boxes_[to];
     std::unique_lock lock(box.mutex);
-    const bool ready = box.arrived.wait_until(
-        lock, deadline, [&] { return !box.aborted.ok() || !box.from[from].empty(); });
+    const bool ready = clock_.WaitUntil(
+        deadline, lock, box.arrived, [&] { return !box.aborted.ok() || !box.from[from].empty(); });
     if (!ready) {
       return absl::DeadlineExceededError(
           absl::StrCat("rank ", to, " waited too long for rank ", from));
@@ -90,8 +91,6 @@ class Mailboxes {
   }
 
  private:
-  // std::condition_variable waits on the steady clock; absl::Mutex would turn the deadline into
-  // wall-clock time.
   struct Box {
     mutable std::mutex mutex;
     std::condition_variable arrived;
@@ -99,6 +98,7 @@ class Mailboxes {
     absl::Status aborted;
   };
 
+  const Clock& clock_;
   std::vector<std::unique_ptr<Box>> boxes_;
 };
 

@@ -32,30 +32,32 @@ class ExplainedRing final : public RingGroup {
 using OpenedRing = absl::StatusOr<std::unique_ptr<RingGroup>>;
 
 OpenedRing OpenNamed(RingTransport transport, Backend& backend, int ranks,
-                     std::chrono::milliseconds timeout) {
-  if (transport == RingTransport::kNccl) return GroupRing::Create(backend, ranks, timeout);
-  return CopyRing::Create(backend, ranks,
-                          transport == RingTransport::kPeer ? LinkKind::kPeer : LinkKind::kStaged);
+                     std::chrono::milliseconds timeout, const Clock& clock) {
+  if (transport == RingTransport::kNccl) return GroupRing::Create(backend, ranks, timeout, clock);
+  const LinkKind kind = transport == RingTransport::kPeer ? LinkKind::kPeer : LinkKind::kStaged;
+  return CopyRing::Create(backend, ranks, kind, clock);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Backend& backend,
-                                                    int ranks, std::chrono::milliseconds timeout) {
+                                                    int ranks, std::chrono::milliseconds timeout,
+                                                    const Clock& clock) {
   const bool one_device = std::min(ranks, backend.capabilities().devices) == 1;
   if (ranks == 1 || (one_device && transport == RingTransport::kAuto)) {
-    return std::make_unique<InProcessRing>(backend, ranks);
+    return std::make_unique<InProcessRing>(backend, ranks, clock);
   }
   if (one_device) {
     return absl::FailedPreconditionError(
         absl::StrCat("ring-transport names a way between devices, and all ", ranks,
                      " ranks are on one: let it be auto, or make more GPUs visible"));
   }
-  if (transport != RingTransport::kAuto) return OpenNamed(transport, backend, ranks, timeout);
+  if (transport != RingTransport::kAuto)
+    return OpenNamed(transport, backend, ranks, timeout, clock);
   std::string why;
   for (const RingTransport next :
        {RingTransport::kPeer, RingTransport::kNccl, RingTransport::kStaged}) {
-    OpenedRing ring = OpenNamed(next, backend, ranks, timeout);
+    OpenedRing ring = OpenNamed(next, backend, ranks, timeout, clock);
     if (ring.ok() && !why.empty()) {
       return std::make_unique<ExplainedRing>(*std::move(ring), std::move(why));
     }

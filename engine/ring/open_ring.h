@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api/ring.h"
+#include "engine/base/clock.h"
 #include "engine/ring/channel.h"
 #include "kernels/backend.h"
 
@@ -15,9 +16,11 @@ namespace annulus {
 // devices with kAuto: copies between devices if all can reach each other; else NCCL if its library
 // can be loaded and every rank has its own device; else copies through host memory. The description
 // says why the better ones were not taken. FAILED_PRECONDITION, with advice, if a transport
-// requested by name is impossible. `timeout`: see GroupRing.
+// requested by name is impossible. `timeout`: see GroupRing. Deadlines of the channels are times of
+// `clock`; it and `backend` must outlive the ring.
 absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Backend& backend,
-                                                    int ranks, std::chrono::milliseconds timeout);
+                                                    int ranks, std::chrono::milliseconds timeout,
+                                                    const Clock& clock = Clock::Real());
 
 }  // namespace annulus
 

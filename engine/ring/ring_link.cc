@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/clock.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -12,10 +11,10 @@ absl::Status RingLink::Post(std::vector<RingMessage> sent, std::vector<RingExpec
   std::erase_if(sent, [](const RingMessage& message) { return message.parts.empty(); });
   std::erase_if(expected, [](const RingExpectation& wanted) { return wanted.part_bytes.empty(); });
   if (sent.empty() && expected.empty()) return absl::OkStatus();
-  const SteadyTime start = std::chrono::steady_clock::now();
+  const SteadyTime start = Now();
   const absl::Status status =
       channel_.Post(stream_, std::move(sent), std::move(expected), start + timeout_);
-  counters_.send_seconds += SecondsBetween(start, std::chrono::steady_clock::now());
+  counters_.send_seconds += SecondsBetween(start, Now());
   return status;
 }
 
@@ -27,14 +26,14 @@ absl::Status RingLink::CountStreamWaits() {
 
 absl::StatusOr<std::vector<RingPart>> RingLink::Receive(int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes) {
-  const SteadyTime start = std::chrono::steady_clock::now();
+  const SteadyTime start = Now();
   auto parts = channel_.Receive(stream_, peer, tag, part_bytes, start + timeout_);
   while (absl::IsDeadlineExceeded(parts.status())) {
     const SteadyTime quiet = heartbeat_->last() + timeout_;
-    if (quiet <= std::chrono::steady_clock::now()) break;
+    if (quiet <= Now()) break;
     parts = channel_.Receive(stream_, peer, tag, part_bytes, quiet);
   }
-  counters_.wait_seconds += SecondsBetween(start, std::chrono::steady_clock::now());
+  counters_.wait_seconds += SecondsBetween(start, Now());
   return parts;
 }
 

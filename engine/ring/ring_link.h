@@ -14,7 +14,8 @@
 namespace annulus {
 
 // A rank's channel with the ring's timeout rule: since a peer may have much to compute, a wait ends
-// only if no rank makes progress for `timeout`. Only for the rank's thread.
+// only if no rank makes progress for `timeout`, by the heartbeat's clock. Only for the rank's
+// thread.
 class RingLink {
  public:
   // `stream`: writes what is sent and reads what is received.
@@ -53,6 +54,8 @@ class RingLink {
   RingCounters& counters() { return counters_; }
 
  private:
+  SteadyTime Now() const { return heartbeat_->clock().Now(); }
+
   RingChannel& channel_;
   Stream& stream_;
   const std::chrono::milliseconds timeout_;

@@ -67,10 +67,10 @@ absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model,
                                                          const RankSetOptions& options) {
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
   const auto timeout = std::min(options.exchange_timeout, kOpening);
-  ANNULUS_ASSIGN_OR_RETURN(set->ring_,
-                           options.open_ring != nullptr
-                               ? options.open_ring()
-                               : OpenRing(options.transport, backend, options.ranks, timeout));
+  ANNULUS_ASSIGN_OR_RETURN(set->ring_, options.open_ring != nullptr
+                                           ? options.open_ring()
+                                           : OpenRing(options.transport, backend, options.ranks,
+                                                      timeout, *options.clock));
   if (set->ring_->channel(0).copies()) set->visiting_pages_ = SlotPlan(model, options).pages;
   for (int rank = 0; rank < options.ranks; ++rank) {
     ANNULUS_RETURN_IF_ERROR(set->AddRank(model));
@@ -234,7 +234,7 @@ absl::Status RankSet::Start(std::shared_ptr<const StepPlan> plan) {
     next_ = std::move(plan);
     return absl::OkStatus();
   }
-  step.pause = SecondsBetween(ended_, std::chrono::steady_clock::now());
+  step.pause = SecondsBetween(ended_, heartbeat_.clock().Now());
   Begin(std::move(plan));
   return absl::OkStatus();
 }
@@ -252,7 +252,7 @@ void RankSet::OnEnd(bool ok) {
   std::lock_guard lock(running_mutex_);
   if (!ok) failed_ = true;
   if (--running_ > 0) return;
-  ended_ = std::chrono::steady_clock::now();
+  ended_ = heartbeat_.clock().Now();
   if (failed_ || next_ == nullptr) return;
   Begin(std::exchange(next_, nullptr));
 }
@@ -354,18 +354,17 @@ std::optional<RankResult> RankSet::WaitFor(int rank) {
     const SteadyTime quiet = heartbeat_.last() + options_.exchange_timeout;
     std::optional<RankResult> result = ranks_[rank]->thread->Wait(quiet);
     if (result.has_value()) return result;
-    if (heartbeat_.last() + options_.exchange_timeout <= std::chrono::steady_clock::now()) break;
+    if (heartbeat_.last() + options_.exchange_timeout <= options_.clock->Now()) break;
   }
   // A rank that waits for a peer gives up now too, and its status names the peer.
   const auto grace = std::min(options_.exchange_timeout, kGrace);
-  std::optional<RankResult> late =
-      ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + grace);
+  std::optional<RankResult> late = ranks_[rank]->thread->Wait(options_.clock->Now() + grace);
   if (late.has_value()) return late;
   // Ranks that wait for the silent one come back at once.
   ring_->channel(rank).Abort(absl::DeadlineExceededError(
       absl::StrCat("no rank has made progress for ", options_.exchange_timeout.count(),
                    " ms, the --exchange-timeout")));
-  return ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + options_.exchange_timeout);
+  return ranks_[rank]->thread->Wait(options_.clock->Now() + options_.exchange_timeout);
 }
 
 }  // namespace annulus

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/codec/step_codec.h"
 #include "engine/memory/buffer_pool.h"
 #include "engine/ring/open_ring.h"
@@ -33,6 +34,8 @@ struct RankSetOptions {
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
   // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
+  // Measures exchange_timeout; not null, and must outlive the set.
+  const Clock* clock = &Clock::Real();
 };
 
 // How many of the backend's devices `ranks` ranks use. Rank r is on device r modulo this number.
@@ -99,7 +102,7 @@ class RankSet final : public RankPort {
   };
 
   RankSet(const RankModel& model, Backend& backend, const RankSetOptions& options)
-      : model_(model), backend_(backend), options_(options) {}
+      : model_(model), backend_(backend), options_(options), heartbeat_(*options.clock) {}
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   // A step that was started and whose results were not taken.

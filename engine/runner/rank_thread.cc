@@ -7,7 +7,10 @@
 namespace annulus {
 
 RankThread::RankThread(const RankParts& parts, std::function<void(bool ok)> on_end)
-    : executor_(parts), on_end_(std::move(on_end)), thread_([this, stream = parts.stream] {
+    : clock_(parts.heartbeat->clock()),
+      executor_(parts),
+      on_end_(std::move(on_end)),
+      thread_([this, stream = parts.stream] {
         stream->BindCaller();
         Loop();
       }) {}
@@ -32,7 +35,7 @@ void RankThread::Start(std::shared_ptr<const StepPlan> plan) {
 
 std::optional<RankResult> RankThread::Wait(SteadyTime deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return results_[0].has_value(); });
+  clock_.WaitUntil(deadline, lock, changed_, [this] { return results_[0].has_value(); });
   return std::exchange(results_[0], std::exchange(results_[1], std::nullopt));
 }
 

@@ -29,8 +29,8 @@ class RankThread {
   // one before that. Thread-safe.
   void Start(std::shared_ptr<const StepPlan> plan);
 
-  // Blocks for the result of the oldest step that has none yet. Returns nothing if `deadline`
-  // passes first; Wait may then be called again.
+  // Blocks for the result of the oldest step that has none yet. Returns nothing if `deadline`, a
+  // time of the heartbeat's clock, passes first; Wait may then be called again.
   std::optional<RankResult> Wait(SteadyTime deadline);
 
   // Forgets every sequence. No step may be running.
@@ -39,6 +39,7 @@ class RankThread {
  private:
   void Loop();
 
+  const Clock& clock_;
   RankExecutor executor_;
   const std::function<void(bool ok)> on_end_;
   std::mutex mutex_;

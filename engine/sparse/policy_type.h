@@ -35,7 +35,7 @@ struct BlockEstimate {
   int32_t stride = 1;  // tokens; only for kAntidiagonals
 };
 
-// A form in which `auto` may take a policy: see engine/auto_policy.h.
+// A form in which `auto` may take a policy: see engine/request/auto_policy.h.
 struct AutoForm {
   const char* label = "";     // in the reason that the engine gives
   const char* policy = "";    // for ParsePolicy

@@ -12,7 +12,6 @@ namespace annulus {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr size_t kFilesInATurn = 64;       // of one tenant
 constexpr milliseconds kLookInterval{20};  // how soon a caller that waits sees its flag
@@ -29,9 +28,10 @@ void Note(const Call& call) {
 
 }  // namespace
 
-DiskRemover::DiskRemover(DiskStore& store, const Options& options)
+DiskRemover::DiskRemover(DiskStore& store, const Options& options, const Clock& clock)
     : store_(store),
       options_(options),
+      clock_(clock),
       no_memory_(NoMemoryError()),
       remover_([this] { RemoveLoop(); }),
       watch_([this] { WatchLoop(); }) {}
@@ -87,11 +87,11 @@ absl::Status DiskRemover::Wait(const Job& job, const CancelFlag& cancel) {
   std::unique_lock lock(mutex_);
   const auto limit =
       waiting_ < options_.most_waiting ? options_.most_wait : options_.most_wait / 50;
-  const auto due = steady_clock::now() + limit;
+  const SteadyTime due = clock_.Now() + limit;
   ++waiting_;
   const auto hangs = [&] { return TimeOfCall() >= options_.most_wait; };
-  while (!job.done && !cancel.cancelled() && steady_clock::now() < due && !hangs()) {
-    changed_.wait_for(lock, std::min<steady_clock::duration>(kLookInterval, limit));
+  while (!job.done && !cancel.cancelled() && clock_.Now() < due && !hangs()) {
+    changed_.wait_for(lock, std::min<SteadyTime::duration>(kLookInterval, limit));
   }
   --waiting_;
   if (job.done) return job.status;
@@ -102,13 +102,13 @@ absl::Status DiskRemover::Wait(const Job& job, const CancelFlag& cancel) {
                    "goes on removing them"));
 }
 
-steady_clock::duration DiskRemover::TimeOfCall() const {
-  return call_begun_.has_value() ? steady_clock::now() - *call_begun_ : steady_clock::duration(0);
+SteadyTime::duration DiskRemover::TimeOfCall() const {
+  return call_begun_.has_value() ? clock_.Now() - *call_begun_ : SteadyTime::duration(0);
 }
 
 template <typename Call>
 void DiskRemover::CallDisk(std::unique_lock<std::mutex>& lock, const Call& call) {
-  call_begun_ = steady_clock::now();
+  call_begun_ = clock_.Now();
   lock.unlock();
   call();
   lock.lock();
@@ -159,7 +159,7 @@ void DiskRemover::WatchLoop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
-    changed_.wait_for(lock, options_.most_call / 8, [&] { return stop_; });
+    clock_.WaitUntil(clock_.Now() + options_.most_call / 8, lock, changed_, [&] { return stop_; });
     if (TimeOfCall() < options_.most_call) continue;
     lock.unlock();
     const auto off = [&]() -> absl::Status {

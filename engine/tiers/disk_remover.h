@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/work_meter.h"
 #include "engine/tiers/disk_store.h"
 
@@ -29,8 +30,8 @@ class DiskRemover {
     // each occupies a thread.
     int most_waiting = 24;
   };
-  // `store` must outlive the remover.
-  DiskRemover(DiskStore& store, const Options& options);
+  // `store` and `clock`, by which waits and calls are timed, must outlive the remover.
+  DiskRemover(DiskStore& store, const Options& options, const Clock& clock = Clock::Real());
   // Waits for the call to the disk under way. Files that are not removed yet stay.
   ~DiskRemover();
   DiskRemover(const DiskRemover&) = delete;
@@ -63,10 +64,11 @@ class DiskRemover {
   void CallDisk(std::unique_lock<std::mutex>& lock, const Call& call);
   void WatchLoop();
   // How long the call to the disk under way has taken. With the lock held.
-  std::chrono::steady_clock::duration TimeOfCall() const;
+  SteadyTime::duration TimeOfCall() const;
 
   DiskStore& store_;
   const Options options_;
+  const Clock& clock_;
   const absl::Status no_memory_;  // made in advance, as making it allocates
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -74,7 +76,7 @@ class DiskRemover {
   std::map<ContentHash, Jobs> jobs_;  // by tenant; no list is empty
   Jobs without_note_;                 // those of jobs_ for which no note is written yet
   int waiting_ = 0;                   // callers
-  std::optional<std::chrono::steady_clock::time_point> call_begun_;
+  std::optional<SteadyTime> call_begun_;
   std::thread remover_;
   std::thread watch_;
 };

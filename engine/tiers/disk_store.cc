@@ -30,9 +30,10 @@ void SetTime(int file, int64_t use) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& folder,
-                                                           int64_t limit_bytes, DiskCalls& calls) {
+                                                           int64_t limit_bytes, DiskCalls& calls,
+                                                           const Clock& clock) {
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<DiskFolder> opened, DiskFolder::Open(folder));
-  std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls));
+  std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls, clock));
   const auto found = [&](const EntryName& name, int64_t time) {
     if (store->pages_.Find(name.key) != nullptr) return;  // a second file of one page stays
     store->pages_.Add(name, time);

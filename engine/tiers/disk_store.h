@@ -28,11 +28,12 @@ namespace annulus {
 // calls never do.
 class DiskStore final : public PageStore {
  public:
-  // Opens the folder and scans it. Errors: those of DiskFolder::Open. `calls` must outlive the
-  // store.
+  // Opens the folder and scans it. Errors: those of DiskFolder::Open. `calls` and `clock` must
+  // outlive the store.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(const std::string& folder,
                                                          int64_t limit_bytes,
-                                                         DiskCalls& calls = DiskCalls::System());
+                                                         DiskCalls& calls = DiskCalls::System(),
+                                                         const Clock& clock = Clock::Real());
 
   // Writes a note of a deletion: call before its files are removed. If the daemon ends before they
   // are gone, the next Open removes them. TakeBackNote removes the note: call after the last file
@@ -43,8 +44,8 @@ class DiskStore final : public PageStore {
   absl::Status RemoveForgotten(const EntryName& page) override;
 
  private:
-  DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
-      : PageStore(limit), folder_(std::move(folder)), calls_(calls) {}
+  DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls, const Clock& clock)
+      : PageStore(limit, clock), folder_(std::move(folder)), calls_(calls) {}
 
   // FAILED_PRECONDITION if something other than a file has the name. A disk error turns the store
   // off.

@@ -14,8 +14,8 @@
 
 namespace annulus {
 
-absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(int64_t limit_bytes,
-                                                             size_t page_bytes) {
+absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(int64_t limit_bytes, size_t page_bytes,
+                                                             const Clock& clock) {
   const int64_t slot = KnownPages::FileBytes(page_bytes);
   const int64_t slots = std::min<int64_t>(limit_bytes / slot, std::numeric_limits<Slot>::max());
   if (slots < 1) {
@@ -32,11 +32,12 @@ absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(int64_t limit_bytes
   DeviceBuffer memory(static_cast<std::byte*>(data), bytes,
                       [bytes](std::byte* block) { munmap(block, bytes); });
   return std::unique_ptr<HostStore>(
-      new HostStore(limit_bytes, page_bytes, static_cast<Slot>(slots), std::move(memory)));
+      new HostStore(limit_bytes, page_bytes, static_cast<Slot>(slots), std::move(memory), clock));
 }
 
-HostStore::HostStore(int64_t limit_bytes, size_t page_bytes, Slot slots, DeviceBuffer memory)
-    : PageStore(limit_bytes),
+HostStore::HostStore(int64_t limit_bytes, size_t page_bytes, Slot slots, DeviceBuffer memory,
+                     const Clock& clock)
+    : PageStore(limit_bytes, clock),
       page_bytes_(page_bytes),
       memory_(std::move(memory)),
       all_slots_(slots) {

@@ -19,9 +19,10 @@ namespace annulus {
 // are first used, and it is never returned, so resident_bytes never decreases.
 class HostStore final : public PageStore {
  public:
-  // `page_bytes`: size of every page. INVALID_ARGUMENT if the limit is below one page;
-  // RESOURCE_EXHAUSTED if the system refuses the mapping.
-  static absl::StatusOr<std::unique_ptr<HostStore>> Create(int64_t limit_bytes, size_t page_bytes);
+  // `page_bytes`: size of every page. `clock` must outlive the store. INVALID_ARGUMENT if the limit
+  // is below one page; RESOURCE_EXHAUSTED if the system refuses the mapping.
+  static absl::StatusOr<std::unique_ptr<HostStore>> Create(int64_t limit_bytes, size_t page_bytes,
+                                                           const Clock& clock = Clock::Real());
 
   absl::Status RemoveForgotten(const EntryName& page) override;
 
@@ -31,7 +32,8 @@ class HostStore final : public PageStore {
  private:
   using Slot = int32_t;
 
-  HostStore(int64_t limit_bytes, size_t page_bytes, Slot slots, DeviceBuffer memory);
+  HostStore(int64_t limit_bytes, size_t page_bytes, Slot slots, DeviceBuffer memory,
+            const Clock& clock);
 
   absl::StatusOr<bool> PutNew(const EntryName& name, const PageMark& mark,
                               std::span<const std::span<const std::byte>> payload,

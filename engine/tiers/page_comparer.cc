@@ -11,8 +11,9 @@
 namespace annulus {
 
 absl::StatusOr<std::unique_ptr<PageComparer>> PageComparer::Open(std::span<Backend* const> devices,
-                                                                 size_t page_bytes) {
-  std::unique_ptr<PageComparer> comparer(new PageComparer);
+                                                                 size_t page_bytes,
+                                                                 const Clock& clock) {
+  std::unique_ptr<PageComparer> comparer(new PageComparer(clock));
   if (devices[0]->capabilities().host_accessible) return comparer;
   ANNULUS_ASSIGN_OR_RETURN(comparer->one_, PageLane::Open(devices, page_bytes));
   ANNULUS_ASSIGN_OR_RETURN(comparer->other_, PageLane::Open(devices, page_bytes));
@@ -58,7 +59,8 @@ absl::StatusOr<bool> PageComparer::Same(Place one, Place other, std::chrono::mil
   same_.reset();
   pair_.emplace(std::move(one), std::move(other));
   changed_.notify_all();
-  if (changed_.wait_for(lock, most, [this] { return same_.has_value(); })) return *same_;
+  const SteadyTime due = clock_.Now() + most;
+  if (clock_.WaitUntil(due, lock, changed_, [this] { return same_.has_value(); })) return *same_;
   late_ = std::move(late);
   pair_.reset();
   return late_;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/tiers/page_lane.h"
 
 namespace annulus {
@@ -19,9 +20,10 @@ namespace annulus {
 // cannot hold up the caller.
 class PageComparer {
  public:
-  // As for PageLane::Open.
+  // As for PageLane::Open. `clock`, by which Same ends, must outlive the comparer.
   static absl::StatusOr<std::unique_ptr<PageComparer>> Open(std::span<Backend* const> devices,
-                                                            size_t page_bytes);
+                                                            size_t page_bytes,
+                                                            const Clock& clock = Clock::Real());
   // Waits for a copy under way.
   ~PageComparer();
   PageComparer(const PageComparer&) = delete;
@@ -44,7 +46,7 @@ class PageComparer {
   }
 
  private:
-  PageComparer() = default;
+  explicit PageComparer(const Clock& clock) : clock_(clock) {}
 
   struct Pair {
     Place one;
@@ -53,6 +55,7 @@ class PageComparer {
   absl::StatusOr<bool> CopyAndCompare(const Pair& pair);
   void Loop();
 
+  const Clock& clock_;
   std::unique_ptr<PageLane> one_;  // null: the host can access the pages
   std::unique_ptr<PageLane> other_;
   std::mutex mutex_;

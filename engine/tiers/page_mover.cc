@@ -4,17 +4,11 @@
 #include <array>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
-namespace {
-
-SteadyTime TimeNow() { return std::chrono::steady_clock::now(); }
-
-}  // namespace
 
 PageMover::PageMover(PageStore& store, Options options)
     : store_(store),
@@ -139,7 +133,7 @@ void PageMover::Wake() {
 }
 
 double PageMover::OldestJob() const {
-  const SteadyTime now = TimeNow();
+  const SteadyTime now = options_.clock->Now();
   double oldest = 0;
   std::lock_guard lock(mutex_);
   for (const auto& under_way : under_way_) {
@@ -185,7 +179,7 @@ PageMover::Done PageMover::Put(const Page& page) {
 void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   const EntryName page = removals_.back();
   removals_.pop_back();
-  under_way_[0] = {TimeNow()};
+  under_way_[0] = {options_.clock->Now()};
   lock.unlock();
   // The status is not needed: if the disk fails, the store turns itself off.
   Guarded([&] { return store_.RemoveForgotten(page); }, [&] { return no_memory_; }).IgnoreError();
@@ -227,7 +221,7 @@ void PageMover::WriteLoop() {
     }
     const Page page = std::move(writes_.front());
     writes_.pop_front();
-    const SteadyTime begun = TimeNow();
+    const SteadyTime begun = options_.clock->Now();
     under_way_[0] = {begun, {page.ticket, page.id}};
     Done done;
     if (page.from == nullptr) {
@@ -237,7 +231,7 @@ void PageMover::WriteLoop() {
     lock.unlock();
     if (done.status.ok()) done = Put(page);
     done.ticket = page.ticket;
-    done.seconds = SecondsBetween(begun, TimeNow());
+    done.seconds = SecondsBetween(begun, options_.clock->Now());
     lock.lock();
     under_way_[0].reset();
     const double seconds = done.seconds;
@@ -247,9 +241,11 @@ void PageMover::WriteLoop() {
     if (options_.write_bytes_per_second == 0) continue;
     const double least = static_cast<double>(page_bytes_) / options_.write_bytes_per_second;
     if (seconds >= least) continue;
+    const std::chrono::duration<double> rest(least - seconds);
     lock.lock();
-    changed_.wait_for(lock, std::chrono::duration<double>(least - seconds),
-                      [this] { return stop_; });
+    options_.clock->WaitUntil(
+        options_.clock->Now() + std::chrono::duration_cast<SteadyTime::duration>(rest), lock,
+        changed_, [this] { return stop_; });
   }
 }
 
@@ -281,12 +277,12 @@ void PageMover::ReadLoop(size_t thread) {
     if (stop_) return;
     auto next = reads_.extract(reads_.begin());
     const Page page = std::move(next.mapped());
-    const SteadyTime begun = TimeNow();
+    const SteadyTime begun = options_.clock->Now();
     under_way_[thread] = {begun, {page.ticket, page.id}, next.key().batch};
     if (reading_++ == 0) busy_since_ = begun;
     Done done = ReadOne(thread, page, lock);
     done.batch = next.key().batch;
-    const SteadyTime now = TimeNow();
+    const SteadyTime now = options_.clock->Now();
     done.seconds = SecondsBetween(begun, now);
     done.busy_seconds = CountBusy(now);
     --reading_;

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/steady_time.h"
+#include "engine/base/clock.h"
 #include "engine/memory/page_book.h"
 #include "engine/tiers/page_lane.h"
 #include "engine/tiers/page_store.h"
@@ -43,6 +43,8 @@ class PageMover {
     // Called after each job, and when IsCopying changes to false, on the mover's threads; must be
     // short.
     std::function<void()> wake;
+    // What jobs are timed by and the rate is kept by; must outlive the mover.
+    const Clock* clock = &Clock::Real();
   };
   static constexpr int kThreads = 3;  // the usual number of lanes
   // `store` must outlive the mover.

@@ -208,7 +208,7 @@ PageStore::Deletion PageStore::Forget(const Forgotten& document, const CancelFla
     if (!done.has_value()) {
       deletion.note.use = NextUseLocked();
       forgotten_.push_back(document);
-      forgotten_.back().at = std::chrono::steady_clock::now();
+      forgotten_.back().at = clock_.Now();
       if (forgotten_.size() > kMostForgotten) {
         latest_given_up_ = forgotten_.front().at;
         forgotten_.pop_front();

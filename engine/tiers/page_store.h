@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/base/work_meter.h"
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/known_pages.h"
@@ -122,7 +123,9 @@ class PageStore {
   Stats stats() const;
 
  protected:
-  explicit PageStore(int64_t limit_bytes) : limit_(limit_bytes) {}
+  // `clock` must outlive the store. It tells whether the request of a page (PageMark::asked) came
+  // before a deletion.
+  PageStore(int64_t limit_bytes, const Clock& clock) : limit_(limit_bytes), clock_(clock) {}
 
   static constexpr int kPagesAtOnce = 2048;  // visited under the lock: takes below a millisecond
   static EntryName NameOf(const PageMark& mark, uint64_t payload_bytes);
@@ -163,6 +166,7 @@ class PageStore {
 
   Deletion Forget(const Forgotten& forgotten, const CancelFlag& cancel);
 
+  const Clock& clock_;
   std::atomic<bool> on_{true};
   int64_t mismatches_ = 0;
   std::deque<Forgotten> forgotten_;  // the latest kMostForgotten

@@ -34,6 +34,12 @@ engine/scheduler/  : engine/api/ engine/base/ engine/memory/page_book.h engine/s
 engine/codec/      : engine/api/ engine/base/ engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
 engine/ring/       : engine/api/ engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
 engine/runner/     : engine/api/ engine/base/ engine/codec/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
+engine/prompt/     : engine/api/ engine/base/ engine/text/ KERNELS
+engine/loading/    : engine/api.h engine/api/ engine/base/ engine/gguf/ engine/model/ engine/runner/ engine/sparse/ engine/text/ KERNELS
+engine/exchange/   : engine/api/ engine/base/ engine/memory/ engine/model/ engine/ring/ engine/runner/ engine/scheduler/ KERNELS
+engine/request/    : engine/api/ engine/base/ engine/runner/ engine/sampling/ engine/scheduler/ engine/sparse/ engine/state/ engine/text/ KERNELS
+engine/pages/      : engine/api/ engine/base/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
+engine/coordinator/: engine/api/ engine/base/ engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :

@@ -1,5 +1,5 @@
 // Another policy for each request, by its length, the available kernels, the measured costs of
-// attending and estimating, and the contract: see engine/auto_policy.h.
+// attending and estimating, and the contract: see engine/request/auto_policy.h.
 #include "engine/sparse/policy_type.h"
 
 namespace annulus::policies {

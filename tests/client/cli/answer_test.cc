@@ -1,6 +1,7 @@
 #include "client/cli/answer.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -59,6 +60,40 @@ TEST(AnswerJson, OfABrokenAnswerSaysWhatIsKnown) {
             R"("timings":null,"attention":null})");
   EXPECT_NE(AnswerJson(generation, /*interrupted=*/false).find(R"("finish_reason":"error")"),
             std::string::npos);
+}
+
+// Everything that a server can tell, with the names, types and order that scripts know.
+TEST(AnswerJson, HasEveryMember) {
+  Generation generation;
+  generation.completion.emplace();
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(usage { prompt_tokens: 9007199254740993 completion_tokens: 2 cached_tokens: 3
+                 restored_tokens: 2 host_tokens: 1 checked_position: 0 drafted_tokens: 4
+                 cache_miss { reason: REASON_EVICTED position: 3 } }
+         attention { policy: "a<b>" choice: "auto: \"\t\351\235\231\"" density: 0.1 layer_steps: 2
+                     estimated_coverage: 0 inherited_coverage: 0.25 contract_met: true
+                     estimate_seconds: 1e-7 attend_seconds: 38.25e9 estimate_wall_seconds: 0.5
+                     attend_wall_seconds: nan details { layer: 1 } }
+         rope_factors: "long"
+         origin { seed: 18446744073709551615 ring_degree: 2 kernels: "cpu.avx2" digest: "0a" })",
+      &*generation.completion));
+  EXPECT_EQ(AnswerJson(generation, /*interrupted=*/false),
+            R"({"text":"","token_ids":[],"finish_reason":"unknown","usage":)"
+            R"({"prompt_tokens":9007199254740993,"completion_tokens":2,"cached_tokens":3,)"
+            R"("restored_tokens":2,"host_tokens":1,"checked_position":0,)"
+            R"("computed_tokens":9007199254740990,"cache_miss":{"reason":"evicted","position":3},)"
+            R"("drafted_tokens":4,"accepted_tokens":0},)"
+            R"("timings":{"queue":0,"prefill":0,"time_to_first_token":0,"decode":0,"total":0,)"
+            R"("longest_gap":0,"stalls":0,"ring_wait":0,"host":0,"preemptions":0},)"
+            R"("attention":{"policy":"a<b>","choice":"auto: \"\u0009静\"","density":0.1,)"
+            R"("ring_degree":0,"steps_pass_kv":0,"steps_pass_q":0,"estimated_coverage":0,)"
+            R"("inherited_coverage":0.25,"layer_steps":2,"layers_raised":0,"layers_dense":0,)"
+            R"("contract_met":true,"estimate_seconds":1e-07,"attend_seconds":3.825e+10,)"
+            R"("estimate_wall_seconds":0.5,"attend_wall_seconds":null},"rope_factors":"long",)"
+            R"("origin":{"seed":"18446744073709551615","ring_degree":2,"kernels":"cpu.avx2",)"
+            R"("digest":"0a"}})");
+  generation.completion->mutable_origin()->clear_digest();
+  EXPECT_THAT(AnswerJson(generation, false), ::testing::EndsWith(R"("kernels":"cpu.avx2"}})"));
 }
 
 TEST(TimingsText, ReadsWell) {
@@ -193,10 +228,10 @@ TEST(JsonLines, TellEachEventAsItComes) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
   ASSERT_EQ(lines.size(), 7) << result.out;
-  EXPECT_THAT(lines[0], ::testing::StartsWith("{\"event\":\"queued\",\"position\":"));
-  EXPECT_THAT(lines[1], ::testing::StartsWith("{\"event\":\"progress\",\"total\":"));
-  EXPECT_THAT(lines[3],
-              ::testing::StartsWith("{\"event\":\"delta\",\"text\":\"Once upon\",\"token_ids\":["));
+  EXPECT_EQ(lines[0], R"({"event":"queued","position":1})");
+  EXPECT_EQ(lines[1],
+            R"({"event":"progress","total":8,"cached":2,"processed":4,"elapsed":0.5,"eta":0.25})");
+  EXPECT_EQ(lines[3], R"({"event":"delta","text":"Once upon","token_ids":[10,11]})");
   EXPECT_THAT(lines[5], ::testing::StartsWith("{\"event\":\"end\",\"text\":\"Once upon a time\","));
   EXPECT_EQ(lines[6], "");
 }

@@ -76,9 +76,10 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   directory_.Write("b.txt", "b");
   const CliResult json = Run({"put", "--prefill", folder_ / "*.txt", "--json"});
   EXPECT_EQ(json.exit_code, 0) << json.err;
-  EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":3,"cached_tokens":1,)"));
+  EXPECT_THAT(json.out,
+              HasSubstr(R"("disk_tokens":0,"prefilled":{"tokens":3,"cached_tokens":1,"queue":0,)"
+                        R"("prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
-  EXPECT_THAT(json.out, HasSubstr(R"("cache_miss":{"reason":"other_tokens","position":1}})"));
   EXPECT_FALSE(server_.prefills()[1].has_system());
   const CliResult table = Run({"put", "--prefill", folder_ / "*.txt"});
   EXPECT_THAT(table.out, HasSubstr("ahead of b.txt: 1 token, there before\n"));

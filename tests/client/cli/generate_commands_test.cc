@@ -83,7 +83,11 @@ TEST_F(GenerateCommands, LogprobsAreATableOnStandardError) {
   result = Run({"complete", "Tell me", "--logprobs", "2", "--json-lines"});
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out,
-              HasSubstr(R"("logprobs":[{"token_id":10,"text":"Once","logprob":-0.25,)"));
+              HasSubstr(R"({"event":"delta","text":"","token_ids":[],"logprobs":[)"
+                        R"({"token_id":10,"text":"Once","logprob":-0.25,"alternatives":[)"
+                        R"({"token_id":0,"text":"Once","logprob":-0.25},)"
+                        R"({"token_id":0,"text":"\n","logprob":-1.5}]},)"
+                        R"({"token_id":11,"text":" upon","logprob":-2,"alternatives":[]}]})"));
 }
 
 TEST_F(GenerateCommands, FlagsBecomeFields) {

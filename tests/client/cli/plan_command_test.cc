@@ -82,6 +82,19 @@ TEST_F(PlanCommand, PrintsJson) {
             "\"density\":1,\"requests_ahead\":1,\"time_to_first_token\":0.5,\"prefill\":0.25}\n");
 }
 
+TEST_F(PlanCommand, JsonIsNullWhereNothingIsKnown) {
+  SetPlan("fit: FIT_NEVER obstacle: \"9 bytes of 3\" policy: \"adaptive\" choice: \"auto: why\"");
+  const CliResult result = Run({"plan", "Who?", "--json"});
+  EXPECT_EQ(result.out,
+            R"({"prompt_tokens":0,"max_answer_tokens":0,"max_context":0,"fit":"never",)"
+            R"("obstacle":"9 bytes of 3","ring_degree":0,"ranks":[],"cached_tokens":0,)"
+            R"("host_tokens":0,"disk_tokens":0,"policy":"adaptive","choice":"auto: why",)"
+            R"("density":null,"requests_ahead":0,"time_to_first_token":null,"prefill":null})"
+            "\n");
+  SetPlan("");
+  EXPECT_THAT(Run({"plan", "Who?", "--json"}).out, HasSubstr(R"("fit":"unknown")"));
+}
+
 TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   SetPlan("prompt_tokens: 5 fit: FIT_NOW policy: \"adaptive\" choice: \"auto: why\" ranks {}");
   CliResult result = Run({"plan", "Who?"});

@@ -8,11 +8,14 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/manual_clock.h"
+
 namespace annulus {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
+using testing::ManualClock;
 
 const SteadyTime kNow = SteadyTime::min();
 const SteadyTime kForever = SteadyTime::max();
@@ -66,20 +69,27 @@ TEST(BoundedQueue, CarriesThingsThatOnlyMove) {
 }
 
 TEST(BoundedQueue, PopEndsAtItsDeadline) {
-  BoundedQueue<int> queue(1);
-  const SteadyTime deadline = steady_clock::now() + milliseconds(20);
-  EXPECT_EQ(queue.Pop(deadline), std::nullopt);
-  EXPECT_GE(steady_clock::now(), deadline);
+  ManualClock clock;
+  BoundedQueue<int> queue(1, 0, clock);
+  const SteadyTime deadline = clock.Now() + hours(1);
+  std::thread consumer([&] {
+    EXPECT_EQ(queue.Pop(deadline), std::nullopt);
+    EXPECT_EQ(clock.Now(), deadline);
+  });
+  ASSERT_TRUE(clock.WaitForWaiters(1));
+  clock.Advance(hours(1) - milliseconds(1));
+  ASSERT_TRUE(clock.WaitForWaiters(1));
+  clock.Advance(milliseconds(1));
+  consumer.join();
 }
 
 TEST(BoundedQueue, APushWakesAPopWithoutDeadline) {
-  BoundedQueue<int> queue(1);
-  std::thread producer([&queue] {
-    std::this_thread::sleep_for(milliseconds(5));
-    queue.TryPush(9);
-  });
-  EXPECT_EQ(queue.Pop(kForever), 9);
-  producer.join();
+  ManualClock clock;
+  BoundedQueue<int> queue(1, 0, clock);
+  std::thread consumer([&queue] { EXPECT_EQ(queue.Pop(kForever), 9); });
+  ASSERT_TRUE(clock.WaitForWaiters(1));
+  queue.TryPush(9);
+  consumer.join();
 }
 
 TEST(BoundedQueue, CloseRefusesPushesAndLetsTheRestBeTaken) {
@@ -95,12 +105,13 @@ TEST(BoundedQueue, CloseRefusesPushesAndLetsTheRestBeTaken) {
 }
 
 TEST(BoundedQueue, CloseWakesEveryWaiter) {
-  BoundedQueue<int> queue(1);
+  ManualClock clock;
+  BoundedQueue<int> queue(1, 0, clock);
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i) {
     waiters.emplace_back([&queue] { EXPECT_EQ(queue.Pop(kForever), std::nullopt); });
   }
-  std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_TRUE(clock.WaitForWaiters(3));
   queue.Close();
   for (std::thread& waiter : waiters) waiter.join();
 }

@@ -1,4 +1,4 @@
-#include "engine/attention_details.h"
+#include "engine/request/attention_details.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/auto_policy.h"
+#include "engine/request/auto_policy.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,5 +1,5 @@
 // Documents in a conversation: their frames, what is shared, and documents that try to get out.
-#include "engine/chat_documents.h"
+#include "engine/prompt/chat_documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/chat.h"
-#include "engine/document_frame.h"
-#include "engine/encoder_stream.h"
+#include "engine/prompt/chat.h"
+#include "engine/prompt/document_frame.h"
+#include "engine/prompt/encoder_stream.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"

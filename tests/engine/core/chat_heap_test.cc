@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/chat.h"
+#include "engine/prompt/chat.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/counting_heap.h"
 #include "tests/support/temp_directory.h"

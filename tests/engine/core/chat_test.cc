@@ -1,5 +1,5 @@
 // From messages to token ids, without a model.
-#include "engine/chat.h"
+#include "engine/prompt/chat.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

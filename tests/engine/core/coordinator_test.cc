@@ -1,23 +1,22 @@
 // The coordinator over simulated ranks: what it plans and what becomes of requests, without
 // arithmetic and without sleeps.
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -46,8 +45,8 @@ class CoordinatorTest : public ::testing::Test {
     options.max_running = max_running;
     options.max_waiting = max_waiting;
     options.identity = "simulated";
-    coordinator_ =
-        std::make_unique<Coordinator>(options, ranks_, metrics_, std::vector<int32_t>{256}, 257);
+    coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, Clock::Real(),
+                                                 std::vector<int32_t>{256}, 257);
   }
 
   struct Asked {
@@ -71,8 +70,8 @@ class CoordinatorTest : public ::testing::Test {
     Asked asked;
     asked.id = next_id_++;
     spec.sampling.seed = 1;
-    asked.accepted = coordinator_->Submit(
-        std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_));
+    asked.accepted = coordinator_->Submit(std::make_unique<Request>(
+        asked.id, std::move(spec), asked.sink, *tokenizer_, Clock::Real()));
     return asked;
   }
 
@@ -106,19 +105,16 @@ class CoordinatorTest : public ::testing::Test {
     return held;
   }
   void WaitUntilNothingRuns() const {
-    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (coordinator_->Look().running > 0 && std::chrono::steady_clock::now() < late) {
-      std::this_thread::yield();
-    }
+    Eventually([&] { return coordinator_->Look().running == 0; });
   }
   // Pages that requests hold, once all have ended and the loop has turned again.
   int64_t PagesHeld() {
-    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (true) {
-      const int64_t held = HeldNow();
-      if (held == 0 || std::chrono::steady_clock::now() > late) return held;
-      std::this_thread::yield();
-    }
+    int64_t held = 0;
+    Eventually([&] {
+      held = HeldNow();
+      return held == 0;
+    });
+    return held;
   }
 
   // [step of ranks_.plans()] that has rows of the sequence.

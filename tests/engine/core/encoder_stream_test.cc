@@ -1,4 +1,4 @@
-#include "engine/encoder_stream.h"
+#include "engine/prompt/encoder_stream.h"
 
 #include <gtest/gtest.h>
 

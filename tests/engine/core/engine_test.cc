@@ -6,19 +6,21 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "engine/base/sha256.h"
+#include "engine/clocked_engine.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
 
@@ -26,6 +28,7 @@ namespace annulus {
 namespace {
 
 using testing::CollectingSink;
+using testing::ManualClock;
 using namespace std::chrono_literals;
 
 class EngineTest : public ::testing::Test {
@@ -43,8 +46,8 @@ class EngineTest : public ::testing::Test {
     return options;
   }
 
-  std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    auto engine = CreateEngine(options, *backend_, registry_);
+  std::unique_ptr<Engine> Make(const EngineOptions& options, const Clock& clock = Clock::Real()) {
+    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
@@ -67,13 +70,13 @@ class EngineTest : public ::testing::Test {
   // Waits for the pages of ended requests to be free again.
   static int64_t PagesHeldSoon(const Engine& engine) {
     int64_t held = -1;
-    for (int turn = 0; turn < 200 && held != 0; ++turn) {
+    testing::Eventually([&] {
       held = 0;
       for (const RankLoad& rank : engine.Load().ranks) {
         held += rank.kv_bytes_used + rank.memory_bytes.at("kv_reserved");
       }
-      if (held != 0) std::this_thread::sleep_for(10ms);
-    }
+      return held == 0;
+    });
     return held;
   }
 
@@ -169,29 +172,35 @@ TEST_F(EngineTest, CancelStopsWithinAChunkAndFreesPages) {
 TEST_F(EngineTest, DeadlinesEndWaitingAndRunningRequests) {
   EngineOptions options = Options();
   options.max_running = 1;
-  auto engine = Make(options);
+  ManualClock clock;
+  auto engine = Make(options, clock);
   RequestSpec running = Spec(*engine, std::string(200'000, 'x'));
-  running.deadline = std::chrono::steady_clock::now() + 300ms;
+  running.deadline = clock.Now() + 20s;
   const auto a = Start(*engine, std::move(running));
   ASSERT_TRUE(a->WaitProgress(1));
   RequestSpec waiting = Spec(*engine, "abc");
-  waiting.deadline = std::chrono::steady_clock::now() + 50ms;
+  waiting.deadline = clock.Now() + 10s;
   RequestSpec late = Spec(*engine, "abc");
-  late.deadline = std::chrono::steady_clock::now() - 1s;
+  late.deadline = clock.Now();
   const auto b = Start(*engine, std::move(waiting));
   const auto c = Start(*engine, std::move(late));
-  for (const auto& sink : {a, b, c}) {
-    const auto done = sink->Wait();
+  // Each ends at its time, and not before.
+  const std::vector<std::shared_ptr<CollectingSink>> in_order = {c, b, a};
+  for (size_t i = 0; i < in_order.size(); ++i) {
+    const auto done = in_order[i]->Wait();
     ASSERT_TRUE(done.has_value());
     EXPECT_EQ(done->status.code(), absl::StatusCode::kDeadlineExceeded);
+    for (size_t next = i + 1; next < in_order.size(); ++next) {
+      EXPECT_EQ(in_order[next]->done_calls(), 0);
+    }
+    clock.Advance(10s);
   }
   EXPECT_EQ(PagesHeldSoon(*engine), 0);
 }
 
 TEST_F(EngineTest, ASlowReaderStopsOnlyItself) {
-  EngineOptions options = Options();
-  options.slow_reader_timeout = 200ms;
-  auto engine = Make(options);
+  ManualClock clock;
+  auto engine = Make(Options(), clock);
   RequestSpec spec = Spec(*engine, "some words, some words, ", 5000);
   spec.sampling.ignore_eos = true;
   auto slow = std::make_shared<CollectingSink>();
@@ -200,6 +209,8 @@ TEST_F(EngineTest, ASlowReaderStopsOnlyItself) {
   slow->set_has_room(false);
   auto other = Start(*engine, Spec(*engine, "some words, some words, ", 10));
   EXPECT_TRUE(other->Wait()->status.ok());
+  EXPECT_EQ(slow->done_calls(), 0);
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return slow->done_calls() > 0; }, 1s));
   const auto done = slow->Wait();
   ASSERT_TRUE(done.has_value());
   EXPECT_EQ(done->status.code(), absl::StatusCode::kResourceExhausted);
@@ -539,7 +550,7 @@ TEST_F(EngineTest, WaitingForRoomKeepsThePrefixThatTheRequestWillReuse) {
   holder->set_has_room(false);
   const auto held = engine->Submit(Spec(*engine, "x", static_cast<int>(room * 2 / 5)), holder);
   ASSERT_TRUE(held.ok()) << held.status();
-  while (engine->Load().running == 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(testing::Eventually([&] { return engine->Load().running > 0; }));
   // Beside the prefix it needs two fifths, and three tenths are free. Giving the prefix back would
   // not help.
   RequestSpec waits =

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/exchange_profile.h"
-#include "engine/measure_exchange.h"
-#include "engine/ring_probe.h"
+#include "engine/exchange/exchange_profile.h"
+#include "engine/exchange/measure_exchange.h"
+#include "engine/exchange/ring_probe.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/temp_directory.h"

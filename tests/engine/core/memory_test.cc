@@ -9,7 +9,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
 #include "tests/support/machine_files.h"
 
 namespace annulus {
@@ -85,9 +85,7 @@ class MemoryTest : public ::testing::Test {
 
   // The load once the last request's pages are free again.
   static EngineLoad IdleLoad(const Engine& engine) {
-    for (int turn = 0; turn < 1000 && engine.Load().running > 0; ++turn) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    EXPECT_TRUE(testing::Eventually([&] { return engine.Load().running == 0; }));
     return engine.Load();
   }
 

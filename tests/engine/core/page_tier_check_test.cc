@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/engine/core/page_tier_fixture.h"
@@ -137,9 +135,8 @@ TEST_F(PageTierCheckTest, AllPagesAreComparedAndWhatDiffersIsWrittenAnew) {
     const Answer answer = Ask(*engine, Spec(prompt_));
     EXPECT_EQ(answer, expected);
     EXPECT_EQ(answer.usage.restored_tokens, 0);
-    for (int i = 0; i < 2000 && Metric(*engine, "kv_tier_checks_total") < pages_; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    EXPECT_TRUE(
+        testing::Eventually([&] { return Metric(*engine, "kv_tier_checks_total") >= pages_; }));
     EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), pages_);
     EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), changed);
     EXPECT_EQ(Metric(*engine, "kv_tier_pages"), pages_);

@@ -7,11 +7,10 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/base/error_payloads.h"
-#include "engine/page_stores.h"
+#include "engine/pages/page_stores.h"
 #include "kernels/base/pinned_size.h"
 #include "tests/engine/core/page_tier_fixture.h"
 #include "tests/support/gated_device.h"
@@ -85,16 +84,10 @@ class PageTierDeviceTest : public testing::PageTierFixture {
   // It waits for pages that the device is copying, and then nothing but itself writes to them.
   void ExpectToWaitForTheDevice(Engine& engine, const RequestSpec& spec) {
     const auto sink = Submit(engine, spec);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_TRUE(testing::Eventually([&] { return engine.Load().waiting == 1; }));
     EXPECT_EQ(sink->ids().size(), 0u);
     device_->Open();
     EXPECT_EQ(WaitForAnswer(*sink), Ask(*plain_, spec));
-  }
-  static bool WaitUntilOff(const Engine& engine, const std::string& tier) {
-    for (int i = 0; i < 2000 && Metric(engine, "kv_tier_up", tier) == 1; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return Metric(engine, "kv_tier_up", tier) == 0;
   }
 
   const std::string model_;

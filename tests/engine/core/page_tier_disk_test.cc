@@ -8,7 +8,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -21,7 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::CollectingSink;
+using testing::Eventually;
 using testing::GatedCalls;
+using testing::ManualClock;
 using testing::OpenAtEnd;
 using testing::SlowToCompute;
 namespace fs = std::filesystem;
@@ -34,11 +35,13 @@ TEST_F(PageTierDiskTest, AReadThatHangsKeepsNeitherPagesNorTheRequest) {
   GatedCalls calls;
   EngineOptions options = Gated(calls);
   options.kv_disk_timeout = milliseconds(300);
-  const auto engine = Make(options);
+  ManualClock clock;
+  const auto engine = Make(options, clock);
   const auto end = OpenAtEnd(calls);
   calls.HangReads();
   const auto sink = Send(*engine, Spec(prompt));
   ASSERT_TRUE(calls.WaitForHanging());
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return sink->done_calls() > 0; }));
   EXPECT_TRUE(Answered(*sink));
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 0);
   EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(Largest(*engine), 250, 9)))))
@@ -68,18 +71,18 @@ TEST_F(PageTierDiskTest, ADiskThatTricklesHoldsNobodyLongerThanComputing) {
   const std::vector<int32_t> small = Prompt(90, 250, 4);
   Leave({text, small});
   GatedCalls calls;
-  const auto engine = Make(Gated(calls));
+  ManualClock clock;
+  const auto engine = Make(Gated(calls), clock);
   const auto end = OpenAtEnd(calls);
   calls.HangReads();
   const auto first = Send(*engine, Spec(text));
   ASSERT_TRUE(calls.WaitForHanging());
   const auto second = Send(*engine, Spec(small));
-  bool answered = false;
-  for (int i = 0; i < 75 && !answered; ++i) {  // of the 112 reads of the text
-    calls.AllowReads(1);
-    answered = first->Wait(0.1).has_value() && second->Wait(0.1).has_value();
-  }
-  EXPECT_TRUE(answered);
+  int reads = 0;
+  EXPECT_TRUE(clock.AdvanceUntil([&] {
+    if (++reads < 9) calls.AllowReads(1);  // of 112 that the text takes, and 10 that the small one
+    return first->done_calls() > 0 && second->done_calls() > 0;
+  }));
   EXPECT_TRUE(Answered(*first) && Answered(*second));
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
   for (const auto& each : {first, second}) {
@@ -147,9 +150,7 @@ TEST_F(PageTierDiskTest, WhatCannotBeCheckedInTimeIsComputed) {
   calls.Open();
   // Until the pages that have come are given up. Those of the other's prompt are only cached.
   const double half = 0.5 * pages_of_text * kPage / (largest + 12);
-  for (int i = 0; i < 2000 && Metric(*engine, "kv_cache_usage_perc") >= half; ++i) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  EXPECT_TRUE(Eventually([&] { return Metric(*engine, "kv_cache_usage_perc") < half; }));
   keeper->set_has_room(true);
   EXPECT_TRUE(Answered(*keeper) && Answered(*sink));
   const Usage usage = sink->Wait()->usage;
@@ -181,8 +182,7 @@ TEST_F(PageTierDiskTest, APageThatWaitsLearnsItsDocument) {
       return EntryName::Parse(file.filename().string())->documents.empty();
     });
   };
-  for (int i = 0; i < 1000 && nameless() > 0; ++i) std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_EQ(nameless(), 0);
+  EXPECT_TRUE(Eventually([&] { return nameless() == 0; }));
   EXPECT_EQ(Files().size(), 20u);
   EXPECT_TRUE(engine->ForgetDocument(TenantId(), "text", CancelFlag::Never()).ok());
   EXPECT_EQ(Files().size(), 0u);
@@ -190,16 +190,17 @@ TEST_F(PageTierDiskTest, APageThatWaitsLearnsItsDocument) {
 
 TEST_F(PageTierDiskTest, AWriteThatHangsIsNoticed) {
   GatedCalls calls;
-  EngineOptions options = Gated(calls);
-  options.kv_disk_timeout = milliseconds(300);
-  const auto engine = Make(options);
+  ManualClock clock;
+  const auto engine = Make(Gated(calls), clock);
   const auto end = OpenAtEnd(calls);
   calls.HangWrites();
-  EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(600, 250)))));
-  for (int i = 0; i < 2000 && Metric(*engine, "kv_tier_up") > 0; ++i) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  EXPECT_EQ(Metric(*engine, "kv_tier_up"), 0);
+  const auto sink = Send(*engine, Spec(Prompt(600, 250)));
+  ASSERT_TRUE(calls.WaitForHanging());
+  const SteadyTime hangs = clock.Now();
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return Metric(*engine, "kv_tier_up") == 0; },
+                                 std::chrono::seconds(1)));
+  EXPECT_GE(clock.Now() - hangs, EngineOptions().kv_disk_timeout);
+  EXPECT_TRUE(Answered(*sink));
 }
 
 TEST_F(PageTierDiskTest, TheSameBeginningIsReadOnce) {
@@ -219,7 +220,7 @@ TEST_F(PageTierDiskTest, TheSameBeginningIsReadOnce) {
   const auto first = Send(*engine, Spec(text));
   ASSERT_TRUE(calls.WaitForHanging());
   const auto second = Send(*engine, Spec(other));
-  second->Wait(0.3);  // meanwhile it is looked at
+  ASSERT_TRUE(Eventually([&] { return engine->Load().waiting == 2; }));  // it was looked at
   calls.Open();
   for (const auto& sink : {first, second}) {
     ASSERT_TRUE(Answered(*sink));

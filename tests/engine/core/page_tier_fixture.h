@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,15 +12,17 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/api.h"
-#include "engine/page_tier.h"
+#include "engine/clocked_engine.h"
+#include "engine/pages/page_tier.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -53,7 +54,10 @@ class PageTierFixture : public ::testing::Test {
   }
 
   std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    auto engine = CreateEngine(options, *backend_, registry_);
+    return Make(options, Clock::Real());
+  }
+  std::unique_ptr<Engine> Make(const EngineOptions& options, const Clock& clock) {
+    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return engine.ok() ? *std::move(engine) : nullptr;
   }
@@ -129,20 +133,17 @@ class PageTierFixture : public ::testing::Test {
 
   // Waits until the store has so many pages.
   static bool WaitForPages(const Engine& engine, double pages, const std::string& tier = "disk") {
-    for (int i = 0; i < 2000; ++i) {
-      if (Metric(engine, "kv_tier_pages", tier) >= pages) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return Eventually([&] { return Metric(engine, "kv_tier_pages", tier) >= pages; });
   }
 
   // Waits until all that was offered to the tier is there, or never will be.
   static bool WaitForWrites(const Engine& engine, const std::string& tier = "disk") {
-    for (int i = 0; i < 2000; ++i) {
-      if (Metric(engine, "kv_tier_waiting_pages", tier) == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
+    return Eventually([&] { return Metric(engine, "kv_tier_waiting_pages", tier) == 0; });
+  }
+
+  // Waits until the store is off.
+  static bool WaitUntilOff(const Engine& engine, const std::string& tier = "disk") {
+    return Eventually([&] { return Metric(engine, "kv_tier_up", tier) == 0; });
   }
 
   std::vector<fs::path> Files() const {

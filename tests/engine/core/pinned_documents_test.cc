@@ -1,5 +1,5 @@
 // Documents that stay: pins, their quota, times to live, and what goes when one is forgotten.
-#include "engine/pinned_documents.h"
+#include "engine/pages/pinned_documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,7 +17,9 @@
 namespace annulus {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::seconds;
+using testing::Eventually;  // what was ordered is done before the next step
 using ::testing::HasSubstr;
 
 // The pure part: 100 pages of 4 tokens, half of them for pins, a quarter for those of one tenant.
@@ -146,17 +147,17 @@ class KeptDocumentsTest : public testing::PageTierFixture {
   KeptDocumentsTest() : model_(testing::WithoutWindows(folder_)) {}
 
   // Memory for so many pages.
-  void Start(int pages, bool on_disk = false, double share = 0.5) {
+  void Start(int pages, bool on_disk = false, const Clock& clock = Clock::Real()) {
     engine_.reset();
     EngineOptions options = Options(model_, 1);
     if (!on_disk) options.kv_disk.clear();
-    options.max_pinned = options.max_pinned_by_tenant = share;
+    options.max_pinned = options.max_pinned_by_tenant = 0.5;
     options.admission = admission_;
     engine_ = Make(options);
     options.kv_memory_bytes =
         static_cast<size_t>(engine_->model().kv_bytes_per_token) * pages * kPage;
     engine_.reset();
-    engine_ = Make(options);
+    engine_ = Make(options, clock);
   }
 
   static RequestSpec Read(const std::vector<int32_t>& document, const std::string& content) {
@@ -186,16 +187,9 @@ class KeptDocumentsTest : public testing::PageTierFixture {
     return engine_->FindDocuments(TenantId(), contents, CancelFlag::Never())->at(0);
   }
 
-  // What was ordered is done before the next step.
-  bool Eventually(const std::function<bool()>& done) {
-    for (int i = 0; i < 2000 && !done(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return done();
-  }
-
   const std::string model_;
   AdmissionMode admission_ = AdmissionMode::kWorst;
+  testing::ManualClock clock_;
   std::unique_ptr<Engine> engine_;
   const std::vector<int32_t> document_ = Prompt(10 * kPage, 300);
 };
@@ -340,12 +334,17 @@ TEST_F(KeptDocumentsTest, RestoredPagesAreForgottenToo) {
 }
 
 TEST_F(KeptDocumentsTest, ATimeToLiveEndsByItself) {
-  Start(40);
+  Start(40, /*on_disk=*/false, clock_);
   RequestSpec brief = Read(document_, "a");
   brief.pin = true;
-  brief.ttl = seconds(1);
+  brief.ttl = hours(24);
   ASSERT_TRUE(Status(brief).ok());
+  EXPECT_EQ(Find("a").expires_in, 24 * 3600);
+  clock_.Advance(hours(24) - seconds(1));
+  EXPECT_EQ(Find("a").expires_in, 1);
+  EXPECT_EQ(Ask(*engine_, Question(document_, "a")).usage.cached_tokens, 10 * kPage);
   EXPECT_TRUE(Find("a").pinned);
+  clock_.Advance(seconds(1));
   ASSERT_TRUE(Eventually([&] { return Find("a").memory_tokens == 0; }));
   EXPECT_FALSE(Find("a").pinned);
 }

@@ -10,11 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
-#include "engine/plan_density.h"
-#include "engine/plan_queue.h"
+#include "engine/coordinator/coordinator.h"
+#include "engine/coordinator/plan_density.h"
+#include "engine/coordinator/plan_queue.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -37,8 +39,8 @@ class PlanTest : public ::testing::Test {
     options.limits.group_windows = {0};
     options.modes.mode = RingMode::kPassKv;
     options.identity = "simulated";
-    coordinator_ =
-        std::make_unique<Coordinator>(options, ranks_, metrics_, std::vector<int32_t>{256}, 257);
+    coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, Clock::Real(),
+                                                 std::vector<int32_t>{256}, 257);
   }
 
   static RequestSpec Spec(int tokens, int max_tokens, int32_t first = 'a',
@@ -54,10 +56,10 @@ class PlanTest : public ::testing::Test {
   std::shared_ptr<CollectingSink> Ask(
       RequestSpec spec,
       const std::shared_ptr<CollectingSink>& sink = std::make_shared<CollectingSink>()) {
-    EXPECT_TRUE(
-        coordinator_
-            ->Submit(std::make_unique<Request>(next_id_++, std::move(spec), sink, *tokenizer_))
-            .ok());
+    EXPECT_TRUE(coordinator_
+                    ->Submit(std::make_unique<Request>(next_id_++, std::move(spec), sink,
+                                                       *tokenizer_, Clock::Real()))
+                    .ok());
     return sink;
   }
   RequestPlan Plan(RequestSpec spec) {
@@ -142,7 +144,7 @@ TEST_F(PlanTest, NoPageIsHeldByAPlan) {
 }
 
 TEST(PlanQueueTest, FewWaitAndAllEnd) {
-  PlanQueue queue;
+  PlanQueue queue(Clock::Real());
   std::vector<std::thread> threads;
   std::atomic<int> waiting = 0;
   std::atomic<int> ended = 0;
@@ -169,8 +171,25 @@ TEST(PlanQueueTest, FewWaitAndAllEnd) {
             absl::StatusCode::kUnavailable);
 }
 
+TEST(PlanQueueTest, ABusyEngineIsWaitedForNoLongerThanItsLimit) {
+  ManualClock clock;
+  PlanQueue queue(clock);
+  std::atomic<bool> asked = false;
+  std::atomic<bool> ended = false;
+  std::thread asks([&] {
+    const auto plan = queue.Ask(
+        RequestSpec(), [&] { asked = true; }, CancelFlag::Never());
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(plan.status().GetPayload(kRetryPayload).has_value());
+    ended = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return asked.load(); }));
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return ended.load(); }, std::chrono::seconds(1)));
+  asks.join();
+}
+
 TEST(PlanQueueTest, ACancelledOneIsNotAnswered) {
-  PlanQueue queue;
+  PlanQueue queue(Clock::Real());
   CancelFlag cancel;
   const auto plan = queue.Ask(
       RequestSpec(), [&] { cancel.Cancel(); }, cancel);

@@ -9,15 +9,16 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/scheduler/answer_length.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -34,7 +35,6 @@ class PreemptionTest : public ::testing::Test {
     int pages = 8;  // of each rank
     int max_running = 8;
     std::vector<int32_t> windows = {0};
-    std::chrono::milliseconds slow_reader_timeout{30'000};
   };
   void Make(const Setup& setup) {
     const int ranks = setup.ranks;
@@ -57,10 +57,9 @@ class PreemptionTest : public ::testing::Test {
     options.admission = AdmissionMode::kExpected;
     options.max_running = setup.max_running;
     options.max_waiting = 64;
-    options.slow_reader_timeout = setup.slow_reader_timeout;
     options.identity = "simulated";
-    coordinator_ =
-        std::make_unique<Coordinator>(options, *ranks_, *metrics_, std::vector<int32_t>{256}, 257);
+    coordinator_ = std::make_unique<Coordinator>(options, *ranks_, *metrics_, *clock_,
+                                                 std::vector<int32_t>{256}, 257);
   }
   ~PreemptionTest() override {
     if (ranks_ != nullptr) ranks_->Allow();
@@ -86,7 +85,7 @@ class PreemptionTest : public ::testing::Test {
     asked.prompt = static_cast<int>(spec.prompt.size());
     asked.max_tokens = spec.sampling.max_tokens;
     const absl::Status accepted = coordinator_->Submit(
-        std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_));
+        std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_, *clock_));
     EXPECT_TRUE(accepted.ok()) << accepted;
     return asked;
   }
@@ -126,23 +125,20 @@ class PreemptionTest : public ::testing::Test {
 
   // Pages that requests hold, once all have ended and the loop has turned again.
   int64_t PagesHeld() {
-    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (true) {
-      int64_t held = 0;
+    int64_t held = 0;
+    Eventually([&] {
+      held = 0;
       for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
-      if (held == 0 || std::chrono::steady_clock::now() > late) return held;
-      std::this_thread::yield();
-    }
+      return held == 0;
+    });
+    return held;
   }
   bool WaitPreempted(int64_t count) {
-    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (metrics_->preemptions.value() < static_cast<double>(count)) {
-      if (std::chrono::steady_clock::now() > late) return false;
-      std::this_thread::yield();
-    }
-    return true;
+    return Eventually([&] { return metrics_->preemptions.value() >= static_cast<double>(count); });
   }
 
+  ManualClock manual_;
+  const Clock* clock_ = &Clock::Real();
   std::unique_ptr<SimulatedRanks> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
   std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
@@ -249,8 +245,9 @@ TEST_F(PreemptionTest, OneThatWaitsAgainIsCancelledAsAnyOther) {
 // A parked request is the first to give up its pages. It does not run before its reader is back,
 // and a reader that stays away ends it though it runs no more.
 TEST_F(PreemptionTest, AParkedRequestMakesRoomAndGoesOnWithItsReader) {
+  clock_ = &manual_;
   for (const bool comes_back : {true, false}) {
-    Make({.slow_reader_timeout = std::chrono::milliseconds(comes_back ? 30'000 : 1500)});
+    Make({});
     LearnShortAnswers();
     ranks_->HoldSteps();
     const Asked parked = Ask(20, 100);
@@ -260,11 +257,17 @@ TEST_F(PreemptionTest, AParkedRequestMakesRoomAndGoesOnWithItsReader) {
     const Asked other = Ask(20, 100);
     ASSERT_TRUE(WaitPreempted(1));
     EXPECT_EQ(Outcome(other), "");
+    EXPECT_EQ(parked.sink->done_calls(), 0);
+    if (comes_back) parked.sink->set_has_room(true);
+    // The engine looks at readers again as time passes, and soon: the time until it gives one up is
+    // the default, half a minute.
+    const SteadyTime left = manual_.Now();
+    EXPECT_TRUE(manual_.AdvanceUntil([&] { return parked.sink->done_calls() > 0; }));
     if (comes_back) {
-      parked.sink->set_has_room(true);
       EXPECT_EQ(Outcome(parked), "");
     } else {
       EXPECT_THAT(Outcome(parked), HasSubstr("RESOURCE_EXHAUSTED"));
+      EXPECT_GE(manual_.Now() - left, CoordinatorOptions().slow_reader_timeout);
     }
     EXPECT_GE(Preemptions(parked), 1);
     EXPECT_EQ(PagesHeld(), 0);

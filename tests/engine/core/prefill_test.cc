@@ -1,10 +1,7 @@
 // Prompts that are read ahead: what is kept, what it costs, and that answers do not change.
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,25 +12,19 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
 
 namespace annulus {
 namespace {
 
 using testing::CollectingSink;
+using testing::Eventually;  // what the engine says of itself is as of its last turn
 
 constexpr int kPage = 64;
 // Its end, a question and the answer fit into two pages.
 constexpr int64_t kDocumentBytes = (kSanitized ? 32 : 78) * kPage + 8;
 // Far more than is computed before a cancel.
 constexpr int64_t kLongBytes = kSanitized ? 15'000 : 60'000;
-
-// What the engine says of itself is as of its last turn.
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return condition();
-}
 
 class PrefillTest : public ::testing::TestWithParam<int> {
  protected:

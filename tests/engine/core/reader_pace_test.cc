@@ -1,4 +1,4 @@
-#include "engine/reader_pace.h"
+#include "engine/request/reader_pace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,17 +6,19 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
+#include "engine/clocked_engine.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -43,8 +45,8 @@ class ServingEngineTest : public ::testing::Test {
     return options;
   }
 
-  void Make(const EngineOptions& options) {
-    auto engine = CreateEngine(options, *backend_, registry_);
+  void Make(const EngineOptions& options, const Clock& clock = Clock::Real()) {
+    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -84,6 +86,11 @@ class ServingEngineTest : public ::testing::Test {
     return MakeDemoDocument(options).value();
   }
 
+  // Waits until so many requests run, or wait and were looked at.
+  bool WaitLoad(int EngineLoad::*figure, int requests) const {
+    return testing::Eventually([&] { return engine_->Load().*figure == requests; });
+  }
+
   // Tokens that the memory for keys and values takes.
   int64_t Room() const {
     int64_t bytes = 0;
@@ -93,6 +100,7 @@ class ServingEngineTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
+  testing::ManualClock clock_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -118,7 +126,7 @@ TEST_F(ServingEngineTest, ARequestThatFitsIsNotHeldByOneThatDoesNot) {
   holder->set_has_room(false);
   const auto held = engine_->Submit(holding, holder);
   ASSERT_TRUE(held.ok());
-  while (engine_->Load().running == 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(WaitLoad(&EngineLoad::running, 1));
   const Started large = Start(Spec("large ", part(0.8)));
   const Started small = Start(Spec("some words, some words, "));
   const auto done = small.sink->Wait(20);
@@ -136,7 +144,7 @@ TEST_F(ServingEngineTest, ARequestThatFitsIsNotHeldByOneThatDoesNot) {
 TEST_F(ServingEngineTest, ARefusedRequestCostsNoCachedPrefix) {
   EngineOptions options = Options(1);
   options.kv_memory_bytes = 32 << 20;
-  Make(options);
+  Make(options, clock_);
   const auto part = [&](double share) { return static_cast<int>(share * Room()); };
   RequestSpec kept = Spec(std::string(part(0.25), 'k'), 1);
   kept.shared_prefixes = {part(0.25) / 64 * 64 - 64};
@@ -146,11 +154,13 @@ TEST_F(ServingEngineTest, ARefusedRequestCostsNoCachedPrefix) {
   holder->set_has_room(false);
   const auto held = engine_->Submit(holding, holder);
   ASSERT_TRUE(held.ok());
-  while (engine_->Load().running == 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(WaitLoad(&EngineLoad::running, 1));
   const Started large = Start(Spec("large ", part(0.85)));
-  std::this_thread::sleep_for(1100ms);  // from then on room is gathered for it
+  ASSERT_TRUE(WaitLoad(&EngineLoad::waiting, 1));
+  clock_.Advance(1100ms);  // from then on room is gathered for it
   const Started small = Start(Spec("some words, some words, ", part(0.35)));
-  EXPECT_FALSE(small.sink->Wait(0.5).has_value());
+  ASSERT_TRUE(WaitLoad(&EngineLoad::waiting, 2));
+  EXPECT_EQ(small.sink->ids().size(), 0u);
   // The small one goes first: were the large one gone before it, it would rightly be admitted.
   engine_->Cancel(small.id);
   ASSERT_TRUE(small.sink->Wait().has_value());

@@ -1,5 +1,5 @@
-// Chunks suspended between layers in the engine's loop, over simulated ranks that take some time:
-// what cancels, deadlines and failures make of them, and who goes on meanwhile.
+// Chunks suspended between layers in the engine's loop, over simulated ranks that take some
+// simulated time: what cancels, deadlines and failures make of them, and who goes on meanwhile.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,13 +10,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -46,8 +46,8 @@ class SuspendTest : public ::testing::Test {
     options.modes.mode = RingMode::kPassKv;
     options.stall_budget = kSuspendBudget;
     options.identity = "simulated";
-    coordinator_ =
-        std::make_unique<Coordinator>(options, ranks_, metrics_, std::vector<int32_t>{256}, 257);
+    coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, clock_,
+                                                 std::vector<int32_t>{256}, 257);
   }
 
   struct Asked {
@@ -63,16 +63,17 @@ class SuspendTest : public ::testing::Test {
     spec.sampling.max_tokens = max_tokens;
     spec.sampling.seed = 1;
     spec.deadline = deadline;
-    EXPECT_TRUE(
-        coordinator_
-            ->Submit(std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_))
-            .ok());
+    EXPECT_TRUE(coordinator_
+                    ->Submit(std::make_unique<Request>(asked.id, std::move(spec), asked.sink,
+                                                       *tokenizer_, clock_))
+                    .ok());
     return asked;
   }
 
-  // A stream beside which prompts do not fit.
+  // A stream beside which prompts do not fit. It goes on as fast as the machine can, and is far
+  // from its end when a test is.
   Asked Stream() {
-    Asked stream = Ask(1, 2000);
+    Asked stream = Ask(1, 60'000);
     EXPECT_TRUE(stream.sink->WaitTokens(3));
     return stream;
   }
@@ -104,28 +105,29 @@ class SuspendTest : public ::testing::Test {
 
   static SimulatedRanksOptions RanksOptions(SuspendTest* test) {
     return {.ranks = 1,
-            .pages = 256,
+            .pages = 4096,
             .page_tokens = kSuspendPage,
             .layers = kSuspendLayers,
             .on_start = [test](const StepPlan& plan) { test->TakeTime(plan); }};
   }
 
   void TakeTime(const StepPlan& plan) {
-    std::chrono::duration<double> time = kStepTime;
+    std::chrono::duration<double> seconds = kStepTime;
     for (const PlanItem& item : plan.items) {
-      if (!item.sampled) time += kRowTime * (item.end - item.begin);
+      if (!item.sampled) seconds += kRowTime * (item.end - item.begin);
     }
     if (plan.stretch.has_value()) {
-      time *=
+      seconds *=
           static_cast<double>(plan.stretch->end_layer - plan.stretch->first_layer) / kSuspendLayers;
       const bool middle = plan.stretch->first_layer > 0 && !plan.stretch->ends_chunk;
       if (middle && plan.items[0].sequence == watched_ && watched_.exchange(0) != 0) then_();
     }
-    std::this_thread::sleep_for(time);
+    clock_.Advance(std::chrono::duration_cast<SteadyTime::duration>(seconds));
   }
 
   std::function<void()> then_;
   std::atomic<RequestId> watched_{0};
+  ManualClock clock_;
   SimulatedRanks ranks_{RanksOptions(this)};
   EngineMetrics metrics_{1, ModelInfo()};
   std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
@@ -153,9 +155,8 @@ TEST_F(SuspendTest, ACancelTakesEffectInsideAChunk) {
 
 TEST_F(SuspendTest, ADeadlineTakesEffectInsideAChunk) {
   const Asked stream = Stream();
-  const SteadyTime deadline = std::chrono::steady_clock::now() + 1500ms;
-  WhenSuspended(2, [&] { std::this_thread::sleep_until(deadline); });
-  const Asked late = Ask(400, 8, deadline);
+  WhenSuspended(2, [&] { clock_.Advance(24h); });
+  const Asked late = Ask(400, 8, clock_.Now() + 24h);
   EXPECT_THAT(Outcome(late), HasSubstr("DEADLINE_EXCEEDED: the request's deadline passed"));
   const auto plans = PlansOf(late.id);
   ASSERT_FALSE(plans.empty());

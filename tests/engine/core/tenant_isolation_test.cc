@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
-#include "engine/coordinator.h"
+#include "engine/coordinator/coordinator.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/collecting_sink.h"
@@ -106,8 +106,8 @@ class SharedEngine {
     options.limits.group_windows = {0};
     options.modes.mode = RingMode::kPassKv;
     options.identity = "simulated";
-    coordinator_ =
-        std::make_unique<Coordinator>(options, ranks_, metrics_, std::vector<int32_t>{256}, 257);
+    coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, Clock::Real(),
+                                                 std::vector<int32_t>{256}, 257);
   }
   ~SharedEngine() {
     ranks_.Allow();  // whatever a test left held
@@ -124,10 +124,10 @@ class SharedEngine {
     asked.id = next_id_++;
     markers_.SetOwner(asked.id, spec.tenant);
     spec.sampling.seed = 1;
-    EXPECT_TRUE(
-        coordinator_
-            ->Submit(std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_))
-            .ok());
+    EXPECT_TRUE(coordinator_
+                    ->Submit(std::make_unique<Request>(asked.id, std::move(spec), asked.sink,
+                                                       *tokenizer_, Clock::Real()))
+                    .ok());
     return asked;
   }
   absl::Status Outcome(const Asked& asked) {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/model/safetensors.h"
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/golden.h"

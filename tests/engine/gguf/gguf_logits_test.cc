@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/loaded_model.h"
+#include "engine/loading/loaded_model.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"

@@ -1,14 +1,20 @@
 #include "engine/ring/ring_attention.h"
 
+#include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 
+#include "engine/ring/in_process_channel.h"
 #include "engine/ring/open_ring.h"
+#include "engine/ring/ring_link.h"
 #include "engine/scheduler/placement.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/ring/exact_attention.h"
 #include "tests/engine/ring/ring_world.h"
 #include "tests/engine/ring/separate_devices.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -216,14 +222,15 @@ TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   KernelRegistry registry;
   RegisterCpuKernels(registry);
   auto backend = CreateCpuBackend().value();
-  InProcessRing ring(*backend, 2);
+  testing::ManualClock clock;
+  InProcessRing ring(*backend, 2, clock);
   auto stream = backend->CreateStream(1).value();
   RingAttentionConfig config;
   config.shape = {16, 1, 16, 16, DType::kF32};
   config.layer_page_bytes = 64;
   config.heads = 1;
-  config.timeout = std::chrono::milliseconds(30);
-  Heartbeat heartbeat;
+  config.timeout = std::chrono::hours(1);
+  Heartbeat heartbeat(clock);
   config.heartbeat = &heartbeat;
   RingAttention attention(ring.channel(0), *backend, *registry.Available("cpu")[0], *stream,
                           config);
@@ -245,7 +252,37 @@ TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   layer.query = layer.key = layer.value = {buffer.data(), 1, 16, 16};
   layer.page_data = [&](int32_t) { return page.data(); };
   layer.state = layer.served = {buffer.data(), buffer.data() + 32, 1, 1, 16};
+  std::thread time([&] {
+    EXPECT_TRUE(clock.WaitForWaiters(1));
+    clock.Advance(config.timeout);
+  });
   EXPECT_EQ(attention.Run(layer).code(), absl::StatusCode::kDeadlineExceeded);
+  time.join();
+}
+
+// A rank that computes for long is not mistaken for one that is gone.
+TEST(RingLink, AWaitLastsAsLongAsAnyRankMakesProgress) {
+  const auto backend = CreateCpuBackend().value();
+  const auto stream = backend->CreateStream(1).value();
+  testing::ManualClock clock;
+  InProcessRing ring(*backend, 2, clock);
+  Heartbeat heartbeat(clock);
+  RingLink link(ring.channel(0), *stream, std::chrono::seconds(30), &heartbeat);
+  std::atomic<bool> ended{false};
+  std::thread waits([&] {
+    const size_t bytes[] = {64};
+    EXPECT_EQ(link.Receive(1, 7, bytes).status().code(), absl::StatusCode::kDeadlineExceeded);
+    ended = true;
+  });
+  for (int beat = 0; beat < 5; ++beat) {
+    ASSERT_TRUE(clock.WaitForWaiters(1));
+    heartbeat.Beat();
+    clock.Advance(std::chrono::seconds(29));
+    EXPECT_FALSE(ended) << beat;
+  }
+  ASSERT_TRUE(clock.WaitForWaiters(1));
+  clock.Advance(std::chrono::seconds(1));
+  waits.join();
 }
 
 }  // namespace

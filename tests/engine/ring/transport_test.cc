@@ -11,18 +11,16 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/engine/ring/separate_devices.h"
+#include "tests/support/manual_clock.h"
 
 namespace annulus {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using testing::ManualClock;
 using ::testing::Not;
 using testing::SeparateDevices;
-
-SteadyTime Later(std::chrono::milliseconds delay) {
-  return std::chrono::steady_clock::now() + delay;
-}
 
 using Bytes = std::array<std::byte, 64>;
 
@@ -40,7 +38,7 @@ class TransportTest : public ::testing::TestWithParam<RingTransport> {
   TransportTest()
       : processor_(CreateCpuBackend().value()),
         devices_(*processor_, GetParam() == RingTransport::kAuto ? 1 : 3),
-        ring_(OpenRing(GetParam(), devices_, 3, 1s).value()),
+        ring_(OpenRing(GetParam(), devices_, 3, 1s, clock_).value()),
         stream_(processor_->CreateStream(1).value()) {}
 
   absl::Status Send(int from, int to, uint64_t tag, std::vector<RingPart> parts,
@@ -55,7 +53,9 @@ class TransportTest : public ::testing::TestWithParam<RingTransport> {
                                                 std::chrono::milliseconds limit = 5s) {
     return ring_->channel(to).Receive(*stream_, from, tag, bytes, Later(limit));
   }
+  SteadyTime Later(std::chrono::milliseconds delay) const { return clock_.Now() + delay; }
 
+  ManualClock clock_;
   const std::unique_ptr<Backend> processor_;
   SeparateDevices devices_;
   const std::unique_ptr<RingGroup> ring_;
@@ -115,7 +115,12 @@ TEST_P(TransportTest, AReceiveEndsAtItsDeadlineAndMayBeRepeated) {
   Bytes into{};
   const Bytes bytes = Filled(6);
   ASSERT_TRUE(Expect(1, 0, 3, {64}, into.data()).ok());
-  const auto late = Receive(1, 0, 3, {64}, 20ms);
+  std::thread time([&] {
+    EXPECT_TRUE(clock_.WaitForWaiters(1));
+    clock_.Advance(1h);
+  });
+  const auto late = Receive(1, 0, 3, {64}, 1h);
+  time.join();
   EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.status().message()), HasSubstr("rank 0"));
   ASSERT_TRUE(Send(0, 1, 3, {PartOf(bytes)}).ok());
@@ -134,7 +139,7 @@ TEST_P(TransportTest, AbortWakesAllWaitersWithTheFirstStatusUntilReset) {
       if (statuses[rank - 1].ok()) statuses[rank - 1] = Receive(rank, 0, 1, {64}, 60s).status();
     });
   }
-  std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(clock_.WaitForWaiters(2));
   ring_->channel(0).Abort(absl::InternalError("rank 0 broke"));
   ring_->channel(0).Abort(absl::InternalError("later"));
   for (std::thread& waiter : waiters) waiter.join();
@@ -211,10 +216,11 @@ absl::Status ReceiveByGroup(SeparateDevices::Faults faults, std::chrono::millise
   const auto stream = processor->CreateStream(1).value();
   const Bytes bytes = Filled(1);
   Bytes into{};
-  EXPECT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, Later(1s)).ok());
-  EXPECT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, Later(1s)).ok());
+  const SteadyTime now = Clock::Real().Now();
+  EXPECT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, now + 1s).ok());
+  EXPECT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, now + 1s).ok());
   const size_t sizes[] = {64};
-  return ring->channel(1).Receive(*stream, 0, 4, sizes, Later(patience)).status();
+  return ring->channel(1).Receive(*stream, 0, 4, sizes, now + patience).status();
 }
 
 TEST(GroupRing, AFailedPeerIsNamedWithTheReason) {

@@ -1,17 +1,16 @@
 // Pages in a device's own memory leave for the tiers and come back.
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/api.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
@@ -80,9 +79,7 @@ void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, 
       return std::count_if(begin(files), end(files),
                            [](const auto& each) { return each.path().extension() == ".page"; });
     };
-    for (int i = 0; i < 2000 && pages() < 4; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    ASSERT_TRUE(testing::Eventually([&] { return pages() >= 4; }));
   }
   const auto engine = CreateEngine(options, *backend_, registry_).value();
   EXPECT_EQ(ask(*engine), from_memory);

@@ -5,15 +5,14 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
-#include "engine/loaded_model.h"
+#include "engine/exchange/ring_probe.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/ring/group_channel.h"
-#include "engine/ring_probe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/error.h"
@@ -21,6 +20,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_nccl.h"
+#include "tests/support/eventually.h"
 
 namespace annulus {
 namespace {
@@ -184,16 +184,14 @@ class DevicesEngineTest : public DevicesTest {
 
   // Whether all pages come back, which is soon after an answer has ended.
   bool PoolsGetEmpty() const {
-    for (int look = 0; look < 500; ++look) {
+    return testing::Eventually([&] {
       const EngineLoad load = engine_->Load();
       const bool empty =
           std::all_of(load.ranks.begin(), load.ranks.end(), [](const RankLoad& rank) {
             return rank.kv_bytes_used + rank.memory_bytes.at("kv_reserved") == 0;
           });
-      if (empty && load.running == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
+      return empty && load.running == 0;
+    });
   }
 
   EngineOptions options_;

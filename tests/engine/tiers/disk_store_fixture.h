@@ -28,8 +28,9 @@ inline constexpr int64_t kFile = 8192;  // what a file of such a page counts for
 class DiskStoreFixture : public ::testing::Test {
  protected:
   std::unique_ptr<DiskStore> Open(int64_t limit = int64_t{1} << 30,
-                                  DiskCalls& calls = DiskCalls::System()) {
-    auto store = DiskStore::Open(folder(), limit, calls);
+                                  DiskCalls& calls = DiskCalls::System(),
+                                  const Clock& clock = Clock::Real()) {
+    auto store = DiskStore::Open(folder(), limit, calls, clock);
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/tiers/disk_remover.h"
 #include "tests/engine/tiers/disk_store_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace annulus {
 namespace {
@@ -52,13 +54,17 @@ TEST(DocumentSetTest, HoldsWhatWasAdded) {
 
 class DocumentsOnDiskTest : public testing::DiskStoreFixture {
  protected:
+  std::unique_ptr<DiskStore> Open(int64_t limit = int64_t{1} << 30,
+                                  DiskCalls& calls = DiskCalls::System()) {
+    return DiskStoreFixture::Open(limit, calls, clock_);
+  }
   // A text of six pages, with one document from its third page and another from its fifth.
-  static std::vector<PageMark> Text(const std::string& tenant) {
+  std::vector<PageMark> Text(const std::string& tenant) const {
     std::vector<PageMark> marks = MarksOf(6, tenant);
     for (size_t i = 0; i < marks.size(); ++i) {
       if (i >= 2) marks[i].documents.Add("early");
       if (i >= 4) marks[i].documents.Add("late");
-      marks[i].asked = steady_clock::now();
+      marks[i].asked = clock_.Now();
     }
     return marks;
   }
@@ -81,6 +87,8 @@ class DocumentsOnDiskTest : public testing::DiskStoreFixture {
     for (const EntryName& page : deletion.pages) EXPECT_TRUE(store.RemoveForgotten(page).ok());
     return std::ssize(deletion.pages);
   }
+
+  testing::ManualClock clock_;
 };
 
 TEST_F(DocumentsOnDiskTest, WhatHoldsOrFollowsItGoesOfItsTenantAlone) {
@@ -157,7 +165,7 @@ TEST_F(DocumentsOnDiskTest, OnlyRequestsFromBeforeTheDeletionLeaveNothing) {
   EXPECT_EQ(Forget(*store, "default", "early"), 0);
   PutAll(*store, before);
   EXPECT_EQ(Found(*store, before), 2) << "the pages in front of the document";
-  std::this_thread::sleep_for(milliseconds(1));
+  clock_.Advance(milliseconds(1));
   PutAll(*store, Text("default"));
   EXPECT_EQ(Found(*store, before), 6) << "it was sent again";
 }
@@ -234,11 +242,20 @@ TEST_F(DocumentsOnDiskTest, ARemovalThatHangsTurnsTheStoreOff) {
   HangingCalls calls;
   const auto store = Open(1 << 20, calls);
   PutAll(*store, Text("default"));
-  DiskRemover remover(*store, {.most_wait = milliseconds(20), .most_call = milliseconds(40)});
-  EXPECT_FALSE(
-      remover.Remove(HashOf("default"), Forgotten(*store, "default", "early"), CancelFlag::Never())
-          .ok());
-  while (store->on()) std::this_thread::yield();
+  DiskRemover remover(*store, {}, clock_);
+  std::atomic<bool> told{false};
+  std::thread waits([&] {
+    EXPECT_TRUE(absl::IsUnavailable(remover.Remove(
+        HashOf("default"), Forgotten(*store, "default", "early"), CancelFlag::Never())));
+    told = true;
+  });
+  while (calls.removed().empty()) std::this_thread::yield();
+  const SteadyTime hangs = clock_.Now();
+  EXPECT_TRUE(clock_.AdvanceUntil([&] { return told.load(); }, std::chrono::seconds(1)));
+  EXPECT_GE(clock_.Now() - hangs, DiskRemover::Options().most_wait);
+  EXPECT_TRUE(clock_.AdvanceUntil([&] { return !store->on(); }, std::chrono::seconds(1)));
+  EXPECT_GE(clock_.Now() - hangs, DiskRemover::Options().most_call);
+  waits.join();
   EXPECT_FALSE(store->stats().off.empty());
   calls.Open();
 }
@@ -310,7 +327,7 @@ TEST_F(DocumentsOnDiskTest, ARestartKeepsWhatCameAfterTheDeletion) {
     note = deletion.note;
     store->LeaveNote(note);
     for (const EntryName& page : deletion.pages) EXPECT_TRUE(store->RemoveForgotten(page).ok());
-    std::this_thread::sleep_for(milliseconds(1));
+    clock_.Advance(milliseconds(1));
     PutAll(*store, Text("default"));  // the document was sent again
   }
   const auto store = Open();
@@ -327,7 +344,7 @@ TEST_F(DocumentsOnDiskTest, APageThatIsPutAgainKeepsItsFile) {
   const auto store = Open();
   PutAll(*store, Text("default"));
   const DiskStore::Deletion old = Forgotten(*store, "default", "early");
-  std::this_thread::sleep_for(milliseconds(1));
+  clock_.Advance(milliseconds(1));
   const std::vector<PageMark> again = Text("default");
   PutAll(*store, again);
   for (const EntryName& page : old.pages) EXPECT_TRUE(store->RemoveForgotten(page).ok());

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -12,9 +13,12 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/eventually.h"
 
 namespace annulus {
 namespace {
+
+using testing::Eventually;
 
 std::unique_ptr<CpuStream> Make(int threads) { return CpuStream::Create(threads).value(); }
 
@@ -76,26 +80,22 @@ TEST(CpuStream, AThreadIndexIsHeldByOneThreadAtATime) {
   EXPECT_FALSE(clash);
 }
 
-TEST(CpuStream, WorkersTakePart) {
-  const auto stream = Make(2);
+// Runs `tasks` that wait for each other, so that as many threads must come. Whether they did.
+bool Meet(CpuStream& stream, size_t tasks) {
   std::mutex mutex;
+  std::condition_variable came;
   std::set<std::thread::id> threads;
-  stream->ParallelFor(2, [&](int64_t, int) {
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      threads.insert(std::this_thread::get_id());
-    }
-    // Holds its task until the other thread has one too, so that both must come.
-    for (int i = 0; i < 5000; ++i) {
-      {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (threads.size() == 2) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+  stream.ParallelFor(static_cast<int64_t>(tasks), [&](int64_t, int thread) {
+    EXPECT_LT(thread, stream.threads());
+    std::unique_lock lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    came.notify_all();
+    came.wait_for(lock, std::chrono::seconds(30), [&] { return threads.size() == tasks; });
   });
-  EXPECT_EQ(threads.size(), 2u);
+  return threads.size() == tasks;
 }
+
+TEST(CpuStream, WorkersTakePart) { EXPECT_TRUE(Meet(*Make(2), 2)); }
 
 // The caller runs out of tasks long before the worker ends its own.
 TEST(CpuStream, ReturnsOnlyWhenTheSlowestWorkerHasEnded) {
@@ -125,24 +125,6 @@ TEST(CpuStream, ManySmallJobs) {
     stream->ParallelFor(4, [&](int64_t task, int) { results[task] = job + task; });
     for (int64_t task = 0; task < 4; ++task) ASSERT_EQ(results[task], job + task);
   }
-}
-
-// Runs `tasks` that wait for each other, so that as many threads must come. Whether they did.
-bool Meet(CpuStream& stream, int tasks) {
-  std::mutex mutex;
-  std::set<std::thread::id> threads;
-  stream.ParallelFor(tasks, [&](int64_t, int thread) {
-    EXPECT_LT(thread, stream.threads());
-    for (int i = 0; i < 5000; ++i) {
-      {
-        std::lock_guard<std::mutex> lock(mutex);
-        threads.insert(std::this_thread::get_id());
-        if (static_cast<int>(threads.size()) == tasks) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  });
-  return static_cast<int>(threads.size()) == tasks;
 }
 
 std::unique_ptr<CpuStream> MakeIn(const std::shared_ptr<ThreadGroup>& group, int threads) {
@@ -229,7 +211,7 @@ class Holder {
       : thread_([this, &stream] {
           stream.ParallelFor(1, [this](int64_t, int) {
             holds_ = true;
-            while (!lets_go_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+            lets_go_.wait(false);
           });
         }) {
     while (!holds_) std::this_thread::yield();
@@ -238,22 +220,16 @@ class Holder {
     LetGo();
     thread_.join();
   }
-  void LetGo() { lets_go_ = true; }
+  void LetGo() {
+    lets_go_ = true;
+    lets_go_.notify_all();
+  }
 
  private:
   std::atomic<bool> holds_{false};
   std::atomic<bool> lets_go_{false};
   std::thread thread_;
 };
-
-// Whether `done` within some seconds.
-template <class Done>
-bool Comes(const Done& done) {
-  for (int i = 0; i < 5000 && !done(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return done();
-}
 
 TEST(CpuStream, ALongOpGetsThreadsThatOthersLeaveMeanwhile) {
   const auto group = std::make_shared<ThreadGroup>(2);
@@ -266,7 +242,7 @@ TEST(CpuStream, ALongOpGetsThreadsThatOthersLeaveMeanwhile) {
     const auto body = [&](int64_t task, int thread) {
       if (thread > 0) helped = true;
       if (task == 0) holder.LetGo();
-      if (task == 30) Comes([&] { return helped.load(); });
+      if (task == 30) Eventually([&] { return helped.load(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     };
     runs ? first->ParallelRuns(64, body) : first->ParallelFor(64, body);
@@ -291,12 +267,12 @@ TEST(CpuStream, ALentThreadGoesBackWhenItsOwnerComputesAgain) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     });
   });
-  EXPECT_TRUE(Comes([&] { return began.load(); }));
+  EXPECT_TRUE(Eventually([&] { return began.load(); }));
   holder.reset();
   for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_TRUE(Comes([&] { return helped.load(); })) << turn;
+    EXPECT_TRUE(Eventually([&] { return helped.load(); })) << turn;
     holder = std::make_unique<Holder>(*second);
-    EXPECT_TRUE(Comes([&] { return group->busy.load() == 2; })) << turn;
+    EXPECT_TRUE(Eventually([&] { return group->busy.load() == 2; })) << turn;
     helped = false;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_FALSE(helped) << turn;

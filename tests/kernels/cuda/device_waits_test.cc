@@ -18,6 +18,7 @@
 #include "kernels/cuda/ops.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_streams.h"
+#include "tests/support/eventually.h"
 
 namespace annulus::cuda {
 namespace {
@@ -284,7 +285,7 @@ TEST_F(DeviceWaitsTest, CallsHaveTheirOwnStatusUntilTheDeviceIsLost) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("copying weights: "));
   EmulatedDevice::Get().hangs = false;  // the call that was left behind goes on
   EXPECT_EQ(waits.Call("an answer", refuse), lost);
-  while (bytes.use_count() > 2) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(testing::Eventually([&] { return bytes.use_count() <= 2; }));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_nccl.h"
 #include "tests/support/cuda/emulated_streams.h"
+#include "tests/support/eventually.h"
 
 namespace annulus::cuda {
 namespace {
@@ -203,9 +203,7 @@ class RoundsTest : public ::testing::Test {
   }
 
   void ExpectArrived(int rank) {
-    while (!members_[rank]->Ended(*done_[rank]).value()) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
+    ASSERT_TRUE(testing::Eventually([&] { return members_[rank]->Ended(*done_[rank]).value(); }));
     Bytes seen(kParts * kPart);
     ASSERT_TRUE(backend_->OnDevice(rank)
                     .Copy(*streams_[rank], seen.data(), to_[rank].data(), seen.size())

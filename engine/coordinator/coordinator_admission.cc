@@ -1,0 +1,307 @@
+// The part of Coordinator that decides which request begins.
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "engine/base/field_error.h"
+#include "engine/coordinator/coordinator.h"
+#include "engine/pages/request_pages.h"
+#include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Tokens of prompts that one pass looks through, hashing them, before it leaves the rest to the
+// next: some ten milliseconds. The last prompt may go beyond.
+constexpr int64_t kMostTokensOfPass = int64_t{1} << 20;
+
+}  // namespace
+
+// What admission asks of the coordinator.
+class Coordinator::AdmissionSide final : public AdmissionHost {
+ public:
+  explicit AdmissionSide(Coordinator& own)
+      : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {
+    own.looked_through_ = 0;
+  }
+  bool HasTime() override { return own_.looked_through_ < kMostTokensOfPass; }
+  bool HasPlace(const Contender& contender) override { return places_.Has(contender.share); }
+  bool Waits(const Contender& contender, const Contender* large) override {
+    const Request& request = *own_.requests_.at(contender.id);
+    const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
+    // One that was preempted while its reader was behind would only be parked again.
+    if (request.has_begun() && !own_.requests_.at(contender.id)->sink().HasRoom()) return true;
+    return own_.WaitsForPrefix(request) || own_.WaitsForPages(request, other);
+  }
+  Answer TryAdmit(const Contender& contender, const Contender* large) override {
+    const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
+    Answer answer = Answer::kNoRoom;
+    const auto admit = [&] {
+      Request& request = *own_.requests_.at(contender.id);
+      own_.looked_through_ += request.tokens_to_read();
+      if (own_.IsKept(request)) {
+        kept_.push_back(contender.id);
+        return absl::OkStatus();
+      }
+      if (absl::Status room = own_.CheckPinRoom(request.spec()); !room.ok()) return room;
+      ANNULUS_ASSIGN_OR_RETURN(answer, own_.TryAdmit(request, other));
+      return answer == Answer::kNoRoom ? own_.CheckRoomBesidePins(request) : absl::OkStatus();
+    };
+    if (absl::Status status = Guarded(admit, NoMemoryError); !status.ok()) {
+      if (own_.pages_.IsOpen(contender.id)) own_.pages_.Release(contender.id);
+      failed_.emplace_back(contender.id, std::move(status));
+      return Answer::kAdmitted;  // it waits no more
+    }
+    if (!kept_.empty() && kept_.back() == contender.id) return Answer::kAdmitted;  // so does it
+    if (answer == Answer::kAdmitted) {
+      places_.Take(contender.share);
+      own_.waiting_.erase(std::find(own_.waiting_.begin(), own_.waiting_.end(), contender.id));
+      --own_.waiting_count_;
+    }
+    return answer;
+  }
+
+  const std::vector<std::pair<RequestId, absl::Status>>& failed() const { return failed_; }
+  const std::vector<RequestId>& kept() const { return kept_; }
+
+ private:
+  Coordinator& own_;
+  Places places_;
+  // Requests for which the system had no memory, or pinned documents or their tenants' quotas leave
+  // no room.
+  std::vector<std::pair<RequestId, absl::Status>> failed_;
+  std::vector<RequestId> kept_;  // requests whose whole prompt, to be read ahead, is cached
+};
+
+void Coordinator::AdmitWaiting() {
+  const SteadyTime now = clock_.Now();
+  if (!left_.empty()) return;  // more room comes in this very turn
+  // Room goes to those that run first.
+  if (waiting_.empty() || lacks_pages_ || !serving_.PassIsDue(now)) return;
+  AdmissionSide side(*this);
+  int position = 0;
+  for (const RequestId id : serving_.Admit(waiting_, requests_, side, now)) {
+    Request& request = *requests_.at(id);
+    if (request.sequence() == nullptr) request.ReportQueued(position++);
+  }
+  // The next turn goes on where this pass was cut off, as the results so far are remembered.
+  if (!side.HasTime()) serving_.NoteArrival();
+  for (const auto& [id, status] : side.failed()) Finish(id, FinishReason::kError, status);
+  for (const RequestId id : side.kept()) {
+    requests_.at(id)->SetAllCached();
+    Finish(id, FinishReason::kPrefilled, absl::OkStatus());
+  }
+}
+
+// Whether the request is only to read ahead, and its whole prompt is cached.
+bool Coordinator::IsKept(Request& request) {
+  if (!request.spec().prefill_only || request.spec().ignore_cache) return false;
+  return prefixes_.HasAll(request.spec(), TakePolicy(request).get());
+}
+
+// Whether a running request is now computing the beginning of this one: waiting for those pages is
+// faster than computing them a second time. If the running request ends early, its pages are kept
+// and this one goes on from there; if it makes no progress, nobody waits for it.
+bool Coordinator::WaitsForPrefix(const Request& request) {
+  const RequestSpec& spec = request.spec();
+  if (spec.ignore_cache) return false;
+  const AttentionAssignment& policy =
+      spec.attention.has_value() ? *spec.attention : options_.attention;
+  int32_t longest = 0;
+  Sequence* from = nullptr;
+  for (const auto& sequence : state_.running) {
+    if (!sequence->in_prefill() || sequence->paused || checks_.contains(sequence->id)) continue;
+    const auto [known, is_new] = common_.try_emplace({request.id(), sequence->id}, 0);
+    if (is_new) {
+      known->second = prefixes_.Common(spec, policy, *sequence, requests_.at(sequence->id)->spec());
+    }
+    const int32_t common = known->second;
+    const bool worth_it = common >= 1024 || 2 * common >= request.prompt_tokens();
+    if (!worth_it || common <= longest) continue;
+    longest = common;
+    from = sequence.get();
+  }
+  if (from == nullptr) return false;
+  if (from->computed < longest) {
+    const int32_t layers = from->suspended.has_value() ? from->suspended->layers : 0;
+    return !standstill_.Look(from->id, (int64_t{from->computed} << 16) + layers, state_.step,
+                             clock_.Now());
+  }
+  int32_t& kept = kept_common_[from->id];
+  if (longest > kept) {
+    const auto keep = [&] {
+      prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
+      return absl::OkStatus();
+    };
+    // Without memory for it, this one computes it once more.
+    Guarded(keep, NoMemoryError).IgnoreError();
+    kept = longest;
+  }
+  return false;
+}
+
+// The request has ended.
+void Coordinator::ForgetCommon(const Request& request) {
+  const RequestId id = request.id();
+  const auto waited = common_.lower_bound({id, 0});
+  auto end = waited;
+  while (end != common_.end() && end->first.first == id) ++end;
+  common_.erase(waited, end);
+  if (request.sequence() == nullptr) return;  // nobody waited for it
+  std::erase_if(common_, [id](const auto& entry) { return entry.first.second == id; });
+  kept_common_.erase(id);
+  standstill_.Forget(id);
+}
+
+// Whether a tier is now reading back the beginning of this request. Asks it to if it has more of it
+// than memory and reading is faster than computing. `large`: as for TryAdmit.
+bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
+  if (tier_ == nullptr || request.spec().ignore_cache) return false;
+  const RequestId id = request.id();
+  PageTier::Standing standing = tier_->StandingOf(id);
+  if (standing == PageTier::Standing::kSettled) return false;
+  if (standing == PageTier::Standing::kComing || standing == PageTier::Standing::kWanting) {
+    return true;
+  }
+  const PageOwner owner = tier_->NewOwner();
+  bool begun = false;
+  const auto look = [&] {
+    const RequestSpec& spec = request.spec();
+    looked_through_ += request.tokens_to_read();
+    const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
+    const bool own = !asked.dense() && !asked.automatic();
+    const AttentionAssignment policy =
+        own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
+    const AttentionAssignment* const under = own ? &policy : nullptr;
+    PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
+    const bool has_all = spec.prefill_only && prefixes_.HasAll(spec, under);
+    const auto in_memory = static_cast<int32_t>(has_all ? std::ssize(spec.prompt)
+                                                        : prefixes_.LongestFound(spec, under));
+    const int32_t saved_to = std::max(in_memory, kept.tokens - tier_->checked_tokens());
+    standing =
+        tier_->Look(id, spec.tenant, kept, in_memory, serving_.PromptSeconds(in_memory, saved_to));
+    if (standing != PageTier::Standing::kReady) return absl::OkStatus();
+    begun = BeginRestore(request, std::move(kept), owner, large);
+    if (!begun) tier_->NoRoom(id);
+    return absl::OkStatus();
+  };
+  if (!Guarded(look, NoMemoryError).ok()) {
+    tier_->Abort(id, owner);
+    return false;
+  }
+  return begun || standing == PageTier::Standing::kComing ||
+         standing == PageTier::Standing::kWanting;
+}
+
+// Whether there is room for what the tier is to bring back.
+bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
+                               const Request* large) {
+  const RequestSpec& spec = request.spec();
+  // Dense pages go on where memory's end; others, and those of windows, stand on their own.
+  std::vector<PrefixReuse::Found> found;
+  if (!kept.policy.has_value() && !tier_->has_windows()) found = prefixes_.Find(spec, nullptr);
+  const auto from = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return a.hit.tokens < b.hit.tokens;
+  });
+  const PrefixIndex::Hit* const hit = from != found.end() ? &from->hit : nullptr;
+  PageDemand demand = DemandOf(request);
+  pages_.Open(owner, spec.tenant);
+  if (hit != nullptr) {
+    HoldPages(*hit, owner, pages_);
+    CountCached(*hit, options_.limits, demand);
+    LeaveHeld(*hit, pins_, demand);
+  }
+  const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
+  // Room that is gathered for a large request must not be taken by others' pages.
+  const auto will_do = [&](const RingChoice& choice) {
+    if (!FindTenantRoom(spec, choice)) return false;
+    return large == nullptr || room_kept_.LeavesRoom(large->id(), DemandOf(*large),
+                                                     MostPagesHeld(choice, hit, options_.limits),
+                                                     pages_, options_.limits);
+  };
+  std::optional<RingChoice> choice = MakeRoom(spec, demand, ring, will_do);
+  if (!choice.has_value()) {
+    pages_.Release(owner);
+    return false;
+  }
+  tier_->Begin(request, std::move(kept), hit, choice->ring, owner);
+  return true;
+}
+
+Coordinator::Lookup Coordinator::LookUp(const RequestSpec& spec,
+                                        const AttentionAssignment* policy) {
+  Lookup lookup;
+  lookup.found = prefixes_.Find(spec, policy, &lookup.nearest);
+  for (const PrefixReuse::Found& each : lookup.found) {
+    lookup.longest = std::max<int64_t>(lookup.longest, each.hit.tokens);
+  }
+  if (!spec.ignore_cache) return lookup;
+  lookup.found.clear();
+  lookup.ignored =
+      lookup.longest > 0 ||
+      (tier_ != nullptr && tier_->Find(spec, policy, prefixes_.RopeLengthOf(spec)).tokens > 0);
+  return lookup;
+}
+
+std::optional<CacheMiss> Coordinator::WhyNoMore(const Request& request,
+                                                const AttentionAssignment* policy,
+                                                const Lookup& lookup, int32_t cached) const {
+  const RequestSpec& spec = request.spec();
+  if (spec.ignore_cache) {
+    if (!lookup.ignored) return std::nullopt;
+    return CacheMiss{CacheMiss::Reason::kIgnored, 0};
+  }
+  const auto disk = tier_ != nullptr ? tier_->WhyNoMore(request.id()) : std::nullopt;
+  if (disk.has_value() && disk->position >= cached) return disk;
+  if (cached < lookup.longest) return std::nullopt;
+  return prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
+}
+
+// The policies in effect for a request; null: dense.
+std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
+  if (request.has_begun()) return nullptr;  // only dense ones are preempted, and stay so
+  std::string choice;
+  auto taken = PolicyOf(request.spec(), choice);
+  if (!choice.empty()) request.SetAttentionChoice(std::move(choice));
+  return taken;
+}
+
+// `choice`: why, where `auto` is asked for.
+std::shared_ptr<const AttentionAssignment> Coordinator::PolicyOf(const RequestSpec& spec,
+                                                                 std::string& choice) {
+  AttentionAssignment taken = spec.attention.value_or(options_.attention);
+  const int64_t prompt = std::ssize(spec.prompt);
+  if (taken.automatic()) {
+    const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
+      if (spec.ignore_cache) return 0;
+      const AttentionAssignment alone = policy;
+      return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
+    };
+    AutoPolicy::Choice chosen = automatic_.Choose(taken.policy, prompt, cached);
+    choice = std::move(chosen.reason);
+    taken = AttentionAssignment(std::move(chosen.policy));
+  }
+  if (taken.dense()) return nullptr;
+  return std::make_shared<const AttentionAssignment>(
+      ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
+}
+
+// What the request needs if nothing of it is cached.
+PageDemand Coordinator::DemandOf(const Request& request) const {
+  if (request.has_begun()) return DemandOf(request.spec(), nullptr);
+  const AttentionAssignment attention = request.spec().attention.value_or(options_.attention);
+  return DemandOf(request.spec(), attention.dense() ? nullptr : &attention);
+}
+
+// The same under the policies that it will have; null: dense.
+PageDemand Coordinator::DemandOf(const RequestSpec& spec,
+                                 const AttentionAssignment* attention) const {
+  PageDemand demand = Demand(spec, options_.limits.page_tokens);
+  if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
+  if (ReservesExpected(spec, attention)) ReserveExpected(spec, demand);
+  return demand;
+}
+
+}  // namespace annulus

@@ -1,0 +1,291 @@
+#include "engine/coordinator/serving.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/base/clock.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::chrono::milliseconds kPassInterval{100};
+
+ShareName ShareOf(const RequestSpec& spec) {
+  return {spec.tenant.name(), spec.client, spec.connection};
+}
+
+int32_t SuspendedEndOf(const Sequence& sequence) {
+  int32_t end = 0;
+  if (!sequence.suspended.has_value()) return end;
+  for (const PlanItem& item : sequence.suspended->items) end = std::max(end, item.end);
+  return end;
+}
+
+PromptState StateOf(const Sequence& sequence) {
+  return {.sequence = sequence.id,
+          .computed = sequence.computed,
+          .prompt_length = sequence.prompt_length,
+          .attention = ClassOf(sequence.attention.get()),
+          .degree = static_cast<int>(sequence.ring.size()),
+          .suspended_end = SuspendedEndOf(sequence),
+          .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
+}
+
+}  // namespace
+
+Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
+                 EngineMetrics& metrics)
+    : stall_seconds_(std::chrono::duration<double>(stall_budget).count()),
+      ranks_(limits.ranks),
+      layers_(limits.layers),
+      max_running_(max_running),
+      metrics_(metrics),
+      pacer_(stall_seconds_, limits) {}
+
+Contender Serving::ContenderOf(const Request& request, SteadyTime now) const {
+  const RequestSpec& spec = request.spec();
+  Contender contender;
+  contender.id = request.id();
+  contender.share = ShareOf(spec);
+  contender.priority = spec.priority;
+  contender.elapsed = SecondsBetween(request.submitted(), now);
+  const PromptShare share = ShareDone(request);
+  contender.remaining = share.left;
+  contender.total = share.done + share.left;
+  const SteadyTime due = std::min(spec.deadline, spec.wanted_by);
+  if (due != SteadyTime::max()) contender.until_deadline = SecondsBetween(now, due);
+  contender.ends_at_deadline = spec.deadline == due;
+  contender.answer = AnswerSeconds(spec);
+  return contender;
+}
+
+// An answer takes as long as those of others do now; max_tokens is rarely reached.
+double Serving::AnswerSeconds(const RequestSpec& spec) const {
+  if (spec.prefill_only) return 0;
+  const double tokens = std::min<double>(spec.sampling.max_tokens, answer_tokens_);
+  return (tokens - 1) * token_seconds_;
+}
+
+Serving::PromptShare Serving::ShareDone(const Request& request) const {
+  const int32_t length = request.tokens_to_read();
+  PromptState prompt{.prompt_length = length, .degree = ranks_};  // at most
+  int32_t cached = 0;
+  if (request.sequence() != nullptr) {
+    prompt = StateOf(*request.sequence());
+    cached = request.begun_from();
+  }
+  const int32_t computed = std::min(prompt.computed, length);
+  PromptShare share{.done = pacer_.PromptSeconds(prompt, cached, computed),
+                    .left = pacer_.PromptSeconds(prompt, computed, length),
+                    .processed = prompt.computed};
+  if (prompt.suspended_end == 0) return share;
+  const double layers = static_cast<double>(prompt.layers_done) / layers_;
+  const double seconds = layers * pacer_.PromptSeconds(prompt, computed, prompt.suspended_end);
+  share.done += seconds;
+  share.left = std::max(0.0, share.left - seconds);
+  share.processed += static_cast<int64_t>(layers * (prompt.suspended_end - prompt.computed));
+  return share;
+}
+
+double Serving::PromptSeconds(int32_t begin, int32_t end) const {
+  return pacer_.PromptSeconds({.prompt_length = end, .degree = ranks_}, begin, end);
+}
+
+std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
+                                                    const PromptState& prompt,
+                                                    const EngineState& state,
+                                                    const Requests& requests,
+                                                    SteadyTime now) const {
+  if (pacer_.costs().steps() == 0) return std::nullopt;
+  std::vector<int32_t> streams;
+  for (const auto& sequence : state.running) {
+    if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
+  }
+  const auto seconds_of = [&](const PromptState& one) {
+    return pacer_.SecondsBeside(one, streams);
+  };
+  RequestPlan::Seconds expected{.prefill = seconds_of(prompt)};
+  std::vector<Contender> contenders;
+  std::vector<double> seconds;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence != nullptr && (sequence->paused || !sequence->in_prefill())) continue;
+    contenders.push_back(ContenderOf(*request, now));
+    const int32_t length = request->tokens_to_read();
+    seconds.push_back(seconds_of(sequence != nullptr
+                                     ? StateOf(*sequence)
+                                     : PromptState{.prompt_length = length, .degree = ranks_}));
+  }
+  Contender& own = contenders.emplace_back();
+  own.id = std::numeric_limits<SequenceId>::max();
+  own.share = ShareOf(spec);
+  own.priority = spec.priority;
+  own.total = own.remaining = expected.prefill;
+  for (const size_t i : ServingOrder(contenders, shares_)) {
+    if (i + 1 == contenders.size()) break;
+    expected.first_token += seconds[i];
+  }
+  expected.first_token += expected.prefill;
+  return expected;
+}
+
+bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass_; }
+
+void Serving::NoteEnd(RequestId id, SteadyTime now) {
+  if (last_end_ != SteadyTime{}) {
+    constexpr double kMost = 10;  // an idle hour tells nothing of the next request
+    const double gap = std::min(SecondsBetween(last_end_, now), kMost);
+    turnover_seconds_ += 0.2 * (gap - turnover_seconds_);
+  }
+  last_end_ = now;
+  admission_.Forget(id);
+  NoteRoom();
+}
+
+void Serving::NotePreempted(RequestId id) {
+  admission_.Forget(id);
+  NoteRoom();
+}
+
+void Serving::NoteRoom() {
+  admission_.RoomMayHaveCome();
+  news_ = true;
+}
+
+std::chrono::milliseconds Serving::retry_after() const {
+  const double seconds = std::clamp(2 * turnover_seconds_, 0.25, 60.0);
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+void Serving::SetContending(const Requests& requests) {
+  std::vector<ShareName> contending;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence == nullptr || (sequence->in_prefill() && !sequence->paused)) {
+      contending.push_back(ShareOf(request->spec()));
+    }
+  }
+  shares_.SetContending(contending);
+}
+
+std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
+                                      const Requests& requests, AdmissionHost& host,
+                                      SteadyTime now) {
+  news_ = false;
+  next_pass_ = now + kPassInterval;
+  SetContending(requests);
+  std::vector<Contender> contenders;
+  for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));
+  std::vector<Contender> begun;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence == nullptr || sequence->paused || !sequence->in_prefill()) continue;
+    begun.push_back(ContenderOf(*request, now));
+  }
+  std::vector<RequestId> order;
+  for (const size_t i : admission_.Run(contenders, begun, shares_, host)) {
+    order.push_back(contenders[i].id);
+  }
+  return order;
+}
+
+Places Serving::CountPlaces(const EngineState& state, const Requests& requests) const {
+  Places places(max_running_);
+  for (const auto& sequence : state.running) {
+    if (!sequence->paused) places.Take(ShareOf(requests.at(sequence->id)->spec()));
+  }
+  return places;
+}
+
+std::vector<size_t> Serving::OrderOfRunning(const EngineState& state, const Requests& requests,
+                                            SteadyTime now) const {
+  std::vector<Contender> contenders;
+  for (const auto& sequence : state.running) {
+    contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
+  }
+  return ServingOrder(contenders, shares_);
+}
+
+StepChoice Serving::Next(const EngineState& state, const Requests& requests,
+                         const std::function<bool(SequenceId)>& waits, SteadyTime now) const {
+  std::vector<Contender> contenders;
+  std::vector<PromptState> states;
+  std::vector<int32_t> streams;
+  for (const auto& sequence : state.running) {
+    if (sequence->paused && !sequence->suspended.has_value()) continue;
+    if (!sequence->in_prefill()) {
+      // One that waits for pages has no row in the step.
+      if (!sequence->needs_pages()) streams.push_back(sequence->computed);
+      continue;
+    }
+    if (!sequence->suspended.has_value() && waits(sequence->id)) continue;
+    contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
+    states.push_back(StateOf(*sequence));
+  }
+  std::vector<PromptState> prompts;
+  for (const size_t i : ServingOrder(contenders, shares_)) prompts.push_back(states[i]);
+  return pacer_.Next(prompts, streams, state.after_stretch);
+}
+
+void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {
+  if (plan.items.empty()) return;
+  int streams = 0;
+  int64_t rows = 0;
+  std::vector<double> costs;
+  std::vector<ShareUse> uses;
+  std::vector<AttentionClass> attention;
+  double all = 0;
+  for (const PlanItem& item : plan.items) {
+    const Request& request = *requests.at(item.sequence);
+    attention.push_back(ClassOf(request.sequence()->attention.get()));
+    const bool stream = item.sampled && item.begin >= request.sequence()->prompt_length;
+    if (stream) ++streams;
+    if (EndsItsChunks(plan)) rows += item.end - item.begin;
+    const StepWork work = stream ? SampledWork(item.begin, item.end)
+                                 : EvenWork(item.begin, item.end, AttentionClass::kDense);
+    costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
+    all += costs.back();
+    uses.push_back(
+        {.share = ShareOf(request.spec()), .prompt = !stream, .priority = request.spec().priority});
+  }
+  pacer_.Took(plan, attention, streams, seconds);
+  for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
+  shares_.Charge(uses);
+  SetContending(requests);
+  if (rows > 0) metrics_.iteration_tokens.Observe(static_cast<double>(rows));
+  if (plan.stretch.has_value()) metrics_.chunk_stretches.Increment();
+  metrics_.step_cost_error.Set(pacer_.costs().error());
+  metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
+}
+
+void Serving::CountAnswer(int64_t tokens) {
+  answer_tokens_ += 0.1 * (static_cast<double>(tokens) - answer_tokens_);
+  answer_length_.Learn(tokens);
+}
+
+int64_t Serving::ExpectAnswer(const RequestSpec& spec, int64_t so_far) const {
+  return answer_length_.Expect(spec.sampling.min_tokens, spec.sampling.max_tokens, so_far);
+}
+
+bool Serving::CountGap(double seconds, int tokens) {
+  token_seconds_ += 0.02 * (seconds / std::max(tokens, 1) - token_seconds_);
+  const bool stall = stall_seconds_ > 0 && seconds > stall_seconds_;
+  if (stall) metrics_.stall_violations.Increment();
+  return stall;
+}
+
+double Serving::RowCost(int32_t position) const {
+  // As long as all steps had one row, the time of a row cannot be told from that of a step: these
+  // are the least and the most shares that are believed.
+  constexpr double kLeast = 0.02;
+  constexpr double kMost = 0.25;
+  const StepWork row = SampledWork(position, position + 1);
+  StepWork step = row;
+  step.amount[StepWork::kStep] = 1;
+  const double all = pacer_.costs().Predict(step);
+  if (all <= 0) return kMost;
+  return std::clamp(pacer_.costs().Predict(row) / all, kLeast, kMost);
+}
+
+}  // namespace annulus

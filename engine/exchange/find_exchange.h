@@ -1,0 +1,29 @@
+#ifndef ANNULUS_ENGINE_FIND_EXCHANGE_H_
+#define ANNULUS_ENGINE_FIND_EXCHANGE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/api/options.h"
+#include "engine/exchange/measure_exchange.h"
+#include "engine/runner/rank_model.h"
+#include "kernels/backend.h"
+
+namespace annulus {
+
+struct FoundExchange {
+  ExchangeRates rates;
+  std::string source;  // in words, for `annulus status`: "read from FILE"
+};
+
+// Returns the exchange rates that ring modes are chosen by. If the file options.profile exists,
+// reads them from it; otherwise measures them, and writes that file if one is named. If nothing is
+// chosen by them (one rank, or a fixed mode), returns the default rates. `threads`: of all ranks
+// together. Errors: those of LoadExchangeProfile except NOT_FOUND, of MeasureExchange and of
+// SaveExchangeProfile.
+absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
+                                           int threads, Backend& backend);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_FIND_EXCHANGE_H_

@@ -1,0 +1,49 @@
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/api.h"
+#include "engine/gguf/gguf_model.h"
+#include "engine/loading/model_files.h"
+#include "engine/model/convert_model.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// A tokenizer that has no file in a Hugging Face directory is refused when the model is opened.
+absl::StatusOr<Conversion> ConvertGguf(const std::string& path, DType dtype,
+                                       const std::string& destination) {
+  ANNULUS_ASSIGN_OR_RETURN(const GgufModel model, OpenGgufModel(path, CodesFor(dtype)));
+  std::map<std::string, std::string> files = {{"config.json", model.config_json},
+                                              {"tokenizer_config.json", model.tokenizer.config}};
+  if (!model.tokenizer.tokenizer_json.empty()) {
+    files["tokenizer.json"] = model.tokenizer.tokenizer_json;
+  } else {
+    files["tokenizer.model"] = model.tokenizer.tokenizer_model;
+  }
+  return ConvertTensors(model.config, *model.tensors, files, dtype, destination);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ConvertModelDirectory(const std::string& directory, DType dtype,
+                                                  const std::string& destination) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, FindGgufModel(directory));
+  ANNULUS_ASSIGN_OR_RETURN(const Conversion conversion,
+                           gguf.has_value() ? ConvertGguf(*gguf, dtype, destination)
+                                            : ConvertModel(directory, dtype, destination));
+  std::string report;
+  for (const ConvertedMatrix& matrix : conversion.matrices) {
+    absl::StrAppend(&report, matrix.name, ": ", DTypeName(matrix.from), " to ",
+                    DTypeName(matrix.to), ", relative error ",
+                    absl::StrFormat("%.5f", matrix.relative_error), "\n");
+  }
+  absl::StrAppend(&report, "weights:          ", conversion.bytes, " bytes\n",
+                  "relative error:   ", absl::StrFormat("%.5f", conversion.relative_error), "\n");
+  return report;
+}
+
+}  // namespace annulus

@@ -1,0 +1,107 @@
+#ifndef ANNULUS_ENGINE_PAGE_LEVELS_H_
+#define ANNULUS_ENGINE_PAGE_LEVELS_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/api/load.h"
+#include "engine/metrics/engine_metrics.h"
+#include "engine/tiers/page_mover.h"
+#include "engine/tiers/page_store.h"
+#include "engine/tiers/read_rate.h"
+
+namespace annulus {
+
+// The stores below the ranks' memory, the fastest first. A page enters at level 0 and is then
+// copied to the next levels; it is read from the first level that has it. Each level has a
+// PageMover and a ReadRate. Not thread-safe.
+class PageLevels {
+ public:
+  static constexpr int kMostLevels = 2;
+  // Pages or tokens, [level].
+  using Counts = std::array<int64_t, kMostLevels>;
+
+  // One level. What it points to must outlive the levels.
+  struct Level {
+    TierKind kind = TierKind::kDisk;
+    PageStore* store = nullptr;      // not null
+    TierMetrics* metrics = nullptr;  // not null
+    std::vector<PageLane*> lanes;    // PageMover::Options::lanes
+    double write_bytes_per_second = 0;
+    double most_job_seconds = 1e9;  // a call to the store that takes longer turns it off
+  };
+  struct Options {
+    std::vector<Level> levels;            // 1 to kMostLevels
+    size_t page_bytes = 0;                // size of every page
+    bool compares = false;                // PageMover::Options::compares
+    std::function<void()> wake;           // PageMover::Options::wake
+    const Clock* clock = &Clock::Real();  // PageMover::Options::clock
+  };
+  explicit PageLevels(Options options);
+
+  int size() const { return static_cast<int>(levels_.size()); }
+  const Level& operator[](int level) const { return levels_[level].level; }
+  PageStore& store(int level) const { return *levels_[level].level.store; }
+  TierMetrics& metrics(int level) const { return *levels_[level].level.metrics; }
+  PageMover& mover(int level) { return *levels_[level].mover; }
+
+  // Whether at least one level is on.
+  bool on() const;
+  // The first level that has the page; nothing if none has.
+  std::optional<int> Find(const PageKey& key) const;
+  // Whether every level that is on has the page, labelled with all of these documents.
+  bool HaveAll(const PageKey& key, const DocumentSet& documents) const;
+  void Touch(const PageKey& key, int64_t use);
+  // PageStore::NextUse of the last level, whose pages may be older than this process.
+  int64_t NextUse() { return store(size() - 1).NextUse(); }
+
+  // See ReadRate::Add.
+  void AddRead(int level, double bytes, double seconds, SteadyTime now);
+  struct Expected {
+    double seconds = 0;    // for the levels whose rate is known
+    bool measured = true;  // whether the rates of all levels are known
+  };
+  // The expected time to read so many pages from each level.
+  Expected SecondsFor(const Counts& pages, SteadyTime now) const;
+
+  // Calls PageStore::Distrust on all levels; `counts` is true for those with pages in `gave`.
+  void Distrust(std::span<const PageKey> keys, const Counts& gave);
+  // Drops the pages from all levels. If memory runs out, throws.
+  void Drop(std::span<const PageKey> keys) { Distrust(keys, {}); }
+  // Turns off the levels with a call that exceeds most_job_seconds.
+  void TurnOffHung();
+  // When TurnOffHung should be called next, if no call ends before.
+  SteadyTime NextDue(SteadyTime now) const;
+  void TurnOffAll(const absl::Status& reason);
+  // Calls PageStore::CopyFailed on all levels.
+  void CopyFailed(const absl::Status& reason);
+  void CancelReads(uint64_t batch);
+  // See PageMover; of all levels.
+  std::vector<PageMover::Copy> CopiesOf(uint64_t batch) const;
+  bool IsCopyingFor(uint64_t batch) const;
+  bool IsCopying(uint64_t ticket) const;
+
+  // Waits for the jobs under way and drops the others. No other call may follow.
+  void Stop();
+
+  // Heap bytes of bookkeeping and buffers.
+  int64_t bytes() const;
+
+ private:
+  struct State {
+    Level level;
+    std::unique_ptr<PageMover> mover;
+    ReadRate rate;
+  };
+  const double page_bytes_;
+  std::vector<State> levels_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_PAGE_LEVELS_H_

@@ -1,0 +1,290 @@
+#include "engine/request/request.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "engine/base/field_error.h"
+#include "engine/base/sha256.h"
+#include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
+
+namespace annulus {
+namespace {
+
+void AppendLittleEndian(uint32_t value, std::string& bytes) {
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+}
+
+// Adds the texts of a token and its alternatives. A request may ask for at most 20 of these, so the
+// work for a token is bounded.
+TokenLogprob WithTexts(TokenLogprob logprob, const Tokenizer& tokenizer) {
+  logprob.texts.reserve(1 + logprob.alternatives.size());
+  logprob.texts.push_back(TokenText(tokenizer, logprob.token_id));
+  for (const auto& [id, value] : logprob.alternatives) {
+    logprob.texts.push_back(TokenText(tokenizer, id));
+  }
+  return logprob;
+}
+
+}  // namespace
+
+Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
+                 const Tokenizer& tokenizer, const Clock& clock)
+    : id_(id),
+      spec_(std::move(spec)),
+      sink_(std::move(sink)),
+      clock_(clock),
+      submitted_(clock.Now()),
+      prompt_tokens_(static_cast<int64_t>(spec_.prompt.size())),
+      detokenizer_(&tokenizer),
+      stops_(spec_.sampling.stop),
+      reports_logprobs_(spec_.sampling.logprobs.has_value()) {
+  spec_.answered = 0;
+  if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
+}
+
+double Request::Elapsed() const { return SecondsBetween(submitted_, clock_.Now()); }
+
+void Request::Admit(Sequence* sequence) {
+  sequence_ = sequence;
+  begun_from_ = sequence->computed;
+  attention_.ring_degree = static_cast<int>(sequence->ring.size());
+  if (std::exchange(has_begun_, true)) return;
+  cached_tokens_ = sequence->computed;
+  admitted_at_ = Elapsed();
+  timings_.queue = admitted_at_;
+  if (sequence->attention != nullptr) attention_.policy = AssignmentText(*sequence->attention);
+  account_.emplace();
+}
+
+void Request::TakeBackAdmission(bool has_begun) {
+  sequence_ = nullptr;
+  has_begun_ = has_begun;
+  lookup_.reset();
+}
+
+void Request::TakeAnswerBack() {
+  const std::vector<int32_t>& tokens = sequence_->tokens;
+  spec_.prompt.reserve(tokens.size());  // exactly: WaitingBytes counts no more
+  spec_.prompt.insert(spec_.prompt.end(), tokens.begin() + tokens_to_read(), tokens.end());
+  spec_.answered = tokens_to_read() - static_cast<int32_t>(prompt_tokens_);
+}
+
+void Request::Suspend() {
+  sequence_ = nullptr;
+  lookup_.reset();
+  ++timings_.preemptions;
+}
+
+PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
+  PageDemand demand;
+  demand.tokens =
+      static_cast<int64_t>(spec.prompt.size()) - spec.answered + spec.sampling.max_tokens;
+  demand.checkpoints = static_cast<int32_t>(Request::Checkpoints(spec, page_tokens).size());
+  return demand;
+}
+
+bool CutToPages(RequestSpec& spec, int32_t page_tokens) {
+  const auto kept = static_cast<int32_t>(spec.prompt.size()) / page_tokens * page_tokens;
+  spec.prompt.resize(static_cast<size_t>(kept));
+  for (int32_t& length : spec.shared_prefixes) length = std::min(length, kept);
+  return kept > 0;
+}
+
+std::vector<int32_t> Request::Checkpoints(const RequestSpec& spec, int32_t page_tokens) {
+  std::vector<int32_t> lengths = spec.shared_prefixes;
+  lengths.push_back(static_cast<int32_t>(spec.prompt.size()));
+  for (int32_t& length : lengths) length = length / page_tokens * page_tokens;
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  if (lengths.front() == 0) lengths.erase(lengths.begin());
+  return lengths;
+}
+
+std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
+  const std::vector<int32_t> lengths = Checkpoints(spec_, page_tokens);
+  while (checkpoints_taken_ < lengths.size()) {
+    const int32_t length = lengths[checkpoints_taken_];
+    if (length > sequence_->computed) return std::nullopt;
+    ++checkpoints_taken_;
+    if (length > begun_from_) return length;
+  }
+  return std::nullopt;
+}
+
+void Request::ReportQueued(int position) {
+  // A request far down the queue is told only its first position: telling every request of every
+  // move would take time with the square of the queue's length.
+  constexpr int kNear = 16;
+  if (has_begun_ || position == queue_position_ || (queue_position_ >= 0 && position >= kNear))
+    return;
+  queue_position_ = position;
+  sink_->OnQueued(position);
+}
+
+void Request::ReportProgress(int64_t processed, double done, double left) {
+  if (completion_tokens_ > 0 || processed < last_processed_) return;
+  last_processed_ = processed;
+  PromptProgress progress;
+  progress.total = prompt_tokens_;
+  progress.cached = cached_tokens_;
+  progress.processed = processed;
+  progress.elapsed_seconds = Elapsed() - admitted_at_;
+  // Expects the rest to go on at the rate so far, whatever else runs in the steps.
+  progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
+  last_progress_at_ = Elapsed();
+  sink_->OnProgress(progress);
+}
+
+bool Request::ProgressIsDue() const {
+  constexpr double kInterval = 0.3;
+  return Elapsed() - std::max(last_progress_at_, admitted_at_) >= kInterval;
+}
+
+void Request::CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds) {
+  pairs_ += pairs;
+  CountAttending(seconds);
+  attention_.density = pairs_.density();
+  if (attention_.ring_degree < 2) return;
+  ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
+}
+
+void Request::CountAttending(const AttendSeconds& seconds) {
+  attention_.attend_seconds += seconds.all_ranks;
+  attention_.attend_wall_seconds += seconds.wall;
+}
+
+const AttentionReport& Request::attention_report() {
+  if (account_.has_value()) account_->Fill(attention_);
+  return attention_;
+}
+
+int64_t Request::lookup_bytes() const {
+  if (!lookup_.has_value()) return 0;
+  return PromptLookup::BytesFor(prompt_tokens_ + spec_.sampling.max_tokens);
+}
+
+void Request::CountDraft(int drafted, int accepted) {
+  lookup_->Learn(drafted, accepted);
+  drafted_tokens_ += drafted;
+  accepted_tokens_ += accepted;
+}
+
+Request::TokenOutcome Request::AddTokens(std::span<const SampledToken> tokens) {
+  TokenOutcome outcome;
+  NoteTimes(outcome);
+  Delta delta;
+  for (const SampledToken& token : tokens) {
+    AddToken(token, delta, outcome);
+    ++outcome.taken;
+    if (outcome.finished.has_value()) break;
+  }
+  sink_->OnDelta(std::move(delta));
+  return outcome;
+}
+
+void Request::NoteTimes(TokenOutcome& outcome) {
+  const double now = Elapsed();
+  if (completion_tokens_ == 0) {
+    timings_.time_to_first_token = now;
+    timings_.prefill = now - admitted_at_;
+  } else {
+    outcome.gap_seconds = now - last_token_at_;
+  }
+  outcome.parked = std::exchange(parked_, false);
+  if (!outcome.parked) {
+    timings_.longest_gap = std::max(timings_.longest_gap, outcome.gap_seconds.value_or(0));
+  }
+  last_token_at_ = now;
+}
+
+void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome) {
+  ++completion_tokens_;
+  delta.token_ids.push_back(token.token);
+  if (!token.logprob.has_value()) {
+    digested_.reset();  // of all tokens or of none
+  } else if (spec_.digest && digested_.has_value()) {
+    AppendLittleEndian(static_cast<uint32_t>(token.token), *digested_);
+    AppendLittleEndian(std::bit_cast<uint32_t>(token.logprob->logprob), *digested_);
+  }
+  if (reports_logprobs_ && token.logprob.has_value()) {
+    delta.logprobs.push_back(WithTexts(*token.logprob, detokenizer_.tokenizer()));
+  }
+  if (token.ends_text) {
+    outcome.finished = FinishReason::kStop;
+    return;
+  }
+  std::string text = detokenizer_.Push(token.token);
+  if (completion_tokens_ < spec_.sampling.min_tokens) {
+    delta.text += text;
+  } else {
+    StopMatcher::Result result = stops_.Append(text);
+    delta.text += result.text;
+    if (result.matched.has_value()) {
+      matched_stop_ = *result.matched;
+      outcome.finished = FinishReason::kStop;
+      return;
+    }
+  }
+  if (completion_tokens_ >= spec_.sampling.max_tokens) outcome.finished = FinishReason::kLength;
+}
+
+void Request::Finish(FinishReason reason, absl::Status status) {
+  timings_.total = Elapsed();
+  if (!has_begun_) timings_.queue = timings_.total;
+  if (sequence_ != nullptr && reason == FinishReason::kPrefilled) {
+    timings_.prefill = timings_.total - admitted_at_;
+  }
+  if (completion_tokens_ > 0) timings_.decode = last_token_at_ - timings_.time_to_first_token;
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = reason;
+  completion.usage.prompt_tokens = prompt_tokens_;
+  completion.usage.completion_tokens = completion_tokens_;
+  completion.usage.cached_tokens = cached_tokens_;
+  completion.usage.restored_tokens = restored_tokens_;
+  completion.usage.host_tokens = host_tokens_;
+  completion.usage.checked_position = checked_position_;
+  completion.usage.cache_miss = cache_miss_;
+  completion.usage.drafted_tokens = drafted_tokens_;
+  completion.usage.accepted_tokens = accepted_tokens_;
+  completion.timings = timings_;
+  const auto complete = [&] {
+    PassOnRest(completion);
+    completion.matched_stop = matched_stop_;
+    completion.attention = attention_report();
+    completion.rope_factors = rope_factors_;
+    if (spec_.digest && digested_.has_value()) completion.digest = Sha256Of(*digested_);
+    return absl::OkStatus();
+  };
+  // Without memory the end of the text may be missing, so the request must not seem to end well.
+  if (absl::Status memory = Guarded(complete, NoMemoryError); !memory.ok()) {
+    completion.finish_reason = FinishReason::kError;
+    completion.status = std::move(memory);
+  }
+  sink_->OnDone(std::move(completion));
+}
+
+// What is held back of the text, which may be seen to hold a stop only now.
+void Request::PassOnRest(Completion& completion) {
+  if (!matched_stop_.empty() || completion_tokens_ == 0) return;
+  StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());
+  if (rest.matched.has_value()) {
+    matched_stop_ = *rest.matched;
+    if (completion.status.ok()) completion.finish_reason = FinishReason::kStop;
+  } else {
+    rest.text += stops_.Finish();
+  }
+  if (rest.text.empty()) return;
+  Delta delta;
+  delta.text = std::move(rest.text);
+  sink_->OnDelta(std::move(delta));
+}
+
+absl::Status Request::LookAtReader(bool has_room, double most_silence) {
+  if (!has_room) parked_ = true;
+  return pace_.Look(has_room, completion_tokens_, most_silence, clock_.Now());
+}
+
+}  // namespace annulus
