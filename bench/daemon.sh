@@ -1,0 +1,38 @@
+# Sourced, after tables.sh, by the scripts that measure a running daemon.
+
+daemon=
+scratch=$(mktemp -d)
+stop_daemon() {
+  if [[ -n $daemon ]]; then
+    kill "${1:--TERM}" "$daemon" 2>/dev/null || true
+    wait "$daemon" 2>/dev/null || true
+    daemon=
+  fi
+}
+trap 'stop_daemon; rm -rf "$scratch"' EXIT
+
+# serve PROGRAM OPTION...: starts a daemon on free ports; $server and $metrics are where it listens.
+serve() {
+  stop_daemon
+  "$@" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$scratch/log" 2>&1 &
+  daemon=$!
+  until grep -q ' ready listen=' "$scratch/log"; do
+    if ! kill -0 "$daemon" 2>/dev/null; then
+      cat "$scratch/log" >&2
+      exit 1
+    fi
+    sleep 0.2
+  done
+  server=127.0.0.1:$(sed -n 's/.* ready .* port=\([0-9]*\).*/\1/p' "$scratch/log")
+  metrics=127.0.0.1:$(sed -n 's/.* ready .* metrics_port=\([0-9]*\).*/\1/p' "$scratch/log")
+}
+
+# load TITLE OPTION...: one `annulus-bench serve` on the daemon that runs.
+load() {
+  local title=$1
+  shift
+  table "$title" serve --server "$server" "$@"
+}
+
+# figure KEY: of the last row that has it.
+figure() { grep -o "\"$1\":[0-9.e+-]*" "$rows" | tail -1 | cut -d: -f2; }
