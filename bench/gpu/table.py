@@ -69,6 +69,8 @@ def of_op(row, rows):
 def of_model(row, rows):
     """The same of a prompt or an answer: of one rank beside a peak and beside bf16, of more beside one."""
     rate = f"{row['tokens_per_second']:.1f} tokens/s"
+    if "streams" in row:
+        return f"{row['peak_fraction']:.2f} of the least time", "", f"{rate}, {row['idle'] * 100:.1f}% idle"
     is_prefill = row["phase"] == "prefill"
     alike = {key: row.get(key) for key in MODEL_KEYS}
     one = first(rows, "seconds", **alike, ranks=1)
@@ -80,12 +82,14 @@ def of_model(row, rows):
     times = f"{bf16 / row['seconds']:.2f} times bf16" if bf16 and row["weights_dtype"] != "bf16" else ""
     share = row.get("peak_fraction")
     figure = "" if share is None else f"{share:.2f} of {row['peak']}"
-    return figure, "0.60" if is_prefill and row["policy"] == "dense" else "", joined(rate, times)
+    idle = "" if row.get("idle") is None else f"{row['idle'] * 100:.1f}% idle"
+    return figure, "0.60" if is_prefill and row["policy"] == "dense" else "", joined(rate, times, idle)
 
 
 def name_of_model(row):
     """What stands out in it: rows of one table differ in these."""
     shown = [row["phase"], f"ranks: {row['ranks']}"]
+    shown += [f"{key}: {row[key]}" for key in ["streams"] if key in row]
     shown += [f"{key} keys" for key in [row["kv_dtype"]] if key != "bf16"]
     shown += [policy for policy in [row["policy"]] if policy != "dense"]
     return ", ".join(shown)
@@ -98,7 +102,7 @@ def line_of(row, rows):
     else:
         names = name_of_model(row), row["weights_dtype"], str(row["tokens"] + row["depth"])
         values = of_model(row, rows)
-    return *names, f"{row['seconds'] * 1e3:.3f}", *values
+    return *names, f"{row.get('seconds', row.get('step_seconds')) * 1e3:.3f}", *values
 
 
 def main():

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "bench/model/bench_sink.h"
@@ -22,6 +23,8 @@ using Prompts = std::vector<std::vector<int32_t>>;
 struct Answers {
   std::vector<std::vector<int32_t>> ids;  // of each prompt
   double step_seconds = 0;                // of one token of each
+  double idle = 0;                        // share of that in which no rank had a step
+  std::string policy;
 };
 
 // One prompt of which the first `cached` tokens were read before.
@@ -54,6 +57,7 @@ absl::StatusOr<Answers> Together(Engine& engine, std::span<const std::vector<int
   }
   Answers answers;
   std::vector<double> seconds;
+  std::vector<double> idle;
   for (const auto& sink : sinks) {
     std::optional<Completion> completion;
     while (!completion.has_value()) {
@@ -62,10 +66,13 @@ absl::StatusOr<Answers> Together(Engine& engine, std::span<const std::vector<int
     }
     ANNULUS_RETURN_IF_ERROR(completion->status);
     answers.ids.push_back(sink->ids());
+    answers.policy = completion->attention.policy;
     seconds.push_back(completion->timings.decode);
+    idle.push_back(completion->timings.host / completion->timings.decode);
   }
   // From its first token to its last a stream has one token a step. They begin within a few steps.
   answers.step_seconds = Median(seconds) / std::max(1, tokens - 1);
+  answers.idle = Median(idle);
   return answers;
 }
 
@@ -129,6 +136,8 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
   }
   std::vector<double> steps;
   std::vector<double> shares;
+  std::vector<double> idle;
+  std::string policy;
   double same = 1;
   for (int i = 0; i < options.repeat; ++i) {
     ANNULUS_ASSIGN_OR_RETURN(const auto memory, machine.TakeMemoryMeter());
@@ -143,6 +152,8 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
                                           MeanOf(before, after).best);
     steps.push_back(answers.step_seconds);
     shares.push_back(least / answers.step_seconds);
+    idle.push_back(answers.idle);
+    policy = answers.policy;
     same = std::min(same, SameTokens(answers.ids, alone));
   }
   const double step = Median(steps);
@@ -153,7 +164,9 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
   row.Number("step_seconds", step, Row::Unit::kSeconds);
   row.Number("tokens_per_second", options.streams / step, Row::Unit::kPerSecond);
   row.Number("peak_fraction", Median(shares), Row::Unit::kShare);
+  row.Number("idle", Median(idle), Row::Unit::kShare);
   row.Number("same_tokens", same, Row::Unit::kShare);
+  row.Text("policy", policy);
   return row;
 }
 

@@ -88,6 +88,7 @@ struct Runs {
   std::vector<double> shares;         // of the ceiling
   std::vector<double> vector_shares;  // of the vector instructions' ceiling
   std::vector<double> peaks;
+  std::vector<double> idle;   // shares of `seconds` in which no rank had a step
   std::vector<int32_t> ids;   // that all generated
   double exposed_before = 0;  // ExposedSeconds
   AttentionReport attention;  // of the last
@@ -130,6 +131,7 @@ class ModelBench {
   double ExposedSeconds() const;
   Row Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
                const Runs& runs, double flops);
+  void NameModel(Row& row) const;
   void Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs, Row& row);
 
   double PrefillWork(int32_t tokens) const { return PrefillFlops(config_, std::max(1, tokens)); }
@@ -298,7 +300,9 @@ absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
                            BatchedDecode(
                                *engine_, machine_, config_, BatchedOf(depth, streams),
                                [this](int32_t tokens) { return RandomPrompt(tokens); }, progress_));
-  return row.Int("ranks", ranks_).Int("threads", options_.threads);
+  row.Int("ranks", ranks_).Int("threads", options_.threads);
+  NameModel(row);
+  return row;
 }
 
 // The same answer without and with guesses, by turns; the prompt is read once.
@@ -358,6 +362,7 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
 absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory,
                                     Runs& runs) {
   double seconds = 0;
+  double host = 0;
   std::vector<double> reads;  // seconds per byte
   for (int32_t done = 0; done < options_.generate; done += kPieceTokens) {
     ANNULUS_ASSIGN_OR_RETURN(const double rate, memory.BytesPerSecond());
@@ -368,10 +373,12 @@ absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMe
                              Generate(prompt, piece + 1, [](int64_t) { return 0; }));
     memory_.Pause(memory.host_bytes());
     seconds += answer.completion.timings.decode;
+    host += answer.completion.timings.host;
     runs.attention = answer.completion.attention;
     runs.ids.insert(runs.ids.end(), answer.ids.begin(), answer.ids.end());
   }
   runs.seconds.push_back(seconds);
+  runs.idle.push_back(host / seconds);
   runs.peaks.push_back(static_cast<double>(reads.size()) /
                        std::accumulate(reads.begin(), reads.end(), 0.0));
   return absl::OkStatus();
@@ -421,9 +428,18 @@ void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const
              Row::Unit::kSeconds);
 }
 
+// What ran, as JSON alone shows it.
+void ModelBench::NameModel(Row& row) const {
+  const ModelInfo& model = engine_->model();
+  row.OnlyJson();
+  row.Text("model", options_.random_config.empty() ? options_.directory : options_.random_config);
+  row.Text("weights_dtype", DTypeName(model.weights_dtype));
+  row.Text("activations", ActivationsName(model.activations));
+  row.Text("kv_dtype", DTypeName(options_.kv_dtype)).Text("kernels", model.kernels);
+}
+
 Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
                          const Runs& runs, double flops) {
-  const ModelInfo& model = engine_->model();
   const double seconds = Median(runs.seconds);
   Row row;
   row.Text("phase", phase).Int("tokens", tokens).Int("depth", depth);
@@ -435,6 +451,7 @@ Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tok
   if (!runs.vector_shares.empty()) {
     row.Number("vector_peak_fraction", Median(runs.vector_shares), Row::Unit::kShare);
   }
+  if (!runs.idle.empty()) row.Number("idle", Median(runs.idle), Row::Unit::kShare);
   if (options_.ranks.size() > 1) Compare(phase, tokens, depth, runs, row);
   row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
   row.Text("policy", runs.attention.policy);
@@ -442,12 +459,8 @@ Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tok
   if (const std::optional<double> hits = PatternHits()) {
     row.Number("pattern_hits", *hits, Row::Unit::kShare);
   }
-  row.OnlyJson();
+  NameModel(row);
   row.Number("flops", flops);
-  row.Text("model", options_.random_config.empty() ? options_.directory : options_.random_config);
-  row.Text("weights_dtype", DTypeName(model.weights_dtype));
-  row.Text("activations", ActivationsName(model.activations));
-  row.Text("kv_dtype", DTypeName(options_.kv_dtype)).Text("kernels", model.kernels);
   row.Int("chunk_tokens", options_.chunk_tokens).Int("repeat", options_.repeat);
   row.Text("ring_mode", RingModeName(options_.ring_mode));
   row.Number("fastest_seconds", Percentile(runs.seconds, 1e-9));
