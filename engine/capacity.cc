@@ -23,13 +23,11 @@ namespace {
 // first size is too large, and each next one is nearer.
 constexpr int kMostTries = 8;
 
-size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
-
 // PlanMemory for devices that hold nothing but the weights.
 absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOptions& ranks,
                                      const HostUse& host, Backend& machine) {
   ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanMemory(model, ranks, host, machine));
-  if (!plan.of_host) plan.free = Less(plan.total, plan.weights);
+  if (!plan.of_host) plan.free = BytesLeft(plan.total, plan.weights);
   return plan;
 }
 
@@ -42,7 +40,7 @@ absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, c
   if (ranks.kv_memory_bytes > 0) return PlanAlone(model, ranks, host, machine);  // as it was told
   ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanAlone(model, ranks, host, machine));
   for (int tries = 0; tries < kMostTries; ++tries) {
-    const size_t left = Less(plan.free, plan.needed() - plan.kv) * devices;
+    const size_t left = BytesLeft(plan.free, plan.needed() - plan.kv) * devices;
     const size_t filled = left / count / page * page * count;
     if (filled == ranks.kv_memory_bytes) return plan;
     ranks.kv_memory_bytes = filled;
@@ -50,7 +48,8 @@ absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, c
   }
   while (plan.needed() > plan.free && ranks.kv_memory_bytes > 0) {
     const size_t excess = std::max((plan.needed() - plan.free) * devices, count * page);
-    ranks.kv_memory_bytes = Less(ranks.kv_memory_bytes, excess) / (count * page) * (count * page);
+    ranks.kv_memory_bytes =
+        BytesLeft(ranks.kv_memory_bytes, excess) / (count * page) * (count * page);
     ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, host, machine));
   }
   return plan;

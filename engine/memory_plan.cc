@@ -24,11 +24,9 @@ absl::StatusOr<size_t> LeastFree(Backend& backend, int devices) {
   return least;
 }
 
-size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
-
 absl::Status CheckHostTiers(const HostUse& host) {
   const size_t needed = host.kv_host + host.pinned;
-  const size_t left = Less(host.memory, host.program);
+  const size_t left = BytesLeft(host.memory, host.program);
   if (host.memory == 0 || needed <= left) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "keys and values in --kv-host, and pinned memory on the way there, take ",
@@ -50,7 +48,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   if (plan.of_host) {
     plan.program = host.program;
     plan.kv_host = host.kv_host;
-    plan.free = Less(Less(plan.total, host.program), plan.weights);
+    plan.free = BytesLeft(BytesLeft(plan.total, host.program), plan.weights);
   } else {
     ANNULUS_ASSIGN_OR_RETURN(plan.free, LeastFree(backend, devices));
     plan.host_tiers = host.kv_host + host.pinned;
@@ -81,7 +79,7 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   std::string beside = absl::StrCat("the weights (", FormatBytes(plan.weights), ")");
   if (plan.of_host) absl::StrAppend(&beside, " and the program (", FormatBytes(plan.program), ")");
   // --kv-memory is that of all ranks, and the plan that of one device.
-  const size_t most = Less(plan.free, plan.needed() - plan.kv) / plan.ranks * ranks >> 20;
+  const size_t most = BytesLeft(plan.free, plan.needed() - plan.kv) / plan.ranks * ranks >> 20;
   const absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
       "the memory does not suffice: ", parts, ", together ", FormatBytes(plan.needed()),
       ", but of the device's ", FormatBytes(plan.total), " only ", FormatBytes(plan.free),
@@ -106,7 +104,7 @@ absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ra
   // Nothing else that is planned grows where these become less.
   const auto count = static_cast<size_t>(ranks.ranks);
   const size_t excess = (plan.needed() - plan.free) / static_cast<size_t>(plan.ranks) + 1;
-  const size_t left = Less(ranks.kv_memory_bytes, excess * count);
+  const size_t left = BytesLeft(ranks.kv_memory_bytes, excess * count);
   // Where not even a chunk's keys would find room, CheckPlan says why.
   const size_t pages = static_cast<size_t>(ranks.rows_per_rank / model.page_shape.page_tokens + 1) *
                        model.groups.size();

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_MEMORY_PLAN_H_
 #define ANNULUS_ENGINE_MEMORY_PLAN_H_
 
+#include <algorithm>
 #include <cstddef>
 
 #include "absl/status/status.h"
@@ -35,6 +36,9 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks);
 // devices with memory of their own, less by as much as would not fit there.
 absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ranks,
                                        Backend& backend);
+
+// What is left of `bytes` when `taken` are taken: never less than 0.
+inline size_t BytesLeft(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
 
 }  // namespace annulus
 
