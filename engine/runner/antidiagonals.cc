@@ -12,7 +12,7 @@ Antidiagonals::Antidiagonals(const ChoiceContext& context, const ChoiceLayer& la
     : context_(context), item_(item), query_(query), positions_(query.positions[runner]) {
   int32_t last = -1;
   for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
-    const int32_t block = page.first_position / item.block();
+    const int32_t block = page.first_position / item.block;
     if (block != last) first_page_.push_back(pages_.size());
     last = block;
     pages_.push_back({layer.page_data(page.page), page.first_position, page.tokens});
@@ -30,7 +30,7 @@ size_t Antidiagonals::EndOfPart(size_t first, int64_t most) const {
   while (end < positions_.size()) {
     size_t next = end;
     while (next < positions_.size() &&
-           positions_[next] / item_.block() == positions_[end] / item_.block()) {
+           positions_[next] / item_.block == positions_[end] / item_.block) {
       ++next;
     }
     most -= CountRowGroups(std::span(positions_).subspan(end, next - end), query_.stride);
@@ -52,7 +52,7 @@ Antidiagonals::Part Antidiagonals::PartOf(const float* rows, size_t first, size_
     const int32_t position = part.positions[r];
     const int32_t before = r == 0 ? -1 : part.positions[r - 1];
     if (r == 0 || position / query_.stride != before / query_.stride) ++groups;
-    if (r == 0 || position / item_.block() != before / item_.block()) part.ends.push_back(0);
+    if (r == 0 || position / item_.block != before / item_.block) part.ends.push_back(0);
     part.ends.back() = groups;
   }
   part.lists = int64_t{groups} * context_.heads();
@@ -68,7 +68,7 @@ absl::Status Antidiagonals::Score(const Part& part, int64_t first, int64_t count
   scored.positions = part.positions;
   scored.pages = std::span(pages_).subspan(begin, first_page_[first + count] - begin);
   scored.scores = scores;
-  return context_.ScoreBlocks(scored, item_.block(), query_.stride);
+  return context_.ScoreBlocks(scored, item_.block, query_.stride);
 }
 
 // Visits the scores of some blocks after the other, as many as the arena has room for.

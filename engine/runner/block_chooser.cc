@@ -27,7 +27,9 @@ class BlockChooser::LayerChoice {
               std::span<const ChoosingItem> choosing)
       : context_(context), layer_(layer) {
     for (const ChoosingItem& item : choosing) {
-      if (item.item < layer.items.size()) choices_.push_back(MakeChoice(context, layer, item));
+      if (item.item < layer.items.size()) {
+        choices_.push_back(MakeChoice(context, layer, item, item.block()));
+      }
     }
   }
 
@@ -77,7 +79,7 @@ class BlockChooser::LayerChoice {
   BlockPattern OwnLists(const Choice& item, const PartChoice& part) const {
     if (part.part->pattern != nullptr) {
       const BlockPattern& lists = *part.part->pattern;
-      return MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
+      return MakePattern(item.query_blocks, context_.kv_heads(), item.block,
                          [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
                            const auto keys = lists.keys(lists.shape.head_groups == 1 ? 0 : kv_head,
                                                         item.query_blocks[q]);
@@ -86,7 +88,7 @@ class BlockChooser::LayerChoice {
     }
     const AttentionPolicy& policy = part.policy();
     PolicyType::PickBlocks* const pick = TypeOf(policy.kind).pick;
-    return MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
+    return MakePattern(item.query_blocks, context_.kv_heads(), item.block,
                        [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
                          pick(policy, BestScores(part, q, kv_head, item.query_blocks[q]), blocks);
                        });
@@ -112,7 +114,7 @@ class BlockChooser::LayerChoice {
     if (!item.probes.has_value() || !item.probes->scores.has_value()) return;
     const std::vector<int32_t>& positions = item.probes->positions[item.index()];
     for (size_t n = 0; n < positions.size(); ++n) {
-      const int32_t block = positions[n] / item.block();
+      const int32_t block = positions[n] / item.block;
       for (size_t head = 0; head < heads; ++head) {
         const int kv_head = static_cast<int>(head) / context_.group();
         if (!part.part->heads[kv_head]) continue;
@@ -213,7 +215,7 @@ class BlockChooser::LayerChoice {
 
   void Choose(Choice& item) {
     if (item.own_rows() == 0) return;
-    item.pattern = MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
+    item.pattern = MakePattern(item.query_blocks, context_.kv_heads(), item.block,
                                [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
                                  const PartChoice& part = item.part_of(kv_head);
                                  if (part.all()) {

@@ -40,7 +40,7 @@ ChoiceQuery MakeQuery(const ChoiceContext& context, const ChoiceLayer& layer, co
   std::vector<int32_t> probes;
   if (kind == Ask::kExact) {
     const uint64_t seed = Mix(static_cast<uint64_t>(ring.begin)) + layer.layer;
-    probes = ProbeRows(ring.begin, ring.end, item.block(), seed);
+    probes = ProbeRows(ring.begin, ring.end, item.choosing->block(), seed);
   }
   for (int i = 0; i < ring.degree(); ++i) {
     const std::vector<int32_t>& rows = ring.positions[i];
@@ -53,10 +53,10 @@ ChoiceQuery MakeQuery(const ChoiceContext& context, const ChoiceLayer& layer, co
     } else if (kind == Ask::kAntidiagonal) {
       positions = rows;
       groups = CountRowGroups(rows, stride);
-      const auto blocks = static_cast<int64_t>(BlocksOf(rows, item.block()).size());
+      const auto blocks = static_cast<int64_t>(BlocksOf(rows, item.block).size());
       query.lists.push_back(blocks * context.kv_heads());
     } else {
-      positions = BlocksOf(rows, item.block());
+      positions = BlocksOf(rows, item.block);
       groups = static_cast<int64_t>(positions.size());
     }
     query.groups.push_back(groups);
@@ -156,18 +156,19 @@ const PartChoice& Choice::part_of(int kv_head) const {
 }
 
 Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
-                  const ChoosingItem& choosing) {
+                  const ChoosingItem& choosing, int32_t block) {
   Choice item;
   item.choosing = &choosing;
+  item.block = block;
   item.ring = &layer.items[choosing.item];
   const RingItem& ring = *item.ring;
-  item.query_blocks = BlocksOf(item.positions(item.index()), item.block());
+  item.query_blocks = BlocksOf(item.positions(item.index()), item.block);
   for (int i = 0; i < ring.degree(); ++i) {
-    item.held.push_back(BlocksOfPages(choosing.candidates.held_by[i], item.block()));
-    item.seen.push_back(BlocksOfPages(choosing.candidates.seen_by[i], item.block()));
+    item.held.push_back(BlocksOfPages(choosing.candidates.held_by[i], item.block));
+    item.seen.push_back(BlocksOfPages(choosing.candidates.seen_by[i], item.block));
     std::vector<int32_t>& pages = item.held_page_blocks.emplace_back();
     for (const ShardPage& page : choosing.candidates.held_by[i]) {
-      pages.push_back(page.first_position / item.block());
+      pages.push_back(page.first_position / item.block);
     }
   }
   for (const ChoosingPart& part : choosing.parts) {
@@ -181,7 +182,7 @@ Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
     if (!ask.has_value()) continue;
     choice.estimate.emplace(MakeQuery(context, layer, item, *ask, estimate.stride));
   }
-  if ((!ring.sampled || choosing.samples_answer) && HasProbes(ring.end, item.block()) &&
+  if ((!ring.sampled || choosing.samples_answer) && HasProbes(ring.end, choosing.block()) &&
       context.ops.block_scores != nullptr) {
     item.probes.emplace(MakeQuery(context, layer, item, Ask::kExact, 1));
   }

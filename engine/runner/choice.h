@@ -108,7 +108,8 @@ struct ScoredRows {
 
 // One kind of score that the rows of an item request from the ranks that hold their keys.
 struct ChoiceQuery {
-  // kExact: exact scores over all keys. kKept: exact scores over the keys that `branches` keep.
+  // kExact: exact scores over all keys. kKept: exact scores over the keys that `branches` keep or,
+  // with `kept`, one score over all keys in the blocks of these lists.
   // kAntidiagonal: sums along antidiagonals with `stride`. kBounds, kMeans: from the bounds or the
   // mean of each page. kGates: from gates.
   enum class Ask : uint8_t { kExact, kKept, kAntidiagonal, kBounds, kMeans, kGates };
@@ -116,6 +117,7 @@ struct ChoiceQuery {
   Ask kind = Ask::kExact;
   int32_t stride = 1;
   std::vector<DilatedBranch> branches;
+  const BlockPattern* kept = nullptr;
   std::vector<std::vector<int32_t>> positions;  // [ring index] what is scored: the positions of
                                                 // rows, or the query blocks of mean rows
   std::vector<int64_t> groups;                  // [ring index] number of score rows
@@ -155,6 +157,7 @@ struct PartChoice {
 struct Choice {
   const ChoosingItem* choosing = nullptr;
   const RingItem* ring = nullptr;
+  int32_t block = 0;                       // tokens of the blocks that are scored, named here
   std::vector<int32_t> query_blocks;       // of own rows
   std::vector<std::vector<int32_t>> held;  // [ring index] blocks there that own rows may attend
   // [ring index] own blocks that rows of that index may attend.
@@ -164,7 +167,6 @@ struct Choice {
   std::vector<PartChoice> parts;
   BlockPattern pattern;  // the choice of all parts, for own rows
 
-  int32_t block() const { return choosing->block(); }
   int index() const { return ring->index; }
   int64_t own_rows() const { return ring->own_rows(); }
   const std::vector<int32_t>& positions(int i) const { return ring->positions[i]; }
@@ -176,9 +178,10 @@ struct Choice {
 bool Asks(const Choice& item, const ChoiceQuery& query, int holder);
 bool Owes(const Choice& item, const ChoiceQuery& query, int runner);
 
-// Prepares what `choosing` requests in the layer, and from which ranks.
+// Prepares what `choosing` requests in the layer, and from which ranks. `block`: tokens of the
+// blocks that are scored, the policy's or a multiple of them.
 Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
-                  const ChoosingItem& choosing);
+                  const ChoosingItem& choosing, int32_t block);
 
 // The blocks that contain `positions`: distinct, ascending.
 std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_tokens);

@@ -22,7 +22,7 @@ absl::Status ListExchange::Run() {
     for (const Choice& item : choices_) {
       const int other = IndexOf(*item.ring, peer);
       if (other < 0 || item.positions(other).empty() || item.seen[other].empty()) continue;
-      const size_t rows = BlocksOf(item.positions(other), item.block()).size();
+      const size_t rows = BlocksOf(item.positions(other), item.block).size();
       bytes.push_back(
           ListBytes(static_cast<size_t>(context_.kv_heads()) * rows, item.seen[other].size()));
     }
@@ -61,9 +61,9 @@ std::vector<std::byte> ListExchange::Encode(const Choice& item,
 }
 
 BlockPattern ListExchange::Decode(const Choice& item, int runner, const std::byte* bits) const {
-  const std::vector<int32_t> rows = BlocksOf(item.positions(runner), item.block());
+  const std::vector<int32_t> rows = BlocksOf(item.positions(runner), item.block);
   const std::vector<int32_t>& blocks = item.seen[runner];
-  return MakePattern(rows, context_.kv_heads(), item.block(),
+  return MakePattern(rows, context_.kv_heads(), item.block,
                      [&](size_t q, int kv_head, std::vector<int32_t>& chosen) {
                        const size_t list = static_cast<size_t>(kv_head) * rows.size() + q;
                        for (size_t b = 0; b < blocks.size(); ++b) {

@@ -41,7 +41,7 @@ absl::Status TakeMeans(const ChoiceContext& context, const Choice& item, const C
   std::vector<int32_t> ends;
   size_t row = 0;
   for (const int32_t block : wanted) {
-    while (row < rows.size() && rows[row] / item.block() == block) ++row;
+    while (row < rows.size() && rows[row] / item.block == block) ++row;
     ends.push_back(static_cast<int32_t>(row));
   }
   return context.ops.row_means(context.stream, {own, ends, to});

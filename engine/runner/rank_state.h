@@ -15,7 +15,7 @@
 #include "engine/ring/ring_attention.h"
 #include "engine/runner/attention_observer.h"
 #include "engine/runner/block_chooser.h"
-#include "engine/runner/dilated_sampler.h"
+#include "engine/runner/coverage_sampler.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sparse/pattern_cache.h"
@@ -92,7 +92,7 @@ struct RankState {
   ChoiceMessages messages;  // of the running step
   const ChoiceContext choice;
   BlockChooser chooser;
-  DilatedSampler sampler;
+  CoverageSampler sampler;
   std::unordered_map<SequenceId, RankSequence> sequences;
   std::optional<SuspendedRun> suspended;
 

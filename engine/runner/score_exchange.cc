@@ -32,6 +32,7 @@ void LeaveOutOwnKey(const RingItem& item, std::vector<KvPageView>& pages) {
 // Columns of scores that `holder` returns for own rows, or this rank for those of `runner`.
 size_t Places(const ChoiceQuery& query, const std::vector<ShardPage>& pages,
               const std::vector<int32_t>& blocks) {
+  if (query.kept != nullptr) return 1;
   return ScoresPages(query) ? pages.size() : blocks.size();
 }
 
@@ -133,8 +134,13 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
     for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
       pages.push_back({layer_.page_data(page.page), page.first_position, page.tokens});
     }
-    status = ScoresPages(query) ? ScorePages(item, query, view, pages, scores)
-                                : ScoreBlocks(item, query, runner, view, std::move(pages), scores);
+    if (query.kept != nullptr) {
+      status = ScoreKept(item, query, runner, view, pages, scores);
+    } else if (ScoresPages(query)) {
+      status = ScorePages(item, query, view, pages, scores);
+    } else {
+      status = ScoreBlocks(item, query, runner, view, std::move(pages), scores);
+    }
   }
   if (status.ok()) status = context_.stream.Synchronize();
   context_.link.Beat();
@@ -174,7 +180,47 @@ absl::Status ScoreExchange::ScoreBlocks(const Choice& item, const ChoiceQuery& q
   scored.pages = pages;
   scored.branches = query.branches;
   scored.scores = scores.data();
-  return context_.ScoreBlocks(scored, item.block(), /*stride=*/1);
+  return context_.ScoreBlocks(scored, item.block, /*stride=*/1);
+}
+
+// One score for each row and head: over all keys in the blocks that the row's lists keep. Rows of a
+// list are scored together, against its pages alone.
+absl::Status ScoreExchange::ScoreKept(const Choice& item, const ChoiceQuery& query, int runner,
+                                      const ConstMatrixView& rows,
+                                      std::span<const KvPageView> pages, std::span<float> scores) {
+  std::fill(scores.begin(), scores.end(), kNoScore);
+  const std::vector<int32_t>& positions = query.positions[runner];
+  const PageLists lists =
+      MakePageLists(*query.kept, positions, item.choosing->candidates.seen_by[runner]);
+  const auto blocks = static_cast<int>(std::ssize(lists.query_block_rows)) - 1;
+  const int heads = context_.heads() / lists.head_groups;
+  for (int list = 0; list < lists.head_groups * blocks; ++list) {
+    std::vector<KvPageView> kept;
+    for (int32_t p = lists.offsets[list]; p < lists.offsets[list + 1]; ++p) {
+      kept.push_back(pages[lists.pages[p]]);
+    }
+    if (kept.empty()) continue;
+    const int32_t first = lists.query_block_rows[list % blocks];
+    const int32_t count = lists.query_block_rows[list % blocks + 1] - first;
+    const int64_t parts = CountBlocks(kept, item.block);
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> found,
+                             context_.Keep(static_cast<size_t>(count * context_.heads() * parts)));
+    BlockScoresItem scored;
+    scored.query = rows.row_range(first, count);
+    scored.positions = std::span(positions).subspan(first, count);
+    scored.pages = kept;
+    scored.scores = found.data();
+    ANNULUS_RETURN_IF_ERROR(context_.ScoreBlocks(scored, item.block, /*stride=*/1));
+    ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+    for (int32_t row = 0; row < count; ++row) {
+      for (int head = list / blocks * heads; head < (list / blocks + 1) * heads; ++head) {
+        float& mass = scores[static_cast<size_t>((first + row) * context_.heads() + head)];
+        const float* const own = found.data() + (row * context_.heads() + head) * parts;
+        for (int64_t part = 0; part < parts; ++part) mass = LogAdd(mass, own[part]);
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 // This layer's part of the pages that hold the item's summaries.
@@ -263,8 +309,12 @@ void ScoreExchange::Merge(Choice& item, ChoiceQuery& query, int holder,
     return;
   }
   if (!query.scores.has_value()) {
-    query.scores.emplace(query.groups[item.index()], context_.heads(),
-                         item.query_blocks.back() + 1);
+    const int32_t blocks = query.kept != nullptr ? 1 : item.query_blocks.back() + 1;
+    query.scores.emplace(query.groups[item.index()], context_.heads(), blocks);
+  }
+  if (query.kept != nullptr) {
+    query.scores->Merge(scores, {{0}}, /*largest=*/false);
+    return;
   }
   const bool pages = ScoresPages(query);
   query.scores->Merge(scores, pages ? item.held_page_blocks[holder] : item.held[holder], pages);

@@ -32,6 +32,9 @@ class ScoreExchange {
   absl::Status ScoreBlocks(const Choice& item, const ChoiceQuery& query, int runner,
                            const ConstMatrixView& rows, std::vector<KvPageView> pages,
                            std::span<float> scores);
+  absl::Status ScoreKept(const Choice& item, const ChoiceQuery& query, int runner,
+                         const ConstMatrixView& rows, std::span<const KvPageView> pages,
+                         std::span<float> scores);
   absl::Status Score(Choice& item, ChoiceQuery& query, int runner, const float* rows);
   absl::Status ScorePages(const Choice& item, const ChoiceQuery& query, const ConstMatrixView& rows,
                           std::span<const KvPageView> pages, std::span<float> scores);

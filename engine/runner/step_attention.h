@@ -45,7 +45,7 @@ class StepAttention {
   struct GroupStep {
     std::vector<ItemShards> shards;  // [ring item]; for items that choose: the last layer's choice
     std::vector<ChoosingItem> choosing;
-    std::vector<ChoosingItem> dilated;  // items whose coverage is sampled as well
+    std::vector<ChoosingItem> sampled;  // items that do not, but whose coverage is sampled
     std::vector<AppendRun> appends;
     // [own row] first layer's part of the page; null: on another rank.
     std::vector<std::byte*> append_page;

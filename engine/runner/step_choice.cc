@@ -13,6 +13,11 @@ namespace {
 // positions is sampled: that reads all its keys.
 constexpr int32_t kAnswerSampling = 64;
 
+// Whether lists are attended as they are, with no contract that may ask for more.
+bool KnowsLists(const AttentionPolicy& policy, ChoiceKind kind) {
+  return kind == ChoiceKind::kLists && policy.coverage == 0;
+}
+
 std::span<const SequencePart> PartsIn(const RankSequence& sequence, int layer) {
   if (sequence.attention.empty()) return {};
   return sequence.attention[layer];
@@ -24,16 +29,16 @@ bool StepAttention::Chooses(std::span<const SequencePart> parts, const RingItem&
   if (parts.size() != 1) return parts.size() > 1;
   const AttentionPolicy& policy = *parts.front().policy;
   const ChoiceKind kind = HowToChoose(policy, item.sampled, item.begin, item.end);
-  // Lists that need no scores do without a sample where the kernels cannot take one.
-  if (kind == ChoiceKind::kLists && policy.coverage == 0)
-    return state_.ops().block_scores != nullptr;
-  return kind != ChoiceKind::kNone;
+  return kind != ChoiceKind::kNone && !KnowsLists(policy, kind);
 }
 
-// Whether an item under a policy of branches is sampled; what it attends needs no choice.
+// Whether an item's coverage is sampled although what it attends needs no choice. Kernels that
+// cannot take a sample do without.
 bool StepAttention::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
-  return parts.size() == 1 && TypeOf(parts.front().policy->kind).branches != nullptr &&
-         !item.sampled && state_.ops().block_scores != nullptr;
+  if (parts.size() != 1 || item.sampled || state_.ops().block_scores == nullptr) return false;
+  const AttentionPolicy& policy = *parts.front().policy;
+  return TypeOf(policy.kind).branches != nullptr ||
+         KnowsLists(policy, HowToChoose(policy, item.sampled, item.begin, item.end));
 }
 
 // The lists that a ring item's rows follow in a layer, if one policy knows them ahead.
@@ -78,8 +83,8 @@ void StepAttention::ListChoosing(int layer, GroupStep& step) const {
     const RingItem& item = items_[i];
     RankSequence& sequence = state_.sequences.at(plan_items_[i]->sequence);
     const std::span<const SequencePart> parts = PartsIn(sequence, layer);
-    const bool dilated = Samples(parts, item);
-    if (!dilated && !Chooses(parts, item)) continue;
+    const bool sampled = Samples(parts, item);
+    if (!sampled && !Chooses(parts, item)) continue;
     ChoosingItem choosing;
     choosing.item = i;
     choosing.sequence = plan_items_[i]->sequence;
@@ -99,7 +104,7 @@ void StepAttention::ListChoosing(int layer, GroupStep& step) const {
     if (!sequence.summary_pages.empty()) {
       choosing.summary_pages = sequence.summary_pages[group][item.index];
     }
-    (dilated ? step.dilated : step.choosing).push_back(std::move(choosing));
+    (sampled ? step.sampled : step.choosing).push_back(std::move(choosing));
   }
 }
 
@@ -119,7 +124,7 @@ void StepAttention::TakeUpLayer(int layer) {
   if (!ruled) return;
   PlanOf(layer).Clear();
   step.choosing.clear();
-  step.dilated.clear();
+  step.sampled.clear();
   ListChoosing(layer, step);
 }
 
@@ -139,7 +144,7 @@ absl::Status StepAttention::Choose(int layer, int64_t rows, const RingLayer& rin
   choice.sinks = state_.weights().layers[layer].host_sinks;
   if (!group.choosing.empty()) PlanOf(layer).Clear();
   ANNULUS_RETURN_IF_ERROR(state_.chooser.Run(choice, group.choosing, reports_));
-  return state_.sampler.Run(choice, group.dilated, reports_);
+  return state_.sampler.Run(choice, group.sampled, reports_);
 }
 
 // Of items under a policy whose lists, if any, are known before the layer.

@@ -1,4 +1,4 @@
-#include "engine/runner/dilated_sampler.h"
+#include "engine/runner/coverage_sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,17 +26,20 @@ double LogMass(std::span<const float> masses, float sink) {
 
 }  // namespace
 
-absl::Status DilatedSampler::Run(const ChoiceLayer& layer, std::span<const ChoosingItem> items,
-                                 std::vector<LayerAttention>& report) {
+absl::Status CoverageSampler::Run(const ChoiceLayer& layer, std::span<const ChoosingItem> items,
+                                  std::vector<LayerAttention>& report) {
   std::vector<Choice> choices;
   for (const ChoosingItem& choosing : items) {
     if (choosing.item >= layer.items.size()) continue;
-    Choice item = MakeChoice(context_, layer, choosing);
+    const int32_t blocks = (layer.items[choosing.item].end - 1) / choosing.block() + 1;
+    const int32_t together = (blocks - 1) / kMostParts + 1;
+    Choice item = MakeChoice(context_, layer, choosing, together * choosing.block());
     if (!item.probes.has_value()) continue;
     PartChoice& part = item.parts.front();
     part.estimate.emplace(*item.probes);
     part.estimate->kind = ChoiceQuery::Ask::kKept;
     part.estimate->branches = DilatedBranches(part.policy());
+    if (part.estimate->branches.empty()) part.estimate->kept = part.part->pattern.get();
     choices.push_back(std::move(item));
   }
   if (choices.empty()) return absl::OkStatus();
@@ -56,7 +59,7 @@ absl::Status DilatedSampler::Run(const ChoiceLayer& layer, std::span<const Choos
   return absl::OkStatus();
 }
 
-LayerAttention DilatedSampler::Report(const ChoiceLayer& layer, const Choice& item) const {
+LayerAttention CoverageSampler::Report(const ChoiceLayer& layer, const Choice& item) const {
   LayerAttention report;
   report.sequence = item.choosing->sequence;
   report.layer = layer.layer;
