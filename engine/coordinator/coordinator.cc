@@ -48,7 +48,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
       account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
-      commands_(options.max_waiting + 2, 0, clock),
+      commands_(options.max_waiting + 2, clock),
       plans_(clock),
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
