@@ -160,6 +160,7 @@ TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
 class DevicesEngineTest : public DevicesTest {
  protected:
   explicit DevicesEngineTest(int devices = 2) : DevicesTest(devices) {
+    options_.steps_through_bytes = true;
     options_.ranks = 2;
     options_.kv_memory_bytes = size_t{64} << 20;
     options_.chunk_tokens = 128;

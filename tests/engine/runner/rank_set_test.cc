@@ -254,6 +254,7 @@ TEST_F(UnfitPlans, AChunkNeedsTheMemoryThatItIsSuspendedIn) {
   options.ranks = 2;
   options.kv_memory_bytes = 8 << 20;
   options.rows_per_rank = 64;
+  options.through_bytes = true;
   for (const int rows : {0, 2}) {
     options.suspended_rows = rows;
     ranks_ = RankSet::Create(model_, *world_.backend, options).value();
