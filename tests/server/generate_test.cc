@@ -16,6 +16,7 @@
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -406,7 +407,9 @@ TEST_F(GenerateTest, AttentionIsMapped) {
   request.set_tokens(0);
   EXPECT_THAT(refused(request, "tokens"), HasSubstr("1 to 1073741824"));
   request.set_tokens(1 << 30);
-  EXPECT_THAT(refused(request, "tokens"), HasSubstr("at most 2965760; draw fewer heads"));
+  EXPECT_THAT(refused(request, "tokens"),
+              AllOf(HasSubstr("tokens: a sequence of 1073741824 tokens is not allowed"),
+                    HasSubstr("at most 2965760; draw fewer heads")));
 }
 
 TEST_F(GenerateTest, BadPoliciesAreToldWhatIsAllowedAndNothingStarts) {
