@@ -90,7 +90,7 @@ class Coordinator {
   // Counts as a use of the cached prefix that it finds. Errors: see PlanQueue::Ask.
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel);
 
-  // Thread-safe: how things stood after the last turn of the loop. `ranks` is left empty.
+  // Thread-safe: how things stood after the last turn of the loop.
   struct Snapshot {
     int running = 0;
     int waiting = 0;
