@@ -258,9 +258,10 @@ class EngineImpl final : public Engine {
 
   EngineLoad Load() const override { return LoadAt(Look()); }
 
-  std::vector<MetricFamily> Metrics() const override {
+  EngineReport Report() const override {
     const Moment moment = Look();
-    for (const RankLoad& rank : LoadAt(moment).ranks) {
+    EngineReport report{LoadAt(moment), {}};
+    for (const RankLoad& rank : report.load.ranks) {
       for (const auto& [kind, bytes] : rank.memory_bytes) {
         metrics_->rank_memory_bytes.With({absl::StrCat(rank.rank), kind})
             .Set(static_cast<double>(bytes));
@@ -289,7 +290,8 @@ class EngineImpl final : public Engine {
     metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
     metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
     stores_->Show(*metrics_);
-    return metrics_->Collect();
+    report.metrics = metrics_->Collect();
+    return report;
   }
 
  private:
