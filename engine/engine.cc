@@ -41,9 +41,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   for (const CacheGroup& group : model.groups) {
     if (group.window == 0) setting.layers += static_cast<int>(group.layers.size());
   }
-  setting.heads = model.config.heads;
-  setting.head_dim = model.config.head_dim;
-  setting.page_tokens = model.page_shape.page_tokens;
   return setting;
 }
 
@@ -105,8 +102,6 @@ class EngineImpl final : public Engine {
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;
     coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
-    coordinator.heads = model.config.heads;
-    coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     std::vector<Backend*> devices;

@@ -47,8 +47,6 @@ struct CoordinatorOptions {
   std::string identity;           // of keys and values: what must be equal for pages to be reused
   AttentionAssignment attention;  // of requests that name none
   AutoSetting automatic;
-  int heads = 1;
-  int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
   // Of all pages: see PinnedDocuments.

@@ -232,7 +232,7 @@ TEST_F(DevicesEngineTest, TheSendAreaIsCounted) {
 TEST_F(DevicesTest, TheProbeSendsByEveryTransport) {
   RingProbeOptions options;
   options.ranks = 2;
-  options.shape = {16, 1, 16, 16, DType::kF32};
+  options.attention.page = {16, 1, 16, 16, DType::kF32};
   options.tokens = 96;
   options.rows = 32;
   for (const RingTransport transport : kAll) {
