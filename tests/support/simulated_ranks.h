@@ -45,10 +45,8 @@ class SimulatedRanks final : public RankPort {
     facts_.assign(options.ranks, {.pages = options.pages, .page_bytes = 4096, .device = "none"});
     wire_ = {.pages = page_counts(),
              .groups = static_cast<int>(options.group_windows.size()),
-             .page_tokens = options.page_tokens,
-             .vocabulary = 257,  // of MakeByteTokenizer, which tests with these ranks use
-             .layers = options.layers,
-             .kv_heads = 1};
+             .model = {.page_tokens = options.page_tokens, .layers = options.layers},
+             .vocabulary = 257};  // of MakeByteTokenizer, which tests with these ranks use
   }
 
   // The token that follows `position`.
