@@ -122,9 +122,10 @@ class Engine {
 
   // The loaded model. Never changes.
   virtual const ModelInfo& model() const = 0;
-  // Snapshots of the engine's state and of its metrics.
+  // Takes a snapshot of the engine: of its state alone, or with its metrics.
   virtual EngineLoad Load() const = 0;
-  virtual std::vector<MetricFamily> Metrics() const = 0;
+  virtual EngineReport Report() const = 0;
+  std::vector<MetricFamily> Metrics() const { return Report().metrics; }
 };
 
 // Loads the model and starts its ranks. `backend` and `kernels` must outlive the engine.

@@ -41,9 +41,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   for (const CacheGroup& group : model.groups) {
     if (group.window == 0) setting.layers += static_cast<int>(group.layers.size());
   }
-  setting.heads = model.config.heads;
-  setting.head_dim = model.config.head_dim;
-  setting.page_tokens = model.page_shape.page_tokens;
   return setting;
 }
 
@@ -105,8 +102,6 @@ class EngineImpl final : public Engine {
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;
     coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
-    coordinator.heads = model.config.heads;
-    coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     std::vector<Backend*> devices;
@@ -258,9 +253,10 @@ class EngineImpl final : public Engine {
 
   EngineLoad Load() const override { return LoadAt(Look()); }
 
-  std::vector<MetricFamily> Metrics() const override {
+  EngineReport Report() const override {
     const Moment moment = Look();
-    for (const RankLoad& rank : LoadAt(moment).ranks) {
+    EngineReport report{LoadAt(moment), {}};
+    for (const RankLoad& rank : report.load.ranks) {
       for (const auto& [kind, bytes] : rank.memory_bytes) {
         metrics_->rank_memory_bytes.With({absl::StrCat(rank.rank), kind})
             .Set(static_cast<double>(bytes));
@@ -289,7 +285,8 @@ class EngineImpl final : public Engine {
     metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
     metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
     stores_->Show(*metrics_);
-    return metrics_->Collect();
+    report.metrics = metrics_->Collect();
+    return report;
   }
 
  private:

@@ -92,11 +92,7 @@ ModePolicy ModePolicyOf(const EngineOptions& options, const RankModel& model,
   ModePolicy policy;
   policy.mode = options.ring_mode;
   policy.rates = rates;
-  policy.geometry.heads = model.config.heads;
-  policy.geometry.kv_heads = model.config.kv_heads;
-  policy.geometry.head_dim = model.config.head_dim;
-  policy.geometry.page_tokens = options.page_tokens;
-  policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
+  policy.geometry = {.heads = model.config.heads, .page = model.page_shape};
   return policy;
 }
 

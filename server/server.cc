@@ -225,12 +225,11 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   append(ProcessMetrics());
   const auto engine = lifecycle_.engine();
   if (!engine.ok()) return families;
-  const EngineLoad load = (*engine)->Load();
-  append(MemoryMetrics(load, documents_));
-  std::vector<MetricFamily> of_model = (*engine)->Metrics();
-  of_model.push_back(CacheConfigInfo(config_, load));
-  AddModelName(config_.served_model_name, of_model);
-  append(std::move(of_model));
+  EngineReport report = (*engine)->Report();
+  append(MemoryMetrics(report.load, documents_));
+  report.metrics.push_back(CacheConfigInfo(config_, report.load));
+  AddModelName(config_.served_model_name, report.metrics);
+  append(std::move(report.metrics));
   return families;
 }
 

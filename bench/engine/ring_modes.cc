@@ -65,12 +65,12 @@ absl::Status Run(const Arguments& a) {
   ExchangeSetup setup;
   setup.ranks = a.ranks;
   setup.threads = a.threads;
-  setup.heads = a.heads;
-  setup.shape = {a.page_tokens, a.kv_heads, a.head_dim, a.head_dim};
-  ANNULUS_ASSIGN_OR_RETURN(setup.shape.dtype, ParseDType(a.kv_dtype));
+  AttentionGeometry& geometry = setup.attention;
+  geometry = {.heads = a.heads, .page = {a.page_tokens, a.kv_heads, a.head_dim, a.head_dim}};
+  ANNULUS_ASSIGN_OR_RETURN(geometry.page.dtype, ParseDType(a.kv_dtype));
   KernelRequirements required;
   required.implementation = a.kernels;
-  required.kv_dtype = setup.shape.dtype;
+  required.kv_dtype = geometry.page.dtype;
   required.k_dim = required.v_dim = a.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
   const SteadyTime start = std::chrono::steady_clock::now();
@@ -88,13 +88,7 @@ absl::Status Run(const Arguments& a) {
         "attention of %3d rows: %6.1f GFLOP/s a rank, %6.1f alone, pass-Q %+.1f us\n", rate.rows,
         rate.flops / 1e9, rate.alone_flops / 1e9, rate.query_seconds * 1e6);
   }
-  AttentionGeometry geometry;
-  geometry.heads = a.heads;
-  geometry.kv_heads = a.kv_heads;
-  geometry.head_dim = a.head_dim;
-  geometry.page_tokens = a.page_tokens;
-  geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(setup.shape.dtype));
-  RingProbeOptions options{a.ranks, a.threads, setup.shape, a.heads, 0, 0};
+  RingProbeOptions options{a.ranks, a.threads, geometry, 0, 0};
   options.rows = *std::max_element(a.rows.begin(), a.rows.end());
   options.tokens = options.rows + *std::max_element(a.cached.begin(), a.cached.end());
   ANNULUS_ASSIGN_OR_RETURN(const auto probe, RingProbe::Create(options, *ops, *backend));

@@ -22,11 +22,7 @@ absl::StatusOr<std::unique_ptr<LoneReader>> LoneReader::Create(const RankModel& 
         "attention auto is not allowed here: the engine chooses by its own measurements; name a "
         "policy");
   }
-  AssignmentLimits limits;
-  limits.page_tokens = model.page_shape.page_tokens;
-  limits.layers = model.layers();
-  limits.kv_heads = model.config.kv_heads;
-  ANNULUS_RETURN_IF_ERROR(CheckAssignment(options.attention, limits));
+  ANNULUS_RETURN_IF_ERROR(CheckAssignment(options.attention, model.assignment_limits()));
   std::unique_ptr<LoneReader> reader(new LoneReader(model, options));
   // As many pages again for summaries of pages, which are never larger.
   const size_t texts = options.attention.dense() ? 1 : 2;

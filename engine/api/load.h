@@ -145,6 +145,12 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
+// The engine's state and its metrics, both taken from one snapshot, so that their figures agree.
+struct EngineReport {
+  EngineLoad load;
+  std::vector<MetricFamily> metrics;
+};
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_API_LOAD_H_

@@ -13,24 +13,27 @@
 
 namespace annulus {
 
-// A first-in, first-out queue between threads of at most `capacity` items, plus `reserved` more
-// that only TryPushReserved may add. So a cancel finds room even if the queue is full of work: if
-// each piece of work is cancelled at most once, `reserved` must be the most pieces of work that
-// exist at a time. Any number of producers and consumers; every method is thread-safe.
+// A first-in, first-out queue between threads of at most `capacity` items. Any number of producers
+// and consumers; every method is thread-safe.
 template <typename T>
 class BoundedQueue {
  public:
   // `clock` must outlive the queue; deadlines are its times.
-  explicit BoundedQueue(size_t capacity, size_t reserved = 0, const Clock& clock = Clock::Real())
-      : capacity_(capacity), reserved_(reserved), clock_(clock) {}
+  explicit BoundedQueue(size_t capacity, const Clock& clock = Clock::Real())
+      : capacity_(capacity), clock_(clock) {}
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
   // Returns false, and drops the item, if the queue is full or closed. Never waits for room.
-  bool TryPush(T item) { return Push(std::move(item), capacity_); }
-
-  // The same, but may use the reserved room too.
-  bool TryPushReserved(T item) { return Push(std::move(item), capacity_ + reserved_); }
+  bool TryPush(T item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_ || items_.size() >= capacity_) return false;
+      items_.push_back(std::move(item));
+    }
+    arrived_.notify_one();
+    return true;
+  }
 
   // Takes the oldest item, waiting for one until `deadline`. Nothing if none came, or if the queue
   // is closed and empty. With a deadline in the past, does not wait.
@@ -73,18 +76,7 @@ class BoundedQueue {
   }
 
  private:
-  bool Push(T item, size_t limit) {
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_ || items_.size() >= limit) return false;
-      items_.push_back(std::move(item));
-    }
-    arrived_.notify_one();
-    return true;
-  }
-
   const size_t capacity_;
-  const size_t reserved_;
   const Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;

@@ -25,9 +25,7 @@ absl::StatusOr<AttentionAssignment> ReadAttention(const std::string& text,
   if (!IsResolved(assignment)) {
     return Wrong(absl::StrCat("the attention '", text.substr(0, 200), "', which is not resolved"));
   }
-  ANNULUS_RETURN_IF_ERROR(CheckAssignment(
-      assignment,
-      {.page_tokens = limits.page_tokens, .layers = limits.layers, .kv_heads = limits.kv_heads}));
+  ANNULUS_RETURN_IF_ERROR(CheckAssignment(assignment, limits.model));
   return assignment;
 }
 
@@ -171,11 +169,11 @@ absl::StatusOr<TableDelta> FromMessage(const wire::TableDelta& message, const Co
     // The page ends before the last position that there is: whoever computes where the next page
     // begins need not fear an overflow.
     ANNULUS_RETURN_IF_ERROR(
-        Within("the position", entry.first_position, 0, kPositions - limits.page_tokens));
-    const bool follows =
-        delta.append.empty() ||
-        delta.append.back().first_position + int64_t{limits.page_tokens} == entry.first_position;
-    if (!follows || entry.first_position % limits.page_tokens != 0) {
+        Within("the position", entry.first_position, 0, kPositions - limits.model.page_tokens));
+    const bool follows = delta.append.empty() ||
+                         delta.append.back().first_position + int64_t{limits.model.page_tokens} ==
+                             entry.first_position;
+    if (!follows || entry.first_position % limits.model.page_tokens != 0) {
       return Wrong("a page table with a gap");
     }
     delta.append.push_back(entry);
@@ -286,10 +284,11 @@ absl::StatusOr<PlanItem> FromMessage(const wire::PlanItem& message, const CodecL
 
 // Whether the rows may be suspended there is checked by the executor, which knows what runs.
 absl::Status CheckStretch(const Stretch& stretch, const CodecLimits& limits) {
-  ANNULUS_RETURN_IF_ERROR(Within("the first layer", stretch.first_layer, 0, limits.layers));
+  ANNULUS_RETURN_IF_ERROR(Within("the first layer", stretch.first_layer, 0, limits.model.layers));
   ANNULUS_RETURN_IF_ERROR(Within("the end of layers", stretch.end_layer,
-                                 int64_t{stretch.first_layer} + 1, int64_t{limits.layers} + 1));
-  if (stretch.ends_chunk != (stretch.end_layer == limits.layers)) {
+                                 int64_t{stretch.first_layer} + 1,
+                                 int64_t{limits.model.layers} + 1));
+  if (stretch.ends_chunk != (stretch.end_layer == limits.model.layers)) {
     return Wrong("a chunk that does not end with the last layer");
   }
   return absl::OkStatus();

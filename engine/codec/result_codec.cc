@@ -110,9 +110,9 @@ wire::BlockPattern ToMessage(const BlockPattern& pattern) {
 absl::StatusOr<BlockPattern> FromMessage(const wire::BlockPattern& message,
                                          const CodecLimits& limits) {
   BlockPattern pattern;
-  if (message.head_groups() != 1 && message.head_groups() != limits.kv_heads) {
+  if (message.head_groups() != 1 && message.head_groups() != limits.model.kv_heads) {
     return Wrong(absl::StrCat("lists of ", message.head_groups(), " heads; the model has ",
-                              limits.kv_heads, " of keys and values"));
+                              limits.model.kv_heads, " of keys and values"));
   }
   ANNULUS_RETURN_IF_ERROR(Within("the first block", message.first_block(), 0, kPositions));
   ANNULUS_RETURN_IF_ERROR(Within("the blocks", message.blocks(), 0, kPositions));
@@ -179,7 +179,7 @@ absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
   part.sequence = message.sequence();
   part.layer = message.layer();
   part.begin = message.begin();
-  ANNULUS_RETURN_IF_ERROR(Within("the layer", part.layer, 0, limits.layers));
+  ANNULUS_RETURN_IF_ERROR(Within("the layer", part.layer, 0, limits.model.layers));
   part.pairs = {message.pairs_chosen(), message.pairs_causal()};
   part.estimated = message.estimated();
   part.estimates = message.estimates();

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/sparse/assignment.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -16,10 +17,8 @@ namespace annulus {
 struct CodecLimits {
   std::vector<int32_t> pages;  // [rank] number of pages: ids are below
   int groups = 1;              // number of cache groups
-  int32_t page_tokens = 64;
+  AssignmentLimits model;
   int32_t vocabulary = 0;
-  int layers = 1;
-  int kv_heads = 1;
   // Longest message; longer ones are rejected before parsing. Less than protobuf's limit of 2 GiB.
   // Parsing needs several times as much memory.
   size_t bytes = size_t{1} << 30;

@@ -41,14 +41,15 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
                          const Clock& clock, std::vector<int32_t> end_of_text_ids,
                          int32_t vocabulary)
     : options_(options),
-      automatic_(options.automatic),
+      automatic_(options.automatic, options.modes.geometry),
       ranks_(ranks),
       metrics_(metrics),
       clock_(clock),
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
-      account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
-      commands_(options.max_waiting + 2, 0, clock),
+      account_(options.modes.geometry.heads, options.modes.geometry.page.kv_heads, ranks.patterns(),
+               metrics),
+      commands_(options.max_waiting + 2, clock),
       plans_(clock),
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
@@ -278,8 +279,10 @@ void Coordinator::ReportBeginning(Request& request, const Sequence& sequence, in
     request.SetRestored(restored.all(), restored.host, tier_->Checked(request.id()));
   }
   if (sequence.report_lists && sequence.attention != nullptr) {
-    request.attention_account().KeepDetails(AttentionDetails(
-        options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence.attention)));
+    const AttentionGeometry& geometry = options_.modes.geometry;
+    request.attention_account().KeepDetails(AttentionDetails(geometry.heads, geometry.page.kv_heads,
+                                                             request.prompt_tokens(),
+                                                             BlockOf(*sequence.attention)));
   }
   prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);

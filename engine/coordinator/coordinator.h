@@ -47,8 +47,6 @@ struct CoordinatorOptions {
   std::string identity;           // of keys and values: what must be equal for pages to be reused
   AttentionAssignment attention;  // of requests that name none
   AutoSetting automatic;
-  int heads = 1;
-  int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
   // Of all pages: see PinnedDocuments.
@@ -90,7 +88,7 @@ class Coordinator {
   // Counts as a use of the cached prefix that it finds. Errors: see PlanQueue::Ask.
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel);
 
-  // Thread-safe: how things stood after the last turn of the loop. `ranks` is left empty.
+  // Thread-safe: how things stood after the last turn of the loop.
   struct Snapshot {
     int running = 0;
     int waiting = 0;

@@ -9,6 +9,7 @@
 #include "engine/base/field_error.h"
 #include "engine/coordinator/coordinator.h"
 #include "engine/pages/request_pages.h"
+#include "engine/scheduler/parking.h"
 #include "kernels/base/guarded.h"
 
 namespace annulus {
@@ -26,10 +27,10 @@ class CheckSink final : public TokenSink {
 
 }  // namespace
 
-// As many as find a place and room; the others wait on.
+// As many as find a place and room; the others wait on. Parked streams have no places.
 void Coordinator::BeginChecks() {
   bool begun = tier_ != nullptr && left_.empty();
-  while (begun && std::ssize(state_.running) < options_.max_running) {
+  while (begun && CountActive(state_) < options_.max_running) {
     const auto begin = [&] {
       std::optional<PageTier::Check> check = tier_->NextCheck();
       begun = check.has_value() && BeginCheck(*std::move(check));
@@ -80,6 +81,7 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   ReservePages(*choice, options_.limits, pages_, *sequence);
   MapCached(check.before, *sequence);
   request->Admit(sequence.get());
+  state_.running.reserve(state_.running.size() + 1);  // pushing it must not fail
   checks_.emplace(id, check.restore);
   requests_.emplace(id, std::move(request));
   std::move(undo).Cancel();

@@ -77,9 +77,8 @@ bool Coordinator::RunStep() {
 std::shared_ptr<const StepPlan> Coordinator::WithoutThoseThatLeft(
     std::shared_ptr<const StepPlan> plan, std::vector<RankResult>& results) const {
   if (left_.empty()) return plan;
-  const auto has_left = [this](const auto& each) {
-    return std::find(left_.begin(), left_.end(), each.sequence) != left_.end();
-  };
+  const std::set<RequestId> left(left_.begin(), left_.end());  // may be all that ran
+  const auto has_left = [&left](const auto& each) { return left.contains(each.sequence); };
   auto rest = std::make_shared<StepPlan>(*plan);
   std::erase_if(rest->items, has_left);
   std::erase_if(rest->updates, has_left);

@@ -26,12 +26,12 @@ nlohmann::json ToJson(const ExchangeSetup& setup) {
           {"kernels", setup.kernels},
           {"ranks", setup.ranks},
           {"threads", setup.threads},
-          {"heads", setup.heads},
-          {"kv_heads", setup.shape.kv_heads},
-          {"k_dim", setup.shape.k_dim},
-          {"v_dim", setup.shape.v_dim},
-          {"page_tokens", setup.shape.page_tokens},
-          {"kv_dtype", std::string(DTypeName(setup.shape.dtype))}};
+          {"heads", setup.attention.heads},
+          {"kv_heads", setup.attention.page.kv_heads},
+          {"k_dim", setup.attention.page.k_dim},
+          {"v_dim", setup.attention.page.v_dim},
+          {"page_tokens", setup.attention.page.page_tokens},
+          {"kv_dtype", std::string(DTypeName(setup.attention.page.dtype))}};
 }
 
 nlohmann::json ToJson(const std::vector<AttentionRate>& rates) {

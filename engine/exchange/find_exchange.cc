@@ -20,8 +20,12 @@ ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& mod
     absl::StrAppend(&device, ", ", devices, " devices, transport ",
                     static_cast<int>(options.ring_transport));
   }
-  return {std::move(device),  model.ops->name,  options.ranks,         threads,
-          model.config.heads, model.page_shape, options.ring_transport};
+  return {.device = std::move(device),
+          .kernels = model.ops->name,
+          .ranks = options.ranks,
+          .threads = threads,
+          .attention = {.heads = model.config.heads, .page = model.page_shape},
+          .transport = options.ring_transport};
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ int32_t StripeTokens(int ranks, int page_tokens) {
 // of the keys. The number of keys grows until one rank takes long enough or pages run out.
 absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& options,
                                       int32_t rows) {
-  const int32_t stripe = StripeTokens(options.ranks, options.shape.page_tokens);
+  const int32_t stripe = StripeTokens(options.ranks, options.attention.page.page_tokens);
   const auto layer = [&](RingMode mode, int32_t cached) -> Measure {
     return [&probe, mode, rows, cached] { return probe.Layer(mode, rows, cached); };
   };
@@ -88,7 +88,7 @@ absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& 
 // noise turned the other way are corrected.
 AttentionRate FitRate(const LayerTimes& times, const RingProbeOptions& options, int32_t rows,
                       double pair_flops) {
-  const double keys = times.many - StripeTokens(options.ranks, options.shape.page_tokens);
+  const double keys = times.many - StripeTokens(options.ranks, options.attention.page.page_tokens);
   const double flops = pair_flops * rows * keys;
   const auto rate_of = [flops](double few, double many) {
     return flops / std::max(many - few, many / 4);
@@ -105,14 +105,13 @@ AttentionRate FitRate(const LayerTimes& times, const RingProbeOptions& options, 
 
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend) {
-  const int64_t token_bytes =
-      static_cast<int64_t>(ops.kv_page_bytes(setup.shape)) / setup.shape.page_tokens;
+  const KvPageShape& page = setup.attention.page;
+  const int64_t token_bytes = static_cast<int64_t>(ops.kv_page_bytes(page)) / page.page_tokens;
   RingProbeOptions options;
   options.ranks = setup.ranks;
   options.threads = setup.threads;
-  options.shape = setup.shape;
-  options.heads = setup.heads;
-  options.rows = setup.shape.page_tokens;
+  options.attention = setup.attention;
+  options.rows = page.page_tokens;
   options.transport = setup.transport;
   const auto fitting =
       static_cast<int32_t>(std::min<int64_t>(kMostTokens, kMostPageBytes / token_bytes));
@@ -133,13 +132,8 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
     rates.link_bytes_per_second =
         static_cast<double>(bytes) / std::max(large[0] - messages[0], large[0] / 4);
   }
-  AttentionGeometry geometry;
-  geometry.heads = setup.heads;
-  geometry.kv_heads = setup.shape.kv_heads;
-  geometry.head_dim = (setup.shape.k_dim + setup.shape.v_dim) / 2;
-  geometry.page_tokens = setup.shape.page_tokens;
-  const double pair_flops = 2.0 * setup.heads * (setup.shape.k_dim + setup.shape.v_dim);
-  const int32_t stripe = StripeTokens(setup.ranks, setup.shape.page_tokens);
+  const double pair_flops = setup.attention.pair_flops();
+  const int32_t stripe = StripeTokens(setup.ranks, page.page_tokens);
   const double others = setup.ranks - 1;
   rates.attention.clear();
   std::vector<double> call_keys;
@@ -158,11 +152,11 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   // What is left of the difference between the modes where every rank holds one page.
   for (size_t i = 0; i < rates.attention.size(); ++i) {
     AttentionRate& rate = rates.attention[i];
-    const RingWork work = StripedWork(rate.rows, stripe, setup.ranks, setup.shape.page_tokens,
-                                      ShardsFor(setup.ranks));
+    const RingWork work =
+        StripedWork(rate.rows, stripe, setup.ranks, page.page_tokens, ShardsFor(setup.ranks));
     const auto foreseen = [&](RingMode mode) {
-      return AttentionSeconds(mode, work, geometry, rates) +
-             ExchangeSeconds(mode, work, geometry, rates);
+      return AttentionSeconds(mode, work, setup.attention, rates) +
+             ExchangeSeconds(mode, work, setup.attention, rates);
     };
     const double difference = foreseen(RingMode::kPassQ) - foreseen(RingMode::kPassKv);
     rate.query_seconds = (layers[i].q_stripe - layers[i].kv_stripe - difference) / others;

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api/ring.h"
+#include "engine/scheduler/cost_model.h"
 #include "kernels/backend.h"
 #include "kernels/registry.h"
 
@@ -16,8 +17,7 @@ struct ExchangeSetup {
   std::string kernels;  // name of the OpTable
   int ranks = 1;
   int threads = 1;  // all ranks together
-  int heads = 1;
-  KvPageShape shape;
+  AttentionGeometry attention;
   RingTransport transport = RingTransport::kAuto;
 };
 

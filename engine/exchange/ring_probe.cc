@@ -35,7 +35,7 @@ RingProbe::RingProbe(const RingProbeOptions& options, const OpTable& ops, Backen
     : options_(options),
       ops_(ops),
       backend_(backend),
-      page_bytes_(ops.kv_page_bytes(options.shape)) {}
+      page_bytes_(ops.kv_page_bytes(options.attention.page)) {}
 
 Backend& RingProbe::DeviceOf(int rank) const {
   return backend_.OnDevice(rank % backend_.capabilities().devices);
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOpti
   std::unique_ptr<RingProbe> probe(new RingProbe(options, ops, backend));
   ANNULUS_ASSIGN_OR_RETURN(probe->ring_,
                            OpenRing(options.transport, backend, options.ranks, kOpening));
-  const int32_t page_tokens = options.shape.page_tokens;
+  const int32_t page_tokens = options.attention.page.page_tokens;
   probe->ranks_.resize(options.ranks);
   for (int32_t first = 0; first < options.tokens; first += page_tokens) {
     const int32_t rank = PlaceOnRing(first, page_tokens, options.ranks, probe->shards());
@@ -61,11 +61,11 @@ absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOpti
 
 absl::Status RingProbe::AddRank(int index) {
   Rank& rank = ranks_[index];
-  const KvPageShape& shape = options_.shape;
+  const KvPageShape& shape = options_.attention.page;
   // One rank may own all rows of a short chunk.
   const int64_t rows = std::max<int64_t>(options_.rows, shape.page_tokens);
-  const int64_t operands = rows * options_.heads * std::max(shape.k_dim, shape.v_dim);
-  const int64_t state = rows * options_.heads * (shape.v_dim + 1);
+  const int64_t operands = rows * options_.attention.heads * std::max(shape.k_dim, shape.v_dim);
+  const int64_t state = rows * options_.attention.heads * (shape.v_dim + 1);
   const StateCounts states = StatesOfRing(options_.ranks, ShardsOf(ops_, options_.ranks));
   Backend& device = DeviceOf(index);
   ANNULUS_ASSIGN_OR_RETURN(rank.stream,
@@ -85,11 +85,11 @@ absl::Status RingProbe::AddRank(int index) {
 RingSlotPlan RingProbe::SlotPlan() const {
   RingSlotPlan plan;
   plan.ranks = options_.ranks;
-  plan.rows = std::max(options_.rows, options_.shape.page_tokens);
+  plan.rows = std::max(options_.rows, options_.attention.page.page_tokens);
   plan.states = StatesOfRing(options_.ranks, ShardsOf(ops_, options_.ranks)).states;
   for (const Rank& rank : ranks_) plan.pages = std::max<int64_t>(plan.pages, rank.page_count);
-  plan.heads = options_.heads;
-  plan.shape = options_.shape;
+  plan.heads = options_.attention.heads;
+  plan.shape = options_.attention.page;
   plan.layer_page_bytes = page_bytes_;
   return plan;
 }
@@ -106,7 +106,7 @@ absl::Status RingProbe::TakeSlots(Backend& device, int index) {
 }
 
 absl::Status RingProbe::FillPages(Rank& rank) {
-  const KvPageShape& shape = options_.shape;
+  const KvPageShape& shape = options_.attention.page;
   const int64_t k_columns = int64_t{shape.kv_heads} * shape.k_dim;
   const int64_t v_columns = int64_t{shape.kv_heads} * shape.v_dim;
   std::vector<int32_t> slots(shape.page_tokens);
@@ -126,10 +126,10 @@ absl::Status RingProbe::FillPages(Rank& rank) {
 
 AttentionState RingProbe::State(DeviceBuffer& buffer, int64_t rows) const {
   float* const o = Floats(buffer);
-  const int64_t rows_held = std::max<int64_t>(options_.rows, options_.shape.page_tokens);
+  const int64_t rows_held = std::max<int64_t>(options_.rows, options_.attention.page.page_tokens);
   const int64_t capacity =
-      std::max(rows, rows_held) * options_.heads * int64_t{options_.shape.v_dim};
-  return {o, o + capacity, rows, options_.heads, options_.shape.v_dim};
+      std::max(rows, rows_held) * options_.attention.heads * int64_t{options_.attention.page.v_dim};
+  return {o, o + capacity, rows, options_.attention.heads, options_.attention.page.v_dim};
 }
 
 RingItem RingProbe::Item(int rank, RingMode mode, int32_t rows, int32_t cached) const {
@@ -141,7 +141,7 @@ RingItem RingProbe::Item(int rank, RingMode mode, int32_t rows, int32_t cached) 
   item.end = cached + rows;
   item.positions.resize(options_.ranks);
   for (int32_t row = item.begin; row < item.end; ++row) {
-    item.positions[PlaceOnRing(row, options_.shape.page_tokens, options_.ranks, shards())]
+    item.positions[PlaceOnRing(row, options_.attention.page.page_tokens, options_.ranks, shards())]
         .push_back(row);
   }
   return item;
@@ -150,12 +150,12 @@ RingItem RingProbe::Item(int rank, RingMode mode, int32_t rows, int32_t cached) 
 absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
                                  std::span<const ItemShards> shards, const StateRows& states) {
   Rank& rank = ranks_[index];
-  const KvPageShape& shape = options_.shape;
+  const KvPageShape& shape = options_.attention.page;
   const int64_t own = items[0].own_rows();
   RingAttentionConfig config;
   config.shape = shape;
   config.layer_page_bytes = page_bytes_;
-  config.heads = options_.heads;
+  config.heads = options_.attention.heads;
   config.scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
   config.shards = ShardsOf(ops_, options_.ranks);
   config.heartbeat = &heartbeat_;
@@ -163,7 +163,7 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   layer.tag = tag_ << 16;
   layer.items = items;
   layer.shards = shards;
-  const int64_t columns = int64_t{options_.heads} * shape.k_dim;
+  const int64_t columns = int64_t{options_.attention.heads} * shape.k_dim;
   layer.query = {Floats(rank.operands), own, columns, columns};
   layer.page_data = [&](int32_t page) { return rank.pages.data() + page * page_bytes_; };
   layer.state = State(rank.state, own);
@@ -232,8 +232,9 @@ absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cac
   std::vector<StateRows> states;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     items.push_back({Item(rank, mode, rows, cached)});
-    shards.push_back({BuildItemShards(items[rank][0], table_, 0, options_.shape.page_tokens,
-                                      ShardsOf(ops_, options_.ranks))});
+    shards.push_back(
+        {BuildItemShards(items[rank][0], table_, 0, options_.attention.page.page_tokens,
+                         ShardsOf(ops_, options_.ranks))});
     RingAttention::Note(shards[rank], items[rank]);
     states.push_back(RingAttention::Reserve(items[rank]));
   }

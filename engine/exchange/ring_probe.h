@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/ring/open_ring.h"
 #include "engine/ring/ring_attention.h"
+#include "engine/scheduler/cost_model.h"
 #include "kernels/registry.h"
 
 namespace annulus {
@@ -16,8 +17,7 @@ namespace annulus {
 struct RingProbeOptions {
   int ranks = 1;
   int threads = 1;  // all ranks together; each has at least one
-  KvPageShape shape;
-  int heads = 1;
+  AttentionGeometry attention;
   int32_t tokens = 1;  // positions that its pages hold
   int32_t rows = 1;    // most rows of a layer, all ranks together
   RingTransport transport = RingTransport::kAuto;

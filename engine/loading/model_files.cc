@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/convert_model.h"
+#include "engine/model/layer_graph.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
@@ -112,6 +113,18 @@ absl::StatusOr<ModelFiles> OpenGguf(const std::string& path, GgufTensors::Codes 
   return files;
 }
 
+// The most inputs that a multiplication of any layer has.
+int64_t MostInputs(const ModelConfig& config) {
+  int64_t most = 0;
+  for (const LayerGraph& layer : LayerGraphs(config)) {
+    ForEachOperation(layer, [&](const Operation& operation) {
+      if (operation.kind != Operation::Kind::kProducts) return;
+      most = std::max(most, layer.columns_of(operation.input));
+    });
+  }
+  return most;
+}
+
 absl::Status CheckActivations(Activations activations, DType weights, const ModelConfig& config) {
   if (ActivationsOf(activations, weights) != activations) {
     const std::string needed = absl::StrJoin(
@@ -123,9 +136,7 @@ absl::Status CheckActivations(Activations activations, DType weights, const Mode
                      DTypeName(WeightsFor(activations)[0]), ", or for --activations float"));
   }
   if (activations != Activations::kInt8) return absl::OkStatus();
-  const int64_t widest = std::max({int64_t{config.hidden_size}, int64_t{config.intermediate_size},
-                                   int64_t{config.experts.intermediate_size},
-                                   int64_t{config.heads} * config.head_dim});
+  const int64_t widest = MostInputs(config);
   if (widest <= kMostInt8Inputs) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("int8 activations: a layer has ", widest,
                                                  " inputs; allowed: at most ", kMostInt8Inputs));

@@ -10,7 +10,7 @@ namespace annulus {
 namespace {
 
 constexpr std::array<absl::string_view, kPageStates> kStateNames = {
-    "free", "reserved", "partial", "complete", "cached", "loading", "spilled"};
+    "free", "reserved", "partial", "complete", "cached", "loading"};
 
 constexpr uint8_t Bit(PageState state) { return uint8_t{1} << static_cast<int>(state); }
 
@@ -20,8 +20,7 @@ constexpr std::array<uint8_t, kPageStates> kNext = {
     uint8_t(Bit(PageState::kPartial) | Bit(PageState::kFree)),
     uint8_t(Bit(PageState::kComplete) | Bit(PageState::kFree)),
     uint8_t(Bit(PageState::kCached) | Bit(PageState::kReserved) | Bit(PageState::kFree)),
-    uint8_t(Bit(PageState::kComplete) | Bit(PageState::kSpilled) | Bit(PageState::kFree)),
-    uint8_t(Bit(PageState::kCached) | Bit(PageState::kFree)),
+    uint8_t(Bit(PageState::kComplete) | Bit(PageState::kFree)),
     uint8_t(Bit(PageState::kCached) | Bit(PageState::kFree)),
 };
 
@@ -44,7 +43,6 @@ PageBook::PageBook(const std::vector<int32_t>& pages, std::vector<int32_t> group
     // Low ids first: a lightly used pool touches only the beginning of its slab.
     for (int32_t page = pages[rank] - 1; page >= 0; --page) table.free.push_back(page);
     table.counts.free = pages[rank];
-    table.states[static_cast<size_t>(PageState::kFree)] = pages[rank];
   }
 }
 
@@ -115,7 +113,6 @@ void PageBook::Update(PageId id, const Change& change) {
   Rank& rank = ranks_[id.rank];
   const auto add = [&](int sign) {
     CountOf(record, rank.counts) += sign;
-    rank.states[static_cast<size_t>(record.state)] += sign;
     const bool unheld = record.keepers > 0 && record.holders == 0;
     if (unheld) rank.unheld += sign;
     if (record.tenant < 0) return;

@@ -33,17 +33,15 @@ enum class PageState : uint8_t {
   kComplete,  // all rows are written; does not change while it is owned
   kCached,    // complete, and lookups can find it
   kLoading,   // its bytes are being loaded from a lower tier; not readable yet
-  kSpilled,   // cached, with a copy in a lower tier: evicting it loses nothing
 };
-inline constexpr int kPageStates = 7;
+inline constexpr int kPageStates = 6;
 
 absl::string_view PageStateName(PageState state);
 
 // Whether a page may go from one state to the other in a single transition. Allowed:
 //
-//   free -> reserved, loading          reserved -> partial, free        partial -> complete, free
-//   complete -> cached, reserved, free                                  loading -> cached, free
-//   cached -> complete, spilled, free                                   spilled -> cached, free
+//   free -> reserved, loading            reserved -> partial, free   partial -> complete, free
+//   complete -> cached, reserved, free   cached -> complete, free    loading -> cached, free
 bool MayBecome(PageState from, PageState to);
 
 // What a request uses a page for. Free and reserved pages are kNone and can be used for any group.
@@ -169,9 +167,6 @@ class PageBook {
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   const PageCounts& counts(int32_t rank) const { return ranks_[rank].counts; }
-  int64_t pages_in(int32_t rank, PageState state) const {
-    return ranks_[rank].states[static_cast<size_t>(state)];
-  }
   // A tenant's pages on all ranks.
   struct TenantPages {
     int64_t all = 0;
@@ -207,7 +202,6 @@ class PageBook {
     // A stack; has capacity for every page, so releasing never allocates.
     std::vector<int32_t> free;
     PageCounts counts;
-    std::array<int64_t, kPageStates> states{};
     int32_t unheld = 0;
     int32_t high_water = 0;
   };

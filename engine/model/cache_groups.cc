@@ -22,9 +22,6 @@ std::vector<CacheGroup> CacheGroups(const ModelConfig& config) {
       group.kind = window == 0 ? CacheGroup::Kind::kFull : CacheGroup::Kind::kWindow;
       group.window = window;
       group.layers.assign(begin, begin + layers_per_group);
-      group.kv_heads = config.kv_heads;
-      group.k_dim = config.head_dim;
-      group.v_dim = config.head_dim;
     }
   }
   std::sort(groups.begin(), groups.end(), [](const CacheGroup& a, const CacheGroup& b) {

@@ -18,9 +18,6 @@ struct CacheGroup {
   Kind kind = Kind::kFull;
   int32_t window = 0;           // tokens, > 0 for kWindow
   std::vector<int32_t> layers;  // ascending
-  int32_t kv_heads = 0;
-  int32_t k_dim = 0;
-  int32_t v_dim = 0;
 };
 
 // Assigns every layer of the model to exactly one group. All groups have the same number of layers:

@@ -28,8 +28,8 @@ bool Alike(const AttentionPolicy& a, const AttentionPolicy& b) {
 
 }  // namespace
 
-AutoPolicy::AutoPolicy(const AutoSetting& setting) : setting_(setting) {
-  pair_seconds_ = 4.0 * setting.layers * setting.heads * setting.head_dim / setting.flops;
+AutoPolicy::AutoPolicy(const AutoSetting& setting, const AttentionGeometry& geometry)
+    : pair_seconds_(setting.layers * geometry.pair_flops() / setting.flops) {
   if (!setting.scores) return;
   for (const PolicyType* type : kPolicyTypes) {
     for (const AutoForm& form : type->forms) {

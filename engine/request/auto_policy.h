@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "engine/api/result.h"
 #include "engine/api/ring.h"
+#include "engine/scheduler/cost_model.h"
 #include "engine/sparse/policy.h"
 
 namespace annulus {
@@ -19,9 +20,6 @@ struct AutoSetting {
   bool gates = false;   // there are gates for `learned`
   double flops = 50e9;  // of attention, per second and rank: measured, or ExchangeRates' guess
   int layers = 1;       // without a window
-  int heads = 1;
-  int head_dim = 64;
-  int page_tokens = 64;
 };
 
 // Chooses a policy for each request that asks for "auto": of those that keep the contract, the one
@@ -31,7 +29,7 @@ struct AutoSetting {
 // cached, under the same policy or densely, cost nothing. Used by the coordinator's thread alone.
 class AutoPolicy {
  public:
-  explicit AutoPolicy(const AutoSetting& setting);
+  AutoPolicy(const AutoSetting& setting, const AttentionGeometry& geometry);
 
   struct Choice {
     AttentionPolicy policy;
@@ -57,7 +55,6 @@ class AutoPolicy {
   };
   double Expected(const Candidate& candidate, int64_t prompt, double pairs) const;
 
-  const AutoSetting setting_;
   double pair_seconds_ = 0;  // of attending, for each pair
   std::vector<Candidate> candidates_;
 };

@@ -88,9 +88,7 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
 }
 
 absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {
-  const AssignmentLimits limits{model.page_shape.page_tokens, model.layers(),
-                                model.config.kv_heads};
-  ANNULUS_RETURN_IF_ERROR(CheckAssignment(attention, limits));
+  ANNULUS_RETURN_IF_ERROR(CheckAssignment(attention, model.assignment_limits()));
   ANNULUS_RETURN_IF_ERROR(CheckMeans(attention.policy, model));
   for (const AttentionRule& rule : attention.rules) {
     ANNULUS_RETURN_IF_ERROR(CheckMeans(rule.policy, model));

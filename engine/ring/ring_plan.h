@@ -89,7 +89,7 @@ class RingPlan {
   // The exchange with one peer in a ring step.
   struct PeerStep {
     Message pages;                  // parts of the first layer
-    std::vector<KvPageView> views;  // of the received pages
+    std::vector<KvPageView> views;  // of the received pages, in the first layer
     std::vector<Served> served;
     Message states;
     std::vector<Returned> returned;

@@ -8,6 +8,7 @@
 #include "engine/model/layer_graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights.h"
+#include "engine/sparse/assignment.h"
 #include "engine/sparse/gates.h"
 #include "kernels/registry.h"
 
@@ -39,6 +40,9 @@ struct RankModel {
   }
   int layers() const { return static_cast<int>(config.layers.size()); }
   int query_columns() const { return config.heads * config.head_dim; }
+  AssignmentLimits assignment_limits() const {
+    return {page_shape.page_tokens, layers(), config.kv_heads};
+  }
   int kv_columns() const { return config.kv_heads * config.head_dim; }
 };
 

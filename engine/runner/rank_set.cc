@@ -343,10 +343,8 @@ absl::Status RankSet::DropSecondStep() {
 CodecLimits RankSet::WireLimits() const {
   return {.pages = page_counts(),
           .groups = static_cast<int>(model_.groups.size()),
-          .page_tokens = model_.page_shape.page_tokens,
-          .vocabulary = model_.config.vocabulary,
-          .layers = model_.layers(),
-          .kv_heads = model_.config.kv_heads};
+          .model = model_.assignment_limits(),
+          .vocabulary = model_.config.vocabulary};
 }
 
 std::optional<RankResult> RankSet::WaitFor(int rank) {

@@ -18,8 +18,12 @@ int64_t FewChoices(const StepSizes& sizes) {
   return std::min(sizes.rows, kMostChoosingRows) * sizes.model.config.experts.chosen;
 }
 
-int64_t RowsOf(LayerRows rows, const StepSizes& sizes) {
-  if (rows == LayerRows::kSlices) return std::min(sizes.rows, sizes.wide_rows);
+// Rows that `array` must have for an operation that computes `rows`.
+int64_t RowsOf(LayerRows rows, LayerArray array, const StepSizes& sizes) {
+  // Slices follow each other at row 0 of an array inside the block, elsewhere at their own rows.
+  if (rows == LayerRows::kSlices && InsideBlock(array)) {
+    return std::min(sizes.rows, sizes.wide_rows);
+  }
   // Every row may choose the same expert, and the choices of few rows are multiplied at once.
   if (rows == LayerRows::kChoices) return std::max(sizes.rows, FewChoices(sizes));
   return sizes.rows;
@@ -36,9 +40,9 @@ std::array<int64_t, kLayerArrays> CountValues(const StepSizes& sizes) {
       columns[i] = std::max(columns[i], layer.columns[i]);
     };
     const auto passes = [&](LayerArray input, LayerArray output, LayerRows kind) {
-      const int64_t count = RowsOf(kind, sizes);
-      uses(input, std::min(count, sizes.rows));  // the choices of a row share its input
-      uses(output, count);
+      // The choices of a row share its input.
+      uses(input, std::min(RowsOf(kind, input, sizes), sizes.rows));
+      uses(output, RowsOf(kind, output, sizes));
     };
     ForEachOperation(layer, [&](const Operation& operation) {
       if (operation.kind != Operation::Kind::kProducts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -176,6 +177,7 @@ absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) 
 
 // The input has a row for each row of the step, or already one for each choice.
 absl::Status StepLayers::MultiplyChosen(const Operation& operation, const Pass& pass) {
+  ANNULUS_CHECK(!operation.accumulate) << "products of chosen experts replace their output";
   for (const Product& product : operation.products) {
     const ExpertMatrices& matrices = product.MatricesIn(weights(pass.layer).experts);
     const int64_t choices = RowsOf(product.rows, pass);

@@ -58,9 +58,9 @@ double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeom
                         const ExchangeRates& rates) {
   const double t = static_cast<double>(work.rows);
   const double p = static_cast<double>(work.cached);
-  const double pages = std::ceil((t + p) / geometry.page_tokens);
+  const double pages = std::ceil((t + p) / geometry.page.page_tokens);
   const double calls = std::min<double>(work.degree, pages) * rates.call_keys;
-  const double flops = 4.0 * geometry.heads * geometry.head_dim * t * (p + t / 2 + calls);
+  const double flops = geometry.pair_flops() * t * (p + t / 2 + calls);
   const AttentionRate rate = RateOf(t * work.row_share, rates);
   const double share = mode == RingMode::kPassKv ? work.row_share : work.key_share;
   return std::max(flops * share / rate.alone_flops, flops / work.degree / rate.flops);
@@ -71,21 +71,22 @@ double ExchangeSeconds(RingMode mode, const RingWork& work, const AttentionGeome
   if (work.degree <= 1) return 0;
   const double t = static_cast<double>(work.rows);
   const double p = static_cast<double>(work.cached);
-  const double d = geometry.head_dim;
+  const KvPageShape& page = geometry.page;
   const double share = static_cast<double>(work.degree - 1) / work.degree;
   // The part of attention that overlaps with the exchange.
   const double attention = AttentionSeconds(mode, work, geometry, rates) * share;
   const double others = work.degree - 1;
   const double messages = others * rates.message_seconds;
   if (mode == RingMode::kPassKv) {
-    const double bytes = 2 * (t + p) * geometry.kv_heads * d * geometry.kv_bytes_per_element;
-    const double pages = (t + p) / geometry.page_tokens;
+    const double bytes = (t + p) * page.kv_heads * (page.k_dim + page.v_dim) *
+                         static_cast<double>(DTypeSize(page.dtype));
+    const double pages = (t + p) / page.page_tokens;
     return Exposed(bytes * share, attention, rates) + messages + pages * share * rates.part_seconds;
   }
   // From 0, where all ranks have as many rows, to 1, where one has all, as when that was measured.
   const double alone = (work.row_share * work.degree - 1) / others;
-  const double query_bytes = t * geometry.heads * d * geometry.query_bytes_per_element;
-  const double state_bytes = t * geometry.heads * (d + 1) * 4;
+  const double query_bytes = t * geometry.heads * page.k_dim * geometry.query_bytes_per_element;
+  const double state_bytes = t * geometry.heads * (page.v_dim + 1) * 4;
   return Exposed(query_bytes * share, attention, rates) + Exposed(state_bytes * share, 0, rates) +
          2 * messages + others * alone * RateOf(t * work.row_share, rates).query_seconds;
 }

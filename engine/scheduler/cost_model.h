@@ -4,17 +4,18 @@
 #include <cstdint>
 
 #include "engine/api/ring.h"
+#include "kernels/ops/attention.h"
 
 namespace annulus {
 
-// The attention geometry of a layer that determines the cost of an exchange.
+// The attention of a layer: its query heads, and what a page holds of its keys and values.
 struct AttentionGeometry {
   int heads = 1;
-  int kv_heads = 1;
-  int head_dim = 64;
-  int page_tokens = 64;
-  double kv_bytes_per_element = 4;
-  double query_bytes_per_element = 4;
+  KvPageShape page = {.page_tokens = 64, .kv_heads = 1, .k_dim = 64, .v_dim = 64};
+  double query_bytes_per_element = 4;  // as messages carry queries
+
+  // Of a row and a key that it attends.
+  double pair_flops() const { return 2.0 * heads * (page.k_dim + page.v_dim); }
 };
 
 // `rows` new tokens of a sequence attend `cached` older tokens and each other, over a ring of
@@ -46,11 +47,11 @@ double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeom
 
 // Seconds of exchange that one layer adds to AttentionSeconds.
 //
-// T: rows; P: cached tokens; H, G: query and key/value heads; d: head_dim; e: bytes per element; k:
-// degree. If messages travel over a link (Meta, arXiv 2411.01783, section 3), the result is the
-// time of the bytes not hidden behind attention. pass-KV sends 2 (T + P) G d e bytes, hidden.
-// pass-Q sends T H d e bytes, hidden, and returns T H (d + 1) 4 bytes of float32 states after the
-// attention, not hidden. Each is multiplied by (k - 1) / k.
+// T: rows; P: cached tokens; H, G: query and key/value heads; d: k_dim = v_dim; e: bytes per
+// element; k: degree. If messages travel over a link (Meta, arXiv 2411.01783, section 3), the
+// result is the time of the bytes not hidden behind attention. pass-KV sends 2 (T + P) G d e bytes,
+// hidden. pass-Q sends T H d e bytes, hidden, and returns T H (d + 1) 4 bytes of float32 states
+// after the attention, not hidden. Each is multiplied by (k - 1) / k.
 //
 // If messages pass addresses within one address space, nothing is copied and both modes merge the
 // same number of states. The remaining cost is k - 1 messages that list every page in pass-KV, and

@@ -134,10 +134,11 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked, const CancelFla
       ShapeFor(spec.policy, 0, static_cast<int32_t>(spec.tokens), spec.heads);
   const double most = std::floor(std::sqrt(2 * kMostPairs / whole.head_groups));
   if (whole.blocks > most) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "tokens ", spec.tokens, " is not allowed for ", whole.head_groups, " maps in blocks of ",
-        spec.policy.block, ": at most ", static_cast<int64_t>(most) * spec.policy.block,
-        "; draw fewer heads, or use larger blocks"));
+    return absl::OutOfRangeError(
+        absl::StrCat("a sequence of ", spec.tokens, " tokens is not allowed for ",
+                     whole.head_groups, " maps in blocks of ", spec.policy.block, ": at most ",
+                     static_cast<int64_t>(most) * spec.policy.block,
+                     "; draw fewer heads, or use larger blocks"));
   }
   BlockMap map;
   map.blocks = whole.blocks;

@@ -52,14 +52,17 @@ void WriteKey(const AttentionParams& params, const PrefillPath& path, bool invar
     writer.Add(item.first_leaf);
     writer.Add(item.leaves);
     writer.AddAll(item.positions);
-    writer.AddAll(item.pages);
     writer.AddAll(item.branches);
     writer.Add(item.blocks.full);
-    if (item.blocks.full) continue;
-    writer.Add(item.blocks.head_groups);
-    writer.AddAll(item.blocks.query_block_rows);
-    writer.AddAll(item.blocks.offsets);
-    writer.AddAll(item.blocks.pages);
+    if (!item.blocks.full) {
+      writer.Add(item.blocks.head_groups);
+      writer.AddAll(item.blocks.query_block_rows);
+      writer.AddAll(item.blocks.offsets);
+      writer.AddAll(item.blocks.pages);
+    }
+    // After the lists, because these may differ in each layer while the pages, which take the most
+    // bytes, are the same: a comparison ends at the first difference.
+    writer.AddAll(item.pages);
   }
 }
 

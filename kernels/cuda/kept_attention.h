@@ -42,17 +42,19 @@ struct PlacedAttention {
 // are alike. They take about as many heap bytes as the upload area has. Not thread-safe.
 class KeptAttention {
  public:
-  // The most entries; a new one replaces the oldest. A ring of 8 ranks has up to 8 ops in a layer.
-  // With two cache groups, and a last layer of fewer rows, a step has 24 that differ.
+  // Maximum number of entries; beyond it a new one replaces the oldest. A layer on a ring of 8
+  // ranks runs up to 8 ops. The layers of two cache groups differ, and so does the last layer,
+  // which has fewer rows: that makes 24 entries in a step.
   static constexpr size_t kMost = 32;
 
-  // The entry with the rows, pages and lists of `params` and the kernels of `path`. `invariant`:
-  // whether the table is row_invariant. `turn`: CudaStream::upload_turn(); entries of another turn
-  // are dropped. Null if there is none. Valid until the next call.
+  // Returns the entry that was kept for the same rows, pages, lists and kernels, or null if there
+  // is none. `invariant`: whether the op table is row_invariant. `turn`: CudaStream::upload_turn();
+  // drops all entries of another turn, whose uploads are gone. The pointer is valid until the next
+  // call of Find or Keep.
   PlacedAttention* Find(const AttentionParams& params, const PrefillPath& path, bool invariant,
                         uint64_t turn);
-  // Adds an entry for the arguments of the previous Find, at most once. `turn`: that of its
-  // uploads.
+  // Adds an entry for the arguments of the previous Find. Call at most once after each Find that
+  // returned null. `turn`: CudaStream::upload_turn() after the entry's arrays were uploaded.
   void Keep(PlacedAttention placed, uint64_t turn);
 
  private:

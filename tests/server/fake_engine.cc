@@ -388,14 +388,16 @@ EngineLoad FakeEngine::Load() const {
   load.ranks.push_back(rank);
   load.memory.weights = 2048;
   load.memory.kv = 512;
+  load.memory.requests = ++snapshots_;
   load.process = {.resident = 3000, .resident_most = 4000};
   return load;
 }
 
-std::vector<MetricFamily> FakeEngine::Metrics() const {
+EngineReport FakeEngine::Report() const {
+  EngineLoad load = Load();
   MetricFamily running{
       "annulus_num_requests_running", "Requests that run.", MetricFamily::Type::kGauge, {}};
-  running.samples.emplace_back().value = active();
+  running.samples.emplace_back().value = load.running;
   MetricFamily latency{"annulus_time_to_first_token_seconds",
                        "Seconds to the first token.",
                        MetricFamily::Type::kHistogram,
@@ -404,7 +406,10 @@ std::vector<MetricFamily> FakeEngine::Metrics() const {
   sample.buckets = {{0.1, 1}, {1, 3}};
   sample.count = 4;
   sample.sum = 7.5;
-  return {running, latency};
+  MetricFamily snapshot{
+      "annulus_fake_snapshot", "Number of the snapshot.", MetricFamily::Type::kGauge, {}};
+  snapshot.samples.emplace_back().value = static_cast<double>(load.memory.requests);
+  return {std::move(load), {running, latency, snapshot}};
 }
 
 }  // namespace annulus

@@ -117,7 +117,8 @@ class FakeEngine final : public Engine {
     return model_;
   }
   EngineLoad Load() const override;
-  std::vector<MetricFamily> Metrics() const override;
+  // Also numbers its snapshots: MemoryForecast::requests is the number, and annulus_fake_snapshot.
+  EngineReport Report() const override;
 
  private:
   struct Request {
@@ -159,6 +160,7 @@ class FakeEngine final : public Engine {
   std::atomic<bool> forgetting_hangs_{false};
   std::atomic<int64_t> tokenize_delay_ms_{0};
   mutable std::atomic<int> tokenizing_{0};
+  mutable std::atomic<int64_t> snapshots_{0};
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -153,6 +153,14 @@ TEST_F(MetricsTest, CallsAreCountedByMethodAndCode) {
   EXPECT_EQ(count("Drain", "OK"), 0);
 }
 
+// Otherwise sums over both would not be right while requests come and go.
+TEST_F(MetricsTest, OneSnapshotOfTheEngineGivesAllItsFigures) {
+  server_.Serve();
+  const auto samples = Samples();
+  EXPECT_EQ(samples.at("annulus_memory_foreseen_bytes{part=\"requests\"}"),
+            samples.at("annulus_fake_snapshot{model_name=\"fake\"}"));
+}
+
 TEST_F(MetricsTest, TellsHowKeysAndValuesAreCached) {
   server_.Serve();
   std::string found;

@@ -16,6 +16,7 @@
 #include "engine/runner/plan_check.h"
 #include "engine/runner/rank_port.h"
 #include "kernels/base/status_macros.h"
+#include "tests/support/through_bytes.h"
 
 namespace annulus::testing {
 
@@ -29,8 +30,9 @@ struct SimulatedRanksOptions {
 };
 
 // Ranks that do no arithmetic: each plan is held against what the plans before it have said, as
-// real ranks do, and every sampled row is answered by a letter that its position gives. A test may
-// hold steps back and have them fail. All but the port's own calls are thread-safe.
+// real ranks do, and every sampled row is answered by a letter that its position gives. Plans and
+// results go through bytes. A test may hold steps back and have them fail. All but the port's own
+// calls are thread-safe.
 class SimulatedRanks final : public RankPort {
  public:
   explicit SimulatedRanks(const SimulatedRanksOptions& options)
@@ -41,6 +43,10 @@ class SimulatedRanks final : public RankPort {
       model_.groups.emplace_back().window = window;
     }
     facts_.assign(options.ranks, {.pages = options.pages, .page_bytes = 4096, .device = "none"});
+    wire_ = {.pages = page_counts(),
+             .groups = static_cast<int>(options.group_windows.size()),
+             .model = {.page_tokens = options.page_tokens, .layers = options.layers},
+             .vocabulary = 257};  // of MakeByteTokenizer, which tests with these ranks use
   }
 
   // The token that follows `position`.
@@ -95,14 +101,11 @@ class SimulatedRanks final : public RankPort {
     if (state_ != RanksState::kUp) return absl::UnavailableError("the ranks are gone");
     plans_.push_back(*plan);
     changed_.notify_all();
-    for (int rank = 0; rank < size(); ++rank) {
-      if (absl::Status followed = Follow(*plan, rank); !followed.ok()) {
-        if (plans_.size() == answered_ + 1) ForgetAll();
-        plans_.pop_back();
-        return followed;
-      }
-    }
-    return absl::OkStatus();
+    absl::Status followed = FollowAll(*plan);
+    if (followed.ok()) return followed;
+    if (plans_.size() == answered_ + 1) ForgetAll();
+    plans_.pop_back();
+    return followed;
   }
 
   absl::StatusOr<std::vector<RankResult>> Results() override {
@@ -134,6 +137,15 @@ class SimulatedRanks final : public RankPort {
           results[0].attention.emplace_back(*std::exchange(report_, std::nullopt));
       report.sequence = items[0].sequence;
       report.begin = items[0].begin;
+    }
+    for (RankResult& result : results) {
+      absl::StatusOr<RankResult> received = ThroughBytes(result, plan, wire_);
+      if (!received.ok()) {
+        answered_ = plans_.size();  // as above
+        ForgetAll();
+        return received.status();
+      }
+      result = *std::move(received);
     }
     return results;
   }
@@ -169,6 +181,12 @@ class SimulatedRanks final : public RankPort {
     if (!plan.stretch.has_value()) return absl::OkStatus();
     suspended = {plan.items, plan.stretch->end_layer};
     if (plan.stretch->ends_chunk) suspended.reset();
+    return absl::OkStatus();
+  }
+
+  absl::Status FollowAll(const StepPlan& plan) {
+    ANNULUS_ASSIGN_OR_RETURN(const StepPlan received, ThroughBytes(plan, wire_));
+    for (int rank = 0; rank < size(); ++rank) ANNULUS_RETURN_IF_ERROR(Follow(received, rank));
     return absl::OkStatus();
   }
 
@@ -209,6 +227,7 @@ class SimulatedRanks final : public RankPort {
   const std::function<void(const StepPlan&)> on_start_;
   RankModel model_;  // groups and page size alone
   std::vector<RankFacts> facts_;
+  CodecLimits wire_;
   PatternCache patterns_{size_t{1} << 20};
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -81,7 +81,8 @@ constexpr int AttentionRows(AttentionShape shape, int dim) {
 inline constexpr int kDecodeBlocks = 2;
 
 // `dim` is at least the larger of k_dim and v_dim, and at most 256. There is one function per class
-// of storage: bf16, f16, and 8 bits (multiplied as bf16).
+// of storage: bf16, f16, and 8 bits. Codes of 8 bits are widened to bf16 by the prefill shape, and
+// by the decode shape to f16, except int8 values, which become bf16.
 int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                         const AttentionArguments& arguments);
 int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,

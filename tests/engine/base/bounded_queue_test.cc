@@ -37,21 +37,6 @@ TEST(BoundedQueue, RefusesWhenFullAndTakesAgainAfterAPop) {
   EXPECT_TRUE(queue.TryPush(4));
 }
 
-TEST(BoundedQueue, ReservedRoomIsOnlyForReservedPushes) {
-  BoundedQueue<int> queue(1, 2);
-  EXPECT_TRUE(queue.TryPush(1));
-  EXPECT_FALSE(queue.TryPush(2));
-  EXPECT_TRUE(queue.TryPushReserved(3));
-  EXPECT_TRUE(queue.TryPushReserved(4));
-  EXPECT_FALSE(queue.TryPushReserved(5));
-  EXPECT_EQ(queue.Pop(kNow), 1);
-  // Two reserved items are left, so there is still no room for work.
-  EXPECT_FALSE(queue.TryPush(6));
-  EXPECT_EQ(queue.Pop(kNow), 3);
-  EXPECT_EQ(queue.Pop(kNow), 4);
-  EXPECT_TRUE(queue.TryPush(7));
-}
-
 TEST(BoundedQueue, DrainTakesAllInOrderAndKeepsWhatTheVectorHeld) {
   BoundedQueue<int> queue(4);
   for (int i = 1; i <= 3; ++i) queue.TryPush(i);
@@ -70,7 +55,7 @@ TEST(BoundedQueue, CarriesThingsThatOnlyMove) {
 
 TEST(BoundedQueue, PopEndsAtItsDeadline) {
   ManualClock clock;
-  BoundedQueue<int> queue(1, 0, clock);
+  BoundedQueue<int> queue(1, clock);
   const SteadyTime deadline = clock.Now() + hours(1);
   std::thread consumer([&] {
     EXPECT_EQ(queue.Pop(deadline), std::nullopt);
@@ -85,7 +70,7 @@ TEST(BoundedQueue, PopEndsAtItsDeadline) {
 
 TEST(BoundedQueue, APushWakesAPopWithoutDeadline) {
   ManualClock clock;
-  BoundedQueue<int> queue(1, 0, clock);
+  BoundedQueue<int> queue(1, clock);
   std::thread consumer([&queue] { EXPECT_EQ(queue.Pop(kForever), 9); });
   ASSERT_TRUE(clock.WaitForWaiters(1));
   queue.TryPush(9);
@@ -93,20 +78,19 @@ TEST(BoundedQueue, APushWakesAPopWithoutDeadline) {
 }
 
 TEST(BoundedQueue, CloseRefusesPushesAndLetsTheRestBeTaken) {
-  BoundedQueue<int> queue(2, 2);
+  BoundedQueue<int> queue(2);
   queue.TryPush(1);
   queue.Close();
   queue.Close();
   EXPECT_TRUE(queue.closed());
   EXPECT_FALSE(queue.TryPush(2));
-  EXPECT_FALSE(queue.TryPushReserved(3));
   EXPECT_EQ(queue.Pop(kForever), 1);
   EXPECT_EQ(queue.Pop(kForever), std::nullopt);
 }
 
 TEST(BoundedQueue, CloseWakesEveryWaiter) {
   ManualClock clock;
-  BoundedQueue<int> queue(1, 0, clock);
+  BoundedQueue<int> queue(1, clock);
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i) {
     waiters.emplace_back([&queue] { EXPECT_EQ(queue.Pop(kForever), std::nullopt); });
@@ -118,16 +102,14 @@ TEST(BoundedQueue, CloseWakesEveryWaiter) {
 
 TEST(BoundedQueue, ManyThreadsLoseNothingAndKeepEachProducersOrder) {
   constexpr int kProducers = 3, kConsumers = 2, kItems = 5000;
-  BoundedQueue<std::pair<int, int>> queue(16, 4);
+  BoundedQueue<std::pair<int, int>> queue(16);
   std::vector<std::thread> producers, consumers;
   std::vector<std::vector<std::pair<int, int>>> taken(kConsumers);
   for (int p = 0; p < kProducers; ++p) {
     producers.emplace_back([&queue, p] {
       for (int i = 0; i < kItems; ++i) {
-        while (!(i % 8 == 0 ? queue.TryPushReserved({p, i}) : queue.TryPush({p, i}))) {
-          std::this_thread::yield();
-        }
-        EXPECT_LE(queue.size(), 20u);
+        while (!queue.TryPush({p, i})) std::this_thread::yield();
+        EXPECT_LE(queue.size(), 16u);
       }
     });
   }

@@ -16,10 +16,8 @@ inline constexpr int32_t kVocabulary = 1000;
 inline CodecLimits Limits() {
   return {.pages = {50, 60, 70},
           .groups = 2,
-          .page_tokens = 16,
-          .vocabulary = kVocabulary,
-          .layers = 6,
-          .kv_heads = 2};
+          .model = {.page_tokens = 16, .layers = 6, .kv_heads = 2},
+          .vocabulary = kVocabulary};
 }
 
 inline AttentionAssignment Assignment() {

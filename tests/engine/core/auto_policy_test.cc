@@ -27,7 +27,7 @@ AttentionReport Took(double attend, double estimate, double density) {
 }
 
 TEST(AutoPolicy, LengthHardwareAndContractDecide) {
-  const AutoPolicy able{AutoSetting{}};
+  const AutoPolicy able(AutoSetting{}, AttentionGeometry{});
   EXPECT_EQ(able.Choose(Auto(), 1000, Nothing).policy.kind, PolicyKind::kDense);
   EXPECT_THAT(able.Choose(Auto(), 1000, Nothing).reason,
               HasSubstr("1000 tokens are fewer than 2048"));
@@ -39,15 +39,16 @@ TEST(AutoPolicy, LengthHardwareAndContractDecide) {
   EXPECT_EQ(able.Choose(Auto(1), 65'536, Nothing).policy.kind, PolicyKind::kDense);
   AutoSetting unable;
   unable.scores = false;
-  EXPECT_EQ(AutoPolicy(unable).Choose(Auto(), 65'536, Nothing).policy.kind, PolicyKind::kDense);
+  EXPECT_EQ(AutoPolicy(unable, {}).Choose(Auto(), 65'536, Nothing).policy.kind, PolicyKind::kDense);
   // Gates are cheap, and are used where they are.
   AutoSetting gates;
   gates.gates = true;
-  EXPECT_EQ(AutoPolicy(gates).Choose(Auto(), 65'536, Nothing).policy.kind, PolicyKind::kLearned);
+  EXPECT_EQ(AutoPolicy(gates, {}).Choose(Auto(), 65'536, Nothing).policy.kind,
+            PolicyKind::kLearned);
 }
 
 TEST(AutoPolicy, WhatWasMeasuredDecides) {
-  AutoPolicy policy{AutoSetting{}};
+  AutoPolicy policy(AutoSetting{}, AttentionGeometry{});
   const AttentionPolicy first = policy.Choose(Auto(), 65'536, Nothing).policy;
   ASSERT_EQ(first.estimator, Estimator::kAntidiagonal);
   // Contracts that end dense make the other estimator worth a trial, then dense.
@@ -66,7 +67,7 @@ TEST(AutoPolicy, WhatWasMeasuredDecides) {
 
 // A document that was read under one policy is not read again for a slightly better one.
 TEST(AutoPolicy, WhatIsCachedDecides) {
-  AutoPolicy policy{AutoSetting{}};
+  AutoPolicy policy(AutoSetting{}, AttentionGeometry{});
   const AttentionPolicy first = policy.Choose(Auto(), 65'536, Nothing).policy;
   policy.Learn(first, 65'536, 0, Took(10, 1, 1));
   ASSERT_NE(policy.Choose(Auto(), 65'536, Nothing).policy, first);
@@ -82,7 +83,7 @@ TEST(AutoPolicy, WhatIsCachedDecides) {
 }
 
 TEST(AutoPolicy, SlowEstimatesLoseToDense) {
-  AutoPolicy policy{AutoSetting{}};
+  AutoPolicy policy(AutoSetting{}, AttentionGeometry{});
   for (int i = 0; i < 20; ++i) {
     const AttentionPolicy taken = policy.Choose(Auto(), 65'536, Nothing).policy;
     if (taken.kind == PolicyKind::kDense) return;

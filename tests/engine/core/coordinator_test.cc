@@ -6,17 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <limits>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "engine/text/tokenizer.h"
-#include "tests/support/collecting_sink.h"
-#include "tests/support/eventually.h"
+#include "tests/engine/core/coordinator_fixture.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -25,117 +21,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 2;
-constexpr int32_t kPageTokens = 16;
-
-class CoordinatorTest : public ::testing::Test {
- protected:
-  ~CoordinatorTest() override { ranks_.Allow(); }  // whatever a test left held
-
-  void Make(int max_running = 4, int max_waiting = 16) {
-    CoordinatorOptions options;
-    options.limits.ranks = kRanks;
-    options.limits.shards = ShardsFor(kRanks);
-    options.limits.page_tokens = kPageTokens;
-    options.limits.prefill_rows_per_rank = 64;
-    options.limits.draft_rows_per_rank = 16;
-    options.limits.tokens_per_rank = 64;
-    options.limits.group_windows = {0};
-    options.modes.mode = RingMode::kPassKv;
-    options.max_running = max_running;
-    options.max_waiting = max_waiting;
-    options.identity = "simulated";
-    coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, Clock::Real(),
-                                                 std::vector<int32_t>{256}, 257);
-  }
-
-  struct Asked {
-    RequestId id = 0;
-    absl::Status accepted;
-    std::shared_ptr<CollectingSink> sink = std::make_shared<CollectingSink>();
-  };
-  // A prompt of `tokens` that no other begins with.
-  Asked Ask(int tokens, int max_tokens) {
-    std::vector<int32_t> prompt(static_cast<size_t>(tokens), 'x');
-    prompt[0] = static_cast<int32_t>(next_id_ % 256);
-    return Ask(std::move(prompt), max_tokens);
-  }
-  Asked Ask(std::vector<int32_t> prompt, int max_tokens) {
-    RequestSpec spec;
-    spec.prompt = std::move(prompt);
-    spec.sampling.max_tokens = max_tokens;
-    return Ask(std::move(spec));
-  }
-  Asked Ask(RequestSpec spec) {
-    Asked asked;
-    asked.id = next_id_++;
-    spec.sampling.seed = 1;
-    asked.accepted = coordinator_->Submit(std::make_unique<Request>(
-        asked.id, std::move(spec), asked.sink, *tokenizer_, Clock::Real()));
-    return asked;
-  }
-
-  static RequestSpec StopsAfterSix() {
-    RequestSpec spec;
-    spec.prompt.assign(20, 'x');
-    spec.sampling.max_tokens = 40;
-    spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(25)))};
-    return spec;
-  }
-  // The first request: its prompt is read, and the ranks hold two steps that decode.
-  Asked AskAndHoldTwoSteps() {
-    ranks_.HoldSteps();
-    const Asked asked = Ask(20, 40);
-    ranks_.Allow(1);
-    EXPECT_TRUE(ranks_.WaitBegun(3));
-    return asked;
-  }
-
-  static std::string Outcome(const Asked& asked) {
-    const auto done = asked.sink->Wait();
-    if (!done.has_value()) return "no end";
-    if (done->status.ok()) return "";
-    return done->status.ToString();
-  }
-
-  // As the loop's last turn saw it.
-  int64_t HeldNow() const {
-    int64_t held = 0;
-    for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
-    return held;
-  }
-  void WaitUntilNothingRuns() const {
-    Eventually([&] { return coordinator_->Look().running == 0; });
-  }
-  // Pages that requests hold, once all have ended and the loop has turned again.
-  int64_t PagesHeld() {
-    int64_t held = 0;
-    Eventually([&] {
-      held = HeldNow();
-      return held == 0;
-    });
-    return held;
-  }
-
-  // [step of ranks_.plans()] that has rows of the sequence.
-  std::vector<size_t> StepsOf(RequestId id) const {
-    std::vector<size_t> steps;
-    const std::vector<StepPlan> plans = ranks_.plans();
-    for (size_t i = 0; i < plans.size(); ++i) {
-      if (std::any_of(plans[i].items.begin(), plans[i].items.end(),
-                      [&](const PlanItem& item) { return item.sequence == id; })) {
-        steps.push_back(i);
-      }
-    }
-    return steps;
-  }
-
-  SimulatedRanks ranks_{{.ranks = kRanks, .pages = 20, .page_tokens = kPageTokens}};
-  EngineMetrics metrics_{kRanks, ModelInfo()};
-  std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
-  RequestId next_id_ = 1;
-  std::unique_ptr<Coordinator> coordinator_;
-};
+class CoordinatorTest : public CoordinatorFixture {};
 
 TEST_F(CoordinatorTest, AnswersWithWhatTheRanksSampled) {
   Make();
@@ -167,7 +53,7 @@ TEST_F(CoordinatorTest, AnswersWithWhatTheRanksSampled) {
 }
 
 // Simulated ranks repeat themselves every 26 tokens: what was guessed is right then.
-class GuessingTest : public CoordinatorTest {
+class GuessingTest : public CoordinatorFixture {
  protected:
   static RequestSpec Spec(Speculation speculation) {
     RequestSpec spec;
@@ -274,105 +160,6 @@ TEST_F(CoordinatorTest, CancelsBetweenSteps) {
   EXPECT_EQ(StepsOf(gone.id).size(), 1u);
   EXPECT_THAT(ranks_.plans()[1].ended, Contains(gone.id));
   EXPECT_EQ(PagesHeld(), 0);
-  EXPECT_LE(ranks_.known(), 1u);
-}
-
-// Steps that decode are with the ranks before the step in front of them has ended, as its tokens
-// are the ranks' own.
-TEST_F(CoordinatorTest, RanksHaveTheNextStepWhileOneRuns) {
-  Make();
-  ranks_.HoldSteps();
-  const Asked asked = Ask(20, 40);
-  ranks_.Allow(1);  // the prompt
-  ASSERT_TRUE(ranks_.WaitBegun(3));
-  const std::vector<StepPlan> begun = ranks_.plans();
-  ASSERT_EQ(begun.size(), 3u);
-  EXPECT_EQ(begun[1].items[0].tokens, std::vector<int32_t>{SimulatedRanks::TokenAt(20)});
-  EXPECT_EQ(begun[2].items[0].tokens, std::vector<int32_t>{kLastSampled});
-  EXPECT_EQ(begun[2].items[0].begin, begun[1].items[0].end);
-  ranks_.Allow();
-  EXPECT_EQ(Outcome(asked), "");
-  std::vector<int32_t> expected;
-  for (int32_t i = 20; i < 60; ++i) expected.push_back(SimulatedRanks::TokenAt(i));
-  EXPECT_EQ(asked.sink->ids(), expected);
-  // Nobody computes a row behind the last token that may come.
-  EXPECT_EQ(StepsOf(asked.id).size(), 40u);
-  EXPECT_EQ(PagesHeld(), 0);
-}
-
-// Whoever ends while the ranks have a row of it keeps its pages until they are done with that.
-TEST_F(CoordinatorTest, TheRowBehindAStopIsDropped) {
-  Make();
-  const Asked stopped = Ask(StopsAfterSix());
-  EXPECT_EQ(Outcome(stopped), "");
-  EXPECT_EQ(stopped.sink->ids().size(), 6u);
-  EXPECT_EQ(StepsOf(stopped.id).size(), 7u);
-  EXPECT_EQ(PagesHeld(), 0);
-}
-
-TEST_F(CoordinatorTest, AnAnswerThatStopsDoesNotWaitForItsPages) {
-  Make();
-  ranks_.HoldSteps();
-  const Asked stopped = Ask(StopsAfterSix());
-  ranks_.Allow(6);
-  EXPECT_EQ(Outcome(stopped), "");
-  WaitUntilNothingRuns();
-  EXPECT_GT(HeldNow(), 0);
-  ranks_.Allow();
-  EXPECT_EQ(PagesHeld(), 0);
-}
-
-TEST_F(CoordinatorTest, CancelsWhileRanksHaveTwoSteps) {
-  Make();
-  const Asked gone = AskAndHoldTwoSteps();
-  coordinator_->Cancel(gone.id);
-  ranks_.Allow();
-  EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
-  EXPECT_EQ(PagesHeld(), 0);
-  EXPECT_EQ(Outcome(Ask(20, 4)), "");
-  EXPECT_LE(ranks_.known(), 1u);
-}
-
-// Nobody is refused for pages that come back in the same turn.
-TEST_F(CoordinatorTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
-  Make();
-  RequestSpec spec;
-  spec.prompt.assign(20, 'x');
-  spec.sampling.max_tokens = 40;
-  spec.tenant_room.kv_bytes = 4 * 4096;  // the pages of one
-  ranks_.HoldSteps();
-  const Asked gone = Ask(spec);
-  ranks_.Allow(1);
-  ASSERT_TRUE(ranks_.WaitBegun(3));
-  coordinator_->Cancel(gone.id);
-  spec.prompt[0] = 'y';
-  const Asked next = Ask(spec);
-  ranks_.Allow();
-  EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
-  EXPECT_EQ(Outcome(next), "");
-  EXPECT_EQ(PagesHeld(), 0);
-}
-
-TEST_F(CoordinatorTest, KeepsThePagesOfTwoStepsOfALostRank) {
-  Make();
-  const Asked running = AskAndHoldTwoSteps();
-  ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
-  ranks_.Allow();
-  EXPECT_THAT(Outcome(running), HasSubstr("the server must be restarted"));
-  WaitUntilNothingRuns();
-  EXPECT_GT(HeldNow(), 0);
-}
-
-// With the step in front of it a step fails that the ranks have already.
-TEST_F(CoordinatorTest, GoesOnAfterTwoStepsThatFailed) {
-  Make();
-  const Asked failed = AskAndHoldTwoSteps();
-  ranks_.FailNext(absl::InternalError("a rank stumbled"));
-  ranks_.Allow();
-  EXPECT_THAT(Outcome(failed), HasSubstr("a rank stumbled"));
-  EXPECT_EQ(failed.sink->ids().size(), 1u);
-  EXPECT_EQ(PagesHeld(), 0);
-  EXPECT_EQ(Outcome(Ask(20, 30)), "");
   EXPECT_LE(ranks_.known(), 1u);
 }
 

@@ -16,7 +16,9 @@
 namespace annulus {
 namespace {
 
-ExchangeSetup SmallSetup() { return {"a processor", "cpu/some", 3, 2, 4, {16, 2, 32, 32}}; }
+ExchangeSetup SmallSetup() {
+  return {"a processor", "cpu/some", 3, 2, {.heads = 4, .page = {16, 2, 32, 32}}};
+}
 
 ExchangeRates SomeRates() {
   ExchangeRates rates;
@@ -68,8 +70,7 @@ TEST(RingProbe, RunsBothModesOfAnyShape) {
   RingProbeOptions options;
   options.ranks = 3;
   options.threads = 3;
-  options.shape = {16, 2, 32, 32};
-  options.heads = 4;
+  options.attention = {.heads = 4, .page = {16, 2, 32, 32}};
   options.tokens = 500;
   options.rows = 100;
   const auto probe = RingProbe::Create(options, *registry.Available("cpu")[0], *backend);
@@ -129,7 +130,7 @@ TEST_F(ExchangeProfile, OfAnotherSetupIsRefused) {
   other.kernels = "cpu/other";
   EXPECT_FALSE(LoadExchangeProfile(path_, other).ok());
   other = SmallSetup();
-  other.shape.dtype = DType::kI8;
+  other.attention.page.dtype = DType::kI8;
   EXPECT_FALSE(LoadExchangeProfile(path_, other).ok());
 }
 

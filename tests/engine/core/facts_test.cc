@@ -56,6 +56,7 @@ class Reader {
     DemoOptions demo{.bytes = tokens, .seed = 6, .depths = {0.01, 0.25, 0.5, 0.75, 0.99}};
     document_ = MakeDemoDocument(demo).value();
     EngineOptions options;
+    options.steps_through_bytes = true;
     options.model = model;
     options.ranks = ranks;
     options.threads = 2;

@@ -28,7 +28,8 @@ struct Footprint {
   std::map<std::string, double> pools;  // most bytes held, but for pages
 };
 
-// The middle layer of this model computes every row against all before it.
+// The middle layer of this model computes every row against all before it. Plans do not go through
+// bytes, which are no part of the footprint.
 Footprint Measure(int tokens, int ranks, RingMode mode) {
   const auto backend = CreateCpuBackend().value();
   KernelRegistry registry;

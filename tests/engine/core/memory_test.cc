@@ -62,6 +62,7 @@ class MemoryTest : public ::testing::Test {
 
   std::unique_ptr<Engine> Make(int ranks, size_t kv_memory_bytes) {
     EngineOptions options;
+    options.steps_through_bytes = true;
     options.ranks = ranks;
     options.threads = ranks;
     options.kv_memory_bytes = kv_memory_bytes;

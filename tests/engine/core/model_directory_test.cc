@@ -115,6 +115,20 @@ TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
   }
 }
 
+// The second matrix of the gated block has the most inputs.
+TEST_F(ModelDirectory, LayersMayBeTooWideForInt8Activations) {
+  directory_.Write(
+      "config.json",
+      absl::StrReplaceAll(ReadFile(directory_.path() / "config.json"),
+                          {{"\"intermediate_size\": 100", "\"intermediate_size\": 131104"}}));
+  EngineOptions options;
+  options.model = directory_.path().string();
+  options.activations = Activations::kInt8;
+  options.weights_dtype = DType::kI8;
+  EXPECT_THAT(std::string(LoadModel(options, *backend_, kernels_).status().message()),
+              HasSubstr("a layer has 131104 inputs; allowed: at most 131072"));
+}
+
 // Weights in float8 serve at once with inputs in float8; the scales of inputs that such checkpoints
 // have are not used: every token has one of its own.
 TEST_F(ModelDirectory, Float8WeightsAreServedAsTheyAreStored) {

@@ -27,6 +27,7 @@ using testing::TakeAllocationFailed;
 constexpr size_t kLarge = 5000;
 
 // Ranks, and whether requests guess their answers ahead (dense attention) or choose blocks.
+// Plans do not go through bytes: protobuf does not promise to survive without memory.
 class OutOfMemoryTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   OutOfMemoryTest() {

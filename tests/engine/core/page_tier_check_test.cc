@@ -188,6 +188,25 @@ TEST_F(PageTierCheckTest, AChecksRunIsNobodysRequest) {
   EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
 }
 
+// Its reader is behind. Otherwise the check would wait in vain, and what was read would be dropped.
+TEST_F(PageTierCheckTest, AParkedStreamLeavesItsPlaceToACheck) {
+  const Answer expected = Leave();
+  EngineOptions options = Options(KvVerify::kSample);
+  options.max_running = 1;
+  const auto engine = Make(options);
+  const auto parked = std::make_shared<testing::CollectingSink>();
+  parked->set_full_after(2);
+  ASSERT_TRUE(engine->Submit(Spec(Prompt(20, 300, 9)), parked).ok());
+  ASSERT_TRUE(parked->WaitTokens(2));
+  const Answer answer = Ask(*engine, Spec(prompt_));
+  EXPECT_EQ(answer, expected);
+  EXPECT_EQ(answer.usage.restored_tokens, kKept);
+  EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
+  EXPECT_EQ(parked->done_calls(), 0);
+  parked->set_has_room(true);
+  EXPECT_EQ(WaitForAnswer(*parked).ids.size(), 12u);
+}
+
 // Requests that begin the same way and wait together all answer right, and so does one that waits
 // while the first is cancelled.
 TEST_F(PageTierCheckTest, NobodyElseUsesWhatIsNotCheckedYet) {

@@ -41,6 +41,7 @@ class PageTierFixture : public ::testing::Test {
 
   EngineOptions Options(const std::string& model, int ranks) const {
     EngineOptions options;
+    options.steps_through_bytes = true;
     options.model = model;
     options.ranks = ranks;
     options.threads = ranks;

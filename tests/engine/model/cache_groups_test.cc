@@ -10,9 +10,6 @@ using ::testing::ElementsAre;
 
 ModelConfig WithWindows(const std::vector<int32_t>& windows) {
   ModelConfig config;
-  config.heads = 8;
-  config.kv_heads = 2;
-  config.head_dim = 16;
   for (const int32_t window : windows) config.layers.push_back({window});
   return config;
 }
@@ -23,9 +20,6 @@ TEST(CacheGroupsTest, OneGroupWhereAllLayersAreAlike) {
   EXPECT_EQ(groups[0].kind, CacheGroup::Kind::kFull);
   EXPECT_EQ(groups[0].window, 0);
   EXPECT_THAT(groups[0].layers, ElementsAre(0, 1, 2));
-  EXPECT_EQ(groups[0].kv_heads, 2);
-  EXPECT_EQ(groups[0].k_dim, 16);
-  EXPECT_EQ(groups[0].v_dim, 16);
 }
 
 TEST(CacheGroupsTest, GroupsHoldEquallyManyLayers) {

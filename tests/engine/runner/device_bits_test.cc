@@ -111,6 +111,7 @@ TEST_F(DeviceBitsTest, InFloat32) { Check("gemma2", DType::kF32, "cuda/sm90-inva
 TEST_F(DeviceBitsTest, TheEngineTakesThemByName) {
   testing::AllowHostAccess();
   EngineOptions options;
+  options.steps_through_bytes = true;
   options.kernels = "cuda/sm80-invariant";
   options.ranks = 2;
   options.kv_memory_bytes = size_t{64} << 20;

@@ -59,6 +59,7 @@ TEST_F(DeviceFaultsTest, ABinaryWithoutCodeForTheDeviceSaysSoAtOnce) {
 TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
   const RankModel model = Load("llama_gqa_bf16");
   RankSetOptions options;
+  options.through_bytes = true;
   options.ranks = 2;
   options.kv_memory_bytes = size_t{8} << 20;
   const auto ranks = RankSet::Create(model, *backend_, options).value();
@@ -74,6 +75,7 @@ TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
 TEST_F(DeviceFaultsTest, AGraphThatIsRefusedEndsItsRequestsAlone) {
   testing::AllowHostAccess();
   EngineOptions options;
+  options.steps_through_bytes = true;
   options.kv_memory_bytes = size_t{64} << 20;
   const auto engine = CreateEngine(options, *backend_, registry_).value();
   const auto ask = [&] {

@@ -144,6 +144,7 @@ TEST_F(DeviceTest, PoliciesChooseAsOnTheCpu) {
 
 TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   EngineOptions options;
+  options.steps_through_bytes = true;
   options.ranks = 2;
   options.kv_memory_bytes = size_t{64} << 20;
   options.chunk_tokens = 128;
@@ -227,6 +228,7 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   KernelRegistry counting;
   counting.Register(std::move(entry));
   EngineOptions options;
+  options.steps_through_bytes = true;
   options.kv_memory_bytes = size_t{64} << 20;
   const auto engine = CreateEngine(options, *backend_, counting).value();
   // What follows is known to be one of several.

@@ -41,6 +41,7 @@ class DeviceTiersTest : public DeviceTest {
 void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, KvVerify verify) {
   const testing::TempDirectory folder;
   EngineOptions options;
+  options.steps_through_bytes = true;
   options.model = testing::TestFile("golden/llama_gqa_bf16").string();
   options.kernels = kernels;
   options.kv_memory_bytes = size_t{16} << 20;

@@ -160,6 +160,7 @@ TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
 class DevicesEngineTest : public DevicesTest {
  protected:
   explicit DevicesEngineTest(int devices = 2) : DevicesTest(devices) {
+    options_.steps_through_bytes = true;
     options_.ranks = 2;
     options_.kv_memory_bytes = size_t{64} << 20;
     options_.chunk_tokens = 128;
@@ -231,7 +232,7 @@ TEST_F(DevicesEngineTest, TheSendAreaIsCounted) {
 TEST_F(DevicesTest, TheProbeSendsByEveryTransport) {
   RingProbeOptions options;
   options.ranks = 2;
-  options.shape = {16, 1, 16, 16, DType::kF32};
+  options.attention.page = {16, 1, 16, 16, DType::kF32};
   options.tokens = 96;
   options.rows = 32;
   for (const RingTransport transport : kAll) {

@@ -49,6 +49,7 @@ class MemoryPlanTest : public DeviceTest {
 
   absl::StatusOr<std::unique_ptr<Engine>> Open(size_t kv_memory_bytes) {
     EngineOptions options;
+    options.steps_through_bytes = true;
     options.kv_memory_bytes = kv_memory_bytes;
     options.chunk_tokens = 128;
     return CreateEngine(options, *backend_, registry_);

@@ -254,6 +254,7 @@ TEST_F(UnfitPlans, AChunkNeedsTheMemoryThatItIsSuspendedIn) {
   options.ranks = 2;
   options.kv_memory_bytes = 8 << 20;
   options.rows_per_rank = 64;
+  options.through_bytes = true;
   for (const int rows : {0, 2}) {
     options.suspended_rows = rows;
     ranks_ = RankSet::Create(model_, *world_.backend, options).value();
@@ -270,10 +271,8 @@ TEST_F(UnfitPlans, MutatedBytesNeverEndTheRanks) {
   CodecLimits limits;
   limits.pages = ranks_->page_counts();
   limits.groups = static_cast<int>(model_.groups.size());
-  limits.page_tokens = kTokensOfPage;
+  limits.model = model_.assignment_limits();
   limits.vocabulary = model_.config.vocabulary;
-  limits.layers = model_.layers();
-  limits.kv_heads = model_.config.kv_heads;
   StepPlan stretch = Sampled();
   stretch.stretch = {0, 1, false};
   const std::vector<std::string> originals = {

@@ -337,6 +337,8 @@ TEST(RecallSampling, ASetupThatIsSentAgainCarriesTheAnswerSoFar) {
   params.repetition_penalty = 1.3f;
   params.min_tokens = 30;
   params.max_tokens = 48;
+  // Half of what is plain text ends the answer, but not before min_tokens.
+  for (int32_t token = 0; token < 128; token += 2) params.stop_token_ids.push_back(token);
   DriverOptions options;
   options.ranks = 2;
   options.sampling = params;
@@ -344,6 +346,10 @@ TEST(RecallSampling, ASetupThatIsSentAgainCarriesTheAnswerSoFar) {
   const std::string text = "some words, some words, some";
   const std::vector<int32_t> prompt(text.begin(), text.end());
   const DriverResult whole = StepDriver(world, model, options).Run({prompt}, 48)[0];
+  const auto ends = [](int32_t token) { return token < 128 && token % 2 == 0; };
+  EXPECT_TRUE(std::none_of(whole.tokens.begin(), whole.tokens.begin() + 30, ends));
+  EXPECT_TRUE(std::any_of(whole.tokens.begin() + 30, whole.tokens.end(), ends))
+      << "a rank that began to count anew would go on with the same tokens";
   for (const int after : {1, 20, 40}) {
     options.resend_setup_after = after;
     const DriverResult again = StepDriver(world, model, options).Run({prompt}, 48)[0];

@@ -60,6 +60,17 @@ TEST(StepBytesTest, AnArrayIsForeseenBecauseAnOperationNamesIt) {
   EXPECT_EQ(DeviceBytes(model, 30, 512) - before, StepArena::BytesFor<float>(30 * 77));
 }
 
+// Slices of the gated block are at their own rows of an array that lives outside of it.
+TEST(StepBytesTest, AnArrayOutsideTheBlockHasTheRowsOfAllSlices) {
+  RankModel model = MlpModel();
+  const size_t before = DeviceBytes(model, 3000, 512);
+  LayerGraph& layer = model.graph[1];
+  layer.columns[static_cast<size_t>(LayerArray::kExpertOutput)] = 77;
+  layer.block.push_back(
+      {Operation::Kind::kNorm, LayerArray::kNormed, LayerArray::kExpertOutput, LayerRows::kSlices});
+  EXPECT_EQ(DeviceBytes(model, 3000, 512) - before, StepArena::BytesFor<float>(3000 * 77));
+}
+
 // Takes everything that a step may have at a time, in arenas of exactly the planned bytes.
 void ExpectFilled(const RankModel& model, int rows, int ranks, bool host_accessible) {
   SCOPED_TRACE(::testing::Message() << rows << " rows, " << ranks << " ranks, "

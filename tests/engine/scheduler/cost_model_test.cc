@@ -15,13 +15,7 @@ namespace {
 // Llama 3 405B as arXiv 2411.01783 serves it (section 4): a node of eight GPUs is one rank, bf16
 // throughout, and nodes are linked by 400 Gbit/s for each GPU.
 AttentionGeometry PaperGeometry() {
-  AttentionGeometry geometry;
-  geometry.heads = 128;
-  geometry.kv_heads = 8;
-  geometry.head_dim = 128;
-  geometry.kv_bytes_per_element = 2;
-  geometry.query_bytes_per_element = 2;
-  return geometry;
+  return {.heads = 128, .page = {64, 8, 128, 128, DType::kBF16}, .query_bytes_per_element = 2};
 }
 
 ExchangeRates PaperRates() {
@@ -57,8 +51,8 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
   int neither = 0;
   for (int n = 0; n < 20'000; ++n) {
     AttentionGeometry g = PaperGeometry();
-    g.kv_heads = 1 << random() % 4;
-    g.heads = g.kv_heads << random() % 6;
+    const int kv_heads = g.page.kv_heads = 1 << random() % 4;
+    g.heads = kv_heads << random() % 6;
     ExchangeRates rates = PaperRates();
     const double flops = log_uniform(1e12, 1e16);
     rates.attention = {{1, flops, flops}};
@@ -68,11 +62,11 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
     const double p = std::floor(log_uniform(1, 1e7));
     const RingWork work = EvenWork(t, p, degree);
     const auto choose = ChooseRingMode(work, g, rates);
-    const double ratio = 2.0 * g.kv_heads / g.heads;
-    const double hidden = degree * flops * g.kv_heads * g.kv_bytes_per_element /
-                          (2 * g.heads * rates.link_bytes_per_second);
+    const double ratio = 2.0 * kv_heads / g.heads;
+    const double hidden =
+        degree * flops * kv_heads * 2 / (2 * g.heads * rates.link_bytes_per_second);
     SCOPED_TRACE(::testing::Message() << "T " << t << " P " << p << " ranks " << degree << " heads "
-                                      << g.heads << "/" << g.kv_heads << " case " << n);
+                                      << g.heads << "/" << kv_heads << " case " << n);
     // The paper counts T (T + P) pairs in the second test, where causal attention has T P + T^2/2.
     const double pairs = (t * p + t * t / 2) / (t * (t + p));
     if (t / (t + p) >= ratio) {
@@ -86,9 +80,8 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
       // Below both, keys and values stay exposed: by exactly what attention does not cover.
       ++neither;
       const double share = (degree - 1.0) / degree;
-      const double bytes = 4 * (t + p) * g.kv_heads * g.head_dim * share;
-      const double attention =
-          4.0 * g.heads * g.head_dim * t * (t + p) * pairs / degree / flops * share;
+      const double bytes = 4 * (t + p) * kv_heads * 128 * share;
+      const double attention = 4.0 * g.heads * 128 * t * (t + p) * pairs / degree / flops * share;
       const double exposed = bytes / rates.link_bytes_per_second - attention;
       ASSERT_NEAR(ExchangeSeconds(RingMode::kPassKv, work, g, rates), exposed,
                   1e-9 * bytes / rates.link_bytes_per_second);
@@ -110,8 +103,7 @@ TEST(CostModel, ChangesModeBetweenOneAndTenPercentOfMisses) {
 
 // In one address space only messages and their parts cost anything in the exchange.
 TEST(CostModel, WhereNothingIsCopiedOnlyLongListsOfPagesCount) {
-  AttentionGeometry geometry = PaperGeometry();
-  geometry.page_tokens = 64;
+  const AttentionGeometry geometry = PaperGeometry();
   ExchangeRates rates;
   rates.link_bytes_per_second = 0;
   rates.message_seconds = 6e-6;
@@ -177,7 +169,7 @@ ExchangeRates TwoCores() {
 AttentionGeometry SmallGeometry() {
   AttentionGeometry geometry;
   geometry.heads = 8;
-  geometry.kv_heads = 2;
+  geometry.page.kv_heads = 2;
   return geometry;
 }
 

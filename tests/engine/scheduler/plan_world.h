@@ -101,9 +101,9 @@ class World {
     CodecLimits wire;
     wire.pages.assign(static_cast<size_t>(limits_.ranks), kPages);
     wire.groups = static_cast<int>(limits_.group_windows.size());
-    wire.page_tokens = limits_.page_tokens;
+    wire.model.page_tokens = limits_.page_tokens;
+    wire.model.layers = limits_.layers;
     wire.vocabulary = kVocabulary;
-    wire.layers = limits_.layers;
     const auto received = ThroughBytes(plan, wire);
     EXPECT_TRUE(received.ok()) << received.status();
     EXPECT_TRUE(received.ok() && *received == plan) << "step " << plan.step;
