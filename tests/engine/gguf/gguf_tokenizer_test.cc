@@ -225,6 +225,46 @@ TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
   EXPECT_EQ(LoadFiles(*files).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Byte-level BPE builds every text from tokens of single bytes. The daemon can still serve token
+// ids.
+TEST(GgufTokenizerTest, AByteLevelVocabularyWithoutBytesFailsTheText) {
+  GgufWriter writer = Bytes();
+  writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"ab", "cd"});
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto made = LoadFiles(*files);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto ids = (*made)->Encode("ab", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument) << ids.status();
+  EXPECT_THAT(ids.status().message(), HasSubstr("no token for any single byte"));
+  EXPECT_EQ(*(*made)->Decode(std::vector<int32_t>{1, 0}, false), "cdab");
+}
+
+// Kinds with scores fall back to all 256 bytes, or to the unknown token.
+TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
+  for (const char* kind : {"llama", "t5"}) {
+    SCOPED_TRACE(kind);
+    const auto load = [&](const std::vector<std::string>& tokens,
+                          const std::vector<int32_t>& types) {
+      GgufWriter writer;
+      writer.Set("tokenizer.ggml.model", kind);
+      writer.Set("tokenizer.ggml.tokens", tokens);
+      writer.Set("tokenizer.ggml.token_type", types);
+      writer.Set("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
+      const auto files = FilesOf(writer);
+      EXPECT_TRUE(files.ok()) << files.status();
+      return LoadFiles(files.value_or(GgufTokenizerFiles()));
+    };
+    EXPECT_THAT(load({"a", "b"}, {1, 1}).status().message(),
+                HasSubstr("there is no unknown piece"));
+    EXPECT_THAT(load({"<unk>", "a", "<0x41>"}, {2, 1, 6}).status().message(),
+                HasSubstr("not 256 byte pieces"));
+    const auto unknown = load({"<unk>", "a"}, {2, 1});
+    ASSERT_TRUE(unknown.ok()) << unknown.status();
+    EXPECT_EQ(*(*unknown)->Encode("\u00e9", false), (std::vector<int32_t>{0}));
+  }
+}
+
 TEST(GgufTokenizerTest, NamesTheKindsThatItServes) {
   for (const char* kind : {"bert", "rwkv", "no_vocab"}) {
     GgufWriter writer;
