@@ -221,6 +221,17 @@ TEST(GgufConfigTest, ReadsRopeScaling) {
   EXPECT_EQ(other.status().code(), absl::StatusCode::kUnimplemented);
 }
 
+// Gemma's files, for example, keep the end of a turn apart from the end of a text.
+TEST(GgufConfigTest, EndsAnAnswerAtTheEndOfATurnToo) {
+  const auto made = ConfigOf("llama", [](GgufWriter& writer, const std::string&) {
+    writer.Set("tokenizer.ggml.eos_token_id", 1u);
+    writer.Set("tokenizer.ggml.eot_token_id", 2u);
+    writer.Set("tokenizer.ggml.eom_token_id", 1u);
+  });
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->eos_ids, (std::vector<int32_t>{1, 2}));
+}
+
 TEST(GgufConfigTest, RefusesWhatItDoesNotServe) {
   const auto nothing = [](GgufWriter&, const std::string&) {};
   const auto unknown = ConfigOf("rwkv7", nothing);
