@@ -35,6 +35,13 @@ quality() {
   echo 'exactly as f32) over the beginnings of two novels, from their first chapters on. Each row differs in one thing'
   echo 'from the reference: f32 weights, f32 keys and values, dense attention.'
   echo
+  echo '- `density` counts a pair of row and key once for each branch that attends it. The branches of `dilated`'
+  echo '  overlap, so its density can exceed 1.'
+  echo '- `global_local` equals `window` here: one global block of 64 tokens holds the same keys as 64 sinks.'
+  echo '- `top_pages` skips keys in answers only and leaves the perplexity of a text unchanged; its answers are in'
+  echo '  the last table.'
+  echo '- `auto` has no row: it chooses dense, `adaptive` or `learned` for each request, and costs what its choice costs.'
+  echo
   echo '![divergence over length](quality.svg)'
 } >"$tables"
 

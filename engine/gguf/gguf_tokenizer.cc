@@ -44,12 +44,12 @@ constexpr absl::string_view kGpt4o =
 
 constexpr std::array<PreTokenizer, 17> kPreTokenizers = {{
     {.name = "gpt-2"},
-    {.name = "olmo"},
+    {.name = "olmo", .composes = true},
     {.name = "phi-2"},
     {.name = "smollm", .digits_apart = true},
     {.name = "starcoder", .digits_apart = true},
     {.name = "refact", .digits_apart = true},
-    {.name = "command-r", .digits_apart = true},
+    {.name = "command-r", .digits_apart = true, .composes = true},
     {.name = "llama-bpe", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},
     {.name = "llama3", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},
     {.name = "llama-v3", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},

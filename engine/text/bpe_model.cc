@@ -103,6 +103,11 @@ class BpeModel::Stage : public TextStage {
         ANNULUS_RETURN_IF_ERROR(AddSymbol(model_.unknown_));
       }
       after_unknown_ = true;
+    } else if (model_.lacks_bytes_) {
+      return absl::InvalidArgumentError(
+          "the tokenizer's vocabulary has no token for any single byte, so it cannot spell the "
+          "text; "
+          "send token ids instead of text, or serve the model with its whole vocabulary");
     }
     return absl::OkStatus();
   }
@@ -165,6 +170,9 @@ absl::StatusOr<std::unique_ptr<Model>> BpeModel::Parse(const JsonNode& node, boo
   ANNULUS_RETURN_IF_ERROR(model->ParseOptions(node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode tokens, node.Require("vocab"));
   ANNULUS_RETURN_IF_ERROR(model->ParseVocabulary(tokens, vocabulary));
+  model->lacks_bytes_ = byte_level && model->unknown_.id == kNoToken &&
+                        std::all_of(model->small_units_.begin(), model->small_units_.end(),
+                                    [](int32_t id) { return id == kNoToken; });
   ANNULUS_RETURN_IF_ERROR(model->CheckByteTokens(node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode merges, node.Require("merges"));
   ANNULUS_RETURN_IF_ERROR(model->ParseMerges(merges, *vocabulary));
@@ -295,7 +303,7 @@ absl::Status BpeModel::AddMerge(const JsonNode& node, uint32_t rank, absl::strin
 }
 
 absl::Status BpeModel::FindWholeTokens(const Vocabulary& vocabulary) {
-  if (!byte_level_ && !ignore_merges_) return absl::OkStatus();
+  if (!ignore_merges_ && (!byte_level_ || lacks_bytes_)) return absl::OkStatus();
   WorkMeter work("the tokenizer file", kTokenizerFileSteps, CancelFlag::Never());
   EncodeState state(&work);
   std::vector<int32_t> ids;

@@ -22,7 +22,8 @@ namespace annulus {
 // Byte pair encoding of one piece of text. It starts from units: bytes (byte-level, as in GPT-2,
 // Llama 3, Qwen) or characters (as in Llama 2). A unit without a token becomes the first of these
 // that applies: the tokens <0xNN> of its bytes (`byte_fallback`); the unknown token (a single one
-// for adjacent units with `fuse_unk`); nothing. Immutable and thread-safe.
+// for adjacent units with `fuse_unk`); nothing, as in the package `tokenizers`. Only if no byte at
+// all has a token does a byte-level text fail. Immutable and thread-safe.
 class BpeModel : public Model {
  public:
   // Parses the member `model` of a tokenizer.json and adds its tokens to `vocabulary`.
@@ -69,7 +70,8 @@ class BpeModel : public Model {
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   bool ignore_merges_ = false;
-  std::string unk_token_;  // empty: none
+  bool lacks_bytes_ = false;  // byte-level, without a token for any byte or for unknown text
+  std::string unk_token_;     // empty: none
   Symbol unknown_;
   std::array<int32_t, kSmall> small_units_;
   absl::flat_hash_map<char32_t, int32_t> large_units_;

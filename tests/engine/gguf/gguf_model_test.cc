@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,29 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
 INSTANTIATE_TEST_SUITE_P(, GgufFamiliesTest, ::testing::ValuesIn(testing::kGgufCases),
                          [](const auto& info) { return std::string(info.param.golden); });
 
+TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
+  GgufWriter writer;
+  writer.Set("general.architecture", "llama");
+  writer.Set("llama.attention.head_count", 2u);
+  writer.AddTensor("token_embd.weight", {1, 256}, 23, std::string(136, '\0'));
+  const TempDirectory directory;
+  directory.Write("m", writer.File());
+  auto opened = GgufFile::Open((directory.path() / "m").string());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const std::shared_ptr<const GgufFile> file = *std::move(opened);
+  EXPECT_THAT(file->ReadAsFloat(*file->FindTensor("token_embd.weight")).status().message(),
+              HasSubstr("token_embd.weight is stored as IQ4_XS; served: "));
+  const auto family = FindGgufFamily(*file);
+  ASSERT_TRUE(family.ok()) << family.status();
+  for (const auto codes : {GgufTensors::Codes::kWiden, GgufTensors::Codes::kKeep}) {
+    const auto made = GgufTensors::Create(file, *family, codes);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const absl::Status status = (*made)->Describe("model.embed_tokens.weight").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("token_embd.weight is stored as IQ4_XS; served: "));
+  }
+}
+
 // The config.json text of a file with `set` in its metadata and these float tensors.
 absl::StatusOr<ModelConfig> ConfigOf(
     const char* architecture, const std::function<void(GgufWriter&, const std::string&)>& set) {
@@ -195,6 +219,17 @@ TEST(GgufConfigTest, ReadsRopeScaling) {
     writer.Set(prefix + "rope.scaling.type", "spiral");
   });
   EXPECT_EQ(other.status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// Gemma's files, for example, keep the end of a turn apart from the end of a text.
+TEST(GgufConfigTest, EndsAnAnswerAtTheEndOfATurnToo) {
+  const auto made = ConfigOf("llama", [](GgufWriter& writer, const std::string&) {
+    writer.Set("tokenizer.ggml.eos_token_id", 1u);
+    writer.Set("tokenizer.ggml.eot_token_id", 2u);
+    writer.Set("tokenizer.ggml.eom_token_id", 1u);
+  });
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->eos_ids, (std::vector<int32_t>{1, 2}));
 }
 
 TEST(GgufConfigTest, RefusesWhatItDoesNotServe) {

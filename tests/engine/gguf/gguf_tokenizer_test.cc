@@ -13,17 +13,18 @@
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
+#include "tests/engine/gguf/gguf_tokenizers.h"
 #include "tests/engine/gguf/gguf_writer.h"
-#include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
 
+using testing::FilesOf;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
-using testing::TempDirectory;
+using testing::LoadFiles;
 using testing::TestData;
 using testing::TestFile;
 
@@ -34,21 +35,6 @@ std::string ReadFile(const std::filesystem::path& path) {
 
 std::vector<std::string> Corpus() {
   return nlohmann::json::parse(ReadFile(TestFile("engine/text/golden/corpus.json")));
-}
-
-absl::StatusOr<GgufTokenizerFiles> FilesOf(const GgufWriter& writer) {
-  const TempDirectory directory;
-  directory.Write("m", writer.File());
-  const auto file = GgufFile::Open((directory.path() / "m").string());
-  if (!file.ok()) return file.status();
-  return MakeGgufTokenizer(**file);
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const GgufTokenizerFiles& files) {
-  if (!files.tokenizer_json.empty()) {
-    return LoadTokenizerJson(files.tokenizer_json, "f.gguf", files.config, "f.gguf");
-  }
-  return LoadTokenizerModel(files.tokenizer_model, "f.gguf", files.config, "f.gguf");
 }
 
 void ExpectSameIds(const Tokenizer& made, const Tokenizer& original) {
@@ -102,7 +88,7 @@ TEST_P(GgufPublishedTest, GivesTheIdsOfTheTokenizerJson) {
   writer.Set("tokenizer.ggml.merges", merges);
   const auto files = FilesOf(writer);
   ASSERT_TRUE(files.ok()) << files.status();
-  const auto made = Load(*files);
+  const auto made = LoadFiles(*files);
   ASSERT_TRUE(made.ok()) << made.status();
   const auto original = LoadTokenizerJson(text, "tokenizer.json");
   ASSERT_TRUE(original.ok()) << original.status();
@@ -152,7 +138,7 @@ TEST_P(GgufSentencePieceTest, GivesTheIdsOfTheModel) {
   }
   const auto files = FilesOf(writer);
   ASSERT_TRUE(files.ok()) << files.status();
-  const auto made = Load(*files);
+  const auto made = LoadFiles(*files);
   ASSERT_TRUE(made.ok()) << made.status();
   const auto original = LoadTokenizerModel(bytes, "tokenizer.model", "{}", "c");
   ASSERT_TRUE(original.ok()) << original.status();
@@ -186,7 +172,7 @@ TEST(GgufTokenizerTest, CarriesTheTemplateAndTheEndsOfText) {
   const auto tokens = templates->special_tokens();
   ASSERT_EQ(tokens.size(), 2u);
   EXPECT_EQ(tokens[0], (std::pair<std::string, std::string>("bos_token", "<s>")));
-  const auto made = Load(*files);
+  const auto made = LoadFiles(*files);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(*(*made)->Encode("", true), (std::vector<int32_t>{2}));
   EXPECT_TRUE((*made)->IsSpecial(3));
@@ -236,7 +222,47 @@ TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
   merges.Set("tokenizer.ggml.merges", std::vector<std::string>{"a c"});
   const auto files = FilesOf(merges);
   ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ(Load(*files).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LoadFiles(*files).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Byte-level BPE builds every text from tokens of single bytes. The daemon can still serve token
+// ids.
+TEST(GgufTokenizerTest, AByteLevelVocabularyWithoutBytesFailsTheText) {
+  GgufWriter writer = Bytes();
+  writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"ab", "cd"});
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto made = LoadFiles(*files);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto ids = (*made)->Encode("ab", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument) << ids.status();
+  EXPECT_THAT(ids.status().message(), HasSubstr("no token for any single byte"));
+  EXPECT_EQ(*(*made)->Decode(std::vector<int32_t>{1, 0}, false), "cdab");
+}
+
+// Kinds with scores fall back to all 256 bytes, or to the unknown token.
+TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
+  for (const char* kind : {"llama", "t5"}) {
+    SCOPED_TRACE(kind);
+    const auto load = [&](const std::vector<std::string>& tokens,
+                          const std::vector<int32_t>& types) {
+      GgufWriter writer;
+      writer.Set("tokenizer.ggml.model", kind);
+      writer.Set("tokenizer.ggml.tokens", tokens);
+      writer.Set("tokenizer.ggml.token_type", types);
+      writer.Set("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
+      const auto files = FilesOf(writer);
+      EXPECT_TRUE(files.ok()) << files.status();
+      return LoadFiles(files.value_or(GgufTokenizerFiles()));
+    };
+    EXPECT_THAT(load({"a", "b"}, {1, 1}).status().message(),
+                HasSubstr("there is no unknown piece"));
+    EXPECT_THAT(load({"<unk>", "a", "<0x41>"}, {2, 1, 6}).status().message(),
+                HasSubstr("not 256 byte pieces"));
+    const auto unknown = load({"<unk>", "a"}, {2, 1});
+    ASSERT_TRUE(unknown.ok()) << unknown.status();
+    EXPECT_EQ(*(*unknown)->Encode("\u00e9", false), (std::vector<int32_t>{0}));
+  }
 }
 
 TEST(GgufTokenizerTest, NamesTheKindsThatItServes) {

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class Loaded {
  public:
@@ -31,16 +32,25 @@ class Loaded {
 
   std::vector<std::string> Tokens(absl::string_view piece) const {
     std::vector<int32_t> ids;
-    WorkMeter work("the text", 1 << 30, CancelFlag::Never());
-    EncodeState state(&work);
-    state.ids = &ids;
-    EXPECT_TRUE(model_->NewStage(&state)->Push(piece, true).ok());
+    EXPECT_TRUE(Push(piece, &ids).ok());
     std::vector<std::string> tokens;
     for (const int32_t id : ids) tokens.emplace_back(*vocabulary_.Token(id));
     return tokens;
   }
 
+  absl::Status Push(absl::string_view piece) const {
+    std::vector<int32_t> ids;
+    return Push(piece, &ids);
+  }
+
  private:
+  absl::Status Push(absl::string_view piece, std::vector<int32_t>* ids) const {
+    WorkMeter work("the text", 1 << 30, CancelFlag::Never());
+    EncodeState state(&work);
+    state.ids = ids;
+    return model_->NewStage(&state)->Push(piece, true);
+  }
+
   Vocabulary vocabulary_;
   std::unique_ptr<Model> model_;
 };
@@ -130,6 +140,20 @@ TEST(BpeModel, MergesCanReachIntoByteAndUnknownTokens) {
   value["vocab"].update({{"<0xC3><0xA9>", 5}, {"a<unk>", 6}});
   value["merges"] = json::array({"<0xC3> <0xA9>", "a <unk>"});
   EXPECT_THAT(Loaded(value).Tokens("bébax"), ElementsAre("b", "<0xC3><0xA9>", "b", "a<unk>"));
+}
+
+// As the package `tokenizers` does with a byte that has no token; without any, no text can be
+// spelled.
+TEST(BpeModel, BytesWithoutTokens) {
+  json value = {{"vocab", {{"a", 0}, {"ab", 1}}}, {"merges", json::array()}};
+  EXPECT_THAT(Loaded(value, true).Tokens("xaxbab"), ElementsAre("a", "a"));
+  value["vocab"] = {{"ab", 0}, {"<unk>", 1}};
+  EXPECT_THAT(Loaded(value, true).Push("ab").message(), HasSubstr("no token for any single byte"));
+  EXPECT_TRUE(Loaded(value, true).Push("").ok());
+  value["ignore_merges"] = true;
+  EXPECT_THAT(Loaded(value, true).Tokens("ab"), ElementsAre("ab"));
+  value["unk_token"] = "<unk>";
+  EXPECT_THAT(Loaded(value, true).Tokens("xy"), ElementsAre("<unk>", "<unk>"));
 }
 
 TEST(BpeModel, IgnoreMergesTakesWholeTokens) {
