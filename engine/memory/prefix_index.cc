@@ -93,7 +93,16 @@ std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
   while (windows && !path.empty() && !path.back()->window_pages.has_value()) path.pop_back();
   if (path.empty()) return std::nullopt;
   Touch(path);
-  return MakeHit(path);
+  return MakeHit(path, true);
+}
+
+std::optional<PrefixIndex::Hit> PrefixIndex::FindFull(absl::string_view identity,
+                                                      std::span<const int32_t> tokens) {
+  if (std::find(windows_.begin(), windows_.end(), 0) == windows_.end()) return std::nullopt;
+  const std::vector<Node*> path = Walk(identity, tokens);
+  if (path.empty()) return std::nullopt;
+  Touch(path);
+  return MakeHit(path, false);
 }
 
 PrefixIndex::Nearest PrefixIndex::Look(absl::string_view identity,
@@ -124,7 +133,7 @@ PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::s
   return nearest;
 }
 
-PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
+PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path, bool windows) const {
   Hit hit;
   hit.tokens = static_cast<int32_t>(path.size()) * page_tokens_;
   hit.end = path.back()->digest;
@@ -137,7 +146,7 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
         pages.push_back({static_cast<int32_t>(pages.size()) * page_tokens_, node->full[full]});
       }
       ++full;
-    } else {
+    } else if (windows) {
       pages = (*path.back()->window_pages)[window];
       ++window;
     }

@@ -66,6 +66,10 @@ class PrefixIndex {
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens,
                           Nearest* nearest = nullptr);
 
+  // The same for the pages of full groups alone, which need no checkpoint: a hit may end at any
+  // page and has none of windows. Nothing if all groups have windows.
+  std::optional<Hit> FindFull(absl::string_view identity, std::span<const int32_t> tokens);
+
   // Only computes Nearest; marks nothing as used. Compares at most the 256 latest of the known
   // texts that continue after `whole`.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
@@ -167,7 +171,8 @@ class PrefixIndex {
   void DropWindows(Node& node);  // it is no checkpoint any more
   // Whether no request holds any page of the node.
   bool Unused(const Node& node) const;
-  Hit MakeHit(const std::vector<Node*>& path) const;
+  // `windows`: with their pages; the path then ends at a checkpoint.
+  Hit MakeHit(const std::vector<Node*>& path, bool windows) const;
 
   const int32_t page_tokens_;
   const std::vector<int32_t> windows_;

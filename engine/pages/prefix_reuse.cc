@@ -122,6 +122,18 @@ int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssign
   return longest;
 }
 
+std::optional<PrefixReuse::Found> PrefixReuse::FindFull(const RequestSpec& spec, int32_t tokens) {
+  const int64_t rope = RopeLengthOf(spec);
+  std::optional<Found> longest;
+  for (const std::vector<int32_t>& ring : rings_) {
+    auto hit = index_.FindFull(Identity(spec.tenant, "", rope, ring),
+                               std::span(spec.prompt).first(static_cast<size_t>(tokens)));
+    if (!hit.has_value() || (longest.has_value() && hit->tokens <= longest->hit.tokens)) continue;
+    longest = Found{ring, *std::move(hit)};
+  }
+  return longest;
+}
+
 std::vector<int32_t> PrefixReuse::Keep(const Sequence& sequence, Request& request) {
   std::vector<int32_t> lengths;
   while (const auto length = request.TakeCheckpoint(limits_.page_tokens)) {

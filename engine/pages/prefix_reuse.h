@@ -55,6 +55,10 @@ class PrefixReuse {
   // Number of tokens of the longest beginning that Find returns; 0: none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
+  // Dense pages of full groups for the longest beginning of the prompt's first `tokens` tokens that
+  // memory has on one ring: see PrefixIndex::FindFull.
+  std::optional<Found> FindFull(const RequestSpec& spec, int32_t tokens);
+
   // Called after a step: makes the beginnings of the prompt known that are now complete. Returns
   // their lengths.
   std::vector<int32_t> Keep(const Sequence& sequence, Request& request);

@@ -279,6 +279,42 @@ TEST_F(PageTierTest, MemoryAndDiskTogether) {
   EXPECT_EQ(answer.usage.cached_tokens, 304);
 }
 
+// Of another question about the same text, memory has the text's pages in full groups, but not
+// those of windows where the text ends. What is read begins in front of the windows' pages.
+TEST_F(PageTierTest, MemoryAndDiskTogetherWithWindows) {
+  constexpr int kText = 320;
+  const EngineOptions options = Options(testing::WithWindows(folder_, /*slow=*/true), 1);
+  const auto ask = [](int question, int tokens) {
+    std::vector<int32_t> prompt = Prompt(kText, 250);
+    const std::vector<int32_t> rest = Prompt(tokens, 250, question);
+    prompt.insert(prompt.end(), rest.begin(), rest.end());
+    return Spec(std::move(prompt));
+  };
+  const std::vector<RequestSpec> specs = {ask(10, 85), ask(11, 85), ask(12, 25)};
+  std::vector<Answer> expected;
+  {
+    const auto engine = Make(options);
+    for (const RequestSpec& spec : specs) {
+      expected.push_back(Ask(*engine, spec));
+      ASSERT_TRUE(WaitForWrites(*engine));
+    }
+  }
+  const auto engine = Make(options);
+  // The row behind the last page sees 16 tokens before it; to compute that page again takes one
+  // page more of the windows.
+  const std::vector<int32_t> to = {400, 400, 336};
+  const std::vector<int32_t> from = {0, kText, 304};
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Answer answer = Ask(*engine, specs[i]);
+    EXPECT_EQ(answer, expected[i]) << i;
+    EXPECT_EQ(answer.usage.cached_tokens, to[i]) << i;
+    EXPECT_EQ(answer.usage.restored_tokens, to[i] - from[i]) << i;
+    EXPECT_EQ(answer.usage.checked_position, to[i] - kPage) << i;
+  }
+  EXPECT_EQ(Metric(*engine, "kv_tier_hits_total"), 400 + 80 + 32);
+  EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 0);
+}
+
 // A document that is deleted takes what follows it along, and no more.
 TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
   const EngineOptions options = Options(WithoutWindows(folder_), 1);
