@@ -13,7 +13,8 @@
 namespace annulus {
 namespace {
 
-constexpr int kMostCompared = 256;  // pages that go on from one
+constexpr int kMostCompared = 256;        // pages that go on from one
+constexpr int kMostPromptsCompared = 16;  // of a document, from their ends back to their beginnings
 // Of one node. Beyond that two prompts count as one with the documents of both, so that what is
 // forgotten with either is forgotten with it.
 constexpr size_t kMostPrompts = 64;
@@ -131,6 +132,22 @@ PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::s
     nearest.common = common;
   }
   return nearest;
+}
+
+std::optional<int32_t> PrefixIndex::FirstDifference(DocumentTag document,
+                                                    std::span<const int32_t> tokens) const {
+  const std::vector<DocumentPages::Place> places = documents_.PlacesOf(document);
+  std::optional<int32_t> longest;
+  int left = kMostPromptsCompared;
+  for (auto place = places.rbegin(); place != places.rend() && left > 0; ++place, --left) {
+    const Node* first = static_cast<const Node*>(*place);
+    while (first->parent != nullptr) first = first->parent;
+    const auto end =
+        std::mismatch(tokens.begin(), tokens.end(), first->tokens.begin(), first->tokens.end());
+    if (end.first == tokens.end() || end.second == first->tokens.end()) return std::nullopt;
+    longest = std::max(longest.value_or(0), static_cast<int32_t>(end.first - tokens.begin()));
+  }
+  return longest;
 }
 
 PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path, bool windows) const {

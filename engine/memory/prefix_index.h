@@ -74,6 +74,12 @@ class PrefixIndex {
   // texts that continue after `whole`.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
 
+  // Where `tokens` first differ from the most similar known text with the document, whatever its
+  // identity, if that is within the first page. Nothing if no known text has the document or one
+  // has the same first page. Looks at the document's 16 latest prompts.
+  std::optional<int32_t> FirstDifference(DocumentTag document,
+                                         std::span<const int32_t> tokens) const;
+
   // Where an Insert ended. Passed to the next Insert of the same text and identity, it limits the
   // work to the new tokens. Must not be used for another text.
   struct Mark {

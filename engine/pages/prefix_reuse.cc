@@ -110,7 +110,15 @@ std::optional<CacheMiss> PrefixReuse::WhyNoMore(const RequestSpec& spec,
       if (there.whole > nearest.whole) return CacheMiss{Reason::kOtherAttention, nearest.whole};
     }
   }
-  if (nearest.whole == 0 || !nearest.differs) return std::nullopt;
+  if (nearest.whole == 0) {
+    // A document of it may be there behind another beginning, say another system prompt.
+    for (const TaggedDocument& document : TagsOf(spec)) {
+      const std::optional<int32_t> at = index_.FirstDifference(document.tag, known);
+      if (at.has_value()) return CacheMiss{Reason::kOtherTokens, *at};
+    }
+    return std::nullopt;
+  }
+  if (!nearest.differs) return std::nullopt;
   return CacheMiss{Reason::kOtherTokens, nearest.common};
 }
 
