@@ -42,6 +42,9 @@ class PageTierTest : public testing::PageTierFixture {
       const Answer again = Ask(*engine, Spec(prompt));
       EXPECT_EQ(again.usage.cached_tokens, 320);
       EXPECT_EQ(again.usage.restored_tokens, 0) << "memory has it";
+      EXPECT_GT(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "write"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_seconds_total", "disk", "write"), 0);
+      EXPECT_EQ(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "read"), 0);
     }
     for (const int ranks : {1, 4, 3}) {
       const auto engine = Make(Options(model, ranks));
@@ -53,6 +56,11 @@ class PageTierTest : public testing::PageTierFixture {
       EXPECT_EQ(cached, expected);
       EXPECT_EQ(cached.usage.restored_tokens, 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_restores_total"), 1);
+      EXPECT_EQ(Metric(*engine, "kv_tier_hits_total"), 320);
+      EXPECT_GT(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "read"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_seconds_total", "disk", "read"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_bytes"), 0);
+      EXPECT_EQ(Metric(*engine, "kv_tier_io_errors_total"), 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total"), 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
     }
@@ -95,7 +103,7 @@ TEST_F(PageTierTest, WithWindowsToo) {
         20 + 2);
 }
 
-TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
+TEST_F(PageTierTest, NothingIsAnothersTenantDtypeOrKernels) {
   EngineOptions options = Options("builtin:recall", 1);
   options.kv_dtype = DType::kBF16;
   const std::vector<int32_t> prompt = Prompt(200, 250);
@@ -110,6 +118,10 @@ TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
     other.kv_dtype = dtype;
     EXPECT_EQ(Ask(*Make(other), Spec(prompt)).usage.restored_tokens, 0) << DTypeName(dtype);
   }
+  // Other kernels give other bits.
+  EngineOptions kernels = options;
+  kernels.kernels = "cpu/reference";
+  EXPECT_EQ(Ask(*Make(kernels), Spec(prompt)).usage.restored_tokens, 0);
   EngineOptions larger = options;
   larger.model = "builtin:recall3";
   EXPECT_EQ(Ask(*Make(larger), Spec(prompt)).usage.restored_tokens, 0);
