@@ -14,6 +14,7 @@ trap 'stop_daemon; rm -rf "$scratch"' EXIT
 # serve PROGRAM OPTION...: starts a daemon on free ports; $server and $metrics are where it listens.
 serve() {
   stop_daemon
+  : >"$scratch/log"  # or the loop below may still find what the last daemon said
   "$@" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$scratch/log" 2>&1 &
   daemon=$!
   until grep -q ' ready listen=' "$scratch/log"; do

@@ -1,15 +1,26 @@
 #!/usr/bin/env bash
 # Measures what kept documents save and writes a report: bash bench/documents.sh [FOLDER] [-- OPTION...]
 #   OPTION...  for every annulusd, for example --kernels cpu/avx512-bf16
-# Needs build/annulusd, build/annulus, build/annulus-bench and build/annulus-demo, fio (a package of
-# Debian), the right to drop the caches of files (root), 6 GiB of disk under $TMPDIR, and a machine
-# that does nothing else; about 25 minutes on 2 cores. FOLDER (default bench/results) gets
+# Needs build/annulusd, build/annulus, build/annulus-bench and build/annulus-demo, curl and fio
+# (packages of Debian), the right to drop the caches of files (root), 6 GiB of a real disk under
+# $TMPDIR (no tmpfs), 8 GiB of memory, and a machine that does nothing else; about half an hour on
+# 2 cores. FOLDER (default bench/results) gets
 # documents.md, with every command and its table, and documents.jsonl, with every figure.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 begin documents "$@"
 source bench/daemon.sh
+for needed in build/annulusd build/annulus build/annulus-demo curl fio; do
+  if ! command -v "$needed" >/dev/null; then
+    echo "documents.sh: $needed is missing; see the head of this script" >&2
+    exit 1
+  fi
+done
+if [[ ! -w /proc/sys/vm/drop_caches ]]; then
+  echo 'documents.sh: only root can drop the caches of files, and without that a disk is not what is read' >&2
+  exit 1
+fi
 
 shape=random:bench/configs/qwen2.5-0.5b.json  # a byte of a text is a token of it
 disk=$scratch/kv
@@ -21,30 +32,35 @@ of() { grep -o "\"$1\":[^,}]*" | head -1 | cut -d: -f2- | tr -d '" '; }
 # ratio A B: A / B.
 ratio() { awk "BEGIN {printf \"%.3g\", $1 / $2}"; }
 
-# total NAME [LABELS]: the metric of the daemon that runs, its labels given as a pattern.
+# total NAME [LABELS]: the metric of the daemon that runs, its labels given as a pattern; nothing if
+# it has none.
 total() {
-  curl -s "http://$metrics/metrics" |
-    awk -v pattern="^annulus_$1[{].*${2:-}" '$0 ~ pattern {sum += $NF} END {printf "%.6g\n", sum}'
+  curl -sf "http://$metrics/metrics" |
+    awk -v pattern="^annulus_$1[{].*${2:-}" '
+      $0 ~ pattern {sum += $NF; found = 1}
+      END {if (found) printf "%.0f\n", sum}'
 }
 
 # ask WHAT DOCUMENT QUESTION OPTION...: asks the daemon, prints a row of a table and sets $answer.
 ask() {
   local what=$1
   shift
-  answer=$(build/annulus ask "$@" --server "$server" --temperature 0 --digest --json --quiet)
-  printf '| %s | %s | %s | %s | %.3f s | %.3f s | %.12s |\n' "$what" "$(of prompt_tokens <<<"$answer")" \
-    "$(of cached_tokens <<<"$answer")" "$(of restored_tokens <<<"$answer" || echo 0)" \
+  answer=$(build/annulus ask "$@" --server "$server" --temperature 0 --digest --json --quiet </dev/null)
+  printf '| %s | %s | %s | %s | %s | %.3f s | %.3f s | %.12s |\n' "$what" \
+    "$(of prompt_tokens <<<"$answer")" "$(of cached_tokens <<<"$answer")" \
+    "$(of restored_tokens <<<"$answer" || echo 0)" "$(of checked_position <<<"$answer" || true)" \
     "$(of time_to_first_token <<<"$answer")" "$(of prefill <<<"$answer")" "$(of digest <<<"$answer")" >>"$tables"
   printf '{"bench":"documents","what":"%s","answer":%s}\n' "$what" "$answer" >>"$rows"
 }
 first_token() { of time_to_first_token <<<"$answer"; }
 asked_table() {
   printf '\n## %s\n\n' "$1"
-  printf '| asked | prompt | reused | restored | first token | prefill | digest |\n|---|--:|--:|--:|--:|--:|---|\n'
+  printf '| asked | prompt | cached | of it restored | page checked at | first token | prefill | digest |\n'
+  printf '|---|--:|--:|--:|--:|--:|--:|---|\n'
 } >>"$tables"
 say() { printf '\n%s\n' "$*" >>"$tables"; }
 
-# Until every page that waits has been written, at most two minutes.
+# Waits until every page is in each tier, at most two minutes.
 wait_for_disk() {
   local turn
   for ((turn = 0; turn < 600; ++turn)); do
@@ -58,7 +74,7 @@ wait_for_disk() {
 # read_rate: bytes a second that fio reads in $scratch, past the caches.
 read_rate() {
   fio --name=read --directory="$scratch" --rw=read --bs=1M --size=1G --direct=1 --ioengine=libaio \
-    --iodepth=8 --output-format=terse --terse-version=3 | awk -F';' '{print $7 * 1024}'
+    --iodepth=8 --output-format=terse --terse-version=3 | awk -F';' '{printf "%.0f\n", $7 * 1024}'
   rm -f "$scratch"/read.*
 }
 
@@ -84,27 +100,41 @@ for question in 'Who keeps the eastern lamp?' 'Who paints the eastern lamp?' 'Wh
   alone+=("$(of prefill <<<"$answer")")
 done
 wait_for_disk
-stop_daemon -KILL
-drop_caches
-serve build/annulusd --model "$shape" --ranks 1 --kv-memory 2GiB "${tiered[@]}"
-ask 'after kill -9, from disk' "$scratch/book.txt" 'Who keeps the northern lamp?' -n 8
-restored=$(first_token)
-[[ $(of digest <<<"$answer") == "$digest" ]] && same='the same digest' || same='ANOTHER DIGEST'
+same='the same digest'
+# ask_restarted WHAT OPTION...: the first question to a new daemon, after the other one was killed.
+ask_restarted() {
+  local what=$1
+  shift
+  stop_daemon -KILL
+  drop_caches
+  serve build/annulusd --model "$shape" --ranks 1 --kv-memory 2GiB "${tiered[@]}" "$@"
+  ask "$what" "$scratch/book.txt" 'Who keeps the northern lamp?' -n 8
+  if [[ $(of digest <<<"$answer") != "$digest" ]]; then same='ANOTHER DIGEST'; fi
+}
+ask_restarted 'after kill -9, from disk, with `--kv-verify off`' --kv-verify off
+read_seconds=$(of queue <<<"$answer")  # it waits for its pages before it begins to compute
 read_bytes=$(total kv_tier_moved_bytes_total 'way="read"')
+ask_restarted 'after kill -9, from disk'
+restored=$(first_token)
+counted=$(curl -sf "http://$metrics/metrics" | grep '^annulus_kv_tier_.*tier="disk"')
 stop_daemon
 disk_rate=$(read_rate)
 median_alone=$(printf '%s\n' "${alone[@]}" | sort -g | sed -n 2p)
-read_seconds=$(awk "BEGIN {print $restored - $median_alone}")
 say "The second question took $(ratio "$second" "$median_alone") times what computing a question at this depth takes\
  ($median_alone s, the median of three). After the restart the first token came $(ratio "$first" "$restored") times\
- sooner than the first time, with $same. It came $read_seconds s later than for a document at hand: $read_bytes bytes\
- were read, checked and put in place in that time, $(ratio "$(ratio "$read_bytes" "$read_seconds")" "$disk_rate") of the\
- $disk_rate bytes a second that fio reads."
+ sooner than the first time, with a page computed again to check the others, and $same. Without that check the\
+ request began $read_seconds s after it came: $read_bytes bytes were read and put in place in that time, at\
+ $(ratio "$(ratio "$read_bytes" "$read_seconds")" "$disk_rate") of the $disk_rate bytes a second that fio reads."
+
+say 'What the last of these daemons counted of its disk:'
+printf '\n```\n%s\n```\n' "$counted" >>"$tables"
 
 # Prompts that nobody sent before, with and without a disk that takes their pages.
 rates_without=() rates_with=()
+orders=('without with' 'with without')  # in turn, so that a machine that slows down favours neither
 for pair in 1 2 3 4 5; do
-  for tier in without with; do
+  for tier in ${orders[pair % 2]}; do
+    stop_daemon
     rm -rf "$disk"
     if [[ $tier == with ]]; then
       serve build/annulusd --model "$shape" --ranks 1 --kv-memory 2GiB "${tiered[@]}"
@@ -121,35 +151,42 @@ quotients=$(for pair in 0 1 2 3 4; do ratio "${rates_with[pair]}" "${rates_witho
 say "Requests a second with the disk, over those without it: $(tr '\n' ' ' <<<"$quotients"), median\
  $(sort -g <<<"$quotients" | sed -n 3p)."
 
-# Twice as many documents as the device has room for, in turn: the second round counts.
-for document in 1 2 3 4 5 6 7 8; do
+# Twice what the ranks' memory holds, in turn: the second round counts. A document takes 65 pages of
+# 64 tokens of 24,576 bytes (float32, the default).
+documents=10
+for ((document = 1; document <= documents; ++document)); do
   build/annulus-demo --bytes 4000 --seed "$document" --facts 1 --out "$scratch/part$document.txt" >/dev/null
 done
 rotate() {
   local title=$1 round document start
   shift
+  stop_daemon
   rm -rf "$disk"
-  serve build/annulusd --model "$shape" --ranks 1 --kv-memory 220MiB "$@"
+  serve build/annulusd --model "$shape" --ranks 1 --kv-memory 450MiB "$@"
   asked_table "$title"
   for round in 1 2; do
     start=$EPOCHREALTIME
-    for document in 1 2 3 4 5 6 7 8; do
+    for ((document = 1; document <= documents; ++document)); do
       ask "round $round, document $document" "$scratch/part$document.txt" 'Who keeps the northern lamp?' -n 1
     done
     seconds=$(awk "BEGIN {printf \"%.2f\", $EPOCHREALTIME - $start}")
-    if [[ $round == 1 && $# -gt 0 ]]; then wait_for_disk; fi
+    if [[ $round == 1 && $# -gt 0 ]]; then
+      wait_for_disk
+      drop_caches
+    fi
   done
   say "The second round took $seconds s."
 }
-rotate 'Eight documents in turn, room for four: nothing kept below'
+rotate 'Ten documents in turn, room for four: nothing kept below'
 computed=$seconds
 for tier in "--kv-host 2GiB" "${tiered[*]}"; do
   # shellcheck disable=SC2086
-  rotate "Eight documents in turn, room for four: ${tier//"$disk"/DIR}" $tier
+  rotate "Ten documents in turn, room for four: ${tier//"$disk"/DIR}" $tier
   say "That is $(ratio "$computed" "$seconds") times faster than computing them again."
 done
 
 # A million tokens of the recall model, which answers by looking a text up: three facts planted in it.
+stop_daemon
 rm -rf "$disk"
 facts=$scratch/facts
 build/annulus-demo --bytes 1000000 --seed 7 --at 0.01,0.33,0.99 --out "$scratch/million.txt" >"$facts"

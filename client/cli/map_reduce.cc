@@ -14,6 +14,7 @@
 #include "client/documents.h"
 #include "client/failure.h"
 #include "client/format/json.h"
+#include "client/format/text.h"
 #include "client/format/units.h"
 #include "client/read/files.h"
 
@@ -233,10 +234,10 @@ int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& quest
         static_cast<size_t>(requests.back().documents_size()) == kMostDocuments) {
       requests.push_back(SpecFor(question));
       requests.back().clear_request_id();  // the id is for the final question
-      titles.push_back(part.title);
+      titles.push_back(OnOneLine(part.title));
       tokens = 0;
     } else {
-      absl::StrAppend(&titles.back(), ", ", part.title);
+      absl::StrAppend(&titles.back(), ", ", OnOneLine(part.title));
     }
     tokens += part.tokens;
     requests.back().add_documents(part.name);

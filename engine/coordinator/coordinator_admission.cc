@@ -180,10 +180,16 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     const auto in_memory = static_cast<int32_t>(has_all ? std::ssize(spec.prompt)
                                                         : prefixes_.LongestFound(spec, under));
     const int32_t saved_to = std::max(in_memory, kept.tokens - tier_->checked_tokens());
+    // Dense pages go on where memory's end; others stand on their own.
+    std::optional<PrefixReuse::Found> before;
+    if (kept.tokens > in_memory && !kept.policy.has_value()) {
+      before = prefixes_.FindFull(spec, tier_->MostBefore(kept));
+    }
     standing =
-        tier_->Look(id, spec.tenant, kept, in_memory, serving_.PromptSeconds(in_memory, saved_to));
+        tier_->Look(id, spec.tenant, kept, {in_memory, before.has_value() ? before->hit.tokens : 0},
+                    serving_.PromptSeconds(in_memory, saved_to));
     if (standing != PageTier::Standing::kReady) return absl::OkStatus();
-    begun = BeginRestore(request, std::move(kept), owner, large);
+    begun = BeginRestore(request, std::move(kept), before, owner, large);
     if (!begun) tier_->NoRoom(id);
     return absl::OkStatus();
   };
@@ -195,17 +201,12 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
          standing == PageTier::Standing::kWanting;
 }
 
-// Whether there is room for what the tier is to bring back.
-bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
+// Whether there is room for what the tier is to bring back, behind what memory has.
+bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
+                               const std::optional<PrefixReuse::Found>& before, PageOwner owner,
                                const Request* large) {
   const RequestSpec& spec = request.spec();
-  // Dense pages go on where memory's end; others, and those of windows, stand on their own.
-  std::vector<PrefixReuse::Found> found;
-  if (!kept.policy.has_value() && !tier_->has_windows()) found = prefixes_.Find(spec, nullptr);
-  const auto from = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
-    return a.hit.tokens < b.hit.tokens;
-  });
-  const PrefixIndex::Hit* const hit = from != found.end() ? &from->hit : nullptr;
+  const PrefixIndex::Hit* const hit = before.has_value() ? &before->hit : nullptr;
   PageDemand demand = DemandOf(request);
   pages_.Open(owner, spec.tenant);
   if (hit != nullptr) {
@@ -213,7 +214,7 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
     CountCached(*hit, options_.limits, demand);
     LeaveHeld(*hit, pins_, demand);
   }
-  const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
+  const std::vector<int32_t> ring = hit != nullptr ? before->ring : std::vector<int32_t>();
   // Room that is gathered for a large request must not be taken by others' pages.
   const auto will_do = [&](const RingChoice& choice) {
     if (!FindTenantRoom(spec, choice)) return false;

@@ -13,7 +13,8 @@
 namespace annulus {
 namespace {
 
-constexpr int kMostCompared = 256;  // pages that go on from one
+constexpr int kMostCompared = 256;        // pages that go on from one
+constexpr int kMostPromptsCompared = 16;  // of a document, from their ends back to their beginnings
 // Of one node. Beyond that two prompts count as one with the documents of both, so that what is
 // forgotten with either is forgotten with it.
 constexpr size_t kMostPrompts = 64;
@@ -93,7 +94,16 @@ std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
   while (windows && !path.empty() && !path.back()->window_pages.has_value()) path.pop_back();
   if (path.empty()) return std::nullopt;
   Touch(path);
-  return MakeHit(path);
+  return MakeHit(path, true);
+}
+
+std::optional<PrefixIndex::Hit> PrefixIndex::FindFull(absl::string_view identity,
+                                                      std::span<const int32_t> tokens) {
+  if (std::find(windows_.begin(), windows_.end(), 0) == windows_.end()) return std::nullopt;
+  const std::vector<Node*> path = Walk(identity, tokens);
+  if (path.empty()) return std::nullopt;
+  Touch(path);
+  return MakeHit(path, false);
 }
 
 PrefixIndex::Nearest PrefixIndex::Look(absl::string_view identity,
@@ -124,7 +134,23 @@ PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::s
   return nearest;
 }
 
-PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
+std::optional<int32_t> PrefixIndex::FirstDifference(DocumentTag document,
+                                                    std::span<const int32_t> tokens) const {
+  const std::vector<DocumentPages::Place> places = documents_.PlacesOf(document);
+  std::optional<int32_t> longest;
+  int left = kMostPromptsCompared;
+  for (auto place = places.rbegin(); place != places.rend() && left > 0; ++place, --left) {
+    const Node* first = static_cast<const Node*>(*place);
+    while (first->parent != nullptr) first = first->parent;
+    const auto end =
+        std::mismatch(tokens.begin(), tokens.end(), first->tokens.begin(), first->tokens.end());
+    if (end.first == tokens.end() || end.second == first->tokens.end()) return std::nullopt;
+    longest = std::max(longest.value_or(0), static_cast<int32_t>(end.first - tokens.begin()));
+  }
+  return longest;
+}
+
+PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path, bool windows) const {
   Hit hit;
   hit.tokens = static_cast<int32_t>(path.size()) * page_tokens_;
   hit.end = path.back()->digest;
@@ -137,7 +163,7 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
         pages.push_back({static_cast<int32_t>(pages.size()) * page_tokens_, node->full[full]});
       }
       ++full;
-    } else {
+    } else if (windows) {
       pages = (*path.back()->window_pages)[window];
       ++window;
     }

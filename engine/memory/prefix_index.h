@@ -66,9 +66,19 @@ class PrefixIndex {
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens,
                           Nearest* nearest = nullptr);
 
+  // The same for the pages of full groups alone, which need no checkpoint: a hit may end at any
+  // page and has none of windows. Nothing if all groups have windows.
+  std::optional<Hit> FindFull(absl::string_view identity, std::span<const int32_t> tokens);
+
   // Only computes Nearest; marks nothing as used. Compares at most the 256 latest of the known
   // texts that continue after `whole`.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
+
+  // Where `tokens` first differ from the most similar known text with the document, whatever its
+  // identity, if that is within the first page. Nothing if no known text has the document or one
+  // has the same first page. Looks at the document's 16 latest prompts.
+  std::optional<int32_t> FirstDifference(DocumentTag document,
+                                         std::span<const int32_t> tokens) const;
 
   // Where an Insert ended. Passed to the next Insert of the same text and identity, it limits the
   // work to the new tokens. Must not be used for another text.
@@ -167,7 +177,8 @@ class PrefixIndex {
   void DropWindows(Node& node);  // it is no checkpoint any more
   // Whether no request holds any page of the node.
   bool Unused(const Node& node) const;
-  Hit MakeHit(const std::vector<Node*>& path) const;
+  // `windows`: with their pages; the path then ends at a checkpoint.
+  Hit MakeHit(const std::vector<Node*>& path, bool windows) const;
 
   const int32_t page_tokens_;
   const std::vector<int32_t> windows_;

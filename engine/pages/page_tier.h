@@ -95,6 +95,9 @@ class PageTier {
     int64_t all() const { return host + disk; }
   };
   ByTier Where(const Beginning& beginning) const;
+  // A restore of the beginning goes on from so many of its tokens at most. Those behind them have
+  // pages to be read of every group: of windows, all that the row after the beginning sees.
+  int32_t MostBefore(const Beginning& beginning) const;
 
   // Whether a waiting request waits for the tier. It waits for pages at most as long as computing
   // them would take, or one second if that is more. Then it uses what has come and computes the
@@ -107,23 +110,25 @@ class PageTier {
     kSettled,  // it does not wait
   };
   Standing StandingOf(RequestId id);
+  // What memory has of a beginning, in tokens.
+  struct InMemory {
+    int32_t usable = 0;  // the request could begin with them now
+    int32_t before = 0;  // a restore goes on from them: PrefixReuse::FindFull
+  };
   // Decides whether the request waits; never returns kUnknown. `beginning`: the result of Find.
-  // `in_memory`: how many tokens of it memory has. `computed`: expected seconds to compute the
-  // others; 0: not known.
-  Standing Look(RequestId id, const TenantId& tenant, const Beginning& beginning, int32_t in_memory,
-                double computed);
+  // `computed`: expected seconds to compute what is not usable; 0: not known.
+  Standing Look(RequestId id, const TenantId& tenant, const Beginning& beginning,
+                InMemory in_memory, double computed);
   // Call for a request that is kReady if there is no room for its pages. It then waits for room,
   // not for the tier.
   void NoRoom(RequestId id) { standings_.erase(id); }
   // Whether pages that nobody else holds become free soon: they are being restored, or a device
   // still copies them though nobody needs them.
   bool will_free_pages() const { return !restores_.empty() || !lingering_.empty(); }
-  // Whether the model has windows. A beginning is then restored as a whole or not at all.
-  bool has_windows() const;
 
   // Starts to read the pages of `beginning` that come after those of `from`, which `owner` holds
-  // already; null: all pages. There must be room for them on `ring`. The prefix becomes known once
-  // they have come.
+  // already and which has MostBefore tokens at most; null: all pages. There must be room for them
+  // on `ring`. The prefix becomes known once they have come.
   PageOwner NewOwner() { return next_owner_++; }
   void Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
              std::vector<int32_t> ring, PageOwner owner);
@@ -298,6 +303,8 @@ class PageTier {
     int32_t in_memory = 0;           // tokens, when it was looked at
     std::optional<CacheMiss> miss;   // why no more came back
   };
+  // Whether the model has windows. What is read of a beginning is then used whole or not at all.
+  bool has_windows() const;
   PageLevels::Options LevelOptions(std::vector<PageLevels::Level> levels,
                                    std::function<void()> wake);
   PageMark MarkFor(const TenantId& tenant, const AttentionAssignment* policy, int64_t rope) const;

@@ -84,6 +84,15 @@ PageTier::ByTier PageTier::Where(const Beginning& beginning) const {
   return TierTokens(tokens);
 }
 
+int32_t PageTier::MostBefore(const Beginning& beginning) const {
+  const int32_t page = limits_.page_tokens;
+  int32_t most = beginning.tokens - page;
+  for (const int32_t window : limits_.group_windows) {
+    if (window > 0) most = std::min(most, (beginning.tokens - window + 1) / page * page);
+  }
+  return std::max(0, most);
+}
+
 PageTier::Counts PageTier::CountPages(const Beginning& beginning, int32_t from) const {
   Counts pages{};
   ForEachPage(from, beginning.tokens, [&](int group, int32_t first) {

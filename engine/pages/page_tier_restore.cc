@@ -68,20 +68,20 @@ std::optional<PageOwner> PageTier::RestoreLike(const TenantId& tenant, const Beg
 }
 
 PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Beginning& beginning,
-                                  int32_t in_memory, double computed) {
+                                  InMemory in_memory, double computed) {
   const SteadyTime now = clock_.Now();
   const auto [found, is_new] = standings_.try_emplace(id);
   StandingState& standing = found->second;
   if (is_new) standing.since = standing.asked = now;
-  standing.in_memory = in_memory;
-  const int32_t more = beginning.tokens - in_memory;
+  standing.in_memory = in_memory.usable;
+  const int32_t more = beginning.tokens - in_memory.usable;
   if (more <= checked_tokens()) {
     standing.settled = true;
     return Standing::kSettled;
   }
-  const Counts own = CountPages(beginning, in_memory);
+  const Counts own = CountPages(beginning, in_memory.before);
   standing.pages = std::accumulate(own.begin(), own.end(), int64_t{0});
-  standing.restore = RestoreLike(tenant, beginning, in_memory);
+  standing.restore = RestoreLike(tenant, beginning, in_memory.usable);
   standing.awaited = PagesAhead(standing.restore.has_value() ? restores_.at(*standing.restore).all
                                                              : standing.pages);
   if (!standing.restore.has_value()) {
@@ -91,7 +91,7 @@ PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Be
   if (computed > 0 && reading.seconds > computed) {
     standing.restore.reset();
     standing.settled = true;
-    standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, in_memory};
+    standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, in_memory.usable};
     return Standing::kSettled;
   }
   const double least = computed > 0 ? computed : kUnknownSecondsPerToken * more;
@@ -360,7 +360,7 @@ void PageTier::EndRestore(PageOwner owner) {
     // Another that waited for it looks again: the store may have more.
     standing.settled = id == restore.request;
     if (standing.settled && to < restore.beginning.tokens) {
-      standing.miss = CacheMiss{restore.missing, to};
+      standing.miss = CacheMiss{restore.missing, to > restore.from ? to : standing.in_memory};
     }
     if (standing.to == 0) standing.from = restore.from;
     standing.to = std::max(standing.to, to);

@@ -110,7 +110,15 @@ std::optional<CacheMiss> PrefixReuse::WhyNoMore(const RequestSpec& spec,
       if (there.whole > nearest.whole) return CacheMiss{Reason::kOtherAttention, nearest.whole};
     }
   }
-  if (nearest.whole == 0 || !nearest.differs) return std::nullopt;
+  if (nearest.whole == 0) {
+    // A document of it may be there behind another beginning, say another system prompt.
+    for (const TaggedDocument& document : TagsOf(spec)) {
+      const std::optional<int32_t> at = index_.FirstDifference(document.tag, known);
+      if (at.has_value()) return CacheMiss{Reason::kOtherTokens, *at};
+    }
+    return std::nullopt;
+  }
+  if (!nearest.differs) return std::nullopt;
   return CacheMiss{Reason::kOtherTokens, nearest.common};
 }
 
@@ -118,6 +126,18 @@ int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssign
   int64_t longest = 0;
   for (const Found& found : Find(spec, policy)) {
     longest = std::max<int64_t>(longest, found.hit.tokens);
+  }
+  return longest;
+}
+
+std::optional<PrefixReuse::Found> PrefixReuse::FindFull(const RequestSpec& spec, int32_t tokens) {
+  const int64_t rope = RopeLengthOf(spec);
+  std::optional<Found> longest;
+  for (const std::vector<int32_t>& ring : rings_) {
+    auto hit = index_.FindFull(Identity(spec.tenant, "", rope, ring),
+                               std::span(spec.prompt).first(static_cast<size_t>(tokens)));
+    if (!hit.has_value() || (longest.has_value() && hit->tokens <= longest->hit.tokens)) continue;
+    longest = Found{ring, *std::move(hit)};
   }
   return longest;
 }

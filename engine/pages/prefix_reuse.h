@@ -42,7 +42,8 @@ class PrefixReuse {
                           PrefixIndex::Nearest* nearest = nullptr);
   // Why no more than `cached` tokens of the prompt could be reused, by what Find saw. Nothing if
   // the rest of the prompt has no whole page, if the tenant left no similar prompt, or if the
-  // nearest one only ends before this prompt does.
+  // nearest one only ends before this prompt does. Prompts are similar that have the first page or
+  // a document in common.
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
   // The whole prompt with its last token, if the tenant has all of it cached. Counts as a use of
@@ -54,6 +55,10 @@ class PrefixReuse {
   }
   // Number of tokens of the longest beginning that Find returns; 0: none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
+
+  // Dense pages of full groups for the longest beginning of the prompt's first `tokens` tokens that
+  // memory has on one ring: see PrefixIndex::FindFull.
+  std::optional<Found> FindFull(const RequestSpec& spec, int32_t tokens);
 
   // Called after a step: makes the beginnings of the prompt known that are now complete. Returns
   // their lengths.

@@ -34,8 +34,12 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
                                                            const Clock& clock) {
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<DiskFolder> opened, DiskFolder::Open(folder));
   std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls, clock));
+  std::vector<EntryName> twins;
   const auto found = [&](const EntryName& name, int64_t time) {
-    if (store->pages_.Find(name.key) != nullptr) return;  // a second file of one page stays
+    if (store->pages_.Find(name.key) != nullptr) {
+      twins.push_back(name);
+      return;
+    }
     store->pages_.Add(name, time);
     store->pages_.Count(name.tenant, KnownPages::FileBytes(name.payload_bytes));
     store->last_use_ = std::max(store->last_use_, time);
@@ -46,12 +50,23 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
     store->last_use_ = std::max(store->last_use_, note.use);
   };
   ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found, noted));
+  store->RemoveTwins(std::move(twins));
   for (const DeletionNote& note : notes) store->RemoveNoted(note);
   constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
   const auto surplus =
       store->pages_.MakeRoom({.use = kNoEnd, .most_of_tenant = kNoEnd, .most = store->limit_});
   if (surplus.has_value()) store->RemoveFiles(*surplus).IgnoreError();
   return store;
+}
+
+// Files of pages that have another one, labelled with other documents: a kill came between writing
+// a page anew and removing what had been given up of it. None of them is labelled with all.
+void DiskStore::RemoveTwins(std::vector<EntryName> twins) {
+  for (size_t i = 0, all = twins.size(); i < all; ++i) {
+    const std::optional<EntryName> other = pages_.Drop(twins[i].key);
+    if (other.has_value()) twins.push_back(*other);
+  }
+  if (RemoveFiles(twins).ok()) rejects_ += std::ssize(twins);
 }
 
 absl::Status DiskStore::RemoveFiles(std::span<const EntryName> pages) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/tiers/disk_calls.h"
@@ -63,6 +64,8 @@ class DiskStore final : public PageStore {
   absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
   // Removes the files of pages that were dropped.
   absl::Status RemoveFiles(std::span<const EntryName> pages);
+  // Used by Open, as RemoveNoted is: `twins` are second files of pages, whose other files go too.
+  void RemoveTwins(std::vector<EntryName> twins);
   // Used by Open: removes the files that a note of an earlier daemon names, then the note.
   void RemoveNoted(const DeletionNote& note);
   absl::Status OpenFailed(absl::string_view what, int error);

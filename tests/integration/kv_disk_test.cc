@@ -174,6 +174,17 @@ TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_mismatch", std::chrono::seconds(20)));
 }
 
+// The log says so, and prompts are answered without it.
+TEST_F(KvDiskTest, ADiskThatFailsIsToldOfAndLeftAlone) {
+  const std::string text = Document(2'000).text;
+  Start(testing::PlainModel(directory_));
+  std::filesystem::remove_all(directory_.path() / "pages");
+  const Answer first = Ask(text);
+  EXPECT_FALSE(first.completion.origin().digest().empty());
+  EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_off", std::chrono::seconds(20)));
+  EXPECT_EQ(Ask(text).completion.origin().digest(), first.completion.origin().digest());
+}
+
 // Every chunk of a prompt leaves. After 20 kills all starts together have computed at most 1.1
 // times the prompt: a kill costs the chunk under way, and those that are not on disk yet.
 //   ANNULUS_KILLS=20          as often as tests/nightly.sh does

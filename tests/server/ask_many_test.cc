@@ -176,6 +176,14 @@ TEST_F(AskManyTest, SixteenRunAtOnceAndNotMore) {
   reader->Finish();
 }
 
+TEST_F(AskManyTest, AThousandAreAnswered) {
+  constexpr int kMost = 1000;
+  const Answers answers = Ask(Numbered(kMost));
+  ASSERT_TRUE(answers.status.ok()) << answers.status.error_message();
+  EXPECT_EQ(answers.completions.size(), kMost);
+  EXPECT_THAT(answers.texts.at(kMost - 1), ::testing::HasSubstr(absl::StrCat("q", kMost - 1)));
+}
+
 TEST_F(AskManyTest, AQuestionThatFailsEndsAlone) {
   server_.engine().set_max_context(500);
   const Answers answers = Ask(Questions({"", "good", std::string(600, 'x'), "good too"}));

@@ -1,14 +1,23 @@
 // DocumentService over gRPC.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "server/config/load_config.h"
 #include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -161,6 +170,41 @@ TEST_F(DocumentServiceTest, Unpins) {
               ::testing::ElementsAre("default " + stored.document().sha256()));
   EXPECT_EQ(Details(unpin("b")).reason, "DOCUMENT_NOT_FOUND");
   EXPECT_EQ(Details(unpin("../b")).field, "name");
+}
+
+// Clients look whether a document is there before they upload it: that is no failed call.
+TEST(DocumentLogTest, LookingForADocumentIsNoFailedCall) {
+  const testing::TempDirectory directory;
+  const std::string file = directory.path() / "log";
+  const int descriptor = open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  auto log = std::make_unique<Logger>(LogLevel::kInfo, descriptor);
+  FakeEngine engine;
+  auto loaded = LoadConfig({"--listen", "127.0.0.1:0", "--metrics", "off"}, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  auto server = Server::Start(loaded->config, *log);
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->StartServing(engine);
+  const auto stub = v1::DocumentService::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext look_context;
+  v1::GetDocumentRequest look;
+  look.set_name("none");
+  v1::GetDocumentResponse nothing;
+  EXPECT_EQ(stub->GetDocument(&look_context, look, &nothing).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  grpc::ClientContext remove_context;
+  v1::DeleteDocumentRequest remove;
+  remove.set_name("none");
+  v1::DeleteDocumentResponse removed;
+  EXPECT_EQ(stub->DeleteDocument(&remove_context, remove, &removed).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  server->reset();
+  log.reset();
+  close(descriptor);
+  std::ifstream written(file);
+  const std::string lines(std::istreambuf_iterator<char>(written), {});
+  EXPECT_THAT(lines, ::testing::Not(::testing::HasSubstr("GetDocument")));
+  EXPECT_THAT(lines, ::testing::HasSubstr("call_failed call=DeleteDocument"));
 }
 
 TEST_F(DocumentServiceTest, ListsInPages) {

@@ -102,9 +102,9 @@ TEST_F(PresetCommands, ALongOneIsCutAskedAboutAndMerged) {
 TEST_F(PresetCommands, ExtractJoinsWhatWasFound) {
   const std::string text(40000, 'x');
   SetContext(8192);
-  const CliResult result = Run({"extract", Write("long.txt", text), "--what", "dates"});
+  const CliResult result = Run({"extract", Write("long\n\x1b[2J.txt", text), "--what", "dates"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("long.txt, part 1 of "));
+  EXPECT_THAT(result.out, HasSubstr("long\\n\\u001b[2J.txt, part 1 of "));
   EXPECT_THAT(Question(server_.specs().back()), HasSubstr("Find in it: dates."));
   EXPECT_EQ(Run({"extract", "a.txt"}).exit_code, 2);
   EXPECT_EQ(Run({"summarize"}).exit_code, 2);

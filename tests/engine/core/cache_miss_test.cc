@@ -74,6 +74,25 @@ TEST_F(CacheMissTest, NothingStandsInTheWayOfTextThatGoesOn) {
   EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 3))).usage.cache_miss, std::nullopt);
 }
 
+// A document behind another beginning, however short that is, is read again, and the reply says
+// where the beginnings differ.
+TEST_F(CacheMissTest, TheSameDocumentBehindAnotherBeginning) {
+  const auto engine = InMemory();
+  const auto with = [](RequestSpec spec) {
+    spec.documents = {{8, "text"}};
+    return spec;
+  };
+  EXPECT_EQ(Ask(*engine, with(Of(prompt_))).usage.cache_miss, std::nullopt);
+  const Usage other = Ask(*engine, with(Of(Changed(prompt_, 3)))).usage;
+  EXPECT_EQ(other.cached_tokens, 0);
+  ExpectMiss(other, Reason::kOtherTokens, 3);
+  // Of both that are there now, the one that is more like it.
+  ExpectMiss(Ask(*engine, with(Of(Changed(prompt_, 6)))).usage, Reason::kOtherTokens, 6);
+  // Not of another document, nor of another tenant's.
+  EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 4))).usage.cache_miss, std::nullopt);
+  EXPECT_EQ(Ask(*engine, with(Of(Changed(prompt_, 4), "them"))).usage.cache_miss, std::nullopt);
+}
+
 // What another tenant left is as if it were not there.
 TEST_F(CacheMissTest, TellsOfTheTenantsOwnOnly) {
   const auto engine = InMemory();

@@ -117,15 +117,17 @@ class PageTierFixture : public ::testing::Test {
     return answer;
   }
 
-  // `tier`: of a family that has one sample for each.
+  // `tier`, `way`: of a family that has one sample for each.
   static double Metric(const Engine& engine, const std::string& name,
-                       const std::string& tier = "disk") {
+                       const std::string& tier = "disk", const std::string& way = "") {
     for (const MetricFamily& family : engine.Metrics()) {
       if (family.name != "annulus_" + name) continue;
       for (const MetricSample& sample : family.samples) {
-        const bool other = !sample.labels.empty() && sample.labels[0].first == "tier" &&
-                           sample.labels[0].second != tier;
-        if (!other) return sample.value;
+        const auto is_other = [&](const auto& label) {
+          return (label.first == "tier" && label.second != tier) ||
+                 (label.first == "way" && label.second != way);
+        };
+        if (std::none_of(sample.labels.begin(), sample.labels.end(), is_other)) return sample.value;
       }
     }
     ADD_FAILURE() << name << " is missing";

@@ -42,6 +42,9 @@ class PageTierTest : public testing::PageTierFixture {
       const Answer again = Ask(*engine, Spec(prompt));
       EXPECT_EQ(again.usage.cached_tokens, 320);
       EXPECT_EQ(again.usage.restored_tokens, 0) << "memory has it";
+      EXPECT_GT(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "write"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_seconds_total", "disk", "write"), 0);
+      EXPECT_EQ(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "read"), 0);
     }
     for (const int ranks : {1, 4, 3}) {
       const auto engine = Make(Options(model, ranks));
@@ -53,6 +56,11 @@ class PageTierTest : public testing::PageTierFixture {
       EXPECT_EQ(cached, expected);
       EXPECT_EQ(cached.usage.restored_tokens, 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_restores_total"), 1);
+      EXPECT_EQ(Metric(*engine, "kv_tier_hits_total"), 320);
+      EXPECT_GT(Metric(*engine, "kv_tier_moved_bytes_total", "disk", "read"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_seconds_total", "disk", "read"), 0);
+      EXPECT_GT(Metric(*engine, "kv_tier_bytes"), 0);
+      EXPECT_EQ(Metric(*engine, "kv_tier_io_errors_total"), 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total"), 0);
       EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
     }
@@ -95,7 +103,7 @@ TEST_F(PageTierTest, WithWindowsToo) {
         20 + 2);
 }
 
-TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
+TEST_F(PageTierTest, NothingIsAnothersTenantDtypeOrKernels) {
   EngineOptions options = Options("builtin:recall", 1);
   options.kv_dtype = DType::kBF16;
   const std::vector<int32_t> prompt = Prompt(200, 250);
@@ -110,6 +118,10 @@ TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
     other.kv_dtype = dtype;
     EXPECT_EQ(Ask(*Make(other), Spec(prompt)).usage.restored_tokens, 0) << DTypeName(dtype);
   }
+  // Other kernels give other bits.
+  EngineOptions kernels = options;
+  kernels.kernels = "cpu/reference";
+  EXPECT_EQ(Ask(*Make(kernels), Spec(prompt)).usage.restored_tokens, 0);
   EngineOptions larger = options;
   larger.model = "builtin:recall3";
   EXPECT_EQ(Ask(*Make(larger), Spec(prompt)).usage.restored_tokens, 0);
@@ -277,6 +289,42 @@ TEST_F(PageTierTest, MemoryAndDiskTogether) {
   EXPECT_EQ(answer, expected);
   EXPECT_EQ(answer.usage.restored_tokens, 304 - 160) << "computing them takes longer";
   EXPECT_EQ(answer.usage.cached_tokens, 304);
+}
+
+// Of another question about the same text, memory has the text's pages in full groups, but not
+// those of windows where the text ends. What is read begins in front of the windows' pages.
+TEST_F(PageTierTest, MemoryAndDiskTogetherWithWindows) {
+  constexpr int kText = 320;
+  const EngineOptions options = Options(testing::WithWindows(folder_, /*slow=*/true), 1);
+  const auto ask = [](int question, int tokens) {
+    std::vector<int32_t> prompt = Prompt(kText, 250);
+    const std::vector<int32_t> rest = Prompt(tokens, 250, question);
+    prompt.insert(prompt.end(), rest.begin(), rest.end());
+    return Spec(std::move(prompt));
+  };
+  const std::vector<RequestSpec> specs = {ask(10, 85), ask(11, 85), ask(12, 25)};
+  std::vector<Answer> expected;
+  {
+    const auto engine = Make(options);
+    for (const RequestSpec& spec : specs) {
+      expected.push_back(Ask(*engine, spec));
+      ASSERT_TRUE(WaitForWrites(*engine));
+    }
+  }
+  const auto engine = Make(options);
+  // The row behind the last page sees 16 tokens before it; to compute that page again takes one
+  // page more of the windows.
+  const std::vector<int32_t> to = {400, 400, 336};
+  const std::vector<int32_t> from = {0, kText, 304};
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Answer answer = Ask(*engine, specs[i]);
+    EXPECT_EQ(answer, expected[i]) << i;
+    EXPECT_EQ(answer.usage.cached_tokens, to[i]) << i;
+    EXPECT_EQ(answer.usage.restored_tokens, to[i] - from[i]) << i;
+    EXPECT_EQ(answer.usage.checked_position, to[i] - kPage) << i;
+  }
+  EXPECT_EQ(Metric(*engine, "kv_tier_hits_total"), 400 + 80 + 32);
+  EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 0);
 }
 
 // A document that is deleted takes what follows it along, and no more.

@@ -122,6 +122,22 @@ TEST_F(PrefixIndexTest, FindsTheLongestCheckpoint) {
   EXPECT_FALSE(index_.Find("model", Tokens(7)).has_value());
 }
 
+TEST_F(PrefixIndexTest, FullGroupsNeedNoCheckpoint) {
+  const Written written = Write(16);
+  Insert(Tokens(16), written);
+  EXPECT_FALSE(index_.Find("model", Tokens(14)).has_value());
+  const auto hit = index_.FindFull("model", Tokens(14));
+  ASSERT_TRUE(hit.has_value());
+  EXPECT_EQ(hit->tokens, 12);
+  ASSERT_EQ(hit->groups[0].size(), 3u);
+  for (const PrefixPage& page : hit->groups[0]) {
+    EXPECT_EQ(page.id, written.groups[0].at(page.first_position));
+  }
+  EXPECT_TRUE(hit->groups[1].empty());
+  EXPECT_FALSE(index_.FindFull("model", Tokens(3)).has_value());
+  EXPECT_FALSE(index_.FindFull("other", Tokens(14)).has_value());
+}
+
 TEST_F(PrefixIndexTest, OtherTokensOrIdentitiesNeverHit) {
   Insert(Tokens(8), Write(8));
   EXPECT_FALSE(index_.Find("other", Tokens(8)).has_value());

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -413,14 +413,19 @@ TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
     ASSERT_EQ(ftruncate(file, static_cast<off_t>(kEntryHeaderBytes + (broken ? 1 : kPayload))), 0);
     close(file);
   }
-  const auto start = std::chrono::steady_clock::now();
+  // The processor's time of this thread, which does it all: other tests run beside it.
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now();
   const auto store = Open(int64_t{1} << 40);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  const double taken = now() - start;
   EXPECT_EQ(store->stats().pages, kPages - kPages / 100);
   EXPECT_EQ(store->stats().rejects, kPages / 100);
-  EXPECT_LT(taken.count(),
-            20);  // 0.8 s where nothing else runs; looking through all at each, minutes
-  RecordProperty("seconds", std::to_string(taken.count()));
+  EXPECT_LT(taken, 5);  // 0.8 s; looking through all at each, minutes
+  RecordProperty("seconds", std::to_string(taken));
 }
 
 }  // namespace

@@ -352,6 +352,28 @@ TEST_F(DocumentsOnDiskTest, APageThatIsPutAgainKeepsItsFile) {
   EXPECT_EQ(store->stats().bytes, BytesOnDisk());
 }
 
+// The page was put again as part of another document while its old file waited to be removed, and
+// then the daemon was killed: neither file has the labels of both, and only one would be counted.
+TEST_F(DocumentsOnDiskTest, ARestartLeavesNoSecondFileOfAPage) {
+  {
+    const auto store = Open();
+    PutAll(*store, Text("default"));
+    EXPECT_EQ(Forgotten(*store, "default", "early").pages.size(), 4u);
+    clock_.Advance(milliseconds(1));
+    std::vector<PageMark> again = Text("default");
+    for (size_t i = 2; i < again.size(); ++i) again[i].documents.Add("another");
+    PutAll(*store, again);
+    EXPECT_EQ(Files().size(), 10u);
+  }
+  const auto store = Open();
+  EXPECT_EQ(Found(*store, Text("default")), 2);
+  EXPECT_EQ(Files().size(), 2u);
+  EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+  EXPECT_TRUE(store->on());
+  PutAll(*store, Text("default"));
+  EXPECT_EQ(Found(*store, Text("default")), 6);
+}
+
 // Others' deletions never make it forget one that a request from before still has to heed.
 TEST_F(DocumentsOnDiskTest, ManyDeletionsLaterNothingComesBack) {
   const auto store = Open();
