@@ -103,7 +103,9 @@ std::string RanksOf(const Json& row) {
 // "1 rank, depth 512", or "1 rank, shared 32704" if the prompts have so many first tokens in
 // common.
 std::optional<std::string> BatchOf(const Json& row) {
-  if (!IsServing(row) || row.value("phase", "") != "decode, batched") return std::nullopt;
+  const std::string phase = row.value("phase", "");
+  const bool alone = phase == "decode" && row.value("part", "") == "decode";
+  if (!IsServing(row) || !(alone || phase == "decode, batched")) return std::nullopt;
   const int64_t shared = row.value("shared", int64_t{0});
   return shared > 0 ? absl::StrCat(RanksOf(row), ", shared ", shared)
                     : absl::StrCat(RanksOf(row), ", depth ", row.value("depth", int64_t{0}));

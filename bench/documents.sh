@@ -18,15 +18,6 @@ drop_caches() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 # of KEY: the number or text that the JSON on standard input has under KEY.
 of() { grep -o "\"$1\":[^,}]*" | head -1 | cut -d: -f2- | tr -d '" '; }
 
-# ratio A B: A / B.
-ratio() { awk "BEGIN {printf \"%.3g\", $1 / $2}"; }
-
-# total NAME [LABELS]: the metric of the daemon that runs, its labels given as a pattern.
-total() {
-  curl -s "http://$metrics/metrics" |
-    awk -v pattern="^annulus_$1[{].*${2:-}" '$0 ~ pattern {sum += $NF} END {printf "%.6g\n", sum}'
-}
-
 # ask WHAT DOCUMENT QUESTION OPTION...: asks the daemon, prints a row of a table and sets $answer.
 ask() {
   local what=$1
@@ -42,7 +33,6 @@ asked_table() {
   printf '\n## %s\n\n' "$1"
   printf '| asked | prompt | reused | restored | first token | prefill | digest |\n|---|--:|--:|--:|--:|--:|---|\n'
 } >>"$tables"
-say() { printf '\n%s\n' "$*" >>"$tables"; }
 
 # Until every page that waits has been written, at most two minutes.
 wait_for_disk() {
