@@ -226,7 +226,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   const auto engine = lifecycle_.engine();
   if (!engine.ok()) return families;
   const EngineLoad load = (*engine)->Load();
-  append(MemoryMetrics(load, documents_));
+  append(MemoryMetrics(load, documents_, attach_));
   std::vector<MetricFamily> of_model = (*engine)->Metrics();
   of_model.push_back(CacheConfigInfo(config_, load));
   AddModelName(config_.served_model_name, of_model);
