@@ -216,6 +216,7 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
   }
   PromptProgress progress;
   progress.total = usage.prompt_tokens;
+  progress.ring_degree = script.completion.attention.ring_degree;
   for (int i = 1; i <= script.progress_events; ++i) {
     ANNULUS_RETURN_IF_ERROR(Pause(request));
     progress.processed = progress.total * i / script.progress_events;
