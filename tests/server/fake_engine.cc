@@ -381,6 +381,8 @@ EngineLoad FakeEngine::Load() const {
   load.waiting = 3;
   load.kv_usage = 0.25;
   load.healthy = healthy_;
+  load.stall_budget_seconds = 0.25;
+  load.smallest_chunk_seconds = smallest_chunk_seconds_;
   RankLoad rank;
   rank.device = "cpu";
   rank.memory_bytes = {{"kv", 1024}, {"weights", 2048}};
