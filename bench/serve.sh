@@ -55,6 +55,11 @@ latency() {
   grep "\"latency\":\"$1\"" "$rows" | tail -1 | grep -o "\"$2\":[0-9.e+-]*" | cut -d: -f2 || true
 }
 
+# measured NAME KEY: the same of the last row that says that it measured this.
+measured() {
+  grep "\"measured\":\"$1\"" "$rows" | tail -1 | grep -o "\"$2\":[0-9.e+-]*" | cut -d: -f2 || true
+}
+
 # The bound, in seconds, below which the daemon gave 99 of 100 refusals; "-" if it refused nobody.
 refusal_p99() {
   curl -s "http://$metrics/metrics" | awk '
@@ -128,6 +133,10 @@ part_beside() {
     tag "\"ranks\":$count" \
       load "A prompt of 32K tokens beside a stream and short requests, $(count_of "$count") (stall budget 250 ms)" \
       --beside-prompt 32000 --rate 0.2 --prompt-tokens 200 --max-tokens 1 --stream-tokens 20000
+    say "With $(count_of "$count") the stream's p99 between two tokens is $(measured stream_inter_token p99) s (at most 0.25), \
+a short request's first token comes after at most $(measured time_to_first_token max) s (3), and the prompt keeps \
+$(measured long_prompt of_its_rate) of its rate (at least 0.6). Alone, nothing is heard of it for at most \
+$(measured progress_alone gap_max) s (0.5), and its time left is off by at most $(measured progress_alone eta_error_max) (0.2)."
   done
 }
 

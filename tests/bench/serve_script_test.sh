@@ -44,6 +44,14 @@ done
 if [[ -n ${step-} ]]; then
   echo "{\"phase\":\"decode, batched\",\"streams\":8,\"depth\":32768,\"shared\":$shared,\"step_seconds\":$step,\"ranks\":1,\"threads\":2}" >>"$rows"
 fi
+if grep -q -- --beside-prompt <<<"$(tail -1 "$COMMANDS")"; then
+  {
+    echo '{"measured":"long_prompt","of_its_rate":0.7}'
+    echo '{"measured":"progress_alone","gap_max":0.45,"eta_error_max":0.15}'
+    echo '{"measured":"stream_inter_token","p50":0.1,"p99":0.24}'
+    echo '{"measured":"time_to_first_token","p99":1.5,"max":2.5}'
+  } >>"$rows"
+fi
 slow=1
 if tail -2 "$COMMANDS" | grep -q old/annulusd; then slow=10; fi
 {
@@ -86,6 +94,9 @@ has_row() { grep -qF -- "$1" "$folder/out/serve.jsonl" || fail "no row '$1'"; }
 run 0 RANKS=1 OTHER_ANNULUSD="$folder/old/annulusd"
 for part in decode cascade lookup beside overload mixed; do has "<!-- part: $part -->"; done
 has 'it is 2 times faster'
+has 'tokens is 0.24 s (at most 0.25), a short request'
+has 'after at most 2.5 s (3), and the prompt keeps 0.7 of its rate'
+has 'for at most 0.45 s (0.5), and its time left is off by at most 0.15 (0.2)'
 has_row '{"part":"cascade","measured":"cascade","ranks":1,"times_faster":"2"}'
 has 'deadline: 1 of the peak'
 has '10 requests: 4 succeeded + 3 rejected + 2 cancelled + 1 failed = 10'
