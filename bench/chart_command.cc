@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -6,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "bench/commands.h"
 #include "bench/report/line_chart.h"
+#include "bench/report/statistics.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -30,6 +33,9 @@ bool IsAttention(const Json& row) {
 
 bool IsQuality(const Json& row) { return row.contains("divergence"); }
 
+// bench/serve.sh adds to its rows which part of it they belong to.
+bool IsServing(const Json& row) { return row.contains("part"); }
+
 // The rows that charts are drawn of, one for each line.
 absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
   std::ifstream file(path);
@@ -43,11 +49,13 @@ absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", number, ": not a row that --json wrote"));
     }
-    if (IsAttention(row) || IsQuality(row)) rows.push_back(std::move(row));
+    if (IsAttention(row) || IsQuality(row) || IsServing(row)) rows.push_back(std::move(row));
   }
   if (rows.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": it has no row of annulus-bench attention or quality with --json"));
+        absl::StrCat(path,
+                     ": it has no row of annulus-bench attention or quality with --json, "
+                     "nor of bench/serve.sh"));
   }
   return rows;
 }
@@ -87,15 +95,65 @@ std::optional<std::string> SparseOf(const Json& row) {
   return name;
 }
 
-// One line for each name in the order of the rows; of rows of one length the last one counts.
-LineChart ChartOf(const std::vector<Json>& rows, const NameOf& name_of, const char* value,
-                  std::string title, std::string y_label) {
-  LineChart chart{std::move(title), "tokens", std::move(y_label), {}};
+std::string RanksOf(const Json& row) {
+  const int ranks = row.value("ranks", 0);
+  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+// "1 rank, depth 512", or "1 rank, shared 32704" if the prompts have so many first tokens in
+// common.
+std::optional<std::string> BatchOf(const Json& row) {
+  const std::string phase = row.value("phase", "");
+  const bool alone = phase == "decode" && row.value("part", "") == "decode";
+  if (!IsServing(row) || !(alone || phase == "decode, batched")) return std::nullopt;
+  const int64_t shared = row.value("shared", int64_t{0});
+  return shared > 0 ? absl::StrCat(RanksOf(row), ", shared ", shared)
+                    : absl::StrCat(RanksOf(row), ", depth ", row.value("depth", int64_t{0}));
+}
+
+// "short, other, 1 rank": the half of the prompts, and which of the two daemons served them.
+std::optional<std::string> HalfOf(const Json& row) {
+  if (row.value("part", "") != "mixed" || !row.contains("daemon")) return std::nullopt;
+  const std::string latency = row.value("latency", "");
+  const bool shorter = latency == "time_to_first_token_shorter";
+  if (!shorter && latency != "time_to_first_token_longer") return std::nullopt;
+  return absl::StrCat(shorter ? "short, " : "long, ", row.value("daemon", ""), ", ", RanksOf(row));
+}
+
+// The tails of the rows that have a name: how long one request in so many takes at least. Of
+// several rows of one name, which are traces, the median counts.
+LineChart TailsOf(const std::vector<Json>& rows, const NameOf& name_of, std::string title) {
+  LineChart chart{std::move(title), "one request in", "seconds, or more", {}};
+  std::vector<std::string> names;
+  std::map<std::string, std::map<double, std::vector<double>>> lines;
+  for (const Json& row : rows) {
+    const std::optional<std::string> name = name_of(row);
+    if (!name.has_value()) continue;
+    if (lines.find(*name) == lines.end()) names.push_back(*name);
+    for (const auto& [key, requests] :
+         {std::pair{"p50", 2.0}, std::pair{"p90", 10.0}, std::pair{"p99", 100.0}}) {
+      const auto seconds = row.find(key);
+      if (seconds == row.end() || !seconds->is_number() || seconds->get<double>() <= 0) continue;
+      lines[*name][requests].push_back(seconds->get<double>());
+    }
+  }
+  for (const std::string& name : names) {
+    LineChart::Line line{name, {}};
+    for (const auto& [x, values] : lines[name]) line.points.emplace_back(x, Median(values));
+    chart.lines.push_back(std::move(line));
+  }
+  return chart;
+}
+
+// One line for each name in the order of the rows; of rows with one `x_key` the last one counts.
+LineChart ChartOf(const std::vector<Json>& rows, const NameOf& name_of, const char* x_key,
+                  const char* value, std::string title, std::string y_label) {
+  LineChart chart{std::move(title), x_key, std::move(y_label), {}};
   std::vector<std::string> names;
   std::map<std::string, std::map<double, double>> lines;
   for (const Json& row : rows) {
     const std::optional<std::string> name = name_of(row);
-    const auto x = row.find("tokens");
+    const auto x = row.find(x_key);
     const auto y = row.find(value);
     if (!name.has_value()) continue;
     if (x == row.end() || y == row.end() || !x->is_number() || !y->is_number()) continue;
@@ -112,11 +170,14 @@ LineChart ChartOf(const std::vector<Json>& rows, const NameOf& name_of, const ch
 absl::Status RunChart(const ChartOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<Json> rows, ReadRows(options.rows));
   const std::string svg = DrawLineCharts(
-      {ChartOf(rows, PolicyOf, "seconds", "Time of one layer's attention", "seconds"),
-       ChartOf(rows, PolicyOf, "ratio_to_dense", "Beside dense attention of the same kernel",
-               "ratio"),
-       ChartOf(rows, RoundingOf, "divergence", "Divergence by what is rounded", "nats"),
-       ChartOf(rows, SparseOf, "divergence", "Divergence by attention policy", "nats")});
+      {ChartOf(rows, PolicyOf, "tokens", "seconds", "Time of one layer's attention", "seconds"),
+       ChartOf(rows, PolicyOf, "tokens", "ratio_to_dense",
+               "Beside dense attention of the same kernel", "ratio"),
+       ChartOf(rows, RoundingOf, "tokens", "divergence", "Divergence by what is rounded", "nats"),
+       ChartOf(rows, SparseOf, "tokens", "divergence", "Divergence by attention policy", "nats"),
+       TailsOf(rows, HalfOf, "Mixed trace: time to the first token"),
+       ChartOf(rows, BatchOf, "streams", "tokens_per_second", "Tokens a second, decoded in batches",
+               "tokens a second")});
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);
   file << svg;
   if (!file.flush()) return absl::UnavailableError(absl::StrCat("cannot write ", options.output));
@@ -129,8 +190,8 @@ void AddChartCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<ChartOptions>();
   CLI::App* command = app.add_subcommand(
       "chart",
-      "Draw rows as charts over length: of 'attention' time and ratio to dense, of 'quality' "
-      "divergence");
+      "Draw rows as charts: of 'attention' time and ratio to dense, of 'quality' divergence, of "
+      "bench/serve.sh latencies and batches");
   command->footer(
       "Examples:\n"
       "  annulus-bench attention --seq 1024,4096 --policy window --json-file rows.jsonl\n"

@@ -37,3 +37,10 @@ load() {
 
 # figure KEY: of the last row that has it.
 figure() { grep -o "\"$1\":[0-9.e+-]*" "$rows" | tail -1 | cut -d: -f2; }
+
+# total NAME [LABELS]: the metric annulus_NAME of the daemon that runs, added up over all labels that
+# the pattern LABELS matches.
+total() {
+  curl -s "http://$metrics/metrics" |
+    awk -v pattern="^annulus_$1([{].*${2:-}| )" '$0 ~ pattern {sum += $NF} END {printf "%.15g\n", sum}'
+}

@@ -29,18 +29,6 @@ drop_caches() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 # of KEY: the number or text that the JSON on standard input has under KEY.
 of() { grep -o "\"$1\":[^,}]*" | head -1 | cut -d: -f2- | tr -d '" '; }
 
-# ratio A B: A / B.
-ratio() { awk "BEGIN {printf \"%.3g\", $1 / $2}"; }
-
-# total NAME [LABELS]: the metric of the daemon that runs, its labels given as a pattern; nothing if
-# it has none.
-total() {
-  curl -sf "http://$metrics/metrics" |
-    awk -v pattern="^annulus_$1[{].*${2:-}" '
-      $0 ~ pattern {sum += $NF; found = 1}
-      END {if (found) printf "%.0f\n", sum}'
-}
-
 # ask WHAT DOCUMENT QUESTION OPTION...: asks the daemon, prints a row of a table and sets $answer.
 ask() {
   local what=$1
@@ -58,7 +46,6 @@ asked_table() {
   printf '| asked | prompt | cached | of it restored | page checked at | first token | prefill | digest |\n'
   printf '|---|--:|--:|--:|--:|--:|--:|---|\n'
 } >>"$tables"
-say() { printf '\n%s\n' "$*" >>"$tables"; }
 
 # Waits until every page is in each tier, at most two minutes.
 wait_for_disk() {

@@ -107,7 +107,7 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       ->capture_default_str();
   command
       ->add_option("--longest-prompt", load.longest_prompt,
-                   "Draw lengths from --prompt-tokens to this, evenly on a logarithmic scale")
+                   "Spread lengths from --prompt-tokens to this, evenly on a logarithmic scale")
       ->check(CLI::Range(1, 1 << 24));
   command
       ->add_option("--deadline", options->deadline,

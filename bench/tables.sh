@@ -4,7 +4,8 @@ program=build/annulus-bench
 failed=0
 
 # begin NAME [FOLDER] [-- OPTION...]: the files to write, NAME.md ($tables) and $rows, JSON lines,
-# are made anew. The options go to every `model` and `attention` of the tables.
+# are made anew; $rows is left alone if keep_rows is set. The options go to every `model` and
+# `attention` of the tables.
 begin() {
   local name=$1
   shift
@@ -27,7 +28,7 @@ begin() {
   mkdir -p "$folder"
   tables=$folder/$name.md
   rows=$folder/$name.jsonl
-  : >"$rows"
+  if [[ -z ${keep_rows-} ]]; then : >"$rows"; fi
 }
 
 # describe TITLE: what the figures were measured on.
@@ -58,6 +59,12 @@ table() {
     failed=$((failed + 1))
   fi
 }
+
+# say TEXT...: a paragraph among the tables.
+say() { printf '\n%s\n' "$*" >>"$tables"; }
+
+# ratio A B: A / B; "-" if one of them is not known.
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a > 0 && b > 0) printf "%.3g", a / b; else printf "-"}'; }
 
 # finish: says where the tables are; the exit code tells whether a command failed.
 finish() {

@@ -46,7 +46,7 @@ absl::Status HandleGetLoad(ServiceContext& context, const v1::GetLoadRequest&,
   const EngineLoad load = (*engine)->Load();
   response = ToMessage(load);
   v1::ProcessMemory& memory = *response.mutable_memory();
-  for (const auto& [part, bytes] : ForeseenMemory(load.memory, context.documents)) {
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, context.documents, context.attach)) {
     (*memory.mutable_foreseen_bytes())[part] = bytes;
   }
   memory.set_resident_bytes(load.process.resident);

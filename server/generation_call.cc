@@ -8,6 +8,15 @@
 #include "server/prefill_messages.h"
 
 namespace annulus {
+namespace {
+
+// Whether the call was refused because too much else is under way. A client that reads too slowly
+// gets the same code, but no time to come back at.
+bool IsOverload(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && status.GetPayload(kRetryPayload).has_value();
+}
+
+}  // namespace
 
 GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
     : context_(context),
@@ -90,7 +99,12 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
   grpc::Status status =
       context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id(), facts_.connection},
                         completion.status, call);
-  context_.metrics.balance().Settle(static_cast<absl::StatusCode>(status.error_code()));
+  RequestBalance& balance = context_.metrics.balance();
+  balance.Settle(static_cast<absl::StatusCode>(status.error_code()));
+  if (IsOverload(completion.status)) {
+    const auto took = std::chrono::steady_clock::now() - arrived_;
+    balance.NoteRefusal(std::chrono::duration<double>(took).count());
+  }
   return status;
 }
 

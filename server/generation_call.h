@@ -76,6 +76,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
 
   ServiceContext& context_;
+  const SteadyTime arrived_ = std::chrono::steady_clock::now();
   CallFacts facts_;  // set by Start, constant afterwards
   const JobId job_;
   size_t most_answer_bytes_ = SIZE_MAX;  // set by Start, constant afterwards

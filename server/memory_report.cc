@@ -18,7 +18,8 @@ MetricFamily Gauge(std::string name, std::string help, int64_t value) {
 }  // namespace
 
 std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
-                                              const DocumentStore& documents) {
+                                              const DocumentStore& documents,
+                                              const AttachTable& attach) {
   return {{"program", engine.program},
           {"weights", engine.weights},
           {"kv", engine.kv},
@@ -27,14 +28,16 @@ std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
           {"ring", engine.ring},
           {"workspace", engine.workspace},
           {"requests", engine.requests},
-          {"documents", static_cast<int64_t>(documents.memory_most())}};
+          {"documents", static_cast<int64_t>(documents.memory_most())},
+          {"replay", static_cast<int64_t>(attach.most_bytes())}};
 }
 
-std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents) {
+std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents,
+                                        const AttachTable& attach) {
   MetricFamily foreseen = Gauge(
       "annulus_memory_foreseen_bytes",
       "Most memory of the process needed at once, as admission foresaw it, by what it is for.");
-  for (const auto& [part, bytes] : ForeseenMemory(load.memory, documents)) {
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, documents, attach)) {
     MetricSample& sample = foreseen.samples.emplace_back();
     sample.labels = {{"part", part}};
     sample.value = static_cast<double>(bytes);

@@ -8,16 +8,20 @@
 
 #include "engine/api.h"
 #include "server/document_store.h"
+#include "server/shared_generation.h"
 
 namespace annulus {
 
 // Returns the most bytes that the process should have needed at a time so far, according to
-// admission, by purpose: the names of MemoryForecast's members, and "documents".
+// admission, by purpose: the names of MemoryForecast's members, "documents", and "replay" for the
+// answers that are kept for retries.
 std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
-                                              const DocumentStore& documents);
+                                              const DocumentStore& documents,
+                                              const AttachTable& attach);
 
 // The same as metrics, together with the resident memory that the system reports.
-std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents);
+std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents,
+                                        const AttachTable& attach);
 
 }  // namespace annulus
 

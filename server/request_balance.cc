@@ -1,5 +1,7 @@
 #include "server/request_balance.h"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -33,6 +35,31 @@ void RequestBalance::Settle(absl::StatusCode code) {
   ++settled_[static_cast<size_t>(FateOf(code))];
 }
 
+void RequestBalance::NoteRefusal(double seconds) {
+  const auto bound = std::lower_bound(kRefusalBounds.begin(), kRefusalBounds.end(), seconds);
+  std::lock_guard lock(mutex_);
+  ++refusals_[static_cast<size_t>(bound - kRefusalBounds.begin())];
+  refusal_seconds_ += seconds;
+}
+
+MetricFamily RequestBalance::CollectRefusalsLocked() const {
+  MetricFamily family{
+      "annulus_refusal_seconds",
+      "Seconds from the arrival of a call that asks for a generation to its refusal for overload "
+      "(RESOURCE_EXHAUSTED with RetryInfo).",
+      MetricFamily::Type::kHistogram,
+      {}};
+  MetricSample& sample = family.samples.emplace_back();
+  sample.sum = refusal_seconds_;
+  for (size_t i = 0; i < refusals_.size(); ++i) {
+    sample.count += refusals_[i];
+    const bool last = i == kRefusalBounds.size();
+    sample.buckets.emplace_back(last ? std::numeric_limits<double>::infinity() : kRefusalBounds[i],
+                                sample.count);
+  }
+  return family;
+}
+
 std::vector<MetricFamily> RequestBalance::Collect() const {
   using Type = MetricFamily::Type;
   std::lock_guard lock(mutex_);
@@ -59,7 +86,7 @@ std::vector<MetricFamily> RequestBalance::Collect() const {
       "annulus_requests_open", "Offered requests that have not ended.", Type::kGauge, {}};
   open.samples.emplace_back().value = static_cast<double>(
       offered_ - std::accumulate(settled_.begin(), settled_.end(), uint64_t{0}));
-  return {std::move(offered), std::move(settled), std::move(open)};
+  return {std::move(offered), std::move(settled), std::move(open), CollectRefusalsLocked()};
 }
 
 }  // namespace annulus

@@ -27,16 +27,25 @@ class RequestBalance {
   // Call each once per call: Offer when it arrives, Settle when its status is known.
   void Offer();
   void Settle(absl::StatusCode code);
+  // Notes how long the server took to refuse a call for overload, from its arrival on.
+  void NoteRefusal(double seconds);
 
-  // Returns the counts, all from the same moment.
+  // Returns the counts, all from the same moment, and the times of refusals.
   std::vector<MetricFamily> Collect() const;
 
  private:
   static constexpr size_t kFates = 4;
+  // Upper bounds in seconds. Clients are promised a refusal within 50 ms.
+  static constexpr std::array<double, 10> kRefusalBounds = {0.001, 0.0025, 0.005, 0.01, 0.025,
+                                                            0.05,  0.1,    0.25,  1,    10};
+
+  MetricFamily CollectRefusalsLocked() const;
 
   mutable std::mutex mutex_;
   uint64_t offered_ = 0;
   std::array<uint64_t, kFates> settled_{};
+  std::array<uint64_t, kRefusalBounds.size() + 1> refusals_{};  // by the bound, not cumulative
+  double refusal_seconds_ = 0;
 };
 
 }  // namespace annulus

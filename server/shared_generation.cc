@@ -141,6 +141,8 @@ void AttachTable::Expire(SteadyTime now) {
 
 size_t AttachTable::bytes() const { return state_->memory->used(); }
 
+size_t AttachTable::most_bytes() const { return state_->memory->most(); }
+
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
     const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
     SteadyTime now) {

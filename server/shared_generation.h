@@ -70,7 +70,8 @@ class AttachTable {
   // Drops answers whose window is over. Call it periodically.
   void Expire(SteadyTime now);
 
-  size_t bytes() const;  // memory of the kept events
+  size_t bytes() const;       // memory of the kept events
+  size_t most_bytes() const;  // the most that they ever took at a time
 
  private:
   friend class SharedGeneration;

@@ -15,17 +15,18 @@ namespace annulus {
 v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
                                            bool first) {
   v1::StreamGenerateResponse response;
+  if (first) *response.mutable_origin() = generation.origin();
   if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
     response.mutable_queued()->set_position(queued->position);
   } else if (const PromptProgress* progress = std::get_if<PromptProgress>(&event)) {
     *response.mutable_prompt_progress() = ToMessage(*progress);
+    if (first) response.mutable_origin()->set_ring_degree(progress->ring_degree);
   } else if (Delta* delta = std::get_if<Delta>(&event)) {
     *response.mutable_delta() = ToMessage(std::move(*delta));
   } else if (const Completion* completion = std::get_if<Completion>(&event)) {
     *response.mutable_completion() =
         ToMessage(*completion, generation.request_id(), generation.origin());
   }
-  if (first) *response.mutable_origin() = generation.origin();
   return response;
 }
 

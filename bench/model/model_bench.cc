@@ -282,7 +282,7 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   }
   const double flops = DecodeFlops(config_, middle, runs.attention.density) * steps;
   Row row = Describe(machine_.memory_name(), "decode", steps, depth, runs, flops);
-  row.Number("bytes", bytes_at(runs.attention.density));
+  row.Number("bytes", bytes_at(runs.attention.density)).Int("streams", 1);
   return row;
 }
 

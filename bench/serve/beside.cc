@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -19,11 +20,21 @@ namespace {
 
 using BesideClock = std::chrono::steady_clock;
 
-// Notes when tokens come. Thread-safe.
+double Since(BesideClock::time_point start, BesideClock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+// Notes when tokens come, and what is said before them of the prompt. Thread-safe.
 class TokenTimes final : public GenerationObserver {
  public:
   void OnQueued(const v1::Queued&) override {}
-  void OnProgress(const v1::PromptProgress&) override {}
+  void OnProgress(const v1::PromptProgress& progress) override {
+    const auto to_read = static_cast<double>(progress.total() - progress.cached());
+    const auto read = static_cast<double>(progress.processed() - progress.cached());
+    std::lock_guard lock(mutex_);
+    progress_.push_back(
+        {Since(start_, BesideClock::now()), to_read > 0 ? read / to_read : 1, progress.eta()});
+  }
   void OnDelta(const v1::Delta& delta) override {
     if (delta.token_ids_size() == 0) return;
     std::lock_guard lock(mutex_);
@@ -33,23 +44,26 @@ class TokenTimes final : public GenerationObserver {
     std::lock_guard lock(mutex_);
     return times_;
   }
+  std::vector<HeardProgress> progress() const {
+    std::lock_guard lock(mutex_);
+    return progress_;
+  }
 
  private:
+  const BesideClock::time_point start_ = BesideClock::now();
   mutable std::mutex mutex_;
   std::vector<BesideClock::time_point> times_;
+  std::vector<HeardProgress> progress_;
 };
-
-double Since(BesideClock::time_point start, BesideClock::time_point end) {
-  return std::chrono::duration<double>(end - start).count();
-}
 
 absl::Status Failed(const char* what, const grpc::Status& status, const std::string& server) {
   return absl::UnavailableError(absl::StrCat(what, ": ", DescribeFailure(status, server)));
 }
 
-// Sends a request; what it came to, with times from `due` on.
+// Sends a request; what it came to, with times from `due` on. `progress`, if not null, gets what
+// was said of its prompt.
 RequestOutcome Send(Connection& connection, const v1::GenerationSpec& spec,
-                    BesideClock::time_point due) {
+                    BesideClock::time_point due, std::vector<HeardProgress>* progress = nullptr) {
   TokenTimes watch;
   const Generation generation = StreamGenerate(connection, spec, watch);
   RequestOutcome outcome;
@@ -59,6 +73,7 @@ RequestOutcome Send(Connection& connection, const v1::GenerationSpec& spec,
   const auto times = watch.times();
   outcome.tokens = std::ssize(times);
   if (!times.empty()) outcome.first_token = Since(due, times.front());
+  if (progress != nullptr) *progress = watch.progress();
   return outcome;
 }
 
@@ -89,6 +104,30 @@ std::vector<RequestOutcome> SendArrivals(Connection& connection, const LoadOptio
   return result;
 }
 
+// How long nothing was heard of a prompt, and how wrong the time left was, each time.
+Row ProgressRow(const BesideResult& result) {
+  std::vector<double> gaps;
+  std::vector<double> errors;
+  double last = 0;
+  for (const HeardProgress& heard : result.progress) {
+    gaps.push_back(heard.at - last);
+    last = heard.at;
+    // The first tenth has nothing to go by, and of the last a moment is a large share.
+    if (heard.done < 0.1 || heard.done > 0.9) continue;
+    const double left = result.alone - heard.at;
+    errors.push_back(std::abs(heard.eta - left) / left);
+  }
+  gaps.push_back(result.alone - last);
+  Row row;
+  row.Text("measured", "progress_alone").Int("count", std::ssize(result.progress));
+  row.Number("gap_p50", Percentile(gaps, 0.5), Row::Unit::kSeconds);
+  row.Number("gap_p99", Percentile(gaps, 0.99), Row::Unit::kSeconds);
+  row.Number("gap_max", Percentile(gaps, 1), Row::Unit::kSeconds);
+  row.Number("eta_error_p50", Percentile(errors, 0.5), Row::Unit::kShare);
+  row.Number("eta_error_max", Percentile(errors, 1), Row::Unit::kShare);
+  return row;
+}
+
 // Why a stream that was to outlast the long prompt did not.
 absl::Status StreamEnded(const Generation& stream, const std::string& server) {
   if (!stream.status.ok()) return Failed("the stream", stream.status, server);
@@ -109,13 +148,13 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
   BesideResult result;
 
   progress("the long prompt alone");
-  const auto read_long = [&]() -> absl::StatusOr<double> {
+  const auto read_long = [&](std::vector<HeardProgress>* heard) -> absl::StatusOr<double> {
     const auto spec = RandomSpec(options.load, options.long_prompt, 1, random);
-    const RequestOutcome outcome = Send(*open, spec, BesideClock::now());
+    const RequestOutcome outcome = Send(*open, spec, BesideClock::now(), heard);
     if (outcome.code == grpc::StatusCode::OK) return outcome.first_token;
     return Failed("the long prompt", grpc::Status(outcome.code, outcome.message), open->server());
   };
-  ANNULUS_ASSIGN_OR_RETURN(result.alone, read_long());
+  ANNULUS_ASSIGN_OR_RETURN(result.alone, read_long(&result.progress));
 
   progress("the long prompt beside a stream and short requests");
   TokenTimes watch;
@@ -138,7 +177,7 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
   std::thread arrivals([&, seeded = std::mt19937(options.load.seed + 1)]() mutable {
     result.arrivals = SendArrivals(*open, options.load, seeded, ended);
   });
-  const absl::StatusOr<double> beside = read_long();
+  const absl::StatusOr<double> beside = read_long(nullptr);
   const auto end = BesideClock::now();
   ended = true;
   const bool cut_short = stream_ended;
@@ -172,7 +211,7 @@ std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& re
   prompt.Number("alone", result.alone, Row::Unit::kSeconds);
   prompt.Number("beside", result.beside, Row::Unit::kSeconds);
   prompt.Number("of_its_rate", result.alone / result.beside);
-  std::vector<Row> rows = {std::move(prompt)};
+  std::vector<Row> rows = {std::move(prompt), ProgressRow(result)};
   const auto latency = [&](const char* name, const std::vector<double>& seconds) {
     Row row;
     row.Text("measured", name).Int("count", std::ssize(seconds));

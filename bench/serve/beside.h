@@ -21,10 +21,18 @@ struct BesideOptions {
       {};  // the short requests that arrive while the prompt is read; not its duration
 };
 
+// One report of how far a prompt was read.
+struct HeardProgress {
+  double at = 0;    // seconds since the prompt was sent
+  double done = 0;  // share of the tokens that had to be read
+  double eta = 0;   // seconds that the daemon expected until the first token
+};
+
 struct BesideResult {
-  double alone = 0;   // seconds to the first token of a long prompt that is served alone
-  double beside = 0;  // seconds to the first token of another, served with the others
-  std::vector<double> stream_gaps;       // seconds between the stream's tokens meanwhile
+  double alone = 0;  // seconds to the first token of a long prompt that is served alone
+  std::vector<HeardProgress> progress;  // of that prompt
+  double beside = 0;                // seconds to the first token of another, served with the others
+  std::vector<double> stream_gaps;  // seconds between the stream's tokens meanwhile
   std::vector<RequestOutcome> arrivals;  // the short requests
 };
 
@@ -35,7 +43,8 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
                                        const BesideOptions& options,
                                        const std::function<void(const std::string&)>& progress);
 
-// One row for the long prompt, one for the stream and one for the short requests.
+// One row each for the long prompt, the reports of how far it was read when alone, the stream and
+// the short requests.
 std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& result);
 
 }  // namespace annulus

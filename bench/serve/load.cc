@@ -49,13 +49,6 @@ class Stopwatch final : public GenerationObserver {
   double last_ = 0;
 };
 
-int32_t DrawLength(const LoadOptions& options, std::mt19937& random) {
-  if (options.longest_prompt <= options.prompt_tokens) return options.prompt_tokens;
-  std::uniform_real_distribution<double> logarithm(std::log(options.prompt_tokens),
-                                                   std::log(options.longest_prompt));
-  return std::min(static_cast<int32_t>(std::exp(logarithm(random))), options.longest_prompt);
-}
-
 void SendOne(Connection& connection, const v1::GenerationSpec& spec, Clock::time_point due,
              RequestOutcome& outcome) {
   Stopwatch watch(due, outcome);
@@ -80,6 +73,20 @@ v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_
   return spec;
 }
 
+std::vector<int32_t> PromptLengths(const LoadOptions& options, size_t count) {
+  std::vector<int32_t> lengths(count, options.prompt_tokens);
+  if (options.longest_prompt <= options.prompt_tokens) return lengths;
+  const double shortest = options.prompt_tokens;
+  const double ratio = options.longest_prompt / shortest;
+  for (size_t i = 0; i < count; ++i) {
+    const double quantile = (static_cast<double>(i) + 0.5) / static_cast<double>(count);
+    lengths[i] = static_cast<int32_t>(shortest * std::pow(ratio, quantile));
+  }
+  std::mt19937 random(options.seed);
+  std::shuffle(lengths.begin(), lengths.end(), random);
+  return lengths;
+}
+
 std::vector<double> ArrivalTimes(double rate, double duration, uint32_t seed) {
   std::mt19937 random(seed);
   std::exponential_distribution<double> gap(rate);
@@ -92,6 +99,7 @@ absl::StatusOr<LoadResult> RunLoad(
     Connection& connection, const LoadOptions& options,
     const std::function<void(int64_t sent, int64_t ended)>& progress) {
   const std::vector<double> times = ArrivalTimes(options.rate, options.duration, options.seed);
+  const std::vector<int32_t> lengths = PromptLengths(options, times.size());
   std::mt19937 random(options.seed);
   LoadResult result;
   result.outcomes.resize(times.size());
@@ -102,9 +110,8 @@ absl::StatusOr<LoadResult> RunLoad(
   for (size_t i = 0; i < times.size() && status.ok(); ++i) {
     const auto due = start + std::chrono::duration_cast<Clock::duration>(
                                  std::chrono::duration<double>(times[i]));
-    const int32_t length = DrawLength(options, random);
-    result.outcomes[i].prompt_tokens = length;
-    v1::GenerationSpec spec = RandomSpec(options, length, options.max_tokens, random);
+    result.outcomes[i].prompt_tokens = lengths[i];
+    v1::GenerationSpec spec = RandomSpec(options, lengths[i], options.max_tokens, random);
     while (Clock::now() < due) {
       std::this_thread::sleep_until(std::min(due, Clock::now() + kProgressInterval));
       progress(static_cast<int64_t>(i), ended.load());

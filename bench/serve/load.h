@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -23,13 +24,19 @@ struct LoadOptions {
   double rate = 1;              // requests per second, above 0
   double duration = 30;         // seconds during which requests arrive, above 0
   int32_t prompt_tokens = 512;  // per request: random ids that share no prefix with any other
-  // If above prompt_tokens, lengths are drawn between the two, uniformly on a logarithmic scale.
+  // If above prompt_tokens, lengths lie between the two: see PromptLengths.
   int32_t longest_prompt = 0;
   int32_t max_tokens = 32;
   int32_t vocabulary = 0;  // ids are drawn below this
   std::string model;       // may be empty if the server has only one
   uint32_t seed = 1;
 };
+
+// Tokens of each of so many prompts. Between prompt_tokens and longest_prompt they are spread
+// evenly on a logarithmic scale, in an order that follows the seed: so all traces of one size have
+// the same work, and their load is known from one measurement. Lengths drawn at random would not
+// do, because the few longest prompts are most of the work.
+std::vector<int32_t> PromptLengths(const LoadOptions& options, size_t count);
 
 // The outcome of one request. Latencies count from the time when it was due to arrive, so that a
 // client or server that falls behind cannot hide it.

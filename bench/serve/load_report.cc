@@ -41,6 +41,36 @@ std::pair<std::vector<double>, std::vector<double>> FirstTokensByHalf(const Load
   return halves;
 }
 
+// What became of requests, with the same meaning as the label `fate` of the daemon's
+// annulus_requests_settled_total.
+struct Fates {
+  int64_t succeeded = 0;
+  int64_t rejected = 0;
+  int64_t cancelled = 0;  // by the client, or as its deadline passed
+  int64_t failed = 0;
+
+  void Count(grpc::StatusCode code) {
+    switch (code) {
+      case grpc::StatusCode::OK:
+        ++succeeded;
+        break;
+      case grpc::StatusCode::CANCELLED:
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        ++cancelled;
+        break;
+      case grpc::StatusCode::UNAVAILABLE:
+      case grpc::StatusCode::INTERNAL:
+      case grpc::StatusCode::UNKNOWN:
+      case grpc::StatusCode::DATA_LOSS:
+      case grpc::StatusCode::ABORTED:
+        ++failed;
+        break;
+      default:
+        ++rejected;
+    }
+  }
+};
+
 }  // namespace
 
 std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) {
@@ -50,7 +80,9 @@ std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) 
   int64_t tokens = 0;
   int64_t prompt_tokens = 0;  // of those that succeeded, like the rest
   std::map<grpc::StatusCode, std::pair<int64_t, std::string>> failures;
+  Fates fates;
   for (const RequestOutcome& outcome : result.outcomes) {
+    fates.Count(outcome.code);
     if (outcome.code != grpc::StatusCode::OK) {
       auto& [count, message] = failures[outcome.code];
       if (++count == 1) message = outcome.message;
@@ -62,14 +94,14 @@ std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) 
     if (outcome.tokens > 0) first_token.push_back(outcome.first_token);
     gaps.insert(gaps.end(), outcome.gaps.begin(), outcome.gaps.end());
   }
-  const int64_t requests = std::ssize(result.outcomes);
-  const int64_t succeeded = std::ssize(end);
   const auto rate = [&](int64_t count) { return static_cast<double>(count) / result.seconds; };
   Row total;
-  total.Int("requests", requests).Int("succeeded", succeeded).Int("failed", requests - succeeded);
+  total.Int("requests", std::ssize(result.outcomes)).Int("succeeded", fates.succeeded);
+  total.Int("rejected", fates.rejected).Int("cancelled", fates.cancelled);
+  total.Int("failed", fates.failed);
   total.Number("offered_rate", options.rate, Row::Unit::kPerSecond);
   total.Number("seconds", result.seconds, Row::Unit::kSeconds);
-  total.Number("requests_per_second", rate(succeeded), Row::Unit::kPerSecond);
+  total.Number("requests_per_second", rate(fates.succeeded), Row::Unit::kPerSecond);
   total.Number("prompt_tokens_per_second", rate(prompt_tokens), Row::Unit::kPerSecond);
   total.Number("tokens_per_second", rate(tokens), Row::Unit::kPerSecond);
   total.OnlyJson().Int("prompt_tokens", options.prompt_tokens);

@@ -160,6 +160,7 @@ struct PromptProgress {
   int64_t processed = 0;  // including cached ones, and the share of a chunk whose layers are done
   double elapsed_seconds = 0;
   double eta_seconds = 0;
+  int ring_degree = 0;  // ranks that the request is spread over
 };
 
 // The next piece of an answer.

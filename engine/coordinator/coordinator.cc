@@ -397,9 +397,7 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   metrics_.CountFinished(reason);
   metrics_.e2e_request_latency.Observe(request.timings().total);
   metrics_.request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens()));
-  if (request.has_begun()) {
-    metrics_.request_inference_time.Observe(request.timings().total - request.timings().queue);
-  }
+  if (request.has_begun()) RecordServed(request);
   metrics_.request_max_num_generation_tokens.Observe(request.spec().sampling.max_tokens);
   metrics_.request_generation_tokens.Observe(static_cast<double>(request.completion_tokens()));
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
@@ -411,6 +409,20 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   // One token has no gap, which would count as a very short one.
   if (request.completion_tokens() > 1) {
     metrics_.request_longest_gap.Observe(request.timings().longest_gap);
+  }
+}
+
+// Of a request that had its turn.
+void Coordinator::RecordServed(const Request& request) {
+  const Timings& timings = request.timings();
+  metrics_.request_inference_time.Observe(timings.total - timings.queue);
+  metrics_.request_ring_wait.Observe(timings.ring_wait);
+  metrics_.request_host_time.Observe(timings.host);
+  metrics_.request_cached_tokens.Observe(static_cast<double>(request.cached_tokens()));
+  metrics_.request_stalls.Observe(static_cast<double>(timings.stalls));
+  metrics_.request_preemptions.Observe(static_cast<double>(timings.preemptions));
+  if (request.drafted_tokens() > 0) {
+    metrics_.request_accepted_tokens.Observe(static_cast<double>(request.accepted_tokens()));
   }
 }
 

@@ -213,6 +213,7 @@ class Coordinator {
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void Leave(const Request& request);
   void RecordFinished(const Request& request, FinishReason reason);
+  void RecordServed(const Request& request);
   void LearnCosts(Request& request);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
   void Publish(bool busy);

@@ -17,4 +17,6 @@ std::vector<double> TokenCountBuckets() {
           5000, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6,  1e7};
 }
 
+std::vector<double> RareCountBuckets() { return {0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}; }
+
 }  // namespace annulus

@@ -16,6 +16,9 @@ std::vector<double> TokenLatencyBuckets();
 // Counts of tokens: 1 to 10 million in steps of 1, 2, 5.
 std::vector<double> TokenCountBuckets();
 
+// Counts of what mostly does not happen, such as preemptions of a request: 0 to 1000.
+std::vector<double> RareCountBuckets();
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_METRICS_BUCKETS_H_

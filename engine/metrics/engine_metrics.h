@@ -176,6 +176,30 @@ class EngineMetrics {
   Histogram& request_longest_gap = set_.AddHistogram(
       "request_longest_gap_seconds",
       "Longest time between two tokens of a request whose reader kept up.", TokenLatencyBuckets());
+  Histogram& request_ring_wait = set_.AddHistogram(
+      "request_ring_wait_seconds",
+      "Seconds of a request's steps in which the slowest rank waited for another and had nothing "
+      "else to do.",
+      TokenLatencyBuckets());
+  Histogram& request_host_time = set_.AddHistogram(
+      "request_host_time_seconds",
+      "Seconds of a request's steps in which the ranks were idle, while steps were planned and "
+      "results used.",
+      TokenLatencyBuckets());
+  Histogram& request_cached_tokens = set_.AddHistogram(
+      "request_cached_tokens", "Prompt tokens of a request whose keys and values were reused.",
+      TokenCountBuckets());
+  Histogram& request_accepted_tokens = set_.AddHistogram(
+      "request_accepted_tokens",
+      "Tokens that were guessed ahead and were right, of a request that had guesses.",
+      TokenCountBuckets());
+  Histogram& request_stalls = set_.AddHistogram(
+      "request_stalls",
+      "Gaps between two tokens of a request that were longer than the stall budget.",
+      RareCountBuckets());
+  Histogram& request_preemptions = set_.AddHistogram(
+      "request_preemptions", "Times that a request gave up its pages and had to wait.",
+      RareCountBuckets());
 
   // One observation per step.
   Histogram& iteration_tokens = set_.AddHistogram(

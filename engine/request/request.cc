@@ -133,6 +133,7 @@ void Request::ReportProgress(int64_t processed, double done, double left) {
   progress.elapsed_seconds = Elapsed() - admitted_at_;
   // Expects the rest to go on at the rate so far, whatever else runs in the steps.
   progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
+  progress.ring_degree = attention_.ring_degree;
   last_progress_at_ = Elapsed();
   sink_->OnProgress(progress);
 }

@@ -124,6 +124,8 @@ class Request {
 
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
+  int64_t drafted_tokens() const { return drafted_tokens_; }
+  int64_t accepted_tokens() const { return accepted_tokens_; }
   // The whole prompt was cached, so it need not be read.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
   // Of the cached tokens, those that came back for this request; `checked`: Usage's

@@ -6,8 +6,9 @@
 namespace annulus {
 namespace {
 
-// With no stream to keep waiting, a step may take this: as good as the fastest, and soon enough for
-// a cancel, for progress twice a second, and for whoever comes next.
+// With no stream to keep waiting, a step may take this, also if streams might wait longer: as good
+// as the fastest, and soon enough for a cancel, for progress twice a second, and for whoever comes
+// next.
 constexpr double kAloneSeconds = 0.5;
 
 // Where nothing is known yet.
@@ -84,8 +85,7 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   room.rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
   if (stall_ <= 0) return room;
-  room.limits.seconds =
-      room.streams ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
+  room.limits.seconds = room.streams ? stall_ / (1 + costs_.margin()) : kAloneSeconds;
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
 }

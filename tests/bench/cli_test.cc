@@ -338,6 +338,25 @@ TEST(BenchChart, DrawsRowsAndRefusesOthers) {
        {"keys and values int8", "weights q4_1, inputs int8", "adaptive pooled 0.95"}) {
     EXPECT_NE(drawn.str().find(">" + std::string(name) + "</text>"), std::string::npos) << name;
   }
+  std::ofstream(rows) << R"({"part":"mixed","ranks":4,"daemon":"other","p50":2,"p90":3,"p99":null,)"
+                         R"("latency":"time_to_first_token_shorter"})"
+                         "\n"
+                         R"({"part":"decode","phase":"decode, batched","streams":8,"shared":0,)"
+                         R"("depth":512,"ranks":1,"tokens_per_second":100})"
+                         "\n"
+                         R"({"part":"decode","phase":"decode","streams":1,"depth":512,"ranks":2,)"
+                         R"("tokens_per_second":30})"
+                         "\n"
+                         R"({"part":"cascade","phase":"decode, batched","streams":8,"ranks":1,)"
+                         R"("shared":32704,"depth":32768,"tokens_per_second":100})"
+                         "\n";
+  EXPECT_EQ(Bench({"chart", rows, "-o", svg}).code, 0);
+  drawn.str("");
+  drawn << std::ifstream(svg).rdbuf();
+  for (const char* name : {"short, other, 4 ranks", "1 rank, depth 512", "2 ranks, depth 512",
+                           "1 rank, shared 32704"}) {
+    EXPECT_NE(drawn.str().find(">" + std::string(name) + "</text>"), std::string::npos) << name;
+  }
   std::ofstream(rows) << "nonsense\n";
   const Output output = Bench({"chart", rows, "-o", svg});
   EXPECT_EQ(output.code, 2);

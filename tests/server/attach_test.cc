@@ -318,7 +318,13 @@ TEST_F(AttachTest, KeptAnswersStayWithinTheirMemory) {
     Call call(*stub_, Named(std::to_string(i)));
     EXPECT_TRUE(call.End().ok());
     EXPECT_EQ(call.text.size(), 200'000u);
-    EXPECT_LE(ScrapeSamples(server_->metrics_address()).at("annulus_replay_memory_bytes"), 1 << 20);
+    const auto samples = ScrapeSamples(server_->metrics_address());
+    EXPECT_LE(samples.at("annulus_replay_memory_bytes"), 1 << 20);
+    // Foreseen is what they took at most, so far.
+    EXPECT_GE(samples.at("annulus_memory_foreseen_bytes{part=\"replay\"}"),
+              samples.at("annulus_replay_memory_bytes"));
+    EXPECT_GE(samples.at("annulus_memory_foreseen_bytes{part=\"replay\"}"), 200'000);
+    EXPECT_LE(samples.at("annulus_memory_foreseen_bytes{part=\"replay\"}"), 1 << 20);
   }
   EXPECT_TRUE(Call(*stub_, Named("19")).End().ok());
   EXPECT_EQ(engine().submitted().size(), 20u);

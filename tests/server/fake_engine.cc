@@ -216,6 +216,7 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
   }
   PromptProgress progress;
   progress.total = usage.prompt_tokens;
+  progress.ring_degree = script.completion.attention.ring_degree;
   for (int i = 1; i <= script.progress_events; ++i) {
     ANNULUS_RETURN_IF_ERROR(Pause(request));
     progress.processed = progress.total * i / script.progress_events;
@@ -380,6 +381,8 @@ EngineLoad FakeEngine::Load() const {
   load.waiting = 3;
   load.kv_usage = 0.25;
   load.healthy = healthy_;
+  load.stall_budget_seconds = 0.25;
+  load.smallest_chunk_seconds = smallest_chunk_seconds_;
   RankLoad rank;
   rank.device = "cpu";
   rank.memory_bytes = {{"kv", 1024}, {"weights", 2048}};

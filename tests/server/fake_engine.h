@@ -64,6 +64,8 @@ class FakeEngine final : public Engine {
   }
   // At any time.
   void set_healthy(bool healthy) { healthy_ = healthy; }
+  // Beside a stall budget of 0.25 s.
+  void set_smallest_chunk_seconds(double seconds) { smallest_chunk_seconds_ = seconds; }
   void set_submit_error(absl::Status status);
   void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
 
@@ -156,6 +158,7 @@ class FakeEngine final : public Engine {
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};
+  std::atomic<double> smallest_chunk_seconds_{0};
   std::atomic<bool> out_of_memory_{false};
   std::atomic<bool> forgetting_hangs_{false};
   std::atomic<int64_t> tokenize_delay_ms_{0};

@@ -71,6 +71,18 @@ TEST_F(GenerateTest, TheFirstEventAndTheCompletionTellWhatTheAnswerFollowsFrom) 
   EXPECT_EQ(last.kernels(), kernels);
   EXPECT_EQ(last.ring_degree(), 3);
   EXPECT_EQ(last.digest(), "d1e5");
+  // A request that need not wait has its ranks when the first word comes.
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.progress_events = 2;
+    script.deltas = {"a"};
+    script.completion.attention.ring_degree = 3;
+    return script;
+  });
+  const StreamResult at_once = ReadStream(*stub_, request);
+  ASSERT_TRUE(at_once.events.front().has_prompt_progress());
+  EXPECT_EQ(at_once.events.front().origin().ring_degree(), 3);
+  EXPECT_EQ(at_once.events.front().origin().kernels(), kernels);
   // What the server draws it tells, and gives to the engine.
   v1::GenerateRequest whole;
   whole.mutable_spec()->set_text("hi");

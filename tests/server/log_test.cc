@@ -17,8 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/config/load_config.h"
 #include "server/log_limiter.h"
 #include "server/log_writer.h"
+#include "server/server.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -192,6 +196,25 @@ TEST_F(LogPipeTest, OneTenantsLinesHoldBackNoOthers) {
   const std::string text = ReadUntil();
   EXPECT_THAT(text, HasSubstr("call_failed tenant=quiet\n"));
   EXPECT_THAT(text, HasSubstr("call_failed\n"));
+}
+
+// With the number by which an operator chooses another budget.
+TEST_F(LogPipeTest, AStallBudgetThatCannotBeKeptIsSaid) {
+  const testing::TempDirectory folder;
+  const auto loaded = LoadConfig({"--listen", "127.0.0.1:0", "--metrics", "off", "--admin-listen",
+                                  absl::StrCat("unix:", (folder.path() / "admin.sock").string())},
+                                 {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  FakeEngine engine;
+  const Logger log(LogLevel::kWarning, ends_[1]);
+  auto server = Server::Start(loaded->config, log);
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->StartServing(engine);
+  engine.set_smallest_chunk_seconds(0.75);
+  const std::string text = ReadUntil("--threads");
+  EXPECT_THAT(text, HasSubstr("stall_budget_not_kept stall_budget_seconds=0.25 "
+                              "smallest_chunk_seconds=0.75 advice="));
+  EXPECT_THAT(text, HasSubstr("raise it, or use a smaller --page-tokens or more --threads"));
 }
 
 TEST(LogLimiterTest, LetsABurstThroughAndThenItsRate) {

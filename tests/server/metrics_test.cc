@@ -259,6 +259,38 @@ TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
   EXPECT_EQ(sample(Samples(), "failed"), 1);
 }
 
+// Operators watch that overload is refused within 50 ms, which only the server's clock can tell.
+TEST_F(MetricsTest, TheTimeOfRefusalsIsTold) {
+  server_.Serve();
+  EXPECT_EQ(Samples().at("annulus_refusal_seconds_count"), 0);
+  EXPECT_TRUE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  server_.engine().set_submit_error(absl::OutOfRangeError("never fits"));
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  // As for clients that read too slowly: that may take minutes, and is no refusal.
+  server_.engine().set_submit_error(absl::ResourceExhaustedError("nothing was read"));
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  EXPECT_EQ(Samples().at("annulus_refusal_seconds_count"), 0);
+  absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  full.SetPayload(kRetryPayload, absl::Cord("750"));
+  server_.engine().set_submit_error(full);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ReadStream(*server_.inference(), TextStreamRequest("x")).status.error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  auto samples = Samples();
+  EXPECT_EQ(samples.at("annulus_refusal_seconds_count"), 3);
+  EXPECT_EQ(samples.at("annulus_refusal_seconds_bucket{le=\"+Inf\"}"), 3);
+  EXPECT_EQ(samples.count("annulus_refusal_seconds_bucket{le=\"0.05\"}"), 1u);
+  EXPECT_GT(samples.at("annulus_refusal_seconds_sum"), 0);
+  // Work before the refusal counts: here the text takes 300 ms to tokenize.
+  server_.engine().set_tokenize_delay(std::chrono::milliseconds(300));
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  const double before = samples.at("annulus_refusal_seconds_bucket{le=\"0.25\"}");
+  samples = Samples();
+  EXPECT_EQ(samples.at("annulus_refusal_seconds_bucket{le=\"0.25\"}"), before);
+  EXPECT_EQ(samples.at("annulus_refusal_seconds_count"), 4);
+}
+
 TEST_F(MetricsTest, PromtoolAgrees) {
   if (std::system("promtool --version > /dev/null 2>&1") != 0) {
     GTEST_SKIP() << "promtool (Debian package prometheus) is not here";

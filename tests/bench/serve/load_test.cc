@@ -1,6 +1,9 @@
 #include "bench/serve/load.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <vector>
 
 #include "bench/serve/load_report.h"
 #include "gmock/gmock.h"
@@ -85,7 +88,7 @@ TEST(RunLoad, SendsEveryRequestWithItsOwnPrompt) {
   EXPECT_EQ(prompts.size(), count);
 }
 
-TEST(RunLoad, DrawsLengthsEvenlyOnALogarithmicScale) {
+TEST(RunLoad, SpreadsLengthsEvenlyOnALogarithmicScale) {
   testing::FakeServer server;
   server.SetReply({{DeltaOf({1}), End()}});
   LoadOptions options = Quick();
@@ -104,8 +107,26 @@ TEST(RunLoad, DrawsLengthsEvenlyOnALogarithmicScale) {
   EXPECT_EQ(noted, sent);
   EXPECT_GE(*sent.begin(), 10);
   EXPECT_LE(*sent.rbegin(), 1000);
-  // Half of some 200 lie below the geometric mean, with a deviation of 7.
-  EXPECT_NEAR(below, std::ssize(result.outcomes) / 2.0, 35);
+  EXPECT_NEAR(below, std::ssize(result.outcomes) / 2.0, 1) << "half lie below the geometric mean";
+}
+
+TEST(PromptLengths, AreTheSameForEverySeedInAnotherOrder) {
+  LoadOptions options;
+  options.prompt_tokens = 200;
+  EXPECT_EQ(PromptLengths(options, 3), std::vector<int32_t>(3, 200));
+  options.longest_prompt = 131'072;
+  std::vector<int32_t> first = PromptLengths(options, 40);
+  EXPECT_EQ(first, PromptLengths(options, 40));
+  options.seed = 2;
+  std::vector<int32_t> second = PromptLengths(options, 40);
+  EXPECT_NE(first, second);
+  std::sort(first.begin(), first.end());
+  std::sort(second.begin(), second.end());
+  EXPECT_EQ(first, second);
+  EXPECT_GE(first.front(), 200);
+  EXPECT_LT(first.back(), 131'072);
+  EXPECT_GT(first.back(), 100'000);
+  EXPECT_TRUE(PromptLengths(options, 0).empty());
 }
 
 TEST(LoadRows, TellShortPromptsFromLongOnes) {
@@ -141,12 +162,31 @@ TEST(RunLoad, CountsFailuresByTheirCode) {
   ASSERT_EQ(rows.size(), 5u);
   const auto total = nlohmann::json::parse(rows[0].Json());
   EXPECT_EQ(total.at("succeeded"), 0);
-  EXPECT_EQ(total.at("failed"), total.at("requests"));
+  EXPECT_EQ(total.at("rejected"), total.at("requests"));
   EXPECT_TRUE(nlohmann::json::parse(rows[1].Json()).at("p50").is_null());
   const auto failure = nlohmann::json::parse(rows[4].Json());
   EXPECT_EQ(failure.at("code"), "RESOURCE_EXHAUSTED");
   EXPECT_EQ(failure.at("requests"), total.at("requests"));
   EXPECT_EQ(failure.at("message"), "the queue is full");
+}
+
+// As the daemon counts them in annulus_requests_settled_total.
+TEST(LoadRows, RequestsAreWhatBecameOfThem) {
+  using grpc::StatusCode;
+  LoadResult result;
+  result.seconds = 1;
+  for (const StatusCode code :
+       {StatusCode::OK, StatusCode::RESOURCE_EXHAUSTED, StatusCode::OUT_OF_RANGE,
+        StatusCode::CANCELLED, StatusCode::DEADLINE_EXCEEDED, StatusCode::DEADLINE_EXCEEDED,
+        StatusCode::UNAVAILABLE, StatusCode::INTERNAL, StatusCode::UNKNOWN, StatusCode::ABORTED}) {
+    result.outcomes.emplace_back().code = code;
+  }
+  const auto total = nlohmann::json::parse(LoadRows(Quick(), result)[0].Json());
+  EXPECT_EQ(total.at("requests"), 10);
+  EXPECT_EQ(total.at("succeeded"), 1);
+  EXPECT_EQ(total.at("rejected"), 2);
+  EXPECT_EQ(total.at("cancelled"), 3);
+  EXPECT_EQ(total.at("failed"), 4);
 }
 
 TEST(LoadRows, GivePercentilesOfWhatSucceeded) {

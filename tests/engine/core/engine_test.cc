@@ -86,6 +86,7 @@ TEST_F(EngineTest, ProgressGrowsToTheWholePrompt) {
   for (const PromptProgress& progress : sink->progress()) {
     EXPECT_EQ(progress.total, total);
     EXPECT_GE(progress.processed, last);
+    EXPECT_EQ(progress.ring_degree, 2);
     last = progress.processed;
   }
   EXPECT_EQ(last, total);

@@ -356,6 +356,50 @@ TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
   }
 }
 
+// What a completion tells of its own request, histograms tell of all.
+TEST_F(ServingEngineTest, HistogramsTellWhatCompletionsDo) {
+  Make(Options());
+  std::string text;
+  for (int i = 0; i < 12; ++i) text += "some words, some words, ";
+  std::vector<Completion> ended;
+  for (int i = 0; i < 3; ++i) {
+    RequestSpec spec = Spec(text, 40);
+    spec.shared_prefixes = {128};
+    spec.sampling.ignore_eos = true;
+    const auto done = Start(std::move(spec)).sink->Wait();
+    ASSERT_TRUE(done.has_value() && done->status.ok());
+    ended.push_back(*done);
+  }
+  EXPECT_GT(ended.back().usage.cached_tokens, 0);
+  std::map<std::string, MetricSample> histograms;
+  // The client hears of an end before it is counted; the longest gap is counted last.
+  ASSERT_TRUE(testing::Eventually([&] {
+    for (const MetricFamily& family : engine_->Metrics()) {
+      if (family.type != MetricFamily::Type::kHistogram) continue;
+      histograms[family.name] = family.samples.at(0);
+    }
+    return histograms.at("annulus_request_longest_gap_seconds").count == ended.size();
+  }));
+  const auto expect = [&](const std::string& name, const auto& figure) {
+    const MetricSample& sample = histograms.at("annulus_request_" + name);
+    double sum = 0;
+    for (const Completion& one : ended) sum += static_cast<double>(figure(one));
+    EXPECT_EQ(sample.count, ended.size()) << name;
+    EXPECT_NEAR(sample.sum, sum, 1e-9) << name;
+  };
+  expect("queue_time_seconds", [](const Completion& one) { return one.timings.queue; });
+  expect("prefill_time_seconds", [](const Completion& one) { return one.timings.prefill; });
+  expect("decode_time_seconds", [](const Completion& one) { return one.timings.decode; });
+  expect("ring_wait_seconds", [](const Completion& one) { return one.timings.ring_wait; });
+  expect("host_time_seconds", [](const Completion& one) { return one.timings.host; });
+  expect("cached_tokens", [](const Completion& one) { return one.usage.cached_tokens; });
+  expect("stalls", [](const Completion& one) { return one.timings.stalls; });
+  expect("preemptions", [](const Completion& one) { return one.timings.preemptions; });
+  double accepted = 0;
+  for (const Completion& one : ended) accepted += static_cast<double>(one.usage.accepted_tokens);
+  EXPECT_EQ(histograms.at("annulus_request_accepted_tokens").sum, accepted);
+}
+
 // Two families tell of the same pages, which a step may change while a scrape goes on.
 TEST_F(ServingEngineTest, AScrapeIsOfOneMoment) {
   EngineOptions options = Options(1);

@@ -82,8 +82,10 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_kv_tier_wait_seconds_total", "annulus_kv_tier_waiting_pages",
           "annulus_iteration_tokens_total", "annulus_request_inference_time_seconds",
           "annulus_request_longest_gap_seconds", "annulus_request_max_num_generation_tokens",
-          "annulus_step_seconds_total", "annulus_host_seconds_total",
-          "annulus_spec_decode_num_draft_tokens_total",
+          "annulus_request_ring_wait_seconds", "annulus_request_host_time_seconds",
+          "annulus_request_cached_tokens", "annulus_request_accepted_tokens",
+          "annulus_request_stalls", "annulus_request_preemptions", "annulus_step_seconds_total",
+          "annulus_host_seconds_total", "annulus_spec_decode_num_draft_tokens_total",
           "annulus_spec_decode_num_accepted_tokens_total"));
 }
 

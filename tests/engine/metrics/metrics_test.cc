@@ -70,7 +70,7 @@ TEST(HistogramDeathTest, BoundsMustAscendAndBeFinite) {
 
 TEST(Buckets, AscendAndReachWhatLongDocumentsNeed) {
   for (const std::vector<double>& bounds :
-       {LatencyBuckets(), TokenLatencyBuckets(), TokenCountBuckets()}) {
+       {LatencyBuckets(), TokenLatencyBuckets(), TokenCountBuckets(), RareCountBuckets()}) {
     for (size_t i = 1; i < bounds.size(); ++i) EXPECT_LT(bounds[i - 1], bounds[i]);
   }
   EXPECT_GE(LatencyBuckets().back(), 8 * 3600);

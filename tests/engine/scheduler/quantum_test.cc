@@ -64,7 +64,8 @@ StepPlan PlanOf(const std::vector<PrefillTurn>& turns, const std::vector<PromptS
 }
 
 struct Trace {
-  std::vector<double> gaps;  // of the stream
+  std::vector<double> gaps;   // of the stream
+  std::vector<double> steps;  // of the same prompt without the stream
   double seconds = 0;
   double alone = 0;  // the same prompt without the stream
   double error = 0;
@@ -97,7 +98,7 @@ Trace ReadBesideAStream(int32_t tokens, double row, double budget, uint32_t seed
         trace.eta = tenth * pacer.PromptSeconds(prompts[0], prompts[0].computed, tokens) / done;
       }
       (stream ? trace.seconds : trace.alone) += seconds;
-      if (stream) trace.gaps.push_back(seconds);
+      (stream ? trace.gaps : trace.steps).push_back(seconds);
     }
     trace.error = pacer.costs().error();
   }
@@ -124,6 +125,21 @@ TEST(StallBudget, AStreamIsNotStalledByALongPrompt) {
     wrong += std::abs(trace.eta - 1) / 100;
   }
   EXPECT_LT(wrong, 0.2);
+}
+
+// The client of a prompt that is read alone hears of it after every step: twice a second, however
+// long streams would be allowed to wait ("no event for 38 s").
+TEST(StallBudget, PromptsAreToldOfTwiceASecondWhateverTheBudget) {
+  for (const double budget : {0.05, 0.25, 5.0}) {
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+      std::mt19937 random(seed);
+      const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
+      const Trace trace = ReadBesideAStream(32768, row, budget, seed);
+      const auto steps = static_cast<double>(trace.steps.size());
+      EXPECT_LE(trace.alone / steps, 0.5) << "budget " << budget << ", seed " << seed;
+      EXPECT_LE(Percentile(trace.steps, 0.99), 0.65) << "budget " << budget << ", seed " << seed;
+    }
+  }
 }
 
 // What SecondsBeside foresees over what a prompt then takes, once an earlier prompt was read.
