@@ -81,6 +81,7 @@ class AntidiagonalsTest : public ::testing::Test {
     policy->block = kBlock;
     choosing_.parts.push_back({policy, nullptr, {}});
     item_.choosing = &choosing_;
+    item_.block = kBlock;
     query_.kind = ChoiceQuery::Ask::kAntidiagonal;
     query_.stride = 8;
     query_.positions.assign(kHolders + 1, positions_);

@@ -365,6 +365,53 @@ TEST(Content, TheContractIsKeptBeforeAttending) {
   }
 }
 
+// Lists without a contract are sampled beside their attention, in few parts: that gives what the
+// chooser finds for the same rows, block by block, when a contract asks for next to nothing.
+TEST(Content, CoverageOfKnownListsIsThatOfTheChooser) {
+  CpuWorld world;
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
+  const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
+  constexpr int kMostParts = 256;  // of a row: beyond, blocks are taken together
+  const std::vector<int32_t> prompt =
+      RandomPrompt(kMostParts * 16 + 500, checkpoint.config.vocabulary, 14);
+  const auto run = [&](const std::string& text, int ranks) {
+    DriverOptions options;
+    options.ranks = ranks;
+    options.prefill_rows = 2048;
+    options.attention = ParsePolicy(text).value();
+    return StepDriver(world, model, options).Run({prompt}, 1)[0];
+  };
+  // By layer and chunk: the covered shares of all ranks' rows, and their number.
+  const auto sampled = [](const DriverResult& result) {
+    std::map<std::pair<int32_t, int32_t>, std::pair<double, int>> found;
+    for (const LayerAttention& part : result.attention) {
+      auto& [sum, rows] = found[{part.layer, part.begin}];
+      for (const double covered : part.covered) sum += covered;
+      rows += part.probes;
+    }
+    return found;
+  };
+  // Heads of `random` have different lists.
+  for (const char* policy :
+       {"window:window=64,sinks=16,block=16", "random:window=64,random=4,block=16"}) {
+    for (const int ranks : {1, 3}) {
+      SCOPED_TRACE(::testing::Message() << policy << ", " << ranks << " ranks");
+      const DriverResult known = run(policy, ranks);
+      const DriverResult chosen = run(std::string(policy) + ",coverage=1e-6", ranks);
+      EXPECT_EQ(known.tokens, chosen.tokens);
+      EXPECT_NEAR(Pairs(known).density(), Pairs(chosen).density(), 1e-9);
+      const auto theirs = sampled(chosen);
+      for (const auto& [at, ours] : sampled(known)) {
+        const auto& [sum, rows] = theirs.at(at);
+        EXPECT_EQ(ours.second, rows);
+        EXPECT_GT(rows, 0);
+        // Sums of exponentials in another order: some roundings of float32 a row and head.
+        EXPECT_NEAR(ours.first, sum, 1e-5 * rows * checkpoint.config.heads);
+      }
+    }
+  }
+}
+
 // Coverage of dilated is that of the union of its branches: keys that two keep count once. Rows of
 // an answer are sampled where they choose.
 TEST(Content, CoverageOfTokensAndOfAnswersIsSampled) {
