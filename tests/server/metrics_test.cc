@@ -158,7 +158,7 @@ TEST_F(MetricsTest, OneSnapshotOfTheEngineGivesAllItsFigures) {
   server_.Serve();
   const auto samples = Samples();
   EXPECT_EQ(samples.at("annulus_memory_foreseen_bytes{part=\"requests\"}"),
-            samples.at("annulus_fake_snapshot{model_name=\"fake\"}"));
+            samples.at("annulus_fake_snapshot"));
 }
 
 TEST_F(MetricsTest, TellsHowKeysAndValuesAreCached) {

