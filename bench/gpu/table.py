@@ -3,10 +3,13 @@ those for an H200; on other cards read the shares of PyTorch's product of bf16 m
 the copy, which were measured beside."""
 
 import json
+import pathlib
 import sys
 
 # TFLOP/s of causal prefill attention in bf16, head_dim 128.
 PREFILL_TARGETS = {"cuda/sm90": "600", "cuda/sm80": "330"}
+# That of most rows of a model, in bench/configs; others are named.
+MAIN_SHAPE = "llama-3.1-8b"
 # What makes two rows of a model comparable, but for the number of ranks.
 MODEL_KEYS = ("phase", "tokens", "depth", "model", "weights_dtype", "kv_dtype", "policy", "kernels")
 
@@ -66,10 +69,14 @@ def of_op(row, rows):
     return rate if row.get("tflops") else "", "", joined(share, times)
 
 
+def is_batched(row):
+    return row.get("streams", 1) > 1
+
+
 def of_model(row, rows):
     """The same of a prompt or an answer: of one rank beside a peak and beside bf16, of more beside one."""
     rate = f"{row['tokens_per_second']:.1f} tokens/s"
-    if "streams" in row:
+    if is_batched(row):
         return f"{row['peak_fraction']:.2f} of the least time", "", f"{rate}, {row['idle'] * 100:.1f}% idle"
     is_prefill = row["phase"] == "prefill"
     alike = {key: row.get(key) for key in MODEL_KEYS}
@@ -89,7 +96,8 @@ def of_model(row, rows):
 def name_of_model(row):
     """What stands out in it: rows of one table differ in these."""
     shown = [row["phase"], f"ranks: {row['ranks']}"]
-    shown += [f"{key}: {row[key]}" for key in ["streams"] if key in row]
+    shown += [shape for shape in [pathlib.Path(row["model"]).stem] if shape != MAIN_SHAPE]
+    shown += [f"streams: {row['streams']}"] if is_batched(row) else []
     shown += [f"{key} keys" for key in [row["kv_dtype"]] if key != "bf16"]
     shown += [policy for policy in [row["policy"]] if policy != "dense"]
     return ", ".join(shown)
