@@ -180,12 +180,12 @@ class EngineMetrics {
       "request_ring_wait_seconds",
       "Seconds of a request's steps in which the slowest rank waited for another and had nothing "
       "else to do.",
-      TokenLatencyBuckets());
+      LatencyBuckets());
   Histogram& request_host_time = set_.AddHistogram(
       "request_host_time_seconds",
       "Seconds of a request's steps in which the ranks were idle, while steps were planned and "
       "results used.",
-      TokenLatencyBuckets());
+      LatencyBuckets());
   Histogram& request_cached_tokens = set_.AddHistogram(
       "request_cached_tokens", "Prompt tokens of a request whose keys and values were reused.",
       TokenCountBuckets());

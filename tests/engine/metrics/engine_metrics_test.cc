@@ -89,6 +89,21 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_spec_decode_num_accepted_tokens_total"));
 }
 
+// The waits of all steps of a request add up to as much as the request may take: hours.
+TEST(EngineMetrics, TimesOfWholeRequestsReachAsFarAsRequests) {
+  EngineMetrics metrics(1, Model());
+  metrics.request_ring_wait.Observe(7000);
+  metrics.request_host_time.Observe(7000);
+  for (const char* name :
+       {"annulus_request_ring_wait_seconds", "annulus_request_host_time_seconds"}) {
+    const MetricFamily family = Find(metrics, name);
+    ASSERT_EQ(family.samples.size(), 1u);
+    const auto& buckets = family.samples[0].buckets;
+    ASSERT_GE(buckets.size(), 2u);
+    EXPECT_EQ(buckets[buckets.size() - 2].second, 1u) << name;  // the last is of no bound
+  }
+}
+
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
   EngineMetrics metrics(1, Model());
   EXPECT_THAT(Values(metrics, "annulus_request_success_total"),
