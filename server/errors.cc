@@ -179,6 +179,10 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   return status;
 }
 
+bool IsQueueFull(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && ReasonName(status) == "QUEUE_FULL";
+}
+
 bool HidesMessage(const absl::Status& status) {
   return !status.ok() && ReasonName(status) == "INTERNAL";
 }

@@ -55,6 +55,9 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 // log, goes into google.rpc.RequestInfo; empty: none.
 grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id = "");
 
+// Whether the client is told QUEUE_FULL: too much else is under way.
+bool IsQueueFull(const absl::Status& status);
+
 // Whether ToGrpcStatus hides the message of this status.
 bool HidesMessage(const absl::Status& status);
 

@@ -8,15 +8,6 @@
 #include "server/prefill_messages.h"
 
 namespace annulus {
-namespace {
-
-// Whether the call was refused because too much else is under way. A client that reads too slowly
-// gets the same code, but no time to come back at.
-bool IsOverload(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) && status.GetPayload(kRetryPayload).has_value();
-}
-
-}  // namespace
 
 GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
     : context_(context),
@@ -101,7 +92,7 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
                         completion.status, call);
   RequestBalance& balance = context_.metrics.balance();
   balance.Settle(static_cast<absl::StatusCode>(status.error_code()));
-  if (IsOverload(completion.status)) {
+  if (IsQueueFull(completion.status)) {
     const auto took = std::chrono::steady_clock::now() - arrived_;
     balance.NoteRefusal(std::chrono::duration<double>(took).count());
   }

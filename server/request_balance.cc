@@ -46,7 +46,7 @@ MetricFamily RequestBalance::CollectRefusalsLocked() const {
   MetricFamily family{
       "annulus_refusal_seconds",
       "Seconds from the arrival of a call that asks for a generation to its refusal for overload "
-      "(RESOURCE_EXHAUSTED with RetryInfo).",
+      "(RESOURCE_EXHAUSTED, QUEUE_FULL).",
       MetricFamily::Type::kHistogram,
       {}};
   MetricSample& sample = family.samples.emplace_back();

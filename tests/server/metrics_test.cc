@@ -269,6 +269,12 @@ TEST_F(MetricsTest, TheTimeOfRefusalsIsTold) {
   // As for clients that read too slowly: that may take minutes, and is no refusal.
   server_.engine().set_submit_error(absl::ResourceExhaustedError("nothing was read"));
   EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  // A tenant's request may wait long before it is known that its quota leaves no room.
+  absl::Status quota = absl::ResourceExhaustedError("the tenant is full");
+  quota.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
+  quota.SetPayload(kRetryPayload, absl::Cord("750"));
+  server_.engine().set_submit_error(quota);
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
   EXPECT_EQ(Samples().at("annulus_refusal_seconds_count"), 0);
   absl::Status full = absl::ResourceExhaustedError("the queue is full");
   full.SetPayload(kRetryPayload, absl::Cord("750"));
