@@ -11,12 +11,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 begin documents "$@"
 source bench/daemon.sh
-for needed in build/annulusd build/annulus build/annulus-demo curl fio; do
-  if ! command -v "$needed" >/dev/null; then
-    echo "documents.sh: $needed is missing; see the head of this script" >&2
-    exit 1
-  fi
-done
+need build/annulusd build/annulus build/annulus-demo curl fio
 if [[ ! -w /proc/sys/vm/drop_caches ]]; then
   echo 'documents.sh: only root can drop the caches of files, and without that a disk is not what is read' >&2
   exit 1
@@ -30,10 +25,11 @@ drop_caches() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 of() { grep -o "\"$1\":[^,}]*" | head -1 | cut -d: -f2- | tr -d '" '; }
 
 # ask WHAT DOCUMENT QUESTION OPTION...: asks the daemon, prints a row of a table and sets $answer.
+# The caller's own settings of the command line, in XDG_CONFIG_HOME, do not count.
 ask() {
   local what=$1
   shift
-  answer=$(build/annulus ask "$@" --server "$server" --temperature 0 --digest --json --quiet </dev/null)
+  answer=$(XDG_CONFIG_HOME=$scratch build/annulus ask "$@" --server "$server" --temperature 0 --digest --json --quiet </dev/null)
   printf '| %s | %s | %s | %s | %s | %.3f s | %.3f s | %.12s |\n' "$what" \
     "$(of prompt_tokens <<<"$answer")" "$(of cached_tokens <<<"$answer")" \
     "$(of restored_tokens <<<"$answer" || echo 0)" "$(of checked_position <<<"$answer" || true)" \
@@ -49,9 +45,10 @@ asked_table() {
 
 # Waits until every page is in each tier, at most two minutes.
 wait_for_disk() {
-  local turn
+  local turn waiting
   for ((turn = 0; turn < 600; ++turn)); do
-    if [[ $(total kv_tier_waiting_pages) == 0 ]]; then return; fi
+    waiting=$(total kv_tier_waiting_pages)
+    if [[ $waiting == 0 ]]; then return; fi
     sleep 0.2
   done
   echo 'documents.sh: pages still wait for the disk after two minutes' >&2

@@ -29,6 +29,7 @@ done
 other=${OTHER_ANNULUSD:+$(realpath "$OTHER_ANNULUSD")}
 begin serve "$@"
 source bench/daemon.sh
+need build/annulusd curl ${other:+"$other"}
 report=$tables report_rows=$rows chart=$folder/serve.svg
 touch "$report" "$report_rows"
 
@@ -83,9 +84,10 @@ refusal_p99() {
 
 # Until the daemon has settled every request, at most ten seconds.
 wait_until_settled() {
-  local turn
+  local turn open
   for ((turn = 0; turn < 50; ++turn)); do
-    if [[ $(total requests_open) == 0 ]]; then return; fi
+    open=$(total requests_open)
+    if [[ $open == 0 ]]; then return; fi
     sleep 0.2
   done
 }

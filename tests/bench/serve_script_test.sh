@@ -22,7 +22,7 @@ fail() {
 }
 
 program build/annulusd <<'END'
-echo "$0 $*" >>"$COMMANDS"
+echo "$0 $* ${!ANNULUS_@}" >>"$COMMANDS"
 echo 'INFO ready listen=127.0.0.1:0 port=1 metrics_port=2'
 trap 'exit 0' TERM
 while :; do read -r -t 1 <> <(:); done
@@ -30,9 +30,11 @@ END
 mkdir "$folder/old"
 cp "$folder/build/annulusd" "$folder/old/annulusd"
 
-# Requests of the other daemon wait ten times as long if they are short. $PEAK is the rate of both loads.
+# Requests of the other daemon wait ten times as long if they are short. $PEAK is the rate of both loads;
+# one with the option $FAILS fails.
 program build/annulus-bench <<'END'
 echo "$0 $*" >>"$COMMANDS"
+if [[ -n ${FAILS-} && " $* " == *" $FAILS "* ]]; then exit 1; fi
 if [[ $1 == chart ]]; then echo '<svg/>' >"${@: -1}"; exit; fi
 while (($# > 0)); do
   if [[ $1 == --json-file ]]; then rows=$2; fi
@@ -78,6 +80,10 @@ annulus_memory_foreseen_bytes{part="documents"} 1000
 annulus_process_resident_most_bytes 2000
 METRICS
 END
+# Metrics of a daemon that has another name for its open requests.
+mkdir "$folder/renamed"
+sed 's/requests_open/open_requests/' "$folder/bin/curl" >"$folder/renamed/curl"
+chmod +x "$folder/renamed/curl"
 export PATH=$folder/bin:$PATH COMMANDS=$folder/commands
 
 # run STATUS [VARIABLE=VALUE...]: the script must end with it.
@@ -91,7 +97,8 @@ run() {
 has() { grep -qF -- "$1" "$folder/out/serve.md" || fail "no '$1'"; }
 has_row() { grep -qF -- "$1" "$folder/out/serve.jsonl" || fail "no row '$1'"; }
 
-run 0 RANKS=1 OTHER_ANNULUSD="$folder/old/annulusd"
+run 0 RANKS=1 OTHER_ANNULUSD="$folder/old/annulusd" ANNULUS_KV_DISK=/nowhere ANNULUS_TOKEN=secret
+grep -q ANNULUS_ "$COMMANDS" && fail 'settings and tokens of the caller reach the daemons'
 for part in decode cascade lookup beside overload mixed; do has "<!-- part: $part -->"; done
 has 'it is 2 times faster'
 has 'tokens is 0.24 s (at most 0.25), a short request'
@@ -119,6 +126,17 @@ has '| 5 | 10 | 10 | 1 | 1 |'
 has_row '{"part":"overload","measured":"overload","ranks":4,"of_peak":"1"'
 (($(grep -c '"measured":"cascade"' "$folder/out/serve.jsonl") == 1)) || fail 'the cascade was lost, or is there twice'
 (($(grep -c '^<!-- part: ' "$folder/out/serve.md") == 6)) || fail 'not six parts'
+
+# Figures of an earlier load, or of no metric, must not pass for those of this one: the part stays as it is.
+run 1 PARTS=overload RANKS=1 OVERLOAD_SECONDS=30 FAILS=--deadline
+grep -qF 'the load failed: 5 times overload, 1 rank, 30 s' "$folder/said" || fail "no word of what failed: $(cat "$folder/said")"
+has '5 times overload, 4 ranks, 20 s'
+run 1 PARTS=overload RANKS=1 OVERLOAD_SECONDS=30 PATH="$folder/renamed:$PATH"
+grep -qF 'no metric of the daemon matches ^annulus_requests_open' "$folder/said" || fail "no word of the metric: $(cat "$folder/said")"
+has '5 times overload, 4 ranks, 20 s'
+
+run 1 OTHER_ANNULUSD="$folder/old/absent"
+grep -qF 'old/absent is missing' "$folder/said" || fail 'a missing daemon is not named'
 
 run 2 PARTS='mixed everything'
 grep -qF "'everything', which is no part" "$folder/said" || fail 'an unknown part is not named'
