@@ -193,11 +193,12 @@ mixed() {
   local count=$1 requests=(--prompt-tokens 200 --longest-prompt 131072 --max-tokens 16) rate seed whose program_of
   local ratios='' half key
   local -A seconds
+  local -a orders=('this other' 'other this')  # in turn, so that a machine that slows down favours neither
   serve build/annulusd --model "$trace" --ranks "$count" --kv-memory 2GiB
   tag "\"ranks\":$count" load "Capacity of the mixed trace, $(count_of "$count")" --rate 20 --duration 3 "${requests[@]}"
   rate=$(awk "BEGIN {print 0.8 * $(of_load requests_per_second)}")
   for seed in 1 2 3 4 5; do
-    for whose in this other; do
+    for whose in ${orders[seed % 2]}; do
       program_of=build/annulusd
       if [[ $whose == other ]]; then program_of=$other; fi
       if [[ -z $program_of ]]; then continue; fi

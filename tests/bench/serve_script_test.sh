@@ -112,6 +112,8 @@ has 'within 0.025 s'
 has '2000 bytes at most, of 4000 foreseen (0.5)'
 has '| 5 | 10 | 10 | 1 | 1 |'
 has_row '{"part":"mixed","ranks":1,"daemon":"other","trace":5,"latency":"time_to_first_token_shorter","mean":10'
+turns=$(grep -o '"daemon":"[a-z]*","trace":[12]' "$folder/out/serve.jsonl" | uniq | cut -d'"' -f4 | tr '\n' ' ')
+[[ $turns == 'other this this other ' ]] || fail "the daemons do not take turns in being first: $turns"
 grep -q -- '--rate 10 --duration 600 .*--deadline 10' "$COMMANDS" || fail 'no five times the peak for ten minutes'
 grep -q -- '--rate 1.6 --duration 45 ' "$COMMANDS" || fail 'no 0.8 of the peak'
 
