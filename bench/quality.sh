@@ -15,7 +15,13 @@ model=$(bash deploy/fetch_model.sh build/models)
 mkdir -p build/texts
 # What stands before the first chapter, title pages and contents, is no prose.
 # prose_of FILE FIRST-WORDS NAME: from the line on that begins with these words.
-prose_of() { sed -n "/^$2/,\$p" "$folder_of_texts/$1" >"build/texts/$3"; }
+prose_of() {
+  sed -n "/^$2/,\$p" "$folder_of_texts/$1" >"build/texts/$3"
+  if [[ ! -s build/texts/$3 ]]; then
+    echo "quality.sh: no line of $folder_of_texts/$1 begins with: $2" >&2
+    exit 1
+  fi
+}
 prose_of moby_dick_utf8.txt 'Call me Ishmael' moby_dick_prose.txt
 prose_of war_and_peace.txt '"Well, Prince, so Genoa' war_and_peace_prose.txt
 moby=build/texts/moby_dick_prose.txt

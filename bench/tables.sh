@@ -1,5 +1,6 @@
 # Sourced by the scripts that write tables.
 
+export LC_ALL=C.UTF-8  # numbers with decimal points
 program=build/annulus-bench
 failed=0
 

@@ -68,7 +68,8 @@ absl::StatusOr<Answers> Together(Engine& engine, std::span<const std::vector<int
     answers.ids.push_back(sink->ids());
     answers.policy = completion->attention.policy;
     seconds.push_back(completion->timings.decode);
-    idle.push_back(completion->timings.host / completion->timings.decode);
+    const Timings& timings = completion->timings;
+    idle.push_back(timings.decode > 0 ? timings.host / timings.decode : 0);
   }
   // From its first token to its last a stream has one token a step. They begin within a few steps.
   answers.step_seconds = Median(seconds) / std::max(1, tokens - 1);
