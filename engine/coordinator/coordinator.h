@@ -137,7 +137,7 @@ class Coordinator {
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
   bool WaitsForPages(const Request& request, const Request* large);
-  bool BeginRestore(const Request& request, PageTier::Beginning kept,
+  bool BeginRestore(const Request& request, PageTier::Beginning& kept,
                     const std::optional<PrefixReuse::Found>& before, PageOwner owner,
                     const Request* large);
   // Checks of what the tier read back: the last page is computed again, by a sequence that belongs

@@ -185,12 +185,21 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     if (kept.tokens > in_memory && !kept.policy.has_value()) {
       before = prefixes_.FindFull(spec, tier_->MostBefore(kept));
     }
-    standing =
-        tier_->Look(id, spec.tenant, kept, {in_memory, before.has_value() ? before->hit.tokens : 0},
-                    serving_.PromptSeconds(in_memory, saved_to));
-    if (standing != PageTier::Standing::kReady) return absl::OkStatus();
-    begun = BeginRestore(request, std::move(kept), before, owner, large);
-    if (!begun) tier_->NoRoom(id);
+    const double computed = serving_.PromptSeconds(in_memory, saved_to);
+    const auto begin = [&] {
+      const int32_t from = before.has_value() ? before->hit.tokens : 0;
+      standing = tier_->Look(id, spec.tenant, kept, {in_memory, from}, computed);
+      if (standing != PageTier::Standing::kReady) return false;
+      begun = BeginRestore(request, kept, before, owner, large);
+      return !begun;
+    };
+    bool lacks_room = begin();
+    if (lacks_room && before.has_value()) {
+      // The ranks that have memory's part may be too few: all is read, to others.
+      before.reset();
+      lacks_room = begin() || standing == PageTier::Standing::kSettled;
+    }
+    if (lacks_room) tier_->NoRoom(id);
     return absl::OkStatus();
   };
   if (!Guarded(look, NoMemoryError).ok()) {
@@ -201,8 +210,9 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
          standing == PageTier::Standing::kWanting;
 }
 
-// Whether there is room for what the tier is to bring back, behind what memory has.
-bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
+// Whether there is room for what the tier is to bring back, behind what memory has. Takes `kept` if
+// there is.
+bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning& kept,
                                const std::optional<PrefixReuse::Found>& before, PageOwner owner,
                                const Request* large) {
   const RequestSpec& spec = request.spec();

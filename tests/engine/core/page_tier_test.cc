@@ -327,6 +327,28 @@ TEST_F(PageTierTest, MemoryAndDiskTogetherWithWindows) {
   EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 0);
 }
 
+// Of a long text, memory has the first pages on one rank, which lacks room for all of it: it comes
+// back whole, to more ranks.
+TEST_F(PageTierTest, ARankWithTheFirstPagesMayLackRoomForTheOthers) {
+  constexpr int kText = 800;
+  EngineOptions options = Options(testing::WithWindows(folder_, /*slow=*/true), 2);
+  const std::vector<int32_t> text = Prompt(kText, 250);
+  Answer expected;
+  {
+    const auto engine = Make(options);
+    expected = Ask(*engine, Spec(text));
+    ASSERT_TRUE(WaitForWrites(*engine));
+    // A rank has 70 pages. Alone it needs 51 for the layers without windows, and 34 for the others.
+    const auto page_bytes = static_cast<size_t>(engine->model().kv_bytes_per_token) * kPage;
+    options.kv_memory_bytes = 2 * 70 * page_bytes;
+  }
+  const auto engine = Make(options);
+  Ask(*engine, Spec({text.begin(), text.begin() + 50}));
+  const Answer answer = Ask(*engine, Spec(text));
+  EXPECT_EQ(answer, expected);
+  EXPECT_EQ(answer.usage.restored_tokens, kText - kPage);
+}
+
 // A document that is deleted takes what follows it along, and no more.
 TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
   const EngineOptions options = Options(WithoutWindows(folder_), 1);
