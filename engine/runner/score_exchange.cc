@@ -188,12 +188,15 @@ absl::Status ScoreExchange::ScoreBlocks(const Choice& item, const ChoiceQuery& q
 absl::Status ScoreExchange::ScoreKept(const Choice& item, const ChoiceQuery& query, int runner,
                                       const ConstMatrixView& rows,
                                       std::span<const KvPageView> pages, std::span<float> scores) {
-  std::fill(scores.begin(), scores.end(), kNoScore);
+  struct Scored {
+    int list = 0;
+    std::span<const float> masses;  // [rows of the list][heads][parts]
+  };
   const std::vector<int32_t>& positions = query.positions[runner];
   const PageLists lists =
       MakePageLists(*query.kept, positions, item.choosing->candidates.seen_by[runner]);
   const auto blocks = static_cast<int>(std::ssize(lists.query_block_rows)) - 1;
-  const int heads = context_.heads() / lists.head_groups;
+  std::vector<Scored> scored;
   for (int list = 0; list < lists.head_groups * blocks; ++list) {
     std::vector<KvPageView> kept;
     for (int32_t p = lists.offsets[list]; p < lists.offsets[list + 1]; ++p) {
@@ -202,21 +205,29 @@ absl::Status ScoreExchange::ScoreKept(const Choice& item, const ChoiceQuery& que
     if (kept.empty()) continue;
     const int32_t first = lists.query_block_rows[list % blocks];
     const int32_t count = lists.query_block_rows[list % blocks + 1] - first;
-    const int64_t parts = CountBlocks(kept, item.block);
-    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> found,
-                             context_.Keep(static_cast<size_t>(count * context_.heads() * parts)));
-    BlockScoresItem scored;
-    scored.query = rows.row_range(first, count);
-    scored.positions = std::span(positions).subspan(first, count);
-    scored.pages = kept;
-    scored.scores = found.data();
-    ANNULUS_RETURN_IF_ERROR(context_.ScoreBlocks(scored, item.block, /*stride=*/1));
-    ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
-    for (int32_t row = 0; row < count; ++row) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> masses,
+                             context_.Keep(static_cast<size_t>(count * context_.heads() *
+                                                               CountBlocks(kept, item.block))));
+    BlockScoresItem asked;
+    asked.query = rows.row_range(first, count);
+    asked.positions = std::span(positions).subspan(first, count);
+    asked.pages = kept;
+    asked.scores = masses.data();
+    ANNULUS_RETURN_IF_ERROR(context_.ScoreBlocks(asked, item.block, /*stride=*/1));
+    scored.push_back({list, masses});
+  }
+  ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+  std::fill(scores.begin(), scores.end(), kNoScore);
+  const int heads = context_.heads() / lists.head_groups;  // of a list
+  for (const auto& [list, masses] : scored) {
+    const int32_t first = lists.query_block_rows[list % blocks];
+    const int32_t end = lists.query_block_rows[list % blocks + 1];
+    const size_t parts = masses.size() / static_cast<size_t>((end - first) * context_.heads());
+    for (int32_t row = first; row < end; ++row) {
       for (int head = list / blocks * heads; head < (list / blocks + 1) * heads; ++head) {
-        float& mass = scores[static_cast<size_t>((first + row) * context_.heads() + head)];
-        const float* const own = found.data() + (row * context_.heads() + head) * parts;
-        for (int64_t part = 0; part < parts; ++part) mass = LogAdd(mass, own[part]);
+        const auto own = static_cast<size_t>((row - first) * context_.heads() + head);
+        float& mass = scores[static_cast<size_t>(row * context_.heads() + head)];
+        for (const float part : masses.subspan(own * parts, parts)) mass = LogAdd(mass, part);
       }
     }
   }
