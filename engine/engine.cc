@@ -95,9 +95,8 @@ class EngineImpl final : public Engine {
     coordinator.max_waiting = options.max_waiting;
     coordinator.max_pinned = options.max_pinned;
     coordinator.max_pinned_by_tenant = options.max_pinned_by_tenant;
-    const bool on_host = backend.capabilities().host_accessible;
     coordinator.stall_budget =
-        options.stall_budget.value_or(std::chrono::milliseconds(on_host ? 250 : 50));
+        options.stall_budget.value_or(std::chrono::milliseconds(of_host ? 250 : 50));
     coordinator.identity = absl::StrCat(engine->model_.identity, "/", engine->limits_.shards);
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Plants the faults of tests/faults.txt one at a time and runs the program that must fail of each.
 #   bash tests/faults.sh [BUILD_FOLDER]   default build/, built by tests/run.sh or deploy/build.sh
-#   bash tests/faults.sh --check          only whether each still has its place in the sources
+#   bash tests/faults.sh --check          only whether each still has its place in the sources and is
+#                                         listed in tests/README.md
 # A source is changed where it stands and put back at once; one with changes of your own is refused.
 # The last line says how many were caught; the exit code is 0 if all were.
 set -euo pipefail
@@ -40,7 +41,12 @@ try() {
     return
   fi
   if [[ $build == --check ]]; then
-    caught=$((caught + 1))
+    if grep --quiet --fixed-strings "| \`$1\` | $3 |" "$root/tests/README.md"; then
+      caught=$((caught + 1))
+    else
+      echo "MISSED: $1: tests/README.md does not list it: $3"
+      missed=$((missed + 1))
+    fi
     return
   fi
   if [[ -n $(git -C "$root" status --porcelain -- "$1" 2>/dev/null) ]]; then

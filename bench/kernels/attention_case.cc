@@ -8,7 +8,6 @@
 #include <span>
 
 #include "kernels/base/status_macros.h"
-#include "kernels/ops/shards.h"
 
 namespace annulus {
 namespace {
@@ -43,6 +42,7 @@ absl::StatusOr<AttentionCase> AttentionCase::Make(const OpTable& ops, Backend& b
   result.ops_ = &ops;
   result.page_ = shape.page;
   result.group_ = shape.group;
+  result.shards_ = shape.shards;
   ANNULUS_RETURN_IF_ERROR(result.FillPages(shape, backend));
   for (int b = 0; b < shape.blocks; ++b) {
     const double middle = (b + 0.5) / shape.blocks * shape.tokens;
@@ -169,7 +169,7 @@ absl::Status AttentionCase::Run(Stream& stream) {
   params.shape = page_;
   params.heads = heads;
   params.scale = 1 / std::sqrt(static_cast<float>(page_.k_dim));
-  params.shards = ShardsFor(1);
+  params.shards = shards_;
   params.items = items;
   return ops_->attention(stream, params);
 }

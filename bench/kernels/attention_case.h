@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/ops/shards.h"
 #include "kernels/registry.h"
 
 namespace annulus {
@@ -27,6 +28,9 @@ struct AttentionShape {
   // below 1: random block lists (64 rows by one page) with this share of the causal blocks, always
   // including the first block and the diagonal
   double density = 1;
+  // Virtual shards that the kernels sum in: a power of two up to kMostVirtualShards. Those of a
+  // daemon by default.
+  int shards = ShardsFor(1);
 };
 
 // The attention op over that shape, ready to run any number of times.
@@ -61,6 +65,7 @@ class AttentionCase {
   const OpTable* ops_ = nullptr;
   KvPageShape page_;
   int group_ = 1;
+  int shards_ = 1;
   std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
   int64_t copies_ = 1;
   int64_t copy_ = 0;               // the copy that the next run attends

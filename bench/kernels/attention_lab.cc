@@ -13,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "kernels/ops/shards.h"
 
 namespace annulus {
 namespace {
@@ -24,6 +25,7 @@ struct Options {
   std::vector<int> head_dims = {64, 128};
   std::vector<int> tokens = {8192, 32768};
   std::vector<double> densities = {1.0};
+  std::vector<int> shards = {ShardsFor(1)};
   int group = 7;
   int kv_heads = 1;
   int page = 64;
@@ -94,12 +96,36 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
   row.Int("head_dim", shape.page.k_dim).Int("kv_heads", shape.page.kv_heads);
   row.Int("group", shape.group).Int("tokens", shape.tokens, Row::Unit::kPlain);
   row.Int("rows", int64_t{shape.block_rows} * shape.blocks).Int("threads", options.threads);
+  row.Int("shards", shape.shards);
   row.Number("density", run.density()).Number("cpu_seconds", Median(seconds), Row::Unit::kSeconds);
   row.Number("rate", Median(rates), Row::Unit::kPerSecond);
   row.Number("fraction", Median(fractions), Row::Unit::kShare);
   if (decode) row.Number("of_products", Median(product_fractions), Row::Unit::kShare);
   writer.Write(row);
   return absl::OkStatus();
+}
+
+// The shapes to time for a table's kernels, with pages of that kind.
+std::vector<AttentionShape> ShapesOf(const Options& options, const KvPageShape& page) {
+  const bool decode = options.mode == "decode";
+  AttentionShape shape;
+  shape.page = page;
+  shape.group = options.group;
+  shape.blocks = decode ? 1 : 4;
+  if (decode) shape.memory_bytes = options.memory_mib << 20;
+  shape.block_rows = options.rows > 0 ? options.rows : decode ? 1 : 256;
+  std::vector<AttentionShape> shapes;
+  for (const int tokens : options.tokens) {
+    for (const double density : options.densities) {
+      for (const int shards : options.shards) {
+        shape.tokens = tokens;
+        shape.density = density;
+        shape.shards = shards;
+        shapes.push_back(shape);
+      }
+    }
+  }
+  return shapes;
 }
 
 absl::Status Run(const Options& options) {
@@ -116,19 +142,9 @@ absl::Status Run(const Options& options) {
         required.k_dim = required.v_dim = dim;
         ANNULUS_ASSIGN_OR_RETURN(required.kv_dtype, ParseDType(dtype));
         ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
-        for (const int tokens : options.tokens) {
-          for (const double density : options.densities) {
-            AttentionShape shape;
-            shape.page = {options.page, options.kv_heads, dim, dim, required.kv_dtype};
-            shape.group = options.group;
-            shape.tokens = tokens;
-            shape.density = density;
-            const bool decode = options.mode == "decode";
-            shape.blocks = decode ? 1 : 4;
-            if (decode) shape.memory_bytes = options.memory_mib << 20;
-            shape.block_rows = options.rows > 0 ? options.rows : decode ? 1 : 256;
-            ANNULUS_RETURN_IF_ERROR(Measure(options, *ops, *backend, shape, writer));
-          }
+        const KvPageShape page = {options.page, options.kv_heads, dim, dim, required.kv_dtype};
+        for (const AttentionShape& shape : ShapesOf(options, page)) {
+          ANNULUS_RETURN_IF_ERROR(Measure(options, *ops, *backend, shape, writer));
         }
       }
     }
@@ -149,6 +165,9 @@ int Main(int argc, char** argv) {
   app.add_option("--densities", options.densities,
                  "Densities of random block lists, 64 rows by one page")
       ->delimiter(',');
+  app.add_option("--shards", options.shards, "Virtual shards, in which kernels sum the keys")
+      ->delimiter(',')
+      ->check(CLI::IsMember({1, 2, 4, 8, 16, 32, kMostVirtualShards}));
   app.add_option("--group", options.group);
   app.add_option("--kv-heads", options.kv_heads);
   app.add_option("--page", options.page);

@@ -33,6 +33,6 @@ done
 # Tests run side by side, several times on one machine.
 if [[ -d tests ]]; then
   forbid 'a test owns its folder: testing::TempDirectory, not a name that others have too' \
-    'TempDir\(\)|temp_directory_path|P_tmpdir|tmpnam|"(/var)?/tmp|/dev/shm' tests
+    'TempDir\(\)|temp_directory_path|P_tmpdir|tmpnam|"(/var)?/tmp|(^|[^A-Za-z0-9_.}/])(/var)?/tmp/|/dev/shm' tests
 fi
 exit "$found"

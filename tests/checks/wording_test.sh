@@ -35,6 +35,10 @@ expect 1 tests/a.cc 'std::string path = ::testing::TempDir() + "/file";'
 expect 1 tests/a.cc 'auto path = std::filesystem::temp_directory_path() / "file";'
 expect 1 tests/a.cc 'std::ofstream file("/tmp/file");'
 expect 1 tests/a.cc 'std::ofstream file("/dev/shm/file");'
+expect 1 tests/a.sh 'echo one >/tmp/file'
+expect 1 tests/a.py "open('/var/tmp/file', 'w')"
+expect 0 tests/a.sh 'podman run --tmpfs /tmp --cap-drop ALL'
+expect 0 tests/a.sh 'ls "$root/tmp/file" build/tmp/file'
 
 if ((failures > 0)); then exit 1; fi
 echo "every planted offence was reported"

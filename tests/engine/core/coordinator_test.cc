@@ -6,13 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/core/coordinator_fixture.h"
+#include "tests/support/eventually.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -126,6 +130,53 @@ TEST_F(CoordinatorTest, AdmitsWhatThePagesHaveRoomFor) {
   ranks_.Allow();
   for (const Asked& asked : {large, second, small}) EXPECT_EQ(Outcome(asked), "");
   EXPECT_GT(StepsOf(second.id).front(), StepsOf(large.id).back());
+  EXPECT_EQ(PagesHeld(), 0);
+}
+
+// A prompt begins where its cached beginning lies, although the other rank has more free pages,
+// unless those ranks would take longer for the rest than others for all of it.
+TEST_F(CoordinatorTest, AHitIsHomedWhereItsPagesLieUnlessThatRankIsBusy) {
+  Make();
+  const auto ring_of = [this](const Asked& asked) -> std::vector<int32_t> {
+    for (const StepPlan& plan : ranks_.plans()) {
+      for (const SequenceUpdate& update : plan.updates) {
+        if (update.sequence == asked.id && update.terms.has_value()) return update.terms->ring;
+      }
+    }
+    return {};
+  };
+  const auto cached = [](const Asked& asked) { return asked.sink->Wait()->usage.cached_tokens; };
+  // Three pages, of which all have the first one.
+  const auto ask = [this](char rest, int max_tokens) {
+    std::vector<int32_t> prompt(50, rest);
+    std::fill_n(prompt.begin(), kPageTokens, 'x');
+    return Ask(std::move(prompt), max_tokens);
+  };
+  const Asked first = ask('a', 4);
+  ASSERT_EQ(Outcome(first), "");
+  const std::vector<int32_t> ring = ring_of(first);
+  ASSERT_EQ(ring.size(), 1u);
+  // 16 tokens are there, and 38 are left: less than 54 elsewhere.
+  const Asked hit = ask('b', 4);
+  ASSERT_EQ(Outcome(hit), "");
+  EXPECT_EQ(ring_of(hit), ring);
+  EXPECT_EQ(cached(hit), kPageTokens);
+  // Beside another that runs there the 38 take as long as 76.
+  ranks_.HoldSteps();
+  const Asked running = ask('a', 14);
+  ASSERT_TRUE(Eventually([&] {
+    if (!StepsOf(running.id).empty()) return true;
+    ranks_.Allow(1);  // one in front of it, which has the ranks forget others
+    return false;
+  }));
+  const Asked elsewhere = ask('c', 4);
+  ranks_.Allow();
+  EXPECT_EQ(Outcome(running), "");
+  EXPECT_EQ(Outcome(elsewhere), "");
+  EXPECT_EQ(ring_of(running), ring);
+  EXPECT_EQ(cached(running), 3 * kPageTokens);
+  EXPECT_EQ(ring_of(elsewhere), std::vector<int32_t>{1 - ring[0]});
+  EXPECT_EQ(cached(elsewhere), 0);
   EXPECT_EQ(PagesHeld(), 0);
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/tiers/disk_folder.h"
@@ -103,7 +104,7 @@ TEST_F(PageTierTest, WithWindowsToo) {
         20 + 2);
 }
 
-TEST_F(PageTierTest, NothingIsAnothersTenantDtypeOrKernels) {
+TEST_F(PageTierTest, NothingIsAnothersTenantDtypeKernelsOrShards) {
   EngineOptions options = Options("builtin:recall", 1);
   options.kv_dtype = DType::kBF16;
   const std::vector<int32_t> prompt = Prompt(200, 250);
@@ -122,6 +123,13 @@ TEST_F(PageTierTest, NothingIsAnothersTenantDtypeOrKernels) {
   EngineOptions kernels = options;
   kernels.kernels = "cpu/reference";
   EXPECT_EQ(Ask(*Make(kernels), Spec(prompt)).usage.restored_tokens, 0);
+  // More than 8 ranks have more virtual shards, whose sums have other bits.
+  for (const auto& [ranks, tokens] : {std::pair(8, 192), std::pair(9, 0)}) {
+    EngineOptions many = options;
+    many.ranks = ranks;
+    many.threads = 2;
+    EXPECT_EQ(Ask(*Make(many), Spec(prompt)).usage.restored_tokens, tokens) << ranks << " ranks";
+  }
   EngineOptions larger = options;
   larger.model = "builtin:recall3";
   EXPECT_EQ(Ask(*Make(larger), Spec(prompt)).usage.restored_tokens, 0);

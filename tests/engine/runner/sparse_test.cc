@@ -2,7 +2,11 @@
 // same mask.
 
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "engine/sparse/block_pattern.h"
 #include "engine/sparse/dilated.h"
@@ -97,29 +101,46 @@ TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
   }
 }
 
+// Lists and branches that follow from positions alone: every logit has the bits that it has on one
+// rank in one chunk, also behind a beginning that was computed before.
 class SparseBits : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SparseBits, DoNotDependOnBatchChunkOrMode) {
+TEST_P(SparseBits, DoNotDependOnBatchChunkModeRingOrReuse) {
   CpuWorld world;
   const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const std::vector<int32_t> prompt = RandomPrompt(150, checkpoint.config.vocabulary, 6);
+  constexpr int kReused = 5 * MaskedCheckpoint::kPage;
+  std::vector<std::pair<int, RingMode>> rings;
+  for (const int ranks : {1, 2, 3, 4}) {
+    rings.emplace_back(ranks, RingMode::kPassKv);
+    rings.emplace_back(ranks, RingMode::kPassQ);
+  }
   for (const OpTable* ops : testing::ThinnedIfSanitized(world.registry.Available("cpu"), 2)) {
     const RankModel model = checkpoint.Load(world, *ops);
     DriverOptions options;
-    options.ranks = 3;
     options.all_logits = true;
     options.prefill_rows = 1000;
     options.attention = ParsePolicy(GetParam()).value();
     const auto base = StepDriver(world, model, options).Run({prompt}, 20)[0];
-    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    std::map<int32_t, std::vector<float>> behind = base.logits;
+    behind.erase(kReused - 1);  // the last row of what is reused was sampled
+    for (const auto& [ranks, mode] : testing::ThinnedIfSanitized(rings, 4)) {
+      options.ranks = ranks;
+      options.mode = mode;
       for (const int rows : {16, 40}) {
-        options.mode = mode;
+        SCOPED_TRACE(::testing::Message() << ops->name << ", " << ranks << " ranks, mode "
+                                          << static_cast<int>(mode) << ", rows " << rows);
         options.prefill_rows = rows;
+        options.reused_tokens = 0;
         StepDriver driver(world, model, options);
-        EXPECT_TRUE(driver.Run({prompt}, 20)[0].logits == base.logits) << ops->name;
+        EXPECT_TRUE(driver.Run({prompt}, 20)[0].logits == base.logits);
         const auto batched = driver.Run({prompt, RandomPrompt(70, 50, 7), prompt}, 20);
-        EXPECT_TRUE(batched[2].logits == base.logits) << ops->name;
-        EXPECT_EQ(batched[0].tokens, base.tokens) << ops->name;
+        EXPECT_TRUE(batched[2].logits == base.logits);
+        EXPECT_EQ(batched[0].tokens, base.tokens);
+        options.reused_tokens = kReused;
+        const auto reused = StepDriver(world, model, options).Run({prompt}, 20)[0];
+        EXPECT_TRUE(reused.logits == behind);
+        EXPECT_EQ(reused.tokens, base.tokens);
       }
     }
   }
