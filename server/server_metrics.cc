@@ -1,7 +1,12 @@
 #include "server/server_metrics.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -71,49 +76,125 @@ MetricFamily States(v1::ServerState now) {
   return states;
 }
 
-}  // namespace
+constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
 
-ServerMetrics::ServerMetrics() {
-  for (const absl::string_view method : AllMethods()) calls_.try_emplace(std::string(method));
-}
-
-size_t ServerMetrics::IndexOf(absl::StatusCode code) {
+size_t IndexOf(absl::StatusCode code) {
   const size_t index = static_cast<size_t>(code);
   return index < kCodes ? index : static_cast<size_t>(absl::StatusCode::kUnknown);
 }
 
-void ServerMetrics::CountCall(absl::string_view method, absl::StatusCode code) {
-  const auto found = calls_.find(method);
-  if (found == calls_.end()) return;
-  found->second[IndexOf(code)].fetch_add(1, std::memory_order_relaxed);
+using Count = std::atomic<uint64_t>;
+using CountsByCode = std::array<Count, kCodes>;
+using CountsByMethod = std::map<std::string, CountsByCode, std::less<>>;
+
+void Increment(Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
+
+double ValueOf(const Count& count) {
+  return static_cast<double>(count.load(std::memory_order_relaxed));
 }
 
-void ServerMetrics::CountError(absl::StatusCode code) {
-  errors_[IndexOf(code)].fetch_add(1, std::memory_order_relaxed);
-}
-
-void ServerMetrics::CountUpload(UploadOutcome outcome) {
-  uploads_[static_cast<size_t>(outcome)].fetch_add(1, std::memory_order_relaxed);
-}
+// The ends of uploads, in the order of Counts::uploads.
+enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
+constexpr std::array<const char*, 3> kOutcomes = {"stored", "unchanged", "failed"};
 
 // For each method, OK and the other codes with which calls of it have ended.
-MetricFamily ServerMetrics::Calls() const {
+MetricFamily Calls(const CountsByMethod& counts) {
   MetricFamily calls{"annulus_grpc_requests_total",
                      "Calls that ended, by method and gRPC status code.",
                      MetricFamily::Type::kCounter,
                      {}};
-  for (const auto& [method, codes] : calls_) {
+  for (const auto& [method, codes] : counts) {
     for (size_t code = 0; code < kCodes; ++code) {
-      const uint64_t count = codes[code].load(std::memory_order_relaxed);
+      const double count = ValueOf(codes[code]);
       if (count == 0 && code != 0) continue;
       MetricSample sample;
       sample.labels = {{"method", method},
                        {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}};
-      sample.value = static_cast<double>(count);
+      sample.value = count;
       calls.samples.push_back(std::move(sample));
     }
   }
   return calls;
+}
+
+MetricFamily Errors(const CountsByCode& counts) {
+  MetricFamily errors{
+      "annulus_request_errors_total",
+      "Calls that failed, by gRPC status code; not: GetDocument of what is not there.",
+      MetricFamily::Type::kCounter,
+      {}};
+  for (size_t code = 1; code < kCodes; ++code) {
+    errors.samples.push_back(Labelled("code",
+                                      absl::StatusCodeToString(static_cast<absl::StatusCode>(code)),
+                                      ValueOf(counts[code])));
+  }
+  return errors;
+}
+
+MetricFamily Uploads(const std::array<Count, kOutcomes.size()>& counts) {
+  MetricFamily uploads{"annulus_document_uploads_total",
+                       "Uploads that ended, by outcome.",
+                       MetricFamily::Type::kCounter,
+                       {}};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    uploads.samples.push_back(Labelled("outcome", kOutcomes[i], ValueOf(counts[i])));
+  }
+  return uploads;
+}
+
+MetricFamily CutOffs(const std::array<Count, 3>& counts) {
+  MetricFamily cut_off{
+      "annulus_connections_cut_off_total",
+      "Connections without TLS that were closed: headers, for a header block that is too long or "
+      "frames that no gRPC client sends; memory, as the largest of the client with most calls and "
+      "messages that were begun and not ended; slow, for a call whose message did not come.",
+      MetricFamily::Type::kCounter,
+      {}};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    cut_off.samples.push_back(Labelled(
+        "reason", CutOffReason(static_cast<ConnectionRelay::CutOff>(i)), ValueOf(counts[i])));
+  }
+  return cut_off;
+}
+
+}  // namespace
+
+struct ServerMetrics::Counts {
+  CountsByMethod calls;  // by method; the keys never change
+  CountsByCode errors{};
+  std::array<Count, kOutcomes.size()> uploads{};  // by UploadOutcome
+  std::array<Count, 3> cut_off{};                 // by ConnectionRelay::CutOff
+  Count attached{0};
+  std::atomic<bool> reload_failed{false};
+};
+
+ServerMetrics::ServerMetrics() : counts_(std::make_unique<Counts>()) {
+  for (const absl::string_view method : AllMethods()) {
+    counts_->calls.try_emplace(std::string(method));
+  }
+}
+
+ServerMetrics::~ServerMetrics() = default;
+
+void ServerMetrics::CountCall(absl::string_view method, absl::StatusCode code) {
+  const auto found = counts_->calls.find(method);
+  if (found != counts_->calls.end()) Increment(found->second[IndexOf(code)]);
+}
+
+void ServerMetrics::CountError(absl::StatusCode code) { Increment(counts_->errors[IndexOf(code)]); }
+
+void ServerMetrics::CountUpload(const StoredDocument* document, bool created) {
+  UploadOutcome outcome = UploadOutcome::kFailed;
+  if (document != nullptr) outcome = created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
+  Increment(counts_->uploads[static_cast<size_t>(outcome)]);
+}
+
+void ServerMetrics::CountAttached() { Increment(counts_->attached); }
+
+void ServerMetrics::SetReloadFailed(bool failed) { counts_->reload_failed = failed; }
+
+void ServerMetrics::CountCutOff(ConnectionRelay::CutOff why) {
+  Increment(counts_->cut_off[static_cast<size_t>(why)]);
 }
 
 const char* CutOffReason(ConnectionRelay::CutOff why) {
@@ -128,54 +209,14 @@ const char* CutOffReason(ConnectionRelay::CutOff why) {
   return "slow";
 }
 
-void ServerMetrics::CountCutOff(ConnectionRelay::CutOff why) {
-  cut_off_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
-}
-
-MetricFamily ServerMetrics::CutOffs() const {
-  using Type = MetricFamily::Type;
-  MetricFamily cut_off{
-      "annulus_connections_cut_off_total",
-      "Connections without TLS that were closed: headers, for a header block that is too long or "
-      "frames that no gRPC client sends; memory, as the largest of the client with most calls and "
-      "messages that were begun and not ended; slow, for a call whose message did not come.",
-      Type::kCounter,
-      {}};
-  for (size_t i = 0; i < cut_off_.size(); ++i) {
-    cut_off.samples.push_back(
-        Labelled("reason", CutOffReason(static_cast<ConnectionRelay::CutOff>(i)),
-                 static_cast<double>(cut_off_[i].load(std::memory_order_relaxed))));
-  }
-  return cut_off;
-}
-
 std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                                                  const DocumentStore& documents) const {
   using Type = MetricFamily::Type;
   std::vector<MetricFamily> families = balance_.Collect();
-  families.push_back(Calls());
-  MetricFamily errors{
-      "annulus_request_errors_total",
-      "Calls that failed, by gRPC status code; not: GetDocument of what is not there.",
-      Type::kCounter,
-      {}};
-  for (size_t code = 1; code < kCodes; ++code) {
-    errors.samples.push_back(
-        Labelled("code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)),
-                 static_cast<double>(errors_[code].load(std::memory_order_relaxed))));
-  }
-  families.push_back(std::move(errors));
-
-  MetricFamily uploads{
-      "annulus_document_uploads_total", "Uploads that ended, by outcome.", Type::kCounter, {}};
-  const std::array<const char*, 3> outcomes = {"stored", "unchanged", "failed"};
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    uploads.samples.push_back(Labelled(
-        "outcome", outcomes[i], static_cast<double>(uploads_[i].load(std::memory_order_relaxed))));
-  }
-  families.push_back(std::move(uploads));
-
-  families.push_back(CutOffs());
+  families.push_back(Calls(counts_->calls));
+  families.push_back(Errors(counts_->errors));
+  families.push_back(Uploads(counts_->uploads));
+  families.push_back(CutOffs(counts_->cut_off));
 
   families.push_back(Single("annulus_documents", "Documents stored.", Type::kGauge,
                             static_cast<double>(documents.count())));
@@ -189,15 +230,14 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
   families.push_back(Single("annulus_calls_attached_total",
                             "Calls that followed a request which another call had sent, by its "
                             "request_id.",
-                            Type::kCounter,
-                            static_cast<double>(attached_.load(std::memory_order_relaxed))));
+                            Type::kCounter, ValueOf(counts_->attached)));
 
   families.push_back(States(StateOf(lifecycle)));
   families.push_back(
       Single("annulus_reload_failed",
              "1 while the last attempt to read files of tokens and certificates again "
              "failed, so that what was read before is in use; else 0.",
-             Type::kGauge, reload_failed_ ? 1 : 0));
+             Type::kGauge, counts_->reload_failed ? 1 : 0));
 
   MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
   build.samples.push_back(Labelled("version", kVersion, 1));

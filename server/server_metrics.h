@@ -1,11 +1,8 @@
 #ifndef ANNULUS_SERVER_SERVER_METRICS_H_
 #define ANNULUS_SERVER_SERVER_METRICS_H_
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <map>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,20 +19,23 @@
 
 namespace annulus {
 
-enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
-
-// The server's own counters; the engine has others. Thread-safe.
+// The server's own metrics; the engine has others. The functions here say what happened. What is
+// counted of it, under which name and help, is known to server_metrics.cc alone, so a metric of an
+// event that is reported already is added there and nowhere else. Thread-safe.
 class ServerMetrics {
  public:
   ServerMetrics();
+  ~ServerMetrics();
 
   // Counts the end of a call. Ignores methods that are not in the table of roles.
   void CountCall(absl::string_view method, absl::StatusCode code);
   void CountError(absl::StatusCode code);
-  void CountUpload(UploadOutcome outcome);
+  // Counts the end of an upload. `document`: what is now stored under the name, null if the upload
+  // failed. `created`: false if the same text was already stored there.
+  void CountUpload(const StoredDocument* document, bool created);
   // Counts a call that follows a request sent by another call.
-  void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
-  void SetReloadFailed(bool failed) { reload_failed_ = failed; }
+  void CountAttached();
+  void SetReloadFailed(bool failed);
   RequestBalance& balance() { return balance_; }
   // Counts a connection that the relay has closed.
   void CountCutOff(ConnectionRelay::CutOff why);
@@ -44,20 +44,10 @@ class ServerMetrics {
                                     const DocumentStore& documents) const;
 
  private:
-  MetricFamily CutOffs() const;
+  struct Counts;
 
-  static constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
-  static size_t IndexOf(absl::StatusCode code);
-  MetricFamily Calls() const;
-
-  using Codes = std::array<std::atomic<uint64_t>, kCodes>;
-  std::map<std::string, Codes, std::less<>> calls_;  // by method; the keys never change
-  Codes errors_{};
+  const std::unique_ptr<Counts> counts_;
   RequestBalance balance_;
-  std::array<std::atomic<uint64_t>, 3> uploads_{};
-  std::array<std::atomic<uint64_t>, 3> cut_off_{};
-  std::atomic<uint64_t> attached_{0};
-  std::atomic<bool> reload_failed_{false};
 };
 
 // "headers", "memory" or "slow", for the label of annulus_connections_cut_off_total and the log.

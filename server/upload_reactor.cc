@@ -154,16 +154,14 @@ void UploadReactor::End(absl::Status status) {
 
 void UploadReactor::Send(const absl::Status& status) {
   last_message_.store(Now(), std::memory_order_relaxed);
-  UploadOutcome outcome = UploadOutcome::kFailed;
   if (status.ok()) {
-    outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
     context_.log.FromClient(LogLevel::kInfo, "document_uploaded",
                             {{"tenant", tenant_.name()},
                              {"bytes", result_.document->size_bytes},
                              {"tokens", result_.document->tokens.size()},
                              {"new", result_.created ? "yes" : "no"}});
   }
-  context_.metrics.CountUpload(outcome);
+  context_.metrics.CountUpload(status.ok() ? result_.document.get() : nullptr, result_.created);
   Finish(context_.Conclude({"UploadDocument", tenant_, "", ""}, status, call_));
 }
 
