@@ -29,10 +29,9 @@ absl::Status HandleGetServerInfo(ServiceContext& context, const v1::GetServerInf
   response.set_attention(AssignmentText(config.engine.attention));
   v1::ServerLimits* limits = response.mutable_limits();
   limits->set_max_message_bytes(static_cast<int64_t>(config.max_message_bytes));
-  limits->set_max_document_bytes(
-      static_cast<int64_t>(context.documents.limits().max_document_bytes));
-  limits->set_max_stored_bytes(static_cast<int64_t>(config.max_documents_memory));
-  limits->set_max_documents(config.max_documents);
+  limits->set_max_document_bytes(static_cast<int64_t>(config.documents.max_document_bytes));
+  limits->set_max_stored_bytes(static_cast<int64_t>(config.documents.max_memory));
+  limits->set_max_documents(config.documents.max_documents);
   limits->set_max_running(config.engine.max_running);
   limits->set_max_waiting(config.engine.max_waiting);
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/config/server_config.h"
 #include "server/identity/quota_book.h"
 #include "server/memory_budget.h"
 
@@ -37,12 +38,6 @@ struct StoredDocument {
   mutable bool promised = false;  // see DocumentStore::Withdraw; guarded by the store's mutex
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
-
-struct DocumentLimits {
-  size_t max_document_bytes = 0;
-  size_t max_memory = 0;  // bytes of all documents and running uploads
-  int max_documents = 0;
-};
 
 // INVALID_ARGUMENT, naming `field`, unless `name` consists of 1 to 128 characters [A-Za-z0-9._-],
 // begins with a letter or digit and does not contain "..".

@@ -62,8 +62,7 @@ class ServerImpl final : public Server {
         credentials_(std::move(credentials)),
         tls_(std::move(tls)),
         authenticator_(std::move(authenticator)),
-        documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
-                                  config.max_documents}),
+        documents_(config.documents),
         pool_(PoolOptions()),
         watch_(std::move(watch)) {}
 
@@ -121,7 +120,7 @@ class ServerImpl final : public Server {
   DeliveryThread delivery_;
   WorkPool pool_;
   UnreadAnswers unread_;
-  AttachTable attach_{{config_.max_replay_memory, config_.attach_window}};
+  AttachTable attach_{config_.attach};
   ServiceContext context_{config_,
                           log_,
                           *authenticator_,

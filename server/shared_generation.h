@@ -20,6 +20,7 @@
 #include "engine/api.h"
 #include "server/bounded_sink.h"
 #include "server/call_memory.h"
+#include "server/config/server_config.h"
 #include "server/memory_budget.h"
 
 namespace annulus {
@@ -33,11 +34,6 @@ struct RequestKey {
   std::string id;
 
   friend auto operator<=>(const RequestKey&, const RequestKey&) = default;
-};
-
-struct AttachLimits {
-  size_t memory = 0;                    // bytes of all kept events
-  std::chrono::milliseconds window{0};  // how long a complete answer is kept
 };
 
 // The requests with a request_id: running ones, and those whose complete answer is still kept.

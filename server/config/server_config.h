@@ -19,6 +19,19 @@ enum class HugePagesChoice : uint8_t { kAuto, kOff, kTransparent, kExplicit };
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 enum class LogFormat : uint8_t { kText, kJson };
 
+// Limits of DocumentStore.
+struct DocumentLimits {
+  size_t max_document_bytes = 0;  // size of one document, as UTF-8
+  size_t max_memory = 0;          // bytes of all documents and running uploads
+  int max_documents = 0;
+};
+
+// Limits of AttachTable, which keeps answers for repeated request_ids.
+struct AttachLimits {
+  size_t memory = 0;                    // bytes of all kept events
+  std::chrono::milliseconds window{0};  // how long a complete answer is kept
+};
+
 // The configuration of the daemon. The defaults are only in the option table (options.h), which
 // LoadConfig parses first; the values here are placeholders.
 struct ServerConfig {
@@ -51,13 +64,10 @@ struct ServerConfig {
 
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload
-  size_t max_document_bytes = 0;               // size of one document, as UTF-8
-  size_t max_documents_memory = 0;             // bytes of all documents and running uploads
-  int max_documents = 0;
-  size_t max_prompts_memory = 0;              // bytes of all running calls, see CallMemory
-  size_t max_replay_memory = 0;               // bytes of answers kept for repeated request_ids
-  std::chrono::milliseconds attach_window{};  // how long a complete answer is kept for them
-  size_t max_message_bytes = 0;               // size of one gRPC message
+  DocumentLimits documents;
+  AttachLimits attach;
+  size_t max_prompts_memory = 0;  // bytes of all running calls, see CallMemory
+  size_t max_message_bytes = 0;   // size of one gRPC message
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 };

@@ -111,15 +111,15 @@ std::vector<Option> ServiceOptions() {
        }},
       {"max-document-size", "SIZE", "1GiB", "Largest uploaded document, as UTF-8.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetSize(text, 1, 64 * kGiB, c.max_document_bytes);
+         return SetSize(text, 1, 64 * kGiB, c.documents.max_document_bytes);
        }},
       {"max-documents", "N", "10000", "Most uploaded documents.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetInteger(text, 0, 10'000'000, c.max_documents);
+         return SetInteger(text, 0, 10'000'000, c.documents.max_documents);
        }},
       {"max-documents-memory", "SIZE", "1GiB", "Memory for all uploaded documents together.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
+         return SetSize(text, 0, 64 * kTiB, c.documents.max_memory);
        }},
       {"max-prompts-memory", "SIZE", "1GiB",
        "Memory for all calls in progress: requests as sent and decoded, their token ids, unary "
@@ -130,14 +130,14 @@ std::vector<Option> ServiceOptions() {
       {"attach-window", "TIME", "10m",
        "How long a complete answer is kept for calls with the same request_id; 0s: not at all.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetDuration(text, milliseconds(0), hours(24), c.attach_window);
+         return SetDuration(text, milliseconds(0), hours(24), c.attach.window);
        }},
       {"max-replay-memory", "SIZE", "64MiB",
        "Memory for answers to requests with a request_id. When it is full, the tenant that takes "
        "most loses its oldest complete answer that nobody is reading, then what is kept of its "
        "largest running one.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
+         return SetSize(text, 0, 64 * kTiB, c.attach.memory);
        }},
       {"upload-timeout", "TIME", "60s",
        "An upload that sends nothing, or hardly anything, for this long is cut off; so is a "

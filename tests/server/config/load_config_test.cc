@@ -123,11 +123,11 @@ std::string Describe(const ServerConfig& c) {
       << '|' << c.keepalive_time.count() << '|' << c.metrics << '|' << c.metrics_tls << '|'
       << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
       << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
-      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
-      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
-      << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
-      << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
-      << static_cast<int>(c.log_format);
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
+      << c.documents.max_document_bytes << '|' << c.documents.max_memory << '|'
+      << c.max_prompts_memory << '|' << c.attach.window.count() << '|' << c.attach.memory << '|'
+      << c.documents.max_documents << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
   return out.str();
 }
 
