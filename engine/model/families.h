@@ -66,15 +66,11 @@ struct Family {
   RopeRule rope = RopeRule::kOne;
   const char* rope_default = nullptr;  // JSON used if the rope setting is absent
   ExpertsRule experts = ExpertsRule::kNone;
-  TensorLayout tensors = {};
-  QkNorm qk_norm = QkNorm::kNone;
-  bool pre_norms = true;
-  bool post_norms = false;
+  FamilyTraits traits = {};
   bool gemma = false;     // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
                           // hidden_activation
   double score_cap = 0;   // gemma: default of attn_logit_softcapping
   double logits_cap = 0;  // gemma: default of final_logit_softcapping
-  bool sinks = false;
 };
 
 // All families, for messages and loops.

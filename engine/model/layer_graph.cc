@@ -71,7 +71,7 @@ class LayerLister {
 
   // What attention or the gated block reads: the residual, normed if the family norms before it.
   LayerArray AddInput(NormWeights norm, LayerRows rows, Operations& list) const {
-    if (!config_.pre_norms) return kResidual;
+    if (!config_.traits.pre_norms) return kResidual;
     list.push_back({Kind::kNorm, kResidual, kNormed, rows, false, norm});
     return kNormed;
   }
@@ -79,7 +79,7 @@ class LayerLister {
   // Norm and rotation of queries or keys.
   void AddRotated(LayerArray array, NormWeights norm, LayerRows rows) {
     Operations& list = graph_.attention;
-    if (config_.qk_norm != QkNorm::kNone) {
+    if (config_.traits.qk_norm != QkNorm::kNone) {
       list.push_back({Kind::kNorm, array, array, rows, false, norm});
     }
     if (layer_.rope != kNoRope) list.push_back({Kind::kRotate, array, array, rows});
@@ -96,7 +96,7 @@ class LayerLister {
   // These have read their input by then, so kNormed is free.
   void AddToResidual(LayerArray input, Product product, NormWeights post_norm,
                      Operations& list) const {
-    const bool normed = config_.post_norms;
+    const bool normed = config_.traits.post_norms;
     product.output = normed ? kNormed : kResidual;
     list.push_back(Products(input, {product}, /*accumulate=*/!normed));
     if (!normed) return;

@@ -260,11 +260,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   config.sha256 = Sha256Of(json);
   config.architecture = std::string(found.architecture);
   config.model_type = std::string(family->model_type);
-  config.qk_norm = family->qk_norm;
-  config.pre_norms = family->pre_norms;
-  config.post_norms = family->post_norms;
-  config.sinks = family->sinks;
-  config.tensors = family->tensors;
+  config.traits = family->traits;
   ANNULUS_RETURN_IF_ERROR(ParseActivation(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(
       ParseQuantization(Place("quantization_config", fields, whole), *family, config));

@@ -51,6 +51,16 @@ struct TensorLayout {
   ExpertTensors experts = ExpertTensors::kSeparate;
 };
 
+// What all models of a family have in common, so that config.json does not say it. A row of the
+// families' table sets it, and LayerGraphs and the list of tensors follow it.
+struct FamilyTraits {
+  bool pre_norms = true;    // normalise the inputs of attention and the gated block
+  bool post_norms = false;  // normalise their outputs before they are added to the residual
+  QkNorm qk_norm = QkNorm::kNone;
+  bool sinks = false;  // every head has a learned sink
+  TensorLayout tensors = {};
+};
+
 // A decoder as data. There is one layer graph, and a family is a set of values here:
 //   x = embedding[id] * embedding_scale
 //   per layer: x += post(output(attention(rope(norm(query(pre(x)))), rope(norm(key(..))),
@@ -78,11 +88,8 @@ struct ModelConfig {
   float logits_soft_cap = 0;       // limit of logits; 0: none
   bool scaled_embeddings = false;  // multiplied by sqrt(hidden_size), rounded to the dtype that the
                                    // checkpoint stores embeddings in
-  bool pre_norms = true;           // normalise the inputs of attention and the gated block
-  bool post_norms = false;         // normalise their outputs before they are added to the residual
   bool unit_offset_norms = false;  // norms multiply by 1 + weight
-  bool sinks = false;              // every head has a learned sink
-  QkNorm qk_norm = QkNorm::kNone;
+  FamilyTraits traits;
   Activation activation = Activation::kSilu;
   float activation_alpha = 0;  // kClampedSwiglu
   float activation_limit = 0;  // kClampedSwiglu
@@ -92,7 +99,6 @@ struct ModelConfig {
   bool output_bias = false;          // the output projection has a bias
   bool mlp_bias = false;             // gate, up and down projections have a bias
   bool tie_word_embeddings = false;  // the head equals the embedding
-  TensorLayout tensors;
   // Rows and columns per scale of a float8 matrix, if the checkpoint uses blocks
   // (`weight_block_size`).
   int32_t fp8_block_rows = 128;

@@ -57,7 +57,7 @@ void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
   const int64_t query = int64_t{config_.heads} * config_.head_dim;
   const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
   const bool bias = config_.attention_bias;
-  if (config_.tensors.fused) {
+  if (config_.traits.tensors.fused) {
     const std::string fused = prefix + "qkv_proj";
     const int64_t all = query + 2 * key;
     AddPart(fused, all, query, 0, hidden_, bias, layer.query);
@@ -69,18 +69,19 @@ void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
     AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
   }
   AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
-  if (config_.qk_norm != QkNorm::kNone) {
-    const bool whole = config_.qk_norm == QkNorm::kWhole;
+  if (config_.traits.qk_norm != QkNorm::kNone) {
+    const bool whole = config_.traits.qk_norm == QkNorm::kWhole;
     AddNorm(prefix + "q_norm", whole ? query : config_.head_dim, layer.query_norm);
     AddNorm(prefix + "k_norm", whole ? key : config_.head_dim, layer.key_norm);
   }
-  if (config_.sinks) AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
+  if (config_.traits.sinks)
+    AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
 }
 
 void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
   const int64_t size = config_.intermediate_size;
   const bool bias = config_.mlp_bias;
-  if (config_.tensors.fused) {
+  if (config_.traits.tensors.fused) {
     AddPart(prefix + "gate_up_proj", 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
     AddPart(prefix + "gate_up_proj", 2 * size, size, size, hidden_, bias, layer.mlp.up);
   } else {
@@ -121,7 +122,7 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   static constexpr Names kSeparateNames = {"mlp.", "gate", "gate_proj", "up_proj", "down_proj"};
   static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "w1", "w3", "w2"};
   static constexpr Names kStackedNames = {"mlp.", "router", "", "", ""};
-  const ExpertTensors kind = config_.tensors.experts;
+  const ExpertTensors kind = config_.traits.tensors.experts;
   const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
                        : kind == ExpertTensors::kMixtral ? kMixtralNames
                                                          : kSeparateNames;
@@ -159,12 +160,12 @@ WeightSlots SlotLister::List() {
     const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
     // Checkpoints call the norm before the gated block "post_attention" where nothing else is.
     const char* mlp_norm =
-        config_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    if (config_.pre_norms) {
+        config_.traits.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    if (config_.traits.pre_norms) {
       AddNorm(prefix + "input_layernorm", hidden_, layer.attention_norm);
       AddNorm(prefix + mlp_norm, hidden_, layer.mlp_norm);
     }
-    if (config_.post_norms) {
+    if (config_.traits.post_norms) {
       AddNorm(prefix + "post_attention_layernorm", hidden_, layer.attention_post_norm);
       AddNorm(prefix + "post_feedforward_layernorm", hidden_, layer.mlp_post_norm);
     }

@@ -90,9 +90,9 @@ TEST(LayerGraphTest, NormsAndRopesAreOperationsWhereTheFamilyHasThem) {
   EXPECT_THAT(KindsOf(LayerGraphs(config)[0].attention),
               ElementsAre(Kind::kNorm, Kind::kProducts, Kind::kAttend, Kind::kProducts));
   config.layers[0].rope = 0;
-  config.qk_norm = QkNorm::kPerHead;
-  config.pre_norms = false;
-  config.post_norms = true;
+  config.traits.qk_norm = QkNorm::kPerHead;
+  config.traits.pre_norms = false;
+  config.traits.post_norms = true;
   const LayerGraph layer = LayerGraphs(config)[0];
   EXPECT_THAT(KindsOf(layer.attention),
               ElementsAre(Kind::kProducts, Kind::kNorm, Kind::kRotate, Kind::kNorm, Kind::kRotate,
