@@ -4,11 +4,11 @@
 // order of linear_weights.h. So a row has the bits that linear_many_rows.cu gives it.
 //
 // A warp's weights pass through a ring in shared memory (weight_stream.h) and are widened on their
-// way to the registers. Compiled without contraction.
+// way to the registers. Inputs: few_rows_inputs.h. Compiled without contraction.
 #include <type_traits>
 
-#include "kernels/cuda/common/hopper.h"
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm80/few_rows_inputs.h"
 #include "kernels/cuda/sm80/few_rows_work.h"
 #include "kernels/cuda/sm80/weight_stream.h"
 
@@ -16,121 +16,11 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kRows = static_cast<int>(kFewRows);
-constexpr int kStep = static_cast<int>(kDepthStep);
-constexpr int kUnit = 2 * kStep;  // what parts are whole multiples of, but for the end of the depth
 constexpr int kThreads = kDepthParts * kWarp;
 
-// Shared memory: a ring for every warp, then the inputs of every warp, then BlockRows.
-constexpr int kStepBytes = kStep * 2;  // of a row, rounded
-constexpr int kChunkPlaces = 32;       // steps of rows that a warp has at once
-constexpr int kInputBytes = kChunkPlaces * kStepBytes;
+// Shared memory: a ring for every warp, then the inputs of every warp (unused by more than 8 rows),
+// then BlockRows.
 constexpr int RingBytes(int tiles) { return StreamStages(tiles) * 8 * tiles * 128; }
-
-struct alignas(16) FourFloats {
-  float values[4];
-};
-struct alignas(8) TwoWords {
-  uint32_t words[2];
-};
-
-// The inputs of a warp's part, rounded to bf16, in its shared memory: a chunk at a time, of as many
-// steps as fit for a power of two of rows. The next chunk is already in registers. Chunks come
-// round again for every group of outputs; if there is but one, it stays.
-template <bool kFourBit>
-class Inputs {
- public:
-  ANNULUS_DEVICE Inputs(const Work& work, const Part& part, std::byte* memory)
-      : work_(work), memory_(memory), begin_(static_cast<int>(part.begin)) {
-    while (1 << shift_ < work.rows) ++shift_;
-    const ConstMatrixView& input = work.linear.input;
-    aligned_ = (reinterpret_cast<uintptr_t>(input.data) % 16 == 0) & (input.stride % 4 == 0) &
-               (input.cols % 4 == 0);
-    end_ = static_cast<int>(Smaller(part.end, input.cols));
-    units_ = (static_cast<int>(part.end - part.begin) + kUnit - 1) / kUnit;
-    chunk_units_ = kChunkPlaces / 2 >> shift_;
-    Ask(0);
-  }
-
-  ANNULUS_DEVICE int units() const { return units_; }
-
-  // Makes the steps of a unit readable; units are taken in order, round and round.
-  ANNULUS_DEVICE void Take(int unit) {
-    if ((unit & (chunk_units_ - 1)) != 0 || kept_) return;
-    SyncWarp();  // the chunk before has been read
-    Store();
-    SyncWarp();
-    kept_ = units_ <= chunk_units_;
-    if (kept_) return;
-    const int next = unit + chunk_units_;
-    Ask(next < units_ ? next : 0);
-  }
-
-  // This lane's operand of the two products of a step: elements 8t .. 8t + 7 of row g, or g + 8 if
-  // `half` is 1. Rows that there are not may have the numbers of others.
-  ANNULUS_DEVICE Bytes16 Load(int step, int half) const {
-    const int row = (Lane() / 4 + 8 * half) & ((1 << shift_) - 1);
-    const int local = step & (2 * chunk_units_ - 1);
-    return *reinterpret_cast<const Bytes16*>(memory_ + ((local << shift_) + row) * kStepBytes +
-                                             Lane() % 4 * 16);
-  }
-
- private:
-  static constexpr int kOwn = kChunkPlaces * kStep / 4 / kWarp;
-
-  // 8 lanes have a step of a row; a warp has 4 places at once.
-  ANNULUS_DEVICE void Ask(int unit) {
-    const ConstMatrixView& input = work_.linear.input;
-    const int lane = static_cast<int>(Unhoisted(static_cast<uint32_t>(Lane())));
-    const int depth = begin_ + unit * kUnit + lane % 8 * 4;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int place = 4 * i + lane / 8;
-      const int row = place & ((1 << shift_) - 1);
-      const int at = depth + (place >> shift_) * kStep;
-      next_[i] = {};
-      if (row >= work_.rows || at >= end_) continue;
-      const float* const from = input.row(work_.Input(row)) + at;
-      if (aligned_) {
-        next_[i] = *reinterpret_cast<const FourFloats*>(from);
-      } else {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          if (at + e < end_) next_[i].values[e] = from[e];
-        }
-      }
-    }
-  }
-
-  // In the order of LowOfPair.
-  ANNULUS_DEVICE void Store() {
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const FourFloats& four = next_[i];
-      TwoWords words = {Pack(BFloat16{}, four.values[0], four.values[1]),
-                        Pack(BFloat16{}, four.values[2], four.values[3])};
-      if constexpr (kFourBit) {
-        const bool odd = Lane() % 2 != 0;
-        const uint32_t other = ShuffleXor(words.words[odd ? 0 : 1], 1);
-        const uint32_t low = odd ? other : words.words[0];
-        const uint32_t high = odd ? words.words[1] : other;
-        words = {(low & 0xffffu) | high << 16, low >> 16 | (high & 0xffff0000u)};
-      }
-      *reinterpret_cast<TwoWords*>(memory_ + (4 * i + Lane() / 8) * kStepBytes + Lane() % 8 * 8) =
-          words;
-    }
-  }
-
-  const Work& work_;
-  std::byte* const memory_;
-  const int begin_;  // of the part
-  int end_;
-  int shift_ = 0;  // log2 of the rows that a step has room for
-  int units_;
-  int chunk_units_;
-  bool aligned_;
-  bool kept_ = false;
-  FourFloats next_[kOwn];
-};
 
 // The scales of 4-bit codes, a stage ahead: lane i has those of outputs i, i + 32 .. of the group,
 // for each unit those of both steps in one word.
@@ -314,10 +204,10 @@ class GroupEnd {
 static_assert(kRows * static_cast<int>(sizeof(float)) <= 128);  // a slot holds the partial sums
 
 // A stage of a warp: sums += its products.
-template <CodeForm kForm, int kHalves, int kTiles, class Scales>
+template <CodeForm kForm, int kHalves, int kTiles, class Inputs, class Scales>
 ANNULUS_DEVICE void MultiplyStage(DType dtype, const std::byte* slot, int first_unit,
-                                  Inputs<kForm == CodeForm::kFourBits>& inputs,
-                                  const Scales& scales, Sums<kHalves, kTiles>& sums) {
+                                  Inputs& inputs, const Scales& scales,
+                                  Sums<kHalves, kTiles>& sums) {
   constexpr int kSteps = 128 * 8 / BitsOf(kForm) / kStep;
   EightCodes<kForm> codes[2][kTiles];
   LoadCodes<kForm, kTiles>(slot, 0, codes[0]);
@@ -335,8 +225,7 @@ ANNULUS_DEVICE void MultiplyStage(DType dtype, const std::byte* slot, int first_
     for (int s = 0; s < 2; ++s) {
       const int step = 2 * u + s;
       Bytes16 rows[kHalves];
-#pragma unroll
-      for (int h = 0; h < kHalves; ++h) rows[h] = inputs.Load(2 * unit + s, h);
+      inputs.Load(unit, s, rows);
       if (step + 1 < kSteps) LoadCodes<kForm, kTiles>(slot, step + 1, codes[(step + 1) % 2]);
       float own_scales[kTiles];
 #pragma unroll
@@ -359,7 +248,7 @@ ANNULUS_DEVICE void MultiplyGroups(const Work& work) {
   const Part part = PartOfWarp(w.in_features);
   const int stages = static_cast<int>((PartDepth(w.in_features) + kStageDepth - 1) / kStageDepth);
   Stream stream(w, part, stages);
-  Inputs<kFourBit> inputs(
+  std::conditional_t<kHalves == 1, ChunkInputs<kFourBit>, RowInputs<kFourBit>> inputs(
       work, part, SharedMemory() + kDepthParts * Stream::kBytes + WarpIndex() * kInputBytes);
   std::conditional_t<kFourBit, StageScales<kTiles>, NoScales> scales(w, part, stages);
   const int groups = static_cast<int>((w.out_features + 8 * kTiles - 1) / (8 * kTiles));
