@@ -76,10 +76,12 @@ asked_table 'One document of 32,000 tokens, before and after the daemon is kille
 serve build/annulusd --model "$shape" --ranks 1 --kv-memory 2GiB "${tiered[@]}"
 ask 'the first time' "$scratch/book.txt" 'Who keeps the northern lamp?' -n 8
 first=$(first_token) digest=$(of digest <<<"$answer")
-ask 'another question' "$scratch/book.txt" 'Who keeps the western lamp?' -n 8
+# Questions differ from their first byte on, or they would share one more page.
+ask 'another question' "$scratch/book.txt" 'Name the keeper of the western lamp.' -n 8
 second=$(first_token)
 alone=()
-for question in 'Who keeps the eastern lamp?' 'Who paints the eastern lamp?' 'Who mended the old clock?'; do
+for question in 'Tell who keeps the eastern lamp.' 'List the lamps that were painted.' \
+  'How old is the clock?'; do
   ask 'another, document at hand' "$scratch/book.txt" "$question" -n 8
   alone+=("$(of prefill <<<"$answer")")
 done
