@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/model/batched_decode.h"
 #include "bench/model/bench_sink.h"
+#include "bench/model/engine_counts.h"
 #include "bench/model/forced_answer.h"
 #include "bench/model/model_work.h"
 #include "bench/report/resident_memory.h"
@@ -127,8 +128,6 @@ class ModelBench {
   BatchedDecodeOptions BatchedOf(int32_t depth, int32_t streams) const;
   absl::StatusOr<Row> Batched(int32_t depth, int32_t streams);
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
-  std::optional<double> PatternHits() const;
-  double ExposedSeconds() const;
   Row Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
                const Runs& runs, double flops);
   void NameModel(Row& row) const;
@@ -226,7 +225,7 @@ absl::StatusOr<Answer> ModelBench::Generate(RequestSpec spec,
 absl::StatusOr<Row> ModelBench::Prefill(int32_t tokens) {
   double flops = 0;
   Runs runs;
-  runs.exposed_before = ExposedSeconds();
+  runs.exposed_before = ExposedSeconds(*engine_);
   const bool has_vector = !machine_.vector_name().empty();
   ANNULUS_ASSIGN_OR_RETURN(CeilingRates before, machine_.MeasureProducts());
   for (int i = 0; i < options_.repeat; ++i) {
@@ -272,7 +271,7 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
     return DecodeBytes(config_, middle, weights, options_.kv_dtype, density) * steps;
   };
   Runs runs;
-  runs.exposed_before = ExposedSeconds();
+  runs.exposed_before = ExposedSeconds(*engine_);
   ANNULUS_ASSIGN_OR_RETURN(const auto memory, machine_.TakeMemoryMeter());
   for (int i = 0; i < options_.repeat; ++i) {
     ANNULUS_RETURN_IF_ERROR(TakePieces(prompt, *memory, runs));
@@ -384,33 +383,6 @@ absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMe
   return absl::OkStatus();
 }
 
-// Share of the block lists asked for since the start that were there already; none were asked for
-// without a policy.
-std::optional<double> ModelBench::PatternHits() const {
-  double hits = 0;
-  double misses = 0;
-  for (const MetricFamily& family : engine_->Metrics()) {
-    if (family.name == "annulus_pattern_cache_hits_total") hits = family.samples.front().value;
-    if (family.name == "annulus_pattern_cache_misses_total") misses = family.samples.front().value;
-  }
-  if (hits + misses == 0) return std::nullopt;
-  return hits / (hits + misses);
-}
-
-// Of all ranks since the start: that one waited for another with nothing to attend.
-double ModelBench::ExposedSeconds() const {
-  double seconds = 0;
-  for (const MetricFamily& family : engine_->Metrics()) {
-    if (family.name != "annulus_ring_seconds_total") continue;
-    for (const MetricSample& sample : family.samples) {
-      for (const auto& [label, value] : sample.labels) {
-        if (label == "phase" && value == "exposed_wait") seconds += sample.value;
-      }
-    }
-  }
-  return seconds;
-}
-
 // Beside the same row of the first number of ranks, which this one may be.
 void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs,
                          Row& row) {
@@ -424,7 +396,7 @@ void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const
   row.Number("ratio_to_first", seconds / first.seconds);
   row.Number("same_tokens", same / static_cast<double>(runs.ids.size()), Row::Unit::kShare);
   const double all = static_cast<double>(runs.seconds.size()) * ranks_;
-  row.Number("exposed_seconds", (ExposedSeconds() - runs.exposed_before) / all,
+  row.Number("exposed_seconds", (ExposedSeconds(*engine_) - runs.exposed_before) / all,
              Row::Unit::kSeconds);
 }
 
@@ -456,7 +428,7 @@ Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tok
   row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
   row.Text("policy", runs.attention.policy);
   row.Number("density", runs.attention.density, Row::Unit::kShare);
-  if (const std::optional<double> hits = PatternHits()) {
+  if (const std::optional<double> hits = PatternHits(*engine_)) {
     row.Number("pattern_hits", *hits, Row::Unit::kShare);
   }
   NameModel(row);

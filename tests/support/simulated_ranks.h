@@ -15,6 +15,7 @@
 
 #include "engine/runner/plan_check.h"
 #include "engine/runner/rank_port.h"
+#include "engine/scheduler/placement.h"
 #include "kernels/base/status_macros.h"
 #include "tests/support/through_bytes.h"
 
@@ -28,6 +29,19 @@ struct SimulatedRanksOptions {
   int layers = 1;
   std::function<void(const StepPlan&)> on_start = {};  // of each step, before it begins
 };
+
+// Limits of a coordinator of simulated ranks, with a cache group for each of `windows`.
+inline PlanLimits SimulatedLimits(int ranks, int32_t page_tokens, std::vector<int32_t> windows) {
+  PlanLimits limits;
+  limits.ranks = ranks;
+  limits.shards = ShardsFor(ranks);
+  limits.page_tokens = page_tokens;
+  limits.prefill_rows_per_rank = 64;
+  limits.draft_rows_per_rank = 16;
+  limits.tokens_per_rank = 64;
+  limits.group_windows = std::move(windows);
+  return limits;
+}
 
 // Ranks that do no arithmetic: each plan is held against what the plans before it have said, as
 // real ranks do, and every sampled row is answered by a letter that its position gives. Plans and

@@ -29,13 +29,7 @@ class CoordinatorFixture : public ::testing::Test {
 
   void Make(int max_running = 4, int max_waiting = 16) {
     CoordinatorOptions options;
-    options.limits.ranks = kRanks;
-    options.limits.shards = ShardsFor(kRanks);
-    options.limits.page_tokens = kPageTokens;
-    options.limits.prefill_rows_per_rank = 64;
-    options.limits.draft_rows_per_rank = 16;
-    options.limits.tokens_per_rank = 64;
-    options.limits.group_windows = {0};
+    options.limits = SimulatedLimits(kRanks, kPageTokens, {0});
     options.modes.mode = RingMode::kPassKv;
     options.max_running = max_running;
     options.max_waiting = max_waiting;

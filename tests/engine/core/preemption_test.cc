@@ -46,13 +46,7 @@ class PreemptionTest : public ::testing::Test {
                                                                .group_windows = setup.windows});
     metrics_ = std::make_unique<EngineMetrics>(ranks, ModelInfo());
     CoordinatorOptions options;
-    options.limits.ranks = ranks;
-    options.limits.shards = ShardsFor(ranks);
-    options.limits.page_tokens = kPreemptPage;
-    options.limits.prefill_rows_per_rank = 64;
-    options.limits.draft_rows_per_rank = 16;
-    options.limits.tokens_per_rank = 64;
-    options.limits.group_windows = setup.windows;
+    options.limits = SimulatedLimits(ranks, kPreemptPage, setup.windows);
     options.modes.mode = RingMode::kPassKv;
     options.admission = AdmissionMode::kExpected;
     options.max_running = setup.max_running;
