@@ -33,8 +33,8 @@ struct PlanLimits {
 };
 
 // The ring index on which to place a new page. A rank owns whole shards (kernels/ops/shards.h), so
-// the pages of one shard never lie on two ranks; if `degree` divides `shards`, page p goes to the
-// index with the residue p mod degree. `degree` must be at most `shards`.
+// the pages of one shard never lie on two ranks. If `degree` divides `shards`, all pages with the
+// same p mod degree go to the same index. `degree` must be at most `shards`.
 inline int PlaceOnRing(int32_t first_position, int page_tokens, int degree, int shards) {
   return RingIndexOfLeaf(LeafOfPage(first_position / page_tokens, shards), degree, shards);
 }

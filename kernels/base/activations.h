@@ -16,11 +16,14 @@ namespace annulus {
 enum class Activations : uint8_t {
   kFloat,  // as they are, or rounded to bf16: see LinearParams
   // int8: scale = largest magnitude / 127, code = x / scale rounded to nearest even. Weights must
-  // be integers (kI8 or a grouped type) with at most kMostInt8Inputs columns. Products of codes are
-  // summed exactly in int32: with kI8 over the whole row; otherwise over each group of the weights,
-  // whose sum is multiplied by the group's scale and added to a float32 total, in ascending order,
-  // by one fused multiply-add. A group's minimum times the sum of its codes is added by another.
-  // The row's scale multiplies the total. So all tables give the same bits.
+  // be integers (kI8 or a grouped type) with at most kMostInt8Inputs columns. All tables give the
+  // same bits:
+  // - kI8: products of codes are summed exactly in int32 over the whole row.
+  // - Grouped types: they are summed exactly in int32 over each group of the weights. One fused
+  //   multiply-add adds this sum times the group's scale to a float32 total, group after group in
+  //   ascending order. If groups have minimums, a second one adds the group's minimum times the sum
+  //   of its input codes.
+  // The row's scale multiplies the result.
   kInt8,
   // fp8_e4m3: scale = largest magnitude / 448, code = the fp8 number nearest to x / scale, ties to
   // even. Products of codes are exact, sums are float32. Weights must be kF8E4M3.
@@ -38,7 +41,8 @@ absl::string_view ActivationsName(Activations activations);
 // ones.
 absl::StatusOr<Activations> ParseActivations(absl::string_view name);
 
-// The dtypes that weights may have, the one of the same name first; empty if any will do.
+// The dtypes that weights may have with these activations; empty: any. The first is the one that
+// has the activations' name.
 std::span<const DType> WeightsFor(Activations activations);
 
 // The activations of a layer whose weights have dtype `weights`: `asked` if the layer supports it,

@@ -12,8 +12,10 @@ namespace annulus {
 // (optimal string alignment). Takes time and memory proportional to the product of the lengths.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The member of `known` nearest to the first 64 bytes of `given` by edit distance, the first of
-// several; one that ends in the word `given` ("--max-running" for "--running") counts as 3 away.
+// Returns the name in `known` with the least edit distance to `given`, of whose bytes only the
+// first 64 count; if several are equally near, the first. A name that ends in the word `given`
+// ("--max-running" for "--running") counts as at most 3 away. Returns a name however far it is; ""
+// only if `known` is empty.
 std::string NearestName(absl::string_view given, const std::vector<std::string>& known);
 
 }  // namespace annulus

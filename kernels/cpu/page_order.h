@@ -16,7 +16,7 @@ namespace annulus::cpu {
 // (kernels/ops/shards.h), ascending within each leaf.
 struct PageList {
   std::span<const KvPageView> pages;
-  const int32_t* indices = nullptr;  // into `pages`, in that order
+  const int32_t* indices = nullptr;  // into `pages`, by leaf
   const int32_t* ends = nullptr;     // [shards], the end of each leaf's part of `indices`
   const int32_t* chosen = nullptr;   // the same indices in ascending order; null: all of `pages`
   int64_t count = 0;
@@ -57,11 +57,11 @@ struct PageList {
   }
 };
 
-// Sorts lists of pages by leaf and owns the results. What Sorted returns is valid as long as this
-// object.
+// Sorts lists of pages by leaf and owns the results. Not thread-safe.
 class PageOrder {
  public:
-  // Reserves room for `lists` lists with `pages` pages in total.
+  // Allocates room for `lists` calls of Sorted, with `pages` pages in total. Sorted must not be
+  // called for more.
   PageOrder(const KvPageShape& shape, int shards, int64_t lists, int64_t pages)
       : page_tokens_(shape.page_tokens), shards_(shards) {
     indices_.resize(pages);
@@ -73,7 +73,8 @@ class PageOrder {
     return leaf_of_[page.first_position / page_tokens_ & (shards_ - 1)];
   }
 
-  // `chosen`: ascending indices into `pages`; null for all of them.
+  // Sorts `count` of `pages`. `chosen`: their indices, ascending; null if they are the first
+  // `count`. The result points into `pages`, `chosen` and this object, which must outlive it.
   PageList Sorted(std::span<const KvPageView> pages, const int32_t* chosen, int64_t count) {
     const auto index = [&](int64_t i) {
       return chosen != nullptr ? chosen[i] : static_cast<int32_t>(i);

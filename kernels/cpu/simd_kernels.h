@@ -174,9 +174,10 @@ struct SummaryBounds {
   int64_t score_stride;  // between two heads
 };
 
-// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. Between the first
-// `begin` and the first `finish`, all blocks that a thread works on must have the same number of
-// rows.
+// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. On AMX, `begin`
+// configures the thread's tiles for the block's rows and `finish` releases them. So a thread may
+// work on several blocks at a time only if they have equally many rows, and then calls `keys` for
+// all of them before the first `finish`.
 struct PairedAttention {
   int k_multiple;    // pages pad k_dim with 0 to a multiple of this
   int row_multiple;  // o and query_pairs have room for rows up to a multiple of this

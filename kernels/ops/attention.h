@@ -123,6 +123,9 @@ inline bool Attends(const AttentionItem& item, int leaf) {
   return item.leaves == 0 || (leaf >= item.first_leaf && leaf < item.first_leaf + item.leaves);
 }
 
+// Positions per shard in one span: see the order of summation below.
+inline constexpr int32_t kAttentionSpan = 8192;
+
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head h
 // / (heads / kv_heads). The score of a key is scale * (query . key), then the soft cap (Gemma 2,
 // Gemma Team 2024). Source: FlashAttention (Dao et al. 2022), online softmax (Milakov and
@@ -149,8 +152,6 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 //
 // FLOPs: 2 * heads * (k_dim + v_dim) per attended (row, key) pair. Bytes: each page once per query
 // block.
-inline constexpr int32_t kAttentionSpan = 8192;
-
 struct AttentionParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads

@@ -10,7 +10,9 @@
 
 namespace annulus {
 
-// Ops that score whole blocks of keys: the share of attention of each, exact or estimated.
+// Ops that score blocks of keys, so that sparse policies can choose among them. block_scores gives
+// the log of a block's attention before it is normalised, exact or estimated; block_masses.h turns
+// that into shares. summary_scores is cheaper: it reads only summaries of the pages.
 
 // Rows of one sequence and the pages whose blocks are scored for them.
 struct BlockScoresItem {
@@ -82,22 +84,23 @@ std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stri
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);
 int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens);
 
-// The place of page summaries in device memory. Each run holds the summaries of `pages` consecutive
-// pages. A run consists of planes, one for each kind of summary, each [pages, parts, kv_heads *
-// k_dim] and starting at a given offset, in elements, from the run's start.
+// Where page summaries lie in device memory. A run is one block of memory for the summaries of
+// `pages` consecutive pages. It holds a plane for each kind of summary (least, greatest, mean). A
+// plane is [pages, parts, kv_heads * k_dim] floats, at the same offset in every run.
 struct SummaryRuns {
   std::span<float* const> runs;
   int64_t pages = 0;  // per run
 
-  // The summary of page `page` in the plane that starts `plane` elements into its run and has
-  // `size` elements per page.
+  // The summary of page `page`, counted over all runs. `plane`: where the plane begins, in elements
+  // from the run's start. `size`: the plane's elements per page.
   float* At(int64_t page, int64_t plane, int64_t size) const {
     return runs[static_cast<size_t>(page / pages)] + plane + page % pages * size;
   }
 };
 
-// Computes the elementwise least, greatest and mean key of each part of each page. Pages may have
-// several parts if all are complete; if not, each is one part: its first `tokens` >= 1 slots.
+// Computes the elementwise least, greatest and mean key of each part of each page. With several
+// parts, every page must be complete. With one, a page may be partial: its summary covers its first
+// `tokens` >= 1 slots.
 struct KeySummaryParams {
   KvPageShape shape;
   std::span<const KvPageView> pages;
@@ -114,8 +117,8 @@ struct KeySummaryParams {
 
 // scores[row][head][page] = max over the page's parts of the sum over d of max(query_d * least_d,
 // query_d * greatest_d), with the summaries of the head's kv head. No key of the page scores higher
-// (Quest, arXiv 2406.10774, section 3.2). If both planes are that of the mean, this is the score of
-// the mean key. Not scaled. All float32, because a rounded bound would not be a bound. FLOPs: 4 *
+// (Quest, arXiv 2406.10774, section 3.2). If `least` and `greatest` both name the plane of means,
+// it is the score of the mean key. Not scaled. All float32: a rounded bound is no bound. FLOPs: 4 *
 // k_dim for each part, row and head. Bytes on GPUs: both planes once for all rows and heads (one
 // plane if both are the mean), queries twice, 4 per score.
 struct SummaryScoresParams {

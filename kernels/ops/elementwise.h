@@ -9,9 +9,9 @@
 namespace annulus {
 
 // output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon) (Zhang and
-// Sennrich 2019). With `accumulate` this is added to the output, for a norm between a block and the
-// residual stream. Input and output may be the same memory unless `accumulate`. The order in which
-// a row is summed depends only on `cols`.
+// Sennrich 2019). With `accumulate` the result is added to the output: some models normalise what a
+// block computes before they add it to the residual stream. Input and output may be the same memory
+// unless `accumulate`. The order in which a row is summed depends only on `cols`.
 struct RmsNormParams {
   ConstMatrixView input;          // [rows, cols]
   const float* weight = nullptr;  // [cols]
@@ -34,8 +34,8 @@ struct GatedMulParams {
   ConstMatrixView up;    // [rows, cols]
   MatrixView output;     // [rows, cols]
   Activation activation = Activation::kSilu;
-  float alpha = 0;  // kClampedSwiglu
-  float limit = 0;  // kClampedSwiglu, > 0
+  float alpha = 0;  // only for kClampedSwiglu
+  float limit = 0;  // only for kClampedSwiglu; > 0
 };
 
 // values[r, i] *= factor.
@@ -55,7 +55,7 @@ struct SoftCapParams {
 // float32 it would be off by up to 0.03 rad at a million tokens. cosine and sine are then
 // multiplied by `scale` (not 1 with YaRN).
 struct RopeTableParams {
-  std::span<const int32_t> positions;          // [rows], 0 <= position < 2^31
+  std::span<const int32_t> positions;          // [rows], >= 0
   std::span<const float> inverse_frequencies;  // [pairs]
   float scale = 1;
   MatrixView cosine;  // [rows, pairs]

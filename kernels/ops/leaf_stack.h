@@ -8,10 +8,11 @@
 
 namespace annulus {
 
-// Decides which states to merge when leaves arrive in ascending order, so that they form the
-// canonical tree of kernels/ops/shards.h while at most log2(shards) + 2 states exist at a time. The
-// caller owns the states, in numbered places. A leaf may arrive several times in a row; its states
-// are then merged with each other first, in that order.
+// Tells the caller which states to merge, and when, so that the states of leaves that arrive in
+// ascending order are merged in the tree of kernels/ops/shards.h with at most log2(shards) + 2 of
+// them in memory. The caller owns the states, in places numbered from 0. If a leaf arrives several
+// times in a row, its states are merged with each other first, in order of arrival. Not
+// thread-safe.
 class LeafStack {
  public:
   // Number of places a tree of `shards` leaves needs: one per level, and one more for a repeated
@@ -20,10 +21,10 @@ class LeafStack {
     return std::bit_width(static_cast<uint32_t>(shards)) + 1;
   }
 
-  // Returns the place for a new state of `leaf`; the caller fills it. `leaf` must not be less than
-  // the previous one. First calls merge(into, from), with two places, for earlier states between
-  // which no later leaf can come. If `leaf` is the same as the previous one, the next call merges
-  // the two.
+  // Returns the place that the caller must fill with a new state of `leaf`, which must not be less
+  // than the previous leaf. Before that, calls merge(into, from) with two places for each subtree
+  // that no later leaf can belong to; place `from` is then free. If `leaf` is the previous leaf
+  // again, the next call merges the two.
   template <class Merge>
   int Push(int leaf, const Merge& merge) {
     if (size_ > 0) Settle(MeetingLevel(leaf, leaves_[size_ - 1]), merge);
@@ -32,7 +33,7 @@ class LeafStack {
     return size_++;
   }
 
-  // Merges everything into place 0. Returns false if there was nothing.
+  // Merges everything into place 0; false if there was nothing. The object can then be used again.
   template <class Merge>
   bool Finish(const Merge& merge) {
     Settle(kLevels, merge);

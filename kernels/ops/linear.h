@@ -35,13 +35,13 @@ inline constexpr int64_t kPackRows = 16;
 // per input. They treat subnormal numbers as 0. Quantised codes are exact in bf16; the scale
 // multiplies the float32 sum of a group's products, and the minimum multiplies the sum of its
 // inputs. If the input has 256 rows or more, GPUs multiply 4-bit weights as f16, a code times its
-// scale: exact, but inputs below 2^-30 of the largest of their row lose bits, as do scales below
-// 2^-27 of the largest of their output.
+// scale. That is exact, except for inputs smaller than 2^-30 times the largest of their row and for
+// scales smaller than 2^-27 times the largest of their output: these lose bits.
 //
 // For integer weights (kI8 and the grouped types) cpu/avx512-bf16 uses fixed point instead. It
-// rounds inputs to multiples of 1 / 32512 of the largest magnitude in their group (with kI8: of 64
-// inputs) and sums each group exactly. A group whose largest magnitude is below 2^-100 counts as
-// zeros; one with an infinity gives NaN.
+// rounds inputs to multiples of 1 / 32512 of the largest magnitude in their group and sums each
+// group exactly. kI8 has no groups of its own: there a group is 64 inputs. A group whose largest
+// magnitude is below 2^-100 counts as zeros; one with an infinity gives NaN.
 struct LinearParams {
   ConstMatrixView input;                 // [rows, in_features]
   const PackedMatrix* weight = nullptr;  // [out_features, in_features]

@@ -14,18 +14,19 @@
 // identity of the merge, and the merge is commutative bit for bit, so it does not matter who
 // computes a subtree, or when.
 //
-// In a ring of k = 2^j ranks page p lies on rank p mod k. Each rank then holds one whole subtree,
-// the shards with the same residue mod k, and sends one state.
+// In a ring of k = 2^j ranks, all pages with the same p mod k lie on one rank. They are one whole
+// subtree, so each rank sends one state. (Which rank: RingIndexOfLeaf gives the residue with its j
+// bits reversed.)
 //
-// In a ring whose k does not divide V, each rank holds a range of leaves, all of about the same
-// length, and sends one state for each subtree that makes up its range.
+// If k does not divide V, each rank holds a range of leaves, V / k rounded down or up, and sends
+// one state for each whole subtree in its range.
 //
 // A leaf is a shard's place in the tree, counted from the left: the bits of the shard number in
 // reverse. Leaves 2i and 2i + 1 are merged first, so every subtree is a range of leaves.
 
 namespace annulus {
 
-inline constexpr int kMostVirtualShards = 64;
+inline constexpr int kMostVirtualShards = 64;  // the largest V
 
 // Number of shards for an engine of `ranks` ranks: 8, or for more than 8 ranks the next power of
 // two. More shards would cost more merges in prompts of a few thousand tokens.
@@ -52,16 +53,17 @@ inline int RingIndexOfLeaf(int leaf, int degree, int shards) { return leaf * deg
 // shards, the fullest rank holds more than the mean: 12.5% more with 3 ranks and 8 shards.
 inline int MostLeaves(int degree, int shards) { return (shards + degree - 1) / degree; }
 
-// Whether an engine of `ranks` ranks forms rings of this degree. It must leave the fullest rank
-// with fewer leaves than any smaller ring, and it must divide `shards` if `ranks` does. So in an
-// engine of 2^j ranks every rank sends just one state, and memory is planned for just one.
+// Whether an engine of `ranks` ranks forms rings of `degree` ranks. A ring of one is always formed.
+// A larger one must leave its fullest rank fewer leaves than the ring with one rank less. If
+// `ranks` divides `shards`, `degree` must divide it too: then each rank sends one state, and memory
+// is planned for one.
 inline bool IsUsefulDegree(int degree, int ranks, int shards) {
   if (degree == 1) return true;
   if (degree > shards || (shards % ranks == 0 && shards % degree != 0)) return false;
   return MostLeaves(degree, shards) < MostLeaves(degree - 1, shards);
 }
 
-// The level of the node at which two different leaves meet: 1 for siblings.
+// The level of the node at which two leaves meet: 1 for siblings, 0 if they are the same leaf.
 inline int MeetingLevel(int leaf, int other) {
   return std::bit_width(static_cast<uint32_t>(leaf ^ other));
 }

@@ -43,10 +43,11 @@ struct WorkShape {
   // OpTable::row_invariant of the table; if it is true, `shards` is AttentionParams::shards.
   bool row_invariant = false;
   int shards = 1;
-  // Pages of one op, all items together. The plan assumes that the pages of an item in one shard
-  // follow each other without gaps; with gaps, an op may need more memory than planned. A block
-  // list names a page at most once per kv head and query block. Query blocks of such lists have
-  // page_tokens rows or more, except an item's first and last.
+  // Pages of one op, all items together; a page of several items counts once for each. An op of
+  // more pages, as when many requests share a document, allocates memory while it runs. So may an
+  // item whose pages in one shard have gaps. A block list names a page at most once per kv head and
+  // query block. Query blocks of such lists have page_tokens rows or more, except an item's first
+  // and last.
   int64_t named_pages = 0;
   bool lists = false;      // attention ops have block lists, and blocks are scored
   int64_t exact_rows = 0;  // of a block_scores item with stride 1; with other strides up to `rows`
