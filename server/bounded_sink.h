@@ -30,18 +30,20 @@ class SinkReader {
   virtual void OnReady() = 0;
 };
 
+// HasRoom is false once the waiting deltas reach either limit.
 struct SinkLimits {
-  size_t max_bytes = size_t{256} << 10;
+  size_t max_bytes = size_t{256} << 10;  // of DeltaBytes
   size_t max_deltas = 256;
 };
 
 // A queue of one request's events between the engine and a reader. The engine shares ownership, so
-// either side may end first: after Detach, events are dropped and the reader is never called again.
+// either side may end first: after Detach the reader is never called again. Thread-safe.
 //
-// Events come out in the order queued, progress, delta, completion. Of queued and progress, only
-// the newest is kept, and it is dropped once a later kind of event has come. At the limits HasRoom
-// becomes false, but a few more deltas of steps already running are still accepted. The first
-// completion ends the sink, whoever sent it; later events are dropped. Thread-safe.
+// - Events come out in this order: queue position, progress, deltas, completion. Of positions and
+//   of progress only the newest waits. One that arrives after a later kind of event is dropped.
+// - At the limits HasRoom becomes false. Deltas are still accepted, since a step may be running.
+// - The first completion ends the sink, whoever sent it; later events are dropped. If it is a
+//   failure, the waiting events are dropped too.
 class BoundedSink final : public TokenSink,
                           public Deliverable,
                           public std::enable_shared_from_this<BoundedSink> {
@@ -63,7 +65,8 @@ class BoundedSink final : public TokenSink,
   // Schedules another call of OnReady, after the others that wait for the delivery thread.
   void ComeAgain();
 
-  // Drops all events. Once this returns, OnReady is not running and will not be called again.
+  // Drops the waiting events. Once this returns, OnReady is not running and will not be called
+  // again. Waits for a running OnReady, so never call it from there.
   void Detach();
 
   void Deliver() override;

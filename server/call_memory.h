@@ -47,8 +47,9 @@ class CallMemory {
   std::array<size_t, 4> parts_{};
 };
 
-// Grants memory to work of a call, held as the call's part kWork in addition to `beside` bytes.
-// Errors as for CallMemory::Hold.
+// Grants memory for work whose need shows only while it runs. Allow(bytes), the total so far, sets
+// the call's part kWork to `beside` + bytes. `beside` is what the call needs in kWork for other
+// things. Errors as for CallMemory::Hold.
 class WorkGrant final : public MemoryGrant {
  public:
   WorkGrant(CallMemory& memory, size_t beside) : memory_(memory), beside_(beside) {}

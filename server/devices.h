@@ -25,8 +25,9 @@ struct Devices {
 // Opens the GPUs for the ranks. All errors satisfy IsOfDevice.
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config);
 
-// Opens the devices that ServerConfig::device selects. If they cannot be used, the error satisfies
-// IsOfDevice and says what to do.
+// Opens the devices that ServerConfig::device selects. `auto` falls back to the CPU. If `cuda` is
+// asked for and no GPU can be used, the error satisfies IsOfDevice and says what to do. Errors of
+// CreateCpuBackend if the CPU is chosen.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config);
 
 // Creates the engine on `devices`. If the device is `auto` and the GPU cannot serve the model, logs
@@ -37,9 +38,9 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, c
 // Memory that the control groups allow this process, in bytes; nullopt: no visible limit.
 std::optional<uint64_t> ControlGroupMemory();
 
-// Returns devices for --plan, which cannot compute: those of this machine or, if a GPU is named,
-// GPUs of that kind. GPUs are as many as the most ranks. The configured memory, if set, replaces
-// their own.
+// Returns devices for --plan; nothing can be computed on them. They are those of this machine or,
+// if `config` names a kind of GPU, GPUs of that kind. There is a GPU for each of the most ranks
+// that an engine may have (64). config.planned_memory_bytes, unless 0, replaces each one's memory.
 absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config);
 
 }  // namespace annulus

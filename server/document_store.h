@@ -66,16 +66,17 @@ class DocumentStore {
   absl::Status CheckRoom(size_t size_bytes) const;
 
   // Stores a document. If the tenant has one with the same name and the same sha256, returns that
-  // one. ALREADY_EXISTS if the tenant has another text under the name; RESOURCE_EXHAUSTED if there
-  // are too many documents.
+  // one, with its own title. ALREADY_EXISTS if the tenant has another text under the name;
+  // RESOURCE_EXHAUSTED if there are too many documents.
   absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
 
   // NOT_FOUND with ResourceInfo.
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
   struct Deleted {
     DocumentPtr document;
-    bool last = false;  // the tenant has the text under no other name
+    bool last = false;  // whether the tenant has the same text under no other name
   };
+  // Requests that read the document keep it alive until they end. NOT_FOUND with ResourceInfo.
   absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name);
 
   // Deletes exactly this document, if it is still stored, and if Add has not returned it to another

@@ -20,12 +20,12 @@ namespace annulus {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// INVALID_ARGUMENT with BadRequest. `field` is the path of the field, "spec.sampling.top_p", and
-// stands before the message too: some clients show nothing else. Empty: the message as a whole.
+// INVALID_ARGUMENT with BadRequest. `field` is the path of the field, "spec.sampling.top_p"; empty:
+// the request as a whole. The path also begins the message, because some clients show nothing else.
 absl::Status FieldError(absl::string_view field, absl::string_view message);
 
-// The same error about another field: in BadRequest, and at the front of the message if the old one
-// stands there.
+// Returns the same error about another field: replaces the path in BadRequest, and at the front of
+// the message if it is there.
 absl::Status MoveField(const absl::Status& status, absl::string_view field);
 
 // NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model", "document" or "request".

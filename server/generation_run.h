@@ -38,14 +38,14 @@ struct AskedGeneration {
 struct CallFacts {
   absl::string_view method;  // the method's name, a literal
   Identity caller = {};
-  std::string connection = {};  // ADDRESS:PORT of the client, whose share of the engine is used
+  std::string connection = {};  // ADDRESS:PORT of the client: see RequestSpec::connection
   std::string trace = {};       // see TraceOf
   SteadyTime deadline = SteadyTime::max();
 };
 
-// One generation, from its place in the caller's quotas to its terminal event. Failures arrive as a
-// Completion with an error, so that the reader needs only one path. Thread-safe once TakePlace has
-// returned.
+// One generation: takes a place in the caller's quotas, submits the request, and passes its events
+// on up to the last one. Failures arrive as a Completion with an error, so that the reader needs
+// only one path. Thread-safe once TakePlace has returned.
 class GenerationRun {
  public:
   // `facts` must outlive the run, and must be complete when TakePlace is called. `reader` must live
@@ -59,8 +59,8 @@ class GenerationRun {
   // Submits the request to the engine, or follows a running or kept one with the same request_id.
   // After an error no event will come, and the caller must call End. Returns OUT_OF_RANGE, before
   // any work, if the answer is certain to exceed `most_answer_bytes`. Holds the memory that it
-  // needs in `memory`: as kWork during the call, and as kKept until the generation ends. No-op
-  // after Abort.
+  // needs in `memory`: as kWork while it runs, then as kKept for the engine's copy of the request.
+  // (If the request has a request_id, the SharedGeneration holds the latter.) No-op after Abort.
   absl::Status Submit(Engine& engine, const AskedGeneration& asked, size_t most_answer_bytes,
                       CallMemory& memory, const CancelFlag& cancel);
 
@@ -86,7 +86,8 @@ class GenerationRun {
   // The client's request_id, or a generated one.
   std::string request_id() const;
   void set_request_id(std::string id);
-  // What the answer follows from (seed, kernels); empty until the request is submitted.
+  // What is needed to get the same answer again (seed, kernels); empty until the request is
+  // submitted.
   v1::Origin origin() const;
 
  private:

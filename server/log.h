@@ -59,18 +59,20 @@ class Logger {
     Write(LogLevel::kError, event, fields);
   }
 
-  // For events that clients cause. Limits their rate (see LogLimiter), separately for each tenant
-  // if there is a field "tenant", which must be the name of a known tenant. After lines were
-  // suppressed, the next line of that event ends with "suppressed=N".
+  // For events that clients cause. Limits their rate (see LogLimiter), separately for each event,
+  // level and tenant. The tenant is the field "tenant", if there is one; it must be the name of a
+  // known tenant. After lines were suppressed, the next one that is written ends with
+  // "suppressed=N".
   void FromClient(LogLevel level, absl::string_view event,
                   std::initializer_list<LogField> fields) const;
 
-  // For the use of permissions. Writes the line whatever its rate and the log level. Such a line is
-  // lost only if the descriptor does not accept it, which is counted.
+  // For calls that need special permission, allowed or not. Writes the line whatever its rate and
+  // the log level. Such a line is lost only if the descriptor does not accept it; dropped() counts
+  // it.
   void Audit(absl::string_view event, std::initializer_list<LogField> fields) const;
 
-  // Writes a line for each event of which lines were suppressed and that has been quiet since.
-  // Cheap; call it periodically.
+  // Writes how many lines were suppressed, for each event that has been quiet since
+  // (LogLimiter::TakeQuiet). Cheap; call it periodically.
   void SayWhatWasSuppressed() const;
 
   // Writes why the process ends. In text format the line is written unchanged, without time and
@@ -80,9 +82,9 @@ class Logger {
   // Blocks until everything logged so far is written or lost, at most for `limit`.
   void Flush(std::chrono::milliseconds limit) const { writer_.Flush(limit); }
 
-  // Number of lines lost because the descriptor did not accept them, and of lines suppressed
-  // because of their rate.
+  // Lines lost because the descriptor did not accept them.
   uint64_t dropped() const { return writer_.dropped(); }
+  // Lines suppressed because of their rate.
   uint64_t suppressed() const { return limiter_.suppressed(); }
 
  private:

@@ -25,16 +25,16 @@ class LogLimiter {
 
   struct Verdict {
     bool write = false;
-    uint64_t suppressed =
-        0;  // if `write`: lines of this event suppressed since the last written one
+    // If `write`: lines of this event that were suppressed since the last one that was written.
+    uint64_t suppressed = 0;
   };
   // Whether a line of `event` may be written. There must be a bounded number of different events,
   // because each one is remembered forever.
   Verdict Ask(absl::string_view event, Time now);
 
-  // Returns the events of which lines were suppressed and none came for kQuiet, with the number of
-  // suppressed lines, and resets these numbers. Otherwise they would not be reported before the
-  // next line of the event.
+  // Returns the events that have suppressed lines and have been quiet for kQuiet, each with the
+  // number of suppressed lines, and resets these numbers. Without this, a number is reported only
+  // with the event's next line, which may never come.
   std::vector<std::pair<std::string, uint64_t>> TakeQuiet(Time now);
 
   // Number of lines suppressed so far.

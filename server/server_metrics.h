@@ -19,9 +19,9 @@
 
 namespace annulus {
 
-// The server's own metrics; the engine has others. The functions here say what happened. What is
-// counted of it, under which name and help, is known to server_metrics.cc alone, so a metric of an
-// event that is reported already is added there and nowhere else. Thread-safe.
+// The server's own metrics; the engine has others. Callers report events with the functions here.
+// Only server_metrics.cc knows which metrics count them, and their names and help texts. So to add
+// a metric of an event that is reported already, change that file alone. Thread-safe.
 class ServerMetrics {
  public:
   ServerMetrics();

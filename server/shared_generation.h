@@ -46,9 +46,9 @@ class AttachTable {
   AttachTable& operator=(const AttachTable&) = delete;
 
   // Makes `sink` follow the request with that key, from its first event on. Returns null if there
-  // is none. `content` is a hash of the request: ALREADY_EXISTS if the existing request has another
-  // one. RESOURCE_EXHAUSTED if too many calls follow the request, or if its events could not be
-  // kept.
+  // is no such request. `content` is a hash of the request: ALREADY_EXISTS if the existing request
+  // has another one. RESOURCE_EXHAUSTED if 16 calls follow the request already, or if its events
+  // could not all be kept.
   absl::StatusOr<std::shared_ptr<SharedGeneration>> Follow(const RequestKey& key,
                                                            const std::string& content,
                                                            const std::shared_ptr<BoundedSink>& sink,
@@ -123,10 +123,13 @@ class AttachTable {
 // cancelled and the request_id becomes free.
 class SharedGeneration final : public TokenSink {
  public:
+  // Requires the table's mutex to be held.
   SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content);
 
-  // These are for the call that claimed it. Hold takes memory for requests until the engine has
-  // ended the request.
+  // The functions down to Refused are for the call that claimed the request, origin() for all.
+
+  // Holds `bytes` of `prompts` until the request has ended. Call it once. Errors of
+  // CallMemory::Hold.
   absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
   // Call this before the engine gets the request.
   void SetOrigin(v1::Origin origin);
@@ -137,19 +140,22 @@ class SharedGeneration final : public TokenSink {
   void Submitted(Engine& engine, RequestId id);
   void Refused(absl::Status status);
 
-  // These are for the following calls. Refill: the reader has taken an event from its sink.
+  // The next two are for all calls that follow the request, each with its own sink.
+
+  // The reader of `sink` has taken an event, so there may be room for more of them.
   void Refill(const BoundedSink& sink);
-  // Leave: the call ends or has ended.
+  // The call of `sink` has ended: it gets no more events. The last one to leave cancels the
+  // request. No-op if `sink` does not follow.
   void Leave(const BoundedSink& sink);
 
   void OnQueued(int position) override;
   void OnProgress(const PromptProgress& progress) override;
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
-  // True if some follower keeps up: the others find what they missed in the kept events, or are
-  // ended if these are not kept. Also true if a follower that is behind has read since the last
-  // call: while it catches up its sink always looks full, but it must not count as a client that
-  // does not read.
+  // Whether the engine should go on. It should if a follower has room: those that are behind take
+  // what they missed from the kept events, or are ended if these are not kept. It also should if a
+  // follower that is behind has read since the last call: its sink stays full while it catches up,
+  // but its client does read.
   bool HasRoom() const override;
 
  private:

@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// The calls with a message or status that waits for the client to read. Calls of clients that never
-// read can so be cancelled: nothing else would end a call without a deadline whose client keeps its
-// flow-control window closed. Thread-safe.
+// The calls whose client has not yet read the message or status that was last sent. CutOffSince
+// cancels those of clients that never read. Nothing else would end such a call: with a closed
+// flow-control window and no deadline it could stay forever. Thread-safe.
 class UnreadAnswers {
  public:
   // A message or status was given to gRPC to send. `call` must live until End.
