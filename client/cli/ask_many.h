@@ -23,17 +23,20 @@ struct AskManyOptions {
   // Start the other requests only when the answer to the first begins, so that they reuse the
   // prompt that it has read.
   bool first_alone = false;
-  bool served_before = false;  // the server has taken a request before: retry if it gets lost
+  // The server has served a request before this call. If it is lost then, the requests are tried
+  // again.
+  bool served_before = false;
 };
 
 // Runs all requests, `concurrency` at a time, starting them in order; shows progress. Calls `take`
 // on the calling thread for every request that ends, in the order in which they end.
-// - If `take` returns false, starts no more requests and cancels the running ones.
-// - If the server refuses a request and says when to retry, or cannot be reached after it has
-// served
-//   one, retries: without limit while it serves others of these requests, otherwise up to 6 tries.
-// - If the user interrupts, or a failure would meet all other requests too (IsForAll), cancels the
-//   running requests and returns that status. Otherwise returns OK.
+// - If `take` returns false, starts no more requests, cancels the running ones and returns OK.
+// - Tries a request again if the server refuses it and says when to retry, or if the server is lost
+//   after it has served one. Gives up after 6 tries, not counting those that were refused while the
+//   server was busy with others of these requests.
+// - If the user interrupts, or after a failure that would meet all other requests too (IsForAll),
+//   cancels the running requests, calls `take` for those that are complete already, and returns
+//   that status. Otherwise returns OK.
 grpc::Status AskMany(Session& session, const std::vector<v1::GenerationSpec>& requests,
                      const AskManyOptions& options, const std::function<bool(Asked)>& take);
 

@@ -39,10 +39,10 @@ void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model* model);
 
 // Adapts questions about documents to a model. If neither the question nor the model's publisher
-// says how to draw tokens, sets temperature 0: draws from a whole vocabulary garble what a document
-// says. Warns if the model is a built-in demonstration, which cannot answer real questions. The
-// second form asks the server for the model by name, the third for the model of its question; both
-// do nothing if the server does not answer.
+// says how to draw tokens, sets temperature 0: drawing from the whole vocabulary garbles what a
+// document says. Warns if the model is a built-in demonstration, which cannot answer real
+// questions. The second and third form ask the server to describe the model, named by the caller or
+// in the question; they do nothing if the server does not answer.
 void FitToModel(Session& session, const v1::Model& model,
                 std::span<v1::GenerationSpec* const> questions);
 void FitToModel(Session& session, const std::string& model,
@@ -68,16 +68,19 @@ struct ProvidedDocuments {
 // Makes sure that every DOC is on the server, and appends the names to `provided`. A DOC is, in
 // this order of precedence: "-" for standard input, a file or folder here, a pattern, or the name
 // of a document on the server. Uploads a file under ContentName, unless the server has it already;
-// if the server has its text with another title, under TitledName.
+// if the server has its text with another title, under TitledName. Misuse if no document can be
+// read.
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
                      const DocumentChoice& choice, ProvidedDocuments* provided);
 
-// Does the same for one text that has been read from a file.
+// Does the same for one text that has been read from a file, or that could not be read: then skips
+// it, or fails, as choice.skip_unreadable says.
 int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
                 ProvidedDocuments* provided);
 
-// Reads the text of one file, or of standard input if `file` is "-". INVALID_ARGUMENT also if the
-// file is an archive of several; other errors as for LoadFile and ReadBytes.
+// Reads the text of one file, or of standard input if `file` is "-"; then the title is empty.
+// INVALID_ARGUMENT if it is an archive of several files; other errors as for LoadFile, ReadBytes
+// and ReadDocument.
 absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file);
 
 // Returns `exit_code`, or 3 in place of 0 if files were skipped.
