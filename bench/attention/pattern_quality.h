@@ -14,8 +14,8 @@ namespace annulus {
 struct PatternQuality {
   double coverage = 1;        // mean share of a row's softmax mass that its chosen blocks hold
   double relative_error = 0;  // |o - dense o| / |dense o|, over all rows
-  double oracle_density =
-      1;  // of the smallest set of blocks that has `oracle_coverage` of the mass
+  // Density of the smallest set of blocks that holds `oracle_coverage` of the mass.
+  double oracle_density = 1;
 };
 
 struct QualityOptions {

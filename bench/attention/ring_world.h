@@ -52,12 +52,14 @@ class RingWorld {
     };
     std::vector<Chunk> chunks;
     PairCount known;  // for the chunks whose lists are known
-    // Whether runs start without summaries of pages; otherwise they keep those of the previous run.
+    // Whether every run computes the summaries of pages anew; if not, it keeps the previous run's.
     bool summarises = true;
     double causal = 0;   // (row, key) pairs of the whole sequence
-    double pairs = 0;    // pairs that are attended, per head; unknown if chunks choose their lists
-    double density = 1;  // of the causal pairs
-    double share = 1;    // share of the whole sequence's time that the chunks take
+    double pairs = 0;    // pairs attended, per head; those of chunks that choose count as all
+    double density = 1;  // pairs / causal
+    // Share of the whole sequence's time that the chunks take: their share of `pairs`, or of the
+    // number of chunks if some choose their lists.
+    double share = 1;
     double list_seconds = 0;  // time to build the block lists of the whole sequence
     size_t list_bytes = 0;    // of those lists
   };

@@ -22,11 +22,13 @@ struct DeviceMachineOptions {
   double enough_seconds = 0.2;  // duration of one measurement
 };
 
-// A device other than the host, with its kernels; the fastest table of the backend measures. The
-// ceiling of products ("fp8_products" if the model multiplies in fp8, else "bf16_products") is one
-// large linear layer over random numbers. That of memory ("copy") is a copy inside the device,
-// counting bytes read and written. Both are timed by the device's own events. RESOURCE_EXHAUSTED if
-// the device has no memory for these; it stays allocated.
+// Opens a device other than the host, with its kernels. Its ceilings are measured with the
+// backend's fastest kernels and timed by the device's own events:
+// - of products ("fp8_products" if the model multiplies in fp8, else "bf16_products"): one large
+//   linear layer over random numbers;
+// - of memory ("copy"): a copy inside the device, counting bytes read and written.
+// FAILED_PRECONDITION if there are no kernels for the device. RESOURCE_EXHAUSTED, here or in
+// ChooseProducts, if it has no memory for these; the memory stays allocated.
 absl::StatusOr<std::unique_ptr<BenchMachine>> OpenDeviceMachine(
     std::unique_ptr<Backend> backend, KernelRegistry kernels, const DeviceMachineOptions& options);
 

@@ -24,9 +24,10 @@ struct OpTimesOptions {
   std::vector<double> densities = {0.5, 0.1, 0.05};
   std::vector<int64_t> linear_rows = {1, 16, 2048};
   int step_layers = 32;  // of the step whose launches are timed
-  int32_t step_tokens =
-      1024;  // that it attends: few, so that launching takes longer than computing
-  int64_t step_columns = 1024;  // columns of its products; few for the same reason
+  // The tokens that it attends and the columns of its products: few, so that launching takes longer
+  // than computing.
+  int32_t step_tokens = 1024;
+  int64_t step_columns = 1024;
   int64_t hidden = 4096;
   int64_t intermediate = 14336;
   // size of all copies of a matrix, which products read in turn
@@ -49,11 +50,14 @@ struct OpTimesOptions {
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of
-// attended pairs, or bytes/s that must be read. `of_copy` is the latter over the rate of the copy
-// (bytes read and written). Block-sparse rows have their time's ratio to dense and, as
-// `ratio_bound`, its limit: their density plus a twentieth. Rows of types other than bf16
-// say how many times faster they are. Steps are launched alone, and their `ratio_to_single` refers
-// to the host's seconds. Needs the memory of the largest case, freed after it, and twice
+// attended pairs, or bytes/s that must be read. Ratios:
+// - `of_copy`: bytes/s over those of the copy, which counts bytes read and written.
+// - `ratio_to_dense`: time over block lists, relative to dense attention. It should be below
+//   `ratio_bound`, the density plus 0.05.
+// - `speedup_over_bf16`: how many times faster than the same op in bf16.
+// - `ratio_to_single`: host seconds of a step, relative to its launches one by one.
+//
+// Steps run one at a time. Needs the memory of the largest case, freed after it, and twice
 // `copied_bytes`.
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);

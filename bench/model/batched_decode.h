@@ -16,28 +16,29 @@ namespace annulus {
 
 struct BatchedDecodeOptions {
   int32_t depth = 0;      // tokens of each prompt, at least 1
-  int32_t shared = 0;     // the first so many are those of every prompt; less than depth
+  int32_t shared = 0;     // tokens at the beginning that all prompts share; less than depth
   int streams = 1;        // requests that decode at once, at most the engine's max_running
-  int32_t generate = 32;  // tokens of each, at least 2
+  int32_t generate = 32;  // tokens of each answer, at least 2
   int repeat = 5;         // runs; figures are medians
   DType kv_dtype = DType::kBF16;
 };
 
-// Seconds that a decode step of `streams` rows takes at least on a machine that reads memory and
-// multiplies at these rates: the weights and all keys and values are read once, shared ones once
-// for all streams, and each row has its FLOPs. Experts of a mixture are counted once, as if all
-// rows chose the same.
+// The least seconds that one decode step of all streams can take on a machine that reads memory and
+// multiplies at these rates: the longer of reading and multiplying. A step reads the weights once,
+// the shared keys and values once for all streams, and those of each stream once. Experts of a
+// mixture are counted as if all rows chose the same ones.
 double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& options,
                         DType weights, double bytes_per_second, double flops_per_second);
 
-// What BatchedDecode reads and answers in all, for the time left.
+// All the work of one BatchedDecode, for BenchProgress::Plan.
 BenchProgress::Work BatchedWork(const ModelConfig& config, const BatchedDecodeOptions& options);
 
-// Requests with random prompts, of which the first `shared` tokens are the same, decode together;
-// the prompts have been read before anything is timed. The row's "peak_fraction" is
-// LeastStepSeconds over the seconds of a step, median of the runs; "same_tokens" is the share of
-// equal tokens when some of the same requests run alone. `prompt` draws so many tokens. `progress`
-// has BatchedWork in its plan. Errors are the engine's own.
+// Times decode steps of several requests that run together; their prompts are read before. In the
+// row, "peak_fraction" is LeastStepSeconds divided by the seconds of a step, and "idle" the share
+// of the time in which no rank computes; both are medians of the runs. "same_tokens" is the share
+// of tokens that the first requests (at most 4) also give when they run alone, in the worst run.
+// `prompt(n)` returns n token ids. BatchedWork must have been planned in `progress`. Errors are
+// those of the engine and of the machine.
 absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const ModelConfig& config,
                                   const BatchedDecodeOptions& options,
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,

@@ -7,12 +7,13 @@
 
 namespace annulus {
 
-// What an engine's metrics count since it was made.
+// Figures from an engine's metrics, counted since the engine was created.
 
-// Share of the block lists asked for that were there already; none were asked for without a policy.
+// The hit rate of the cache of block lists (PatternCache), 0..1; nullopt if no list was needed, as
+// with dense attention.
 std::optional<double> PatternHits(const Engine& engine);
 
-// Of all ranks: seconds that one waited for another with nothing to attend.
+// Seconds that ranks had nothing to attend because they waited for a peer, summed over the ranks.
 double ExposedSeconds(const Engine& engine);
 
 }  // namespace annulus

@@ -15,18 +15,19 @@
 
 namespace annulus {
 
-// What a prompt has to itself if prompts are shared: about a question.
+// How many tokens at the end of a prompt differ if prompts are shared: about a question's.
 inline constexpr int32_t kOwnTokens = 64;
 
 struct ModelBenchOptions {
   std::string directory;               // a model directory or GGUF file, or empty
   std::string random_config;           // a config.json, or empty; set exactly one of the two
   std::vector<int32_t> prompt_tokens;  // a prefill row for each; >= 1
-  std::vector<int32_t> depths;         // a decode row for each; >= 0
+  std::vector<int32_t> depths;         // a decode row for each; >= 0, and 0 counts as 1
   int32_t generate = 32;               // tokens to generate per decode row
-  // A decode row for each: how many requests decode at once. Above 1: see BatchedDecode.
+  // How many requests decode at once; each depth has a decode row for each. Above 1: see
+  // BatchedDecode. Ignored with force_tokens.
   std::vector<int32_t> streams = {1};
-  bool shared_prompt = false;  // their prompts differ in the last kOwnTokens only
+  bool shared_prompt = false;  // those prompts differ in the last kOwnTokens only
   // If not empty, the answers of decode rows are forced, and each row is timed without and with
   // guessing ahead. "quote": a passage of the prompt. "mislead": full of false matches (every three
   // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token
@@ -45,21 +46,22 @@ struct ModelBenchOptions {
   int32_t warm_up_tokens = 64;  // length of the prompt that is read before anything is timed
 };
 
-// Runs a whole engine on the machine, one request at a time, and passes each row to `report` as
-// soon as it is measured. The machine's limits are measured before and after each run. Errors are
-// those of the engine.
+// Runs a whole engine on the machine and passes each row to `report` as soon as it is measured.
+// Requests run one at a time, except in rows of several streams. What the machine could do at best
+// is measured between the runs. Errors are those of the engine and of the machine, and of reading
+// the model's configuration or `force_tokens`.
 //
-// A prefill row reads a prompt of random ids that shares no prefix with any other, timed from the
-// queue to the first token. A decode row generates after a prompt of `depth` ids, which is read
-// once. If the last prefill row has that length, its prompt is reused.
-//
-// With `force_tokens`, each decode row becomes two: the same answer without and with guessing.
-// Their runs alternate. The second has the ratio of their times and the share of guesses that were
-// right.
-//
-// With several numbers of ranks, all read the same prompts. Rows are compared with those of the
-// first number: the ratio of times, the share of equal tokens, and the seconds per run that a rank
-// waited for another with nothing to attend (mean over the ranks).
+// - A prefill row reads a prompt of random ids that shares no prefix with any other. Its time is
+//   from leaving the queue to the first token.
+// - A decode row generates after a prompt of `depth` ids, which is read before. If a prefill row
+//   has that length, its last prompt is used again.
+// - With `force_tokens`, each decode row becomes two: the same answer without and with guessing.
+//   Their runs alternate. The second has the ratio of their times, and how many tokens were guessed
+//   and were right. They are not compared with the machine.
+// - With several numbers of ranks, all read the same prompts. Prefill rows, and decode rows of one
+//   stream, are compared with those of the first number: the ratio of times, the share of equal
+//   tokens, and the seconds per run that a rank waited for a peer with nothing to attend (mean over
+//   the ranks).
 absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report);
 

@@ -14,27 +14,29 @@ namespace annulus {
 // products, and that of the fastest vector instructions. Without tile instructions, both are the
 // same.
 struct CeilingRates {
-  double best = 0;    // operations per second, all threads
-  double vector = 0;  //
+  double best = 0;    // operations per second, all threads together
+  double vector = 0;  // likewise
 };
 
-// The mean of measurements before and after a run, to which fractions refer because a machine's
-// clock drifts.
+// The mean of what was measured before and after a run. Runs are compared with it, because a
+// machine's clock drifts.
 CeilingRates MeanOf(const CeilingRates& before, const CeilingRates& after);
 
+// The fastest instructions for a run's products, and their rates. Thread-safe, like its PeakMeter.
 class Ceiling {
  public:
-  // Measures all kinds of products that weights or keys of `dtype` allow, to find the fastest. f32
-  // and f16 allow float32 multiply-adds; int8 weights allow integer and bf16 products; all others
-  // allow bf16 products, or float32 ones instead. `forced` allows just that kind; INVALID_ARGUMENT,
-  // with those available, if it is not.
+  // Measures all kinds of products that weights or keys of `dtype` allow, to find the fastest:
+  // float32 multiply-adds; unless `dtype` is f32 or f16, also bf16 products; for int8 also int8
+  // products. `forced` allows only that kind: INVALID_ARGUMENT, with the available kinds, if the
+  // machine lacks it. `meter` must outlive the object. RESOURCE_EXHAUSTED as for
+  // PeakMeter::Measure.
   static absl::StatusOr<Ceiling> Choose(const PeakMeter& meter, DType dtype, int threads,
                                         std::optional<PeakKind> forced);
 
   PeakKind best() const { return best_; }
   PeakKind vector() const { return vector_; }
 
-  // Takes about 0.05 s per kind.
+  // Measures best() and, if it differs, vector(). Takes about 0.05 s for each.
   absl::StatusOr<CeilingRates> Measure() const;
 
  private:

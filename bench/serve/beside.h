@@ -17,8 +17,8 @@ namespace annulus {
 struct BesideOptions {
   int32_t long_prompt = 8192;    // tokens, random ids
   int32_t stream_tokens = 4096;  // the most tokens of the running stream, which has a short prompt
-  LoadOptions load =
-      {};  // the short requests that arrive while the prompt is read; not its duration
+  // The short requests that arrive while the prompt is read. Ignores duration and longest_prompt.
+  LoadOptions load = {};
 };
 
 // One report of how far a prompt was read.
@@ -31,8 +31,8 @@ struct HeardProgress {
 struct BesideResult {
   double alone = 0;  // seconds to the first token of a long prompt that is served alone
   std::vector<HeardProgress> progress;  // of that prompt
-  double beside = 0;                // seconds to the first token of another, served with the others
-  std::vector<double> stream_gaps;  // seconds between the stream's tokens meanwhile
+  double beside = 0;                    // the same for a long prompt that is served with the others
+  std::vector<double> stream_gaps;      // seconds between the stream's tokens meanwhile
   std::vector<RequestOutcome> arrivals;  // the short requests
 };
 
