@@ -27,13 +27,13 @@ enum class Speculation : uint8_t { kOff, kNgram };
 enum class KvVerify : uint8_t {
   kOff,
   kSample,  // recomputes the last page of each restored prefix before the prefix is used
-  kAll,     // restores nothing; compares every computed page with the one on disk
+  kAll,     // restores nothing; compares every computed page with the stored one
 };
 
-// Which pages a request takes when it begins: those of the longest answer that it may give, or
-// those of the answer that it is expected to give (scheduler/answer_length.h). In the second case
-// it takes more as it grows; if there are none, another request is preempted: it gives up its
-// pages, waits, and goes on with the same answer.
+// How many pages a request takes when it begins. kWorst: enough for the longest answer that it may
+// give. kExpected: enough for the answer that it is expected to give (scheduler/answer_length.h);
+// it takes more as the answer grows. If no page is left then, the request that would be served last
+// is preempted: it gives up its pages, waits, and goes on with the same answer.
 enum class AdmissionMode : uint8_t { kWorst, kExpected };
 
 struct EngineOptions {
@@ -82,8 +82,8 @@ struct EngineOptions {
   std::string kv_disk;
   int64_t kv_disk_bytes = 0;               // limit for its files; at least 1 MiB if kv_disk is set
   KvVerify kv_verify = KvVerify::kSample;  // of pages from kv_host and kv_disk
-  // A disk call that takes longer than this turns kv_disk off; a page that a device has not copied
-  // within it, the tier that asked for the copy.
+  // If a disk call takes longer than this, kv_disk is turned off. If a device takes longer to copy
+  // a page for a tier (kv_host or kv_disk), that tier is turned off.
   std::chrono::milliseconds kv_disk_timeout{30'000};
   // For tests: replaces the system's disk calls; must outlive the engine. Null: the system's.
   DiskCalls* kv_disk_calls = nullptr;

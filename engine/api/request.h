@@ -52,15 +52,15 @@ struct PromptDocument {
 // How much of the engine's room a tenant may have, all its requests together; 0: no limit but the
 // engine's own.
 struct TenantRoom {
-  // Of all ranks' pages of keys and values: those of running requests, and those that are cached or
-  // pinned for later ones. The tenant's cached pages make room first. A request that finds none
-  // ends with RESOURCE_EXHAUSTED (kLimitPayload: kv_bytes).
+  // Pages of keys and values on all ranks: those of running requests, and those that are cached or
+  // pinned. To make room, the tenant's cached pages are evicted first. A request that still finds
+  // too little ends with RESOURCE_EXHAUSTED (kLimitPayload: kv_bytes).
   int64_t kv_bytes = 0;
-  // In kv_host. The tenant's pages that were used least recently make room; what finds none goes on
-  // to kv_disk.
+  // Pages in kv_host. To make room, the tenant's least recently used ones leave. A page for which
+  // there is still no room goes to kv_disk.
   int64_t host_bytes = 0;
-  // Of files on kv_disk. The tenant's pages that were used least recently make room; what finds
-  // none is not written.
+  // Files on kv_disk. To make room, the tenant's least recently used pages leave. A page for which
+  // there is still no room is not written.
   int64_t disk_bytes = 0;
 };
 
@@ -77,8 +77,8 @@ struct RequestSpec {
   // a tenant identity it only orders requests of the same client.
   int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
-  // The engine's own; 0 at submission. The last tokens of `prompt` that are the answer so far of a
-  // request that was preempted. They count towards max_tokens.
+  // For the engine alone; 0 at submission. When a request is preempted, the answer so far becomes
+  // the last `answered` tokens of `prompt`. They count towards max_tokens.
   int32_t answered = 0;
   // Lengths of prompt prefixes that other prompts are likely to share, such as the end of each
   // document. Ascending, each at most the prompt's length, at most 64. Keys and values up to each

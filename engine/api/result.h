@@ -13,17 +13,18 @@
 
 namespace annulus {
 
-// Why the rest of a prompt was not reused from the cache: the nearest cached prompt continues with
-// other tokens; its pages were evicted; it was computed under another attention policy; or the
-// request asked to ignore the cache (RequestSpec::ignore_cache).
+// Why the rest of a prompt was not reused from the cache.
 struct CacheMiss {
   enum class Reason : uint8_t {
-    kOtherTokens,
-    kEvicted,
-    kOtherAttention,
-    kIgnored,
-    kDiskSlower,   // kv_host or kv_disk: than computing, by measured rates or as it turned out
-    kDiskRefused,  // they had other bytes than were written, or than computing gives
+    kOtherTokens,     // the nearest cached prompt continues with other tokens
+    kEvicted,         // its pages were evicted
+    kOtherAttention,  // it was computed under another attention policy
+    kIgnored,         // RequestSpec::ignore_cache
+    // Reading it from kv_host or kv_disk would have taken longer than computing it, by measured
+    // rates, or did.
+    kDiskSlower,
+    // Pages from kv_host or kv_disk were not as they had been written, or not what computing gives.
+    kDiskRefused,
   };
   Reason reason = Reason::kOtherTokens;
   int64_t position = 0;  // the first prompt token that the reason applies to

@@ -43,8 +43,8 @@ struct BlockPattern {
 
 // Builds the lists that PolicyType::append_blocks gives; the policy must have one. Pure: a query
 // block's list depends only on the policy, the head group and the block, so the chunks of a prompt
-// get the same lists as the whole. If rows choose by content although the policy has such lists
-// (hierarchical), the lists only say how many blocks they choose.
+// get the same lists as the whole. `hierarchical` has such lists and yet chooses by content: its
+// lists have the right lengths, for counts and pictures, but not the blocks that rows will choose.
 BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape);
 
 // The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`. Has a single

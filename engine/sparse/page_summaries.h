@@ -27,7 +27,7 @@
 namespace annulus {
 
 // Tokens per bound, as in Quest (arXiv 2406.10774). The bounding box of 16 keys is far smaller than
-// that of a page of 64, so fewer pages seem better than they are.
+// that of a page of 64, so the score that it allows is nearer to the keys' own scores.
 inline constexpr int kBoundTokens = 16;
 
 // Which summaries the layers of a sequence need.
@@ -42,9 +42,10 @@ struct SummaryKinds {
 // choices may need.
 SummaryKinds SummariesOf(const AttentionAssignment& assignment);
 
-// For how many pages a layer's part (`part_bytes`) of a summary page has room for the layer's
-// summaries. 0 if none are needed; otherwise at least 1: bounds and mean of 16 tokens take 12 bytes
-// per key element, while 16 tokens' keys and values of the narrowest type take 32.
+// How many pages one summary page covers: `part_bytes`, a layer's part of it, has room for that
+// layer's summaries of so many. 0 if no summaries are needed. Otherwise at least 1, because they
+// are smaller than the page: bounds and mean of 16 tokens take 12 bytes per key element, the keys
+// and values of 16 tokens at least 32.
 int64_t PagesSummarised(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes);
 
 // One layer's part of the pages with a sequence's summaries on one rank.

@@ -22,8 +22,9 @@ namespace annulus {
 // Byte pair encoding of one piece of text. It starts from units: bytes (byte-level, as in GPT-2,
 // Llama 3, Qwen) or characters (as in Llama 2). A unit without a token becomes the first of these
 // that applies: the tokens <0xNN> of its bytes (`byte_fallback`); the unknown token (a single one
-// for adjacent units with `fuse_unk`); nothing, as in the package `tokenizers`. Only if no byte at
-// all has a token does a byte-level text fail. Immutable and thread-safe.
+// for adjacent units with `fuse_unk`); nothing, as in the package `tokenizers`. If a byte-level
+// model has no token for any byte, such text is INVALID_ARGUMENT instead of nothing. Immutable and
+// thread-safe.
 class BpeModel : public Model {
  public:
   // Parses the member `model` of a tokenizer.json and adds its tokens to `vocabulary`.

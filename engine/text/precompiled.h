@@ -19,9 +19,9 @@ namespace annulus {
 // of its characters is looked up. Cluster boundaries follow Unicode 15. Holds back at most 5 bytes.
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrecompiled(const JsonNode& node);
 
-// Applies the same map as sentencepiece itself does: replaces the longest match at each position,
-// except that the longest text of `kept` found there stays unchanged. Holds back as much as the
-// longest of these, at most CharacterMap::kMostKeyBytes.
+// Applies the same map as sentencepiece itself does. At each position, if the text starts with any
+// of `kept`, the longest of these stays unchanged; otherwise the longest match in the map is
+// replaced. Holds back as much as the longest text of `kept` or of the map, whichever is longer.
 std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map,
                                              const std::vector<std::string>& kept);
 

@@ -14,11 +14,12 @@ namespace annulus {
 // Encodes one text given in parts. The ids together equal Tokenizer::Encode of the whole text,
 // however it is cut.
 //
-// Returns an id as soon as no further text can change it and the work is worth doing. Holds back at
-// most twice what the tokenizer cannot split yet, plus the longest added token: for ordinary text a
-// few words. A stretch without any place to split it (one letter, repeated) is held back
-// completely; if it is longer than kMaxUncutBytes (text_stage.h) it is refused. Memory is
-// proportional to the largest part, up to 64 KiB, and to the text held back.
+// Returns ids that no further text can change. Not always at once: text that could not be split is
+// tried again only when there is twice as much of it, so that the work stays linear. So it holds
+// back at most twice what the tokenizer cannot split yet, plus the longest added token: for
+// ordinary text a few words. A stretch without any place to split it (one letter, repeated) is held
+// back completely, and refused if it is longer than kMaxUncutBytes (text_stage.h). Memory is
+// proportional to the text held back and to the largest part, of which at most 64 KiB count.
 //
 // Created by Tokenizer::NewStream. Not thread-safe, but may be passed between threads.
 class StreamingEncoder {

@@ -86,7 +86,8 @@ class HeldText {
   // kMaxUncutBytes of old text are held.
   absl::StatusOr<bool> Add(absl::string_view text, bool end);
 
-  // All held text. Valid until the next Add or Drop, and only as long as the part added last.
+  // All held text. Valid until the next Add or Drop. It may point into the text that was added
+  // last, which must still exist.
   absl::string_view view() const { return view_; }
 
   // Drops the first `count` bytes and keeps a copy of the rest.
@@ -95,7 +96,7 @@ class HeldText {
  private:
   std::string held_;
   absl::string_view view_;
-  size_t enough_ = 0;  // shorter text has been examined in vain
+  size_t enough_ = 0;  // bytes to hold before Add asks to examine the text again
 };
 
 }  // namespace annulus
