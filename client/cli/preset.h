@@ -31,8 +31,8 @@ struct PresetText {
 // files that cannot be read.
 std::vector<PresetText> ListPresets(absl::string_view command, const Environment& environment);
 
-// Finds the preset `name`; if there is none, reads the file with the path `name`. NOT_FOUND lists
-// the presets that exist.
+// Finds the preset `name`; if there is none, reads the file with the path `name`. NOT_FOUND, with
+// the presets that exist, if there is neither; errors of LoadFile if the file cannot be read.
 absl::StatusOr<PresetText> FindPreset(absl::string_view command, const std::string& name,
                                       const Environment& environment);
 
