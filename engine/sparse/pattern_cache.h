@@ -16,8 +16,8 @@ namespace annulus {
 
 // Cache of block lists by policy and shape, shared by all layers and sequences with equal ones.
 // Keeps at most `max_bytes` and evicts the least recently used lists; a list larger than that is
-// built but not kept. Thread-safe: if several threads need the same list, one builds it; threads
-// that need other lists are not blocked.
+// built and evicted at once, after all others. Thread-safe: if several threads need the same list,
+// one builds it; threads that need other lists are not blocked.
 class PatternCache {
  public:
   explicit PatternCache(size_t max_bytes) : max_bytes_(max_bytes) {}

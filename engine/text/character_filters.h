@@ -11,9 +11,11 @@
 
 namespace annulus {
 
-// Holds back the last character that starts a segment, and its marks.
+// Converts text to `form`. Holds back the text from the last place where it can be cut
+// (LastNormalBoundary): usually one character with its marks.
 std::unique_ptr<TextFilter> MakeUnicodeNormalizer(NormalForm form);
 
+// Converts each character to lower case, without considering its neighbours.
 std::unique_ptr<TextFilter> MakeLowercase();
 
 // Inserts `prefix` before each stretch; with `at_start` only before one that starts the text.

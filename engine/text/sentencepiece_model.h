@@ -21,26 +21,27 @@ namespace annulus {
 // The library takes texts whole and needs about 240 bytes of memory per byte. So a stretch of more
 // than kWindow bytes is passed to it in windows. Where a window ends depends only on the text, not
 // on the parts in which it arrives. The ids equal those of the whole stretch, because a window ends
+// where no piece of the vocabulary bridges its end, for example between words. If there is no such
+// place near its end:
 //
-//   1. where no piece of the vocabulary bridges its end, for example between words; otherwise
-//   2. BPE: at the end of a token, `joint`, provided that the library, given the text from there
-//      on, begins with the token that followed in the previous window. If it begins with another
-//      token, the previous window is doubled, up to kMostWindow. (Merging goes by score, then from
-//      the left, and cannot distinguish tokens that do not merge with their neighbours from a
-//      longer text: a sequence is what BPE makes of its text if every two neighbours are what it
-//      makes of theirs.) Otherwise
-//   3. Unigram: at a place that every best division passes. The division of the whole passes the
-//      window's end or the start of a piece that bridges it. If the best divisions of the text up
-//      to each of these have common token ends, the last of these is one of the whole's. If they
-//      have none, a window of twice the size is tried, up to kMostUnigramWindow. A run with equally
-//      good divisions may never have such a place; then the last end of a token is taken.
+// - BPE: the window ends at the end of a token, and the next one starts there. That one must begin
+//   with the token that followed in this one; otherwise this window is encoded again at twice the
+//   size, up to kMostWindow, and then INVALID_ARGUMENT. (Merging goes by score, then from the left.
+//   So a sequence of tokens is what BPE makes of a text if every two neighbours are what it makes
+//   of their own text.)
+// - Unigram: the window ends where every best division of the stretch has a token end. Such a
+//   division ends a token either at the last place of the window or where a piece starts that
+//   bridges that place. So the text up to each of these is divided; a token end that all these
+//   divisions share is one of the whole's, and the last one is taken. If none is in the window's
+//   second half, a window of twice the size is tried, up to kMostUnigramWindow. A run with equally
+//   good divisions may never have one: then the last token end is taken, and the ids may differ.
 //
 // The library sums a Unigram's scores in single precision. Sums restart with each window, so in a
 // text of several windows, divisions with scores that differ only by rounding may be decided
 // differently than without windows.
 //
-// Takes time proportional to the text, times one more than the number of pieces that bridge one
-// place (3 only). Holds back two windows. Immutable and thread-safe.
+// Takes time proportional to the text; for Unigram, times one more than the number of pieces that
+// bridge one place. Holds back two windows. Immutable and thread-safe.
 class SentencePieceModel : public Model {
  public:
   static constexpr size_t kWindow = 16 << 10;  // bytes, for ordinary text
