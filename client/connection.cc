@@ -82,8 +82,11 @@ std::string WithDefaultPort(absl::string_view server) {
 }
 
 bool IsLocalServer(absl::string_view server) {
-  return absl::StartsWith(server, "unix:") || absl::StartsWith(server, "127.") ||
-         absl::StartsWith(server, "localhost:") || absl::StartsWith(server, "[::1]:");
+  const absl::string_view host = server.substr(0, server.rfind(':'));
+  // A name may begin with 127. too.
+  const bool loopback = absl::StartsWith(host, "127.") &&
+                        host.find_first_not_of("0123456789.") == absl::string_view::npos;
+  return absl::StartsWith(server, "unix:") || loopback || host == "localhost" || host == "[::1]";
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOptions& options,

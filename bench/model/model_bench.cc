@@ -170,12 +170,15 @@ absl::Status ModelBench::Start(int ranks) {
 
 void ModelBench::Plan() {
   const auto repeat = static_cast<int64_t>(options_.repeat);
+  // Forced answers are given to one stream.
+  const std::vector<int32_t> streams_of_depth =
+      options_.force_tokens.empty() ? options_.streams : std::vector<int32_t>{1};
   for (size_t i = 0; i < options_.ranks.size(); ++i) {
     for (const int32_t tokens : options_.prompt_tokens) {
       progress_.Plan({tokens * repeat, PrefillWork(tokens) * options_.repeat});
     }
     for (const int32_t depth : options_.depths) {
-      for (const int32_t streams : options_.streams) {
+      for (const int32_t streams : streams_of_depth) {
         if (streams > 1) {
           progress_.Plan(BatchedWork(config_, BatchedOf(depth, streams)));
           continue;

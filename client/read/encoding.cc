@@ -41,10 +41,14 @@ std::optional<std::string> Converted(absl::string_view bytes, const std::string&
   char buffer[16384];
   char* from = const_cast<char*>(bytes.data());
   size_t from_left = bytes.size();
-  while (from_left > 0) {
+  bool flushed = false;
+  while (!flushed) {
     char* to = buffer;
     size_t to_left = sizeof(buffer);
-    const size_t result = iconv(converter, &from, &from_left, &to, &to_left);
+    // At the end, what an encoding with states has kept back of its last character.
+    flushed = from_left == 0;
+    const size_t result =
+        iconv(converter, flushed ? nullptr : &from, flushed ? nullptr : &from_left, &to, &to_left);
     const int error = errno;
     text.append(buffer, sizeof(buffer) - to_left);
     if (result == static_cast<size_t>(-1) && error != E2BIG) return std::nullopt;

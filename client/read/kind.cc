@@ -7,32 +7,40 @@
 namespace annulus {
 namespace {
 
+// Bytes that a file begins with, and more of them at a fixed place where the first are also how a
+// text could begin.
 struct Signature {
   absl::string_view bytes;
   absl::string_view why;
+  size_t more_at = 0;
+  absl::string_view more{};
 };
 
 constexpr char kPicture[] = "is a picture; convert it to text first, for example by tesseract";
+constexpr char kRecording[] = "is a recording, not a text; transcribe it first";
 constexpr char kPacked[] = "is packed in a way that is not read here; unpack it first";
 constexpr char kProgram[] = "is a program or a library, not a document";
 
 const Signature kUnreadable[] = {
     {"\x89PNG\r\n", kPicture},
     {"\xFF\xD8\xFF", kPicture},
-    {"GIF8", kPicture},
-    {"RIFF", "is a picture, sound or film; convert it to text first"},
-    {"II*\0", kPicture},
-    {"MM\0*", kPicture},
+    {"GIF87a", kPicture},
+    {"GIF89a", kPicture},
+    {"RIFF", kPicture, 8, "WEBP"},
+    {"RIFF", kRecording, 8, "WAVE"},
+    {"RIFF", kRecording, 8, "AVI "},
+    {absl::string_view("II*\0", 4), kPicture},
+    {absl::string_view("MM\0*", 4), kPicture},
     {"\x7F"
      "ELF",
      kProgram},
-    {"BZh", kPacked},
+    {"BZh", kPacked, 4, "1AY&SY"},
     {"\xFD"
      "7zXZ",
      kPacked},
     {"\x28\xB5\x2F\xFD", kPacked},
     {"7z\xBC\xAF", kPacked},
-    {"Rar!", kPacked},
+    {"Rar!\x1A\x07", kPacked},
     {"{\\rtf", "is RTF; save it as docx, odt or txt, for example by soffice --convert-to docx"},
     {"\xD0\xCF\x11\xE0",
      "is an old Office file (doc, xls, ppt) or an encrypted one; save it as docx, odt or txt "
@@ -79,7 +87,10 @@ Detected DetectKind(absl::string_view head) {
   // because a text about PDF may contain it.
   if (absl::StartsWith(AfterMark(head), "%PDF-")) return {FileKind::kPdf};
   for (const Signature& signature : kUnreadable) {
-    if (absl::StartsWith(head, signature.bytes)) return {FileKind::kOther, signature.why};
+    if (absl::StartsWith(head, signature.bytes) && head.size() >= signature.more_at &&
+        absl::StartsWith(head.substr(signature.more_at), signature.more)) {
+      return {FileKind::kOther, signature.why};
+    }
   }
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_COORDINATOR_H_
-#define ANNULUS_ENGINE_COORDINATOR_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_COORDINATOR_H_
+#define ANNULUS_ENGINE_COORDINATOR_COORDINATOR_H_
 
 #include <atomic>
 #include <deque>
@@ -291,4 +291,4 @@ class Coordinator {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_COORDINATOR_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_COORDINATOR_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
-#define ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_MEMORY_ACCOUNT_H_
+#define ANNULUS_ENGINE_COORDINATOR_MEMORY_ACCOUNT_H_
 
 // Bytes of bookkeeping that the coordinator's requests take besides their pages.
 
@@ -22,4 +22,4 @@ int64_t PlannedTokens(const Sequence& sequence);
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_MEMORY_ACCOUNT_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PLAN_DENSITY_H_
-#define ANNULUS_ENGINE_PLAN_DENSITY_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_PLAN_DENSITY_H_
+#define ANNULUS_ENGINE_COORDINATOR_PLAN_DENSITY_H_
 
 #include <cstdint>
 #include <optional>
@@ -28,4 +28,4 @@ absl::Status AddDensity(const ModelConfig& model, int64_t tokens, const CancelFl
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PLAN_DENSITY_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_PLAN_DENSITY_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PLAN_QUEUE_H_
-#define ANNULUS_ENGINE_PLAN_QUEUE_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_PLAN_QUEUE_H_
+#define ANNULUS_ENGINE_COORDINATOR_PLAN_QUEUE_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -57,4 +57,4 @@ class PlanQueue {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PLAN_QUEUE_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_PLAN_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_ROOM_KEPT_H_
-#define ANNULUS_ENGINE_ROOM_KEPT_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_ROOM_KEPT_H_
+#define ANNULUS_ENGINE_COORDINATOR_ROOM_KEPT_H_
 
 #include <cstdint>
 #include <map>
@@ -42,4 +42,4 @@ class RoomKept {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_ROOM_KEPT_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_ROOM_KEPT_H_

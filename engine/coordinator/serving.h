@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_SERVING_H_
-#define ANNULUS_ENGINE_SERVING_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_SERVING_H_
+#define ANNULUS_ENGINE_COORDINATOR_SERVING_H_
 
 #include <deque>
 #include <functional>
@@ -114,4 +114,4 @@ class Serving {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_SERVING_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_SERVING_H_

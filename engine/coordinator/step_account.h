@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_STEP_ACCOUNT_H_
-#define ANNULUS_ENGINE_STEP_ACCOUNT_H_
+#ifndef ANNULUS_ENGINE_COORDINATOR_STEP_ACCOUNT_H_
+#define ANNULUS_ENGINE_COORDINATOR_STEP_ACCOUNT_H_
 
 #include <map>
 #include <memory>
@@ -44,4 +44,4 @@ class StepAccount {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_STEP_ACCOUNT_H_
+#endif  // ANNULUS_ENGINE_COORDINATOR_STEP_ACCOUNT_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_EXCHANGE_PROFILE_H_
-#define ANNULUS_ENGINE_EXCHANGE_PROFILE_H_
+#ifndef ANNULUS_ENGINE_EXCHANGE_EXCHANGE_PROFILE_H_
+#define ANNULUS_ENGINE_EXCHANGE_EXCHANGE_PROFILE_H_
 
 #include <string>
 
@@ -24,4 +24,4 @@ absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& s
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_EXCHANGE_PROFILE_H_
+#endif  // ANNULUS_ENGINE_EXCHANGE_EXCHANGE_PROFILE_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_FIND_EXCHANGE_H_
-#define ANNULUS_ENGINE_FIND_EXCHANGE_H_
+#ifndef ANNULUS_ENGINE_EXCHANGE_FIND_EXCHANGE_H_
+#define ANNULUS_ENGINE_EXCHANGE_FIND_EXCHANGE_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const R
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_FIND_EXCHANGE_H_
+#endif  // ANNULUS_ENGINE_EXCHANGE_FIND_EXCHANGE_H_

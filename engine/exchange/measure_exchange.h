@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_MEASURE_EXCHANGE_H_
-#define ANNULUS_ENGINE_MEASURE_EXCHANGE_H_
+#ifndef ANNULUS_ENGINE_EXCHANGE_MEASURE_EXCHANGE_H_
+#define ANNULUS_ENGINE_EXCHANGE_MEASURE_EXCHANGE_H_
 
 #include <string>
 
@@ -30,4 +30,4 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_MEASURE_EXCHANGE_H_
+#endif  // ANNULUS_ENGINE_EXCHANGE_MEASURE_EXCHANGE_H_

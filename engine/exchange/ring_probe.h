@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_RING_PROBE_H_
-#define ANNULUS_ENGINE_RING_PROBE_H_
+#ifndef ANNULUS_ENGINE_EXCHANGE_RING_PROBE_H_
+#define ANNULUS_ENGINE_EXCHANGE_RING_PROBE_H_
 
 #include <functional>
 #include <memory>
@@ -87,4 +87,4 @@ class RingProbe {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_RING_PROBE_H_
+#endif  // ANNULUS_ENGINE_EXCHANGE_RING_PROBE_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_LOADED_MODEL_H_
-#define ANNULUS_ENGINE_LOADED_MODEL_H_
+#ifndef ANNULUS_ENGINE_LOADING_LOADED_MODEL_H_
+#define ANNULUS_ENGINE_LOADING_LOADED_MODEL_H_
 
 #include <memory>
 #include <string>
@@ -35,4 +35,4 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_LOADED_MODEL_H_
+#endif  // ANNULUS_ENGINE_LOADING_LOADED_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_MODEL_FILES_H_
-#define ANNULUS_ENGINE_MODEL_FILES_H_
+#ifndef ANNULUS_ENGINE_LOADING_MODEL_FILES_H_
+#define ANNULUS_ENGINE_LOADING_MODEL_FILES_H_
 
 #include <map>
 #include <memory>
@@ -65,4 +65,4 @@ absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_MODEL_FILES_H_
+#endif  // ANNULUS_ENGINE_LOADING_MODEL_FILES_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
-#define ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
+#ifndef ANNULUS_ENGINE_LOADING_SAMPLING_DEFAULTS_H_
+#define ANNULUS_ENGINE_LOADING_SAMPLING_DEFAULTS_H_
 
 #include <string>
 #include <vector>
@@ -29,4 +29,4 @@ absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
+#endif  // ANNULUS_ENGINE_LOADING_SAMPLING_DEFAULTS_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PAGE_LEVELS_H_
-#define ANNULUS_ENGINE_PAGE_LEVELS_H_
+#ifndef ANNULUS_ENGINE_PAGES_PAGE_LEVELS_H_
+#define ANNULUS_ENGINE_PAGES_PAGE_LEVELS_H_
 
 #include <array>
 #include <cstdint>
@@ -104,4 +104,4 @@ class PageLevels {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PAGE_LEVELS_H_
+#endif  // ANNULUS_ENGINE_PAGES_PAGE_LEVELS_H_

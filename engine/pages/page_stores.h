@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PAGE_STORES_H_
-#define ANNULUS_ENGINE_PAGE_STORES_H_
+#ifndef ANNULUS_ENGINE_PAGES_PAGE_STORES_H_
+#define ANNULUS_ENGINE_PAGES_PAGE_STORES_H_
 
 #include <cstdint>
 #include <memory>
@@ -75,4 +75,4 @@ class PageStores {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PAGE_STORES_H_
+#endif  // ANNULUS_ENGINE_PAGES_PAGE_STORES_H_

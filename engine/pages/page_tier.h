@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PAGE_TIER_H_
-#define ANNULUS_ENGINE_PAGE_TIER_H_
+#ifndef ANNULUS_ENGINE_PAGES_PAGE_TIER_H_
+#define ANNULUS_ENGINE_PAGES_PAGE_TIER_H_
 
 #include <algorithm>
 #include <array>
@@ -446,4 +446,4 @@ class PageTier {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PAGE_TIER_H_
+#endif  // ANNULUS_ENGINE_PAGES_PAGE_TIER_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
-#define ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
+#ifndef ANNULUS_ENGINE_PAGES_PINNED_DOCUMENTS_H_
+#define ANNULUS_ENGINE_PAGES_PINNED_DOCUMENTS_H_
 
 #include <cstdint>
 #include <map>
@@ -97,4 +97,4 @@ class PinnedDocuments {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
+#endif  // ANNULUS_ENGINE_PAGES_PINNED_DOCUMENTS_H_

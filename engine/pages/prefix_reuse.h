@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_PREFIX_REUSE_H_
-#define ANNULUS_ENGINE_PREFIX_REUSE_H_
+#ifndef ANNULUS_ENGINE_PAGES_PREFIX_REUSE_H_
+#define ANNULUS_ENGINE_PAGES_PREFIX_REUSE_H_
 
 #include <cstdint>
 #include <functional>
@@ -136,4 +136,4 @@ class PrefixReuse {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_PREFIX_REUSE_H_
+#endif  // ANNULUS_ENGINE_PAGES_PREFIX_REUSE_H_

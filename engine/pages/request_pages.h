@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_REQUEST_PAGES_H_
-#define ANNULUS_ENGINE_REQUEST_PAGES_H_
+#ifndef ANNULUS_ENGINE_PAGES_REQUEST_PAGES_H_
+#define ANNULUS_ENGINE_PAGES_REQUEST_PAGES_H_
 
 #include "engine/memory/page_book.h"
 #include "engine/memory/prefix_index.h"
@@ -32,4 +32,4 @@ void MapCached(const PrefixIndex::Hit& hit, Sequence& sequence);
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_REQUEST_PAGES_H_
+#endif  // ANNULUS_ENGINE_PAGES_REQUEST_PAGES_H_

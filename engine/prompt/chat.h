@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_CHAT_H_
-#define ANNULUS_ENGINE_CHAT_H_
+#ifndef ANNULUS_ENGINE_PROMPT_CHAT_H_
+#define ANNULUS_ENGINE_PROMPT_CHAT_H_
 
 #include <ctime>
 #include <string>
@@ -34,4 +34,4 @@ absl::Status AllowIds(const std::string& text, MemoryGrant& memory);
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_CHAT_H_
+#endif  // ANNULUS_ENGINE_PROMPT_CHAT_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_CHAT_DOCUMENTS_H_
-#define ANNULUS_ENGINE_CHAT_DOCUMENTS_H_
+#ifndef ANNULUS_ENGINE_PROMPT_CHAT_DOCUMENTS_H_
+#define ANNULUS_ENGINE_PROMPT_CHAT_DOCUMENTS_H_
 
 #include <ctime>
 #include <vector>
@@ -33,4 +33,4 @@ absl::StatusOr<RenderedChat> FrameDocuments(const Tokenizer& tokenizer,
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_CHAT_DOCUMENTS_H_
+#endif  // ANNULUS_ENGINE_PROMPT_CHAT_DOCUMENTS_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_DOCUMENT_FRAME_H_
-#define ANNULUS_ENGINE_DOCUMENT_FRAME_H_
+#ifndef ANNULUS_ENGINE_PROMPT_DOCUMENT_FRAME_H_
+#define ANNULUS_ENGINE_PROMPT_DOCUMENT_FRAME_H_
 
 #include <cstddef>
 #include <string>
@@ -50,4 +50,4 @@ class EndMarkScanner {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_DOCUMENT_FRAME_H_
+#endif  // ANNULUS_ENGINE_PROMPT_DOCUMENT_FRAME_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_ENCODER_STREAM_H_
-#define ANNULUS_ENGINE_ENCODER_STREAM_H_
+#ifndef ANNULUS_ENGINE_PROMPT_ENCODER_STREAM_H_
+#define ANNULUS_ENGINE_PROMPT_ENCODER_STREAM_H_
 
 #include <memory>
 
@@ -15,4 +15,4 @@ std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const C
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_ENCODER_STREAM_H_
+#endif  // ANNULUS_ENGINE_PROMPT_ENCODER_STREAM_H_

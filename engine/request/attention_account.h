@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_ATTENTION_ACCOUNT_H_
-#define ANNULUS_ENGINE_ATTENTION_ACCOUNT_H_
+#ifndef ANNULUS_ENGINE_REQUEST_ATTENTION_ACCOUNT_H_
+#define ANNULUS_ENGINE_REQUEST_ATTENTION_ACCOUNT_H_
 
 #include <cstdint>
 #include <map>
@@ -69,4 +69,4 @@ class AttentionAccount {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_ATTENTION_ACCOUNT_H_
+#endif  // ANNULUS_ENGINE_REQUEST_ATTENTION_ACCOUNT_H_

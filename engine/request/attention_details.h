@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_ATTENTION_DETAILS_H_
-#define ANNULUS_ENGINE_ATTENTION_DETAILS_H_
+#ifndef ANNULUS_ENGINE_REQUEST_ATTENTION_DETAILS_H_
+#define ANNULUS_ENGINE_REQUEST_ATTENTION_DETAILS_H_
 
 #include <cstdint>
 #include <map>
@@ -76,4 +76,4 @@ class AttentionDetails {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_ATTENTION_DETAILS_H_
+#endif  // ANNULUS_ENGINE_REQUEST_ATTENTION_DETAILS_H_

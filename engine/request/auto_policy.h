@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_AUTO_POLICY_H_
-#define ANNULUS_ENGINE_AUTO_POLICY_H_
+#ifndef ANNULUS_ENGINE_REQUEST_AUTO_POLICY_H_
+#define ANNULUS_ENGINE_REQUEST_AUTO_POLICY_H_
 
 #include <cstdint>
 #include <map>
@@ -61,4 +61,4 @@ class AutoPolicy {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_AUTO_POLICY_H_
+#endif  // ANNULUS_ENGINE_REQUEST_AUTO_POLICY_H_

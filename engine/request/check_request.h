@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_CHECK_REQUEST_H_
-#define ANNULUS_ENGINE_CHECK_REQUEST_H_
+#ifndef ANNULUS_ENGINE_REQUEST_CHECK_REQUEST_H_
+#define ANNULUS_ENGINE_REQUEST_CHECK_REQUEST_H_
 
 #include <cstdint>
 #include <optional>
@@ -38,4 +38,4 @@ absl::Status CheckAttention(const AttentionAssignment& attention, const RankMode
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_CHECK_REQUEST_H_
+#endif  // ANNULUS_ENGINE_REQUEST_CHECK_REQUEST_H_

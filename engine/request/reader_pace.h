@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_READER_PACE_H_
-#define ANNULUS_ENGINE_READER_PACE_H_
+#ifndef ANNULUS_ENGINE_REQUEST_READER_PACE_H_
+#define ANNULUS_ENGINE_REQUEST_READER_PACE_H_
 
 #include <cstdint>
 #include <optional>
@@ -37,4 +37,4 @@ class ReaderPace {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_READER_PACE_H_
+#endif  // ANNULUS_ENGINE_REQUEST_READER_PACE_H_

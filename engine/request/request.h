@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_REQUEST_H_
-#define ANNULUS_ENGINE_REQUEST_H_
+#ifndef ANNULUS_ENGINE_REQUEST_REQUEST_H_
+#define ANNULUS_ENGINE_REQUEST_REQUEST_H_
 
 #include <memory>
 #include <optional>
@@ -192,4 +192,4 @@ class Request {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_REQUEST_H_
+#endif  // ANNULUS_ENGINE_REQUEST_REQUEST_H_

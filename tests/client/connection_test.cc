@@ -71,6 +71,8 @@ TEST(ServerAddress, IsLocalOnLoopbackAndSockets) {
   EXPECT_TRUE(IsLocalServer("[::1]:1"));
   EXPECT_TRUE(IsLocalServer("unix:/run/annulus"));
   EXPECT_FALSE(IsLocalServer("localhost.example.org:1"));
+  EXPECT_FALSE(IsLocalServer("127.example.org:1"));
+  EXPECT_FALSE(IsLocalServer("127.0.0.1.example.org:1"));
   EXPECT_FALSE(IsLocalServer("10.0.0.1:1"));
 }
 

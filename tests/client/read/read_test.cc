@@ -8,6 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/read/encoding.h"
+#include "client/read/kind.h"
 #include "tests/client/read/make_zip.h"
 #include "tests/support/test_data.h"
 
@@ -114,6 +116,23 @@ TEST(Read, SaysInOneSentenceWhatCannotBeRead) {
   expect(testing::MakeZip({{"mimetype", "application/epub+zip"}}), "container.xml");
   expect(testing::MakeZip({{".hidden", "x"}}), "is an archive without files");
   expect(testing::MakeGzip(std::string(257, 'x') + "ustar"), "is a tar archive");
+}
+
+TEST(Read, ATextMayBeginLikeAPicture) {
+  for (const char* text : {"MMLU is a benchmark", "MM", "II* Chapter", "RIFF raff", "BZh, he said",
+                           "Rar! they cried", "GIF8 or GIF9"}) {
+    EXPECT_EQ(DetectKind(text).kind, FileKind::kText) << text;
+  }
+  for (const std::string& bytes : {std::string("MM\0*\0\0", 6), std::string("II*\0\0\0", 6),
+                                   std::string("RIFF\1\2\3\4WEBPVP8 "), std::string("BZh91AY&SY"),
+                                   std::string("Rar!\x1A\x07"), std::string("GIF89a")}) {
+    EXPECT_EQ(DetectKind(bytes).kind, FileKind::kOther) << bytes;
+  }
+}
+
+// Windows-1258 writes accents as letters of their own, so the last letter waits for one.
+TEST(Read, ConvertsTheLastLetterOfAnEncodingWithStates) {
+  EXPECT_EQ(ToUtf8("f", "caf\xE9", "WINDOWS-1258")->text, "caf\xC3\xA9");
 }
 
 TEST(Read, NamesThePackageIfPdftotextIsAbsent) {
