@@ -92,29 +92,32 @@ class QualityRun {
 
   absl::Status Run() {
     const std::vector<Saving> savings = SavingsOf(options_);
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<QualityModel> models, ModelsOf(savings));
     BenchProgress progress(context_.err);
     for (const int32_t tokens : options_.tokens) {
-      progress.Plan(Work(static_cast<int64_t>(tokens) * std::ssize(texts_) * std::ssize(savings)));
+      progress.Plan(Work(static_cast<int64_t>(tokens) * std::ssize(texts_)));
     }
+    // By length, then by saving.
+    std::vector<std::vector<Quality>> qualities;
+    for (const int32_t tokens : options_.tokens) {
+      std::vector<Quality>& all = qualities.emplace_back(savings.size());
+      for (const std::vector<int32_t>& text : texts_) {
+        ANNULUS_ASSIGN_OR_RETURN(
+            const std::vector<Quality> of_text,
+            CompareQuality({reference_->ranks, {}}, models, *backend_,
+                           ThreadsOrAll(options_.threads), std::span(text).first(tokens),
+                           [&](int64_t read) { progress.Show(Work(read)); }));
+        progress.Done(Work(tokens));
+        for (size_t i = 0; i < savings.size(); ++i) all[i].Add(of_text[i]);
+      }
+    }
+    progress.Clear();
     RowWriter writer(context_.rows);
-    for (const Saving& saving : savings) {
-      ANNULUS_ASSIGN_OR_RETURN(const LoadedModel model, Load(saving, options_.activations));
-      ANNULUS_ASSIGN_OR_RETURN(const AttentionAssignment attention,
-                               ParseAssignment(saving.attention));
-      for (const int32_t tokens : options_.tokens) {
-        Quality all;
-        for (const std::vector<int32_t>& text : texts_) {
-          ANNULUS_ASSIGN_OR_RETURN(
-              const Quality one,
-              CompareQuality({reference_->ranks, {}}, {model.ranks, attention}, *backend_,
-                             ThreadsOrAll(options_.threads), std::span(text).first(tokens),
-                             [&](int64_t read) { progress.Show(Work(read)); }));
-          progress.Done(Work(tokens));
-          all.Add(one);
-        }
-        progress.Clear();
-        ANNULUS_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(saving, tokens));
-        writer.Write(RowOf(saving, tokens, all, answers));
+    for (size_t i = 0; i < savings.size(); ++i) {
+      for (size_t length = 0; length < options_.tokens.size(); ++length) {
+        const int32_t tokens = options_.tokens[length];
+        ANNULUS_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(savings[i], tokens));
+        writer.Write(RowOf(savings[i], tokens, qualities[length][i], answers));
       }
     }
     return absl::OkStatus();
@@ -146,6 +149,26 @@ class QualityRun {
 
   absl::StatusOr<LoadedModel> Load(const Saving& saving, Activations activations) {
     return LoadModel(OptionsOf(saving, activations), *backend_, kernels_);
+  }
+
+  // The models of the savings, which share what is loaded alike.
+  absl::StatusOr<std::vector<QualityModel>> ModelsOf(const std::vector<Saving>& savings) {
+    std::vector<QualityModel> models;
+    for (const Saving& saving : savings) {
+      ANNULUS_ASSIGN_OR_RETURN(AttentionAssignment attention, ParseAssignment(saving.attention));
+      const LoadedModel* model = reference_.get();
+      if (saving.weights != options_.reference || saving.kv != DType::kF32 ||
+          options_.activations != Activations::kFloat) {
+        std::unique_ptr<LoadedModel>& loaded = loaded_[{saving.weights, saving.kv}];
+        if (loaded == nullptr) {
+          ANNULUS_ASSIGN_OR_RETURN(LoadedModel fresh, Load(saving, options_.activations));
+          loaded = std::make_unique<LoadedModel>(std::move(fresh));
+        }
+        model = loaded.get();
+      }
+      models.push_back({model->ranks, std::move(attention)});
+    }
+    return models;
   }
 
   // `most`: the longest text.
@@ -221,6 +244,8 @@ class QualityRun {
   std::unique_ptr<Backend> backend_;
   KernelRegistry kernels_;
   std::unique_ptr<LoadedModel> reference_;
+  // By the dtypes of weights, and of keys and values: all but the reference.
+  std::map<std::pair<DType, DType>, std::unique_ptr<LoadedModel>> loaded_;
   std::vector<std::vector<int32_t>> texts_;
   std::map<int32_t, double> reference_answered_;  // by length
 };
@@ -237,7 +262,8 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   CLI::App* command = app.add_subcommand(
       "quality",
       "Measure what rounded weights, rounded keys and values or an attention policy cost: compare "
-      "next-token distributions with those of the model without it; one row per saving");
+      "next-token distributions with those of the model without it; one row per saving. All models "
+      "read side by side, so all of them are in memory at the same time");
   command->footer(
       "Examples:\n"
       "  annulus-bench quality --model /models/llama --text book.txt --weights-dtype bf16,int8\n"

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// ln of the sum of exp(logits).
+// ln of the sum of exp(logits), of which `most` is the largest.
 double LogSum(std::span<const float> logits, float most) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
@@ -20,22 +20,32 @@ double LogSum(std::span<const float> logits, float most) {
 
 }  // namespace
 
-void NextTokens::Add(std::span<const float> reference, std::span<const float> compared,
-                     int32_t next) {
-  ANNULUS_CHECK(reference.size() == compared.size() && next >= 0 &&
-                static_cast<size_t>(next) < reference.size());
-  const auto most = std::max_element(reference.begin(), reference.end());
-  const auto compared_most = std::max_element(compared.begin(), compared.end());
-  const double log_sum = LogSum(reference, *most);
-  const double compared_log_sum = LogSum(compared, *compared_most);
-  double divergence = 0;
-  for (size_t token = 0; token < reference.size(); ++token) {
-    const double log_p = reference[token] - log_sum;
-    divergence += std::exp(log_p) * (log_p - (compared[token] - compared_log_sum));
+ExpectedToken::ExpectedToken(std::span<const float> logits) {
+  const auto most = std::max_element(logits.begin(), logits.end());
+  choice = most - logits.begin();
+  const double log_sum = LogSum(logits, *most);
+  log_probabilities.reserve(logits.size());
+  probabilities.reserve(logits.size());
+  for (const float logit : logits) {
+    log_probabilities.push_back(logit - log_sum);
+    probabilities.push_back(std::exp(log_probabilities.back()));
   }
-  reference_loss_ += log_sum - reference[static_cast<size_t>(next)];
-  loss_ += compared_log_sum - compared[static_cast<size_t>(next)];
-  same_ += most - reference.begin() == compared_most - compared.begin() ? 1 : 0;
+}
+
+void NextTokens::Add(const ExpectedToken& reference, std::span<const float> compared,
+                     int32_t next) {
+  ANNULUS_CHECK(reference.probabilities.size() == compared.size() && next >= 0 &&
+                static_cast<size_t>(next) < compared.size());
+  const auto most = std::max_element(compared.begin(), compared.end());
+  const double log_sum = LogSum(compared, *most);
+  double divergence = 0;
+  for (size_t token = 0; token < compared.size(); ++token) {
+    divergence += reference.probabilities[token] *
+                  (reference.log_probabilities[token] - (compared[token] - log_sum));
+  }
+  reference_loss_ -= reference.log_probabilities[static_cast<size_t>(next)];
+  loss_ += log_sum - compared[static_cast<size_t>(next)];
+  same_ += reference.choice == most - compared.begin() ? 1 : 0;
   // Of equal distributions rounding leaves a little on either side of 0.
   divergences_.push_back(std::max(divergence, 0.0));
 }

@@ -7,13 +7,23 @@
 
 namespace annulus {
 
+// What the reference expects at one position; made once for all models that are compared with it.
+struct ExpectedToken {
+  // From logits [vocabulary], not empty.
+  explicit ExpectedToken(std::span<const float> logits);
+
+  std::vector<double> log_probabilities;
+  std::vector<double> probabilities;
+  int64_t choice = 0;  // the most probable token, the first of equals
+};
+
 // Compares the next-token distributions of two models that read the same text, position by
 // position.
 class NextTokens {
  public:
-  // Adds one position: the logits [vocabulary] of the reference and of the compared model, and the
-  // token `next` that follows in the text, an index into both.
-  void Add(std::span<const float> reference, std::span<const float> compared, int32_t next);
+  // Adds one position: what the reference expects, the logits [vocabulary] of the compared model,
+  // and the token `next` that follows in the text, an index into both.
+  void Add(const ExpectedToken& reference, std::span<const float> compared, int32_t next);
   void Add(const NextTokens& more);
 
   int64_t count() const { return static_cast<int64_t>(divergences_.size()); }

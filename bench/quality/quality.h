@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "bench/quality/next_tokens.h"
@@ -16,7 +17,7 @@
 
 namespace annulus {
 
-// One of the two models that read the same text.
+// One of the models that read the same text.
 struct QualityModel {
   const RankModel& model;
   AttentionAssignment attention;
@@ -34,13 +35,16 @@ struct Quality {
   void Add(const Quality& more);
 };
 
-// Lets both models read `tokens` (at least two) on one rank and compares their distributions of
-// each next token. Calls `read` with the number of tokens that both have read. RESOURCE_EXHAUSTED
-// if keys and values do not fit in memory; INVALID_ARGUMENT if a policy does not fit the model.
-absl::StatusOr<Quality> CompareQuality(const QualityModel& reference, const QualityModel& compared,
-                                       Backend& backend, int threads,
-                                       std::span<const int32_t> tokens,
-                                       const std::function<void(int64_t)>& read);
+// Lets the reference and each of `compared` read `tokens` (at least two) on one rank, side by side,
+// and compares their distributions of each next token: a Quality for each, in that order. All keep
+// their keys and values at the same time. Calls `read` with the number of tokens that all have
+// read. RESOURCE_EXHAUSTED if keys and values do not fit in memory; INVALID_ARGUMENT if a policy
+// does not fit its model.
+absl::StatusOr<std::vector<Quality>> CompareQuality(const QualityModel& reference,
+                                                    std::span<const QualityModel> compared,
+                                                    Backend& backend, int threads,
+                                                    std::span<const int32_t> tokens,
+                                                    const std::function<void(int64_t)>& read);
 
 }  // namespace annulus
 

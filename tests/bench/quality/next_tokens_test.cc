@@ -19,8 +19,8 @@ TEST(NextTokensTest, MeasuresWhatTheFormulasSay) {
   NextTokens next;
   const std::vector<double> p = {0.5, 0.25, 0.25};
   const std::vector<double> q = {0.25, 0.5, 0.25};
-  next.Add(Logits(p, 0), Logits(p, 100), 0);
-  next.Add(Logits(p, -3), Logits(q, 7), 1);
+  next.Add(ExpectedToken(Logits(p, 0)), Logits(p, 100), 0);
+  next.Add(ExpectedToken(Logits(p, -3)), Logits(q, 7), 1);
   EXPECT_EQ(next.count(), 2);
   // exp of the mean of ln 2 and ln 4, and of ln 2 and ln 2.
   EXPECT_NEAR(next.reference_perplexity(), std::sqrt(8.0), 1e-5);
@@ -37,12 +37,12 @@ TEST(NextTokensTest, AddsUp) {
   NextTokens all;
   const auto one = Logits({0.9, 0.1}, 0);
   const auto other = Logits({0.3, 0.7}, 0);
-  a.Add(one, other, 1);
-  b.Add(other, one, 0);
-  b.Add(one, one, 0);
-  all.Add(one, other, 1);
-  all.Add(other, one, 0);
-  all.Add(one, one, 0);
+  a.Add(ExpectedToken(one), other, 1);
+  b.Add(ExpectedToken(other), one, 0);
+  b.Add(ExpectedToken(one), one, 0);
+  all.Add(ExpectedToken(one), other, 1);
+  all.Add(ExpectedToken(other), one, 0);
+  all.Add(ExpectedToken(one), one, 0);
   a.Add(b);
   EXPECT_EQ(a.count(), 3);
   EXPECT_DOUBLE_EQ(a.perplexity(), all.perplexity());
@@ -52,7 +52,7 @@ TEST(NextTokensTest, AddsUp) {
 
 TEST(NextTokensTest, HugeLogitsStayFinite) {
   NextTokens next;
-  next.Add(std::vector<float>{3e4f, -3e4f}, std::vector<float>{-3e4f, 3e4f}, 0);
+  next.Add(ExpectedToken(std::vector<float>{3e4f, -3e4f}), std::vector<float>{-3e4f, 3e4f}, 0);
   EXPECT_TRUE(std::isfinite(next.mean_divergence()));
   EXPECT_NEAR(next.mean_divergence(), 6e4, 1);
 }

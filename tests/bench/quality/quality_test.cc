@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "engine/model/safetensors.h"
@@ -36,15 +37,24 @@ std::vector<int32_t> Tokens(int count, int vocabulary) {
   return tokens;
 }
 
+absl::StatusOr<Quality> Compare(CpuWorld& world, const QualityModel& reference,
+                                const QualityModel& compared, std::span<const int32_t> tokens) {
+  auto all =
+      CompareQuality(reference, std::span(&compared, 1), *world.backend, 2, tokens, [](int64_t) {});
+  if (!all.ok()) return all.status();
+  return all->at(0);
+}
+
 TEST(QualityTest, TheSameModelLosesNothing) {
   CpuWorld world;
   const RankModel model = Load(world, DType::kF32, DType::kF32);
   const std::vector<int32_t> tokens = Tokens(600, model.config.vocabulary);
   int64_t read = 0;
+  const std::vector<QualityModel> compared = {{model, {}}};
   const Quality quality =
-      CompareQuality({model, {}}, {model, {}}, *world.backend, 2, tokens, [&](int64_t count) {
+      CompareQuality({model, {}}, compared, *world.backend, 2, tokens, [&](int64_t count) {
         read = count;
-      }).value();
+      }).value()[0];
   EXPECT_EQ(read, 600);
   EXPECT_EQ(quality.next.count(), 599);
   EXPECT_EQ(quality.next.perplexity(), quality.next.reference_perplexity());
@@ -64,15 +74,31 @@ TEST(QualityTest, TheSameModelLosesNothing) {
   EXPECT_NEAR(quality.next.perplexity(), std::exp(loss / 599), 1e-3 * std::exp(loss / 599));
 }
 
+TEST(QualityTest, ModelsSideBySideLoseWhatTheyLoseAlone) {
+  CpuWorld world;
+  const RankModel exact = Load(world, DType::kF32, DType::kF32);
+  const RankModel coarse = Load(world, DType::kI8, DType::kF32);
+  const std::vector<int32_t> tokens = Tokens(300, exact.config.vocabulary);
+  const auto window = ParseAssignment("window:block=16,sinks=16,window=32").value();
+  const std::vector<QualityModel> compared = {{coarse, {}}, {exact, window}};
+  const std::vector<Quality> all =
+      CompareQuality({exact, {}}, compared, *world.backend, 2, tokens, [](int64_t) {}).value();
+  ASSERT_EQ(all.size(), 2);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Quality alone = Compare(world, {exact, {}}, compared[i], tokens).value();
+    EXPECT_EQ(all[i].next.mean_divergence(), alone.next.mean_divergence()) << i;
+    EXPECT_EQ(all[i].next.perplexity(), alone.next.perplexity()) << i;
+    EXPECT_EQ(all[i].pairs.density(), alone.pairs.density()) << i;
+  }
+}
+
 TEST(QualityTest, CoarserNumbersCostMore) {
   CpuWorld world;
   const RankModel exact = Load(world, DType::kF32, DType::kF32);
   const std::vector<int32_t> tokens = Tokens(300, exact.config.vocabulary);
   const auto cost = [&](DType weights, DType kv) {
     const RankModel model = Load(world, weights, kv);
-    return CompareQuality({exact, {}}, {model, {}}, *world.backend, 2, tokens, [](int64_t) {})
-        .value()
-        .next.mean_divergence();
+    return Compare(world, {exact, {}}, {model, {}}, tokens).value().next.mean_divergence();
   };
   const double bf16 = cost(DType::kBF16, DType::kF32);
   EXPECT_GT(bf16, 0);
@@ -90,9 +116,7 @@ TEST(QualityTest, Int8ActivationsCostLessThanTheInt4WeightsThatTheyMultiply) {
   coded.activations = Activations::kInt8;
   const std::vector<int32_t> tokens = Tokens(300, exact.config.vocabulary);
   const auto compare = [&](const RankModel& reference, const RankModel& model) {
-    return CompareQuality({reference, {}}, {model, {}}, *world.backend, 2, tokens, [](int64_t) {})
-        .value()
-        .next;
+    return Compare(world, {reference, {}}, {model, {}}, tokens).value().next;
   };
   const auto of_codes = compare(int4, coded);
   EXPECT_GT(of_codes.mean_divergence(), 0);
@@ -109,18 +133,15 @@ TEST(QualityTest, PoliciesAreMeasuredWithTheirDensity) {
        {"window:block=16,sinks=16,window=32", "adaptive:block=16,tau=0.5,stride=8,coverage=0.8",
         "adaptive:block=16,estimator=pooled,tau=0.5"}) {
     SCOPED_TRACE(policy);
-    const Quality quality = CompareQuality({model, {}}, {model, ParseAssignment(policy).value()},
-                                           *world.backend, 2, tokens, [](int64_t) {})
-                                .value();
+    const Quality quality =
+        Compare(world, {model, {}}, {model, ParseAssignment(policy).value()}, tokens).value();
     EXPECT_GT(quality.next.mean_divergence(), 0);
     EXPECT_LT(quality.pairs.density(), 1);
     EXPECT_GT(quality.pairs.density(), 0.05);
     EXPECT_GE(quality.covered, 0);
     EXPECT_LE(quality.covered, quality.covered_rows);
   }
-  EXPECT_FALSE(CompareQuality({model, {}}, {model, ParseAssignment("auto").value()}, *world.backend,
-                              2, tokens, [](int64_t) {})
-                   .ok());
+  EXPECT_FALSE(Compare(world, {model, {}}, {model, ParseAssignment("auto").value()}, tokens).ok());
 }
 
 }  // namespace
