@@ -53,7 +53,7 @@ struct RingItem {
   static int Visits(int runner, int s) { return runner ^ s; }
   // The ring index of `rank`; -1 if it is not in the ring.
   int index_of(int rank) const;
-  // The ring index that runs the first row; for a sampled item this is its home.
+  // The lowest ring index that runs rows; for a sampled item this is its home.
   int home_index() const;
   // Whether the home's message to `holder` carries the sampled row's key and value, because
   // `holder` has the row's page.
@@ -71,10 +71,11 @@ struct ShardPage {
 };
 
 // The pages in `entries` that are on `rank`, begin before `end`, and are visible to at least one of
-// the rows at `positions` (ascending). A page is visible if page start <= row; with window > 0,
-// also row - window < page end; and with a pattern, the row's block has chosen the page's block for
-// at least one head. Both ends of an exchange call this on the same table, so they agree without
-// negotiation, and blocks that nobody chose are not sent.
+// the rows at `positions` (ascending). A page is visible to a row if its first position is at most
+// the row's; with window > 0, its last position must also be above row - window; and with a
+// pattern, the row's block must have chosen the page's block for at least one head. Both ends of an
+// exchange call this on the same table, so they agree without negotiation, and blocks that nobody
+// chose are not sent.
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
                                     int32_t page_tokens, const BlockPattern* pattern = nullptr);
