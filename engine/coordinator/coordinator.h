@@ -107,7 +107,7 @@ class Coordinator {
 
   // The state after the last turn of the loop, or at the start of the step that runs.
   struct Snapshot {
-    int running = 0;  // includes parked requests
+    int running = 0;  // includes parked requests, but not checks of restored pages
     int waiting = 0;
     bool healthy = true;              // whether the ranks can run steps
     SteadyTime last_turn{};           // when this snapshot was taken
