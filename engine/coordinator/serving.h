@@ -110,12 +110,10 @@ class Serving {
   StepPacer pacer_;
   FairShares shares_;
   Admission admission_;
-  // Moving means: seconds between the ends of two requests, seconds between two tokens of a stream,
-  // tokens of a complete answer.
-  double turnover_seconds_ = 0.5;
-  double token_seconds_ = 0;
-  double answer_tokens_ = 32;
-  SteadyTime last_end_{};  // of a request
+  double turnover_seconds_ = 0.5;  // between the ends of two requests, moving mean
+  SteadyTime last_end_{};          // of a request
+  double token_seconds_ = 0;       // between two tokens of a stream, moving mean
+  double answer_tokens_ = 32;      // of a complete answer, moving mean
   AnswerLength answer_length_;
   bool news_ = false;       // see PassIsDue
   SteadyTime next_pass_{};  // when a pass is due without news

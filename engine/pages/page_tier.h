@@ -312,8 +312,8 @@ class PageTier {
     std::optional<PageOwner> restore;  // that it waits for: its own, or another request's
     SteadyTime since;                  // when it began to wait
     SteadyTime asked;                  // when StandingOf was called last
+    bool unmeasured = false;           // how long reading `awaited` takes is not known
     Counts awaited{};                  // [level] pages that are read until its own have come
-    bool unmeasured = false;           // how long `awaited` take is not known
     double most_seconds = 0;           // how long it may wait
     int64_t pages = 0;                 // pages that the levels have and memory lacks
     int32_t from = 0;                  // tokens [from, to) were restored for it

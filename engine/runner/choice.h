@@ -119,7 +119,7 @@ struct ChoiceQuery {
     kAntidiagonal,  // sums along antidiagonals with `stride`: see Antidiagonals
     kBounds,        // from the bounds of each page's keys
     kMeans,         // from the mean of each page's keys
-    kGates,         // from gates
+    kGates          // from gates
   };
 
   Ask kind = Ask::kExact;
