@@ -26,7 +26,7 @@ enum class Speculation : uint8_t { kOff, kNgram };
 // checksum, identity and chain, which are always checked.
 enum class KvVerify : uint8_t {
   kOff,
-  kSample,  // recomputes the last page of each restored prefix before the prefix is used
+  kSample,  // recomputes one page of each restored prefix before the prefix is used
   kAll,     // restores nothing; compares every computed page with the stored one
 };
 

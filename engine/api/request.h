@@ -98,7 +98,8 @@ struct RequestSpec {
   // memory, as ForgetDocument does. 1 s to a year; absent: never.
   std::optional<std::chrono::milliseconds> ttl;
   // A time at or before the caller looked `documents` up. If one of them is forgotten after this
-  // time, the request writes nothing to kv_disk. Absent: the time of submission.
+  // time, nothing more of the request is kept in memory, in kv_host or on kv_disk. Absent: the time
+  // of submission.
   std::optional<SteadyTime> documents_found;
   SamplingParams sampling;
   // Absent: EngineOptions::attention. Layers for which the model itself defines a window stay

@@ -40,85 +40,127 @@ struct CoordinatorOptions {
   PlanLimits limits;
   ModePolicy modes;
   AdmissionMode admission = AdmissionMode::kWorst;
-  int max_running = 64;
-  int max_waiting = 256;
+  int max_running = 64;   // most requests that run at once; parked ones do not count
+  int max_waiting = 256;  // most requests that wait for admission
+  // The longest time that a stream should wait between two tokens: see StepPacer. 0: no limit.
   std::chrono::milliseconds stall_budget{0};
-  Speculation speculation = Speculation::kOff;  // of requests that do not say
-  std::string identity;           // of keys and values: what must be equal for pages to be reused
-  AttentionAssignment attention;  // of requests that name none
+  Speculation speculation = Speculation::kOff;  // default of RequestSpec::speculation
+  // Names everything that the bytes of pages depend on and that is the same for all requests:
+  // model, dtypes, kernels, shards. Pages are reused only under an equal identity.
+  std::string identity;
+  AttentionAssignment attention;  // default of RequestSpec::attention
   AutoSetting automatic;
-  std::vector<RopeConfig> ropes;  // of the model
-  std::chrono::milliseconds slow_reader_timeout{30'000};
-  // Of all pages: see PinnedDocuments.
+  std::vector<RopeConfig> ropes;                          // the model's rotary settings
+  std::chrono::milliseconds slow_reader_timeout{30'000};  // see ReaderPace
+  // Shares of all ranks' pages, 0 to 1, that all pins and those of one tenant may hold.
   double max_pinned = 0.5;
   double max_pinned_by_tenant = 0.25;
-  std::vector<PageLevels::Level> tiers;  // where pages go from the ranks' memory; empty: nowhere
-  KvVerify verify = KvVerify::kOff;      // of its pages
-  PageComparer* comparer = nullptr;      // PageTier::Options::comparer
-  const Tokenizer* tokenizer = nullptr;  // of the model; needed with kSample
+  // Stores that pages are saved in and restored from, the fastest first. Empty: there is no tier.
+  std::vector<PageLevels::Level> tiers;
+  KvVerify verify = KvVerify::kOff;      // how pages from the tiers are checked
+  PageComparer* comparer = nullptr;      // not null for KvVerify::kSample
+  const Tokenizer* tokenizer = nullptr;  // the model's; not null for KvVerify::kSample
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks
-// run them, and passes results on. It alone touches the engine state and the book of every rank's
-// pages.
+// run them, and passes results to the requests' sinks. Only this thread touches the engine state
+// and the page book.
+//
+// A request waits (waiting_), then runs (state_.running), then ends (Finish). A running request can
+// be parked, which pauses it and keeps its pages, while its reader is behind. Or it can be
+// preempted: it gives up its pages and waits again.
+//
+// If memory runs out while the loop works for a request, that request ends with an error, or the
+// work is done later: see Guarded.
 class Coordinator {
  public:
-  // All references outlive the coordinator. The loop starts at once. Deadlines, times to live,
-  // paces and costs go by `clock`; so must the times in requests.
+  // Starts the loop. All references, and what the pointers in `options` point to, must outlive the
+  // coordinator. All times in requests must be times of `clock`. `end_of_text_ids`: tokens that end
+  // an answer. `vocabulary`: the number of tokens that logits are computed for.
   Coordinator(const CoordinatorOptions& options, RankPort& ranks, EngineMetrics& metrics,
               const Clock& clock, std::vector<int32_t> end_of_text_ids, int32_t vocabulary);
-  // Cancels everything and joins.
+  // Cancels all requests and joins the thread. A running step is waited for.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Thread-safe. RESOURCE_EXHAUSTED with a retry hint when as many wait as may wait.
+  // The public methods below are thread-safe.
+
+  // Queues a request. After OK, its sink receives exactly one OnDone. RESOURCE_EXHAUSTED with a
+  // retry hint if max_waiting requests wait already.
   absl::Status Submit(std::unique_ptr<Request> request);
 
-  // Thread-safe.
+  // Ends the request with CANCELLED after the running step. No-op if it has ended or is unknown.
   void Cancel(RequestId id);
 
-  // Thread-safe; the loop does it before its next step. An unknown document is no error.
+  // Ordered here and carried out by the loop before its next step. No-ops for a document of which
+  // nothing is kept. Forgetting a document also unpins it.
   void ForgetDocument(DocumentTag document);
   void UnpinDocument(DocumentTag document);
-  // Thread-safe. Without what lies on disk.
+  // What memory keeps of the document. Does not count what the tiers have.
   KeptDocument FindDocument(DocumentTag document) const;
 
-  // Thread-safe: what a request would take that is not submitted; Engine::Validate accepts it.
-  // Counts as a use of the cached prefix that it finds. Errors: see PlanQueue::Ask.
+  // Returns what the request would take if it were submitted now: see Engine::Plan. Requires that
+  // Engine::Validate accepts it. The cached prefix that it finds counts as used. Errors: see
+  // PlanQueue::Ask.
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel);
 
-  // Thread-safe: how things stood after the last turn of the loop.
+  // The state after the last turn of the loop, or at the start of the step that runs.
   struct Snapshot {
-    int running = 0;
+    int running = 0;  // includes parked requests, but not checks of restored pages
     int waiting = 0;
-    bool healthy = true;
-    SteadyTime last_turn{};
-    bool busy = false;                // a step runs or is due
+    bool healthy = true;              // whether the ranks can run steps
+    SteadyTime last_turn{};           // when this snapshot was taken
+    bool busy = false;                // a step runs, or ran in the last turn
     std::vector<PageCounts> pages;    // [rank]
-    std::vector<int64_t> pages_most;  // [rank] ever held at once
+    std::vector<int64_t> pages_most;  // [rank] most pages that were not free at one time
     double stall_budget_seconds = 0;
-    double smallest_chunk_seconds = 0;
-    int64_t request_bytes_most = 0;  // of the heap, for requests and cached prefixes
+    double smallest_chunk_seconds = 0;  // see StepPacer
+    // Most heap bytes ever taken by requests, cached prefixes and the tier's bookkeeping.
+    int64_t request_bytes_most = 0;
   };
   Snapshot Look() const;
 
  private:
+  // Functions without a comment here have one at their definition. The headings name the files.
+
+  // ---- coordinator.cc: the loop; how a request begins and ends
   void Loop();
   void TakeCommands();
   void Enqueue(std::unique_ptr<Request> request);
   SteadyTime NextWake() const;
   void ExpireDeadlines();
-  enum class DocumentOrder : uint8_t { kUnpin, kForget };  // the second does the first too
+  void LookAtReaders();
+  // `large` here and below: the request for which room is gathered, or null: see AdmissionHost.
+  absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
+  void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
+  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
+                                         std::shared_ptr<const AttentionAssignment> attention,
+                                         int64_t rope_length) const;
+  void Finish(RequestId id, FinishReason reason, absl::Status status);
+  void Leave(const Request& request);
+  void ReleasePages(RequestId id);
+  void ReleaseLeft();
+  void RecordFinished(const Request& request, FinishReason reason);
+  void RecordServed(const Request& request);
+  void LearnCosts(Request& request);
+  void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
+  void Publish(bool busy);
+  int64_t RequestBytes() const;
+
+  // ---- coordinator_documents.cc: pins, times to live, deletions
+  enum class DocumentOrder : uint8_t { kUnpin, kForget };  // kForget unpins too
   void Order(DocumentTag document, DocumentOrder order);
   void TendDocuments();
   void Obey(DocumentTag document, DocumentOrder order);
   absl::Status KeepPrefilled(Request& request);
   absl::Status CheckPinRoom(const RequestSpec& spec) const;
   absl::Status CheckRoomBesidePins(const Request& request);
+
+  // ---- coordinator_growth.cc: who takes more pages, and who gives them up
   absl::Status CheckRoomToGrow(const PrefixIndex::Hit& pin) const;
-  void LookAtReaders();
-  // Whether the request reserves what it is expected to need, and may be preempted.
+  // Whether the request reserves only the pages that it is expected to need. Such a request grows
+  // and may be preempted; any other one reserves all pages at admission.
   bool ReservesExpected(const RequestSpec& spec, const AttentionAssignment* attention) const;
   void ReserveExpected(const RequestSpec& spec, PageDemand& demand) const;
   class GrowthSide;
@@ -126,11 +168,10 @@ class Coordinator {
   std::vector<int32_t> PagesToGrowTo(const Request& request, int64_t tokens) const;  // [ring index]
   bool GrowTo(Request& request, int64_t tokens, bool let_go_of_writes);
   void Preempt(RequestId id);
+
+  // ---- coordinator_admission.cc: who begins
   void AdmitWaiting();
   class AdmissionSide;
-  // `large`: null, or a request that must still find room once all that ran before has ended.
-  absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
-  void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
   PageDemand DemandOf(const Request& request) const;
   PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
   bool IsKept(Request& request);
@@ -140,42 +181,43 @@ class Coordinator {
   bool BeginRestore(const Request& request, PageTier::Beginning& kept,
                     const std::optional<PrefixReuse::Found>& before, PageOwner owner,
                     const Request* large);
-  // Checks of what the tier read back: the last page is computed again, by a sequence that belongs
-  // to no client's request.
-  void BeginChecks();
-  bool BeginCheck(PageTier::Check check);
-  void EndCheck(std::unique_ptr<Request> request, bool computed);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
-  // What of a prompt is there already, and what stands behind it.
+  // Which beginnings of a prompt are cached.
   struct Lookup {
-    std::vector<PrefixReuse::Found> found;  // empty where the request ignores it
+    std::vector<PrefixReuse::Found> found;  // empty if RequestSpec::ignore_cache
     PrefixIndex::Nearest nearest;
-    int64_t longest = 0;   // tokens, of `found`
-    bool ignored = false;  // there was something, in memory or in the tier
+    int64_t longest = 0;   // tokens of the longest one found, even if ignored
+    bool ignored = false;  // ignore_cache, and memory or the tier has a beginning
   };
   Lookup LookUp(const RequestSpec& spec, const AttentionAssignment* policy);
-  // Why no more than `cached` tokens are reused; nothing too if what was there lies on ranks that
-  // are busy or full.
+  // Why no more than `cached` tokens are reused. Nothing if there was no more, or if more was
+  // cached but on ranks that are too busy or too full.
   std::optional<CacheMiss> WhyNoMore(const Request& request, const AttentionAssignment* policy,
                                      const Lookup& lookup, int32_t cached) const;
   std::shared_ptr<const AttentionAssignment> PolicyOf(const RequestSpec& spec, std::string& choice);
-  // The ring of a request, and what of its prompt is there already.
+
+  // ---- coordinator_checks.cc: pages from the tier are checked by computing one of them again, as
+  // the prompt of a request without a client
+  void BeginChecks();
+  bool BeginCheck(PageTier::Check check);
+  void EndCheck(std::unique_ptr<Request> request, bool computed);
+
+  // ---- coordinator_plan.cc: where a request begins; what an unsubmitted one would take
+  // The ring of a request, and the cached pages that it begins with.
   struct Placement {
     RingChoice choice;
-    std::optional<PrefixIndex::Hit> hit;
-    int32_t cached = 0;
+    std::optional<PrefixIndex::Hit> hit;  // absent: nothing is reused
+    int32_t cached = 0;                   // tokens of `hit`
   };
   absl::StatusOr<std::optional<Placement>> Place(const Request& request, const PageDemand& demand,
                                                  std::vector<PrefixReuse::Found> found,
                                                  const Request* large);
-  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
-                                         std::shared_ptr<const AttentionAssignment> attention,
-                                         int64_t rope_length) const;
-  // Where a request may begin, null for a fresh ring, in the order in which that is tried.
+  // The places at which a request may begin, in the order to try them: a cached beginning each, or
+  // null for a new ring with nothing cached.
   std::vector<PrefixReuse::Found*> PlacesToTry(const PageDemand& demand,
                                                std::vector<PrefixReuse::Found>& found) const;
   std::vector<int32_t> FreePages() const;        // [rank]
-  std::vector<int32_t> PagesWithoutUse() const;  // [rank] the same, and those that are only cached
+  std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds
   RequestPlan PlanNow(const RequestSpec& spec);
   RingChoice PlanPlace(const RequestSpec& spec, const AttentionAssignment* attention,
                        RequestPlan& plan);
@@ -184,12 +226,16 @@ class Coordinator {
   std::optional<RingChoice> MakeRoom(const RequestSpec& spec, const PageDemand& demand,
                                      const std::vector<int32_t>& fixed,
                                      const std::function<bool(const RingChoice&)>& will_do);
+
+  // ---- coordinator_tenants.cc: how much a tenant may have
   int64_t NewBytes(const RingChoice& choice) const;
   int64_t BytesOf(int64_t pages) const;
   bool TenantMayHave(const RequestSpec& spec, const RingChoice& choice) const;
   bool FindTenantRoom(const RequestSpec& spec, const RingChoice& choice);
   bool MakeTenantRoom(const RequestSpec& spec, const RingChoice& choice);
   absl::Status TenantIsFull(const RequestSpec& spec, int64_t needed) const;
+
+  // ---- coordinator_step.cc: one step of the ranks
   bool RunStep();
   StepPlan PlanNext();
   std::shared_ptr<const StepPlan> TakePlan(absl::FunctionRef<std::optional<StepPlan>()> make);
@@ -201,8 +247,6 @@ class Coordinator {
                                                        std::vector<RankResult>& results) const;
   void KeepPrefixes();
   void DropStepBehind();
-  void ReleasePages(RequestId id);
-  void ReleaseLeft();
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
@@ -210,14 +254,6 @@ class Coordinator {
   void DraftAhead();
   void UseTokens(std::span<const SampledToken> tokens, int drafted);
   void CountTokens(Request& request, const Request::TokenOutcome& outcome);
-  void Finish(RequestId id, FinishReason reason, absl::Status status);
-  void Leave(const Request& request);
-  void RecordFinished(const Request& request, FinishReason reason);
-  void RecordServed(const Request& request);
-  void LearnCosts(Request& request);
-  void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
-  void Publish(bool busy);
-  int64_t RequestBytes() const;
 
   const CoordinatorOptions options_;
   AutoPolicy automatic_;
@@ -232,57 +268,65 @@ class Coordinator {
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
   std::atomic<int> waiting_count_{0};                // submitted and not yet admitted
   std::atomic<bool> stop_{false};
-  std::atomic<bool> busy_{false};  // as Snapshot::busy
-  std::atomic<int64_t> retry_ms_{1000};
+  std::atomic<bool> busy_{false};        // Snapshot::busy, or requests wait
+  std::atomic<int64_t> retry_ms_{1000};  // see Serving::retry_after
 
   PlanQueue plans_;
 
-  // Cancels have their own place, which cannot be full: at most one for each request alive.
+  // Cancels are not in the queue, because it can be full. There is at most one for each request
+  // alive.
   std::mutex alive_mutex_;
-  std::unordered_set<RequestId> alive_;
-  std::set<RequestId> cancels_;
+  std::unordered_set<RequestId> alive_;  // submitted and not ended
+  std::set<RequestId> cancels_;          // that the loop has not handled yet
 
-  // Not done yet: at most one for each document that a call named since the last turn.
+  // Orders that the loop has not carried out yet: at most one for each document.
   std::mutex orders_mutex_;
   std::map<DocumentTag, DocumentOrder> orders_;
 
-  // The loop's own.
+  // Everything below, except the snapshot, is used by the loop's thread alone. (prefixes_ and pins_
+  // have a few thread-safe lookups.)
   EngineState state_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
-  std::deque<RequestId> waiting_;
-  bool lacks_pages_ = false;  // a sequence that runs waits for pages to grow
+  std::deque<RequestId> waiting_;  // in the order in which they began to wait
+  bool lacks_pages_ = false;       // a running sequence waits for pages to grow
   Serving serving_;
   RoomKept room_kept_;
-  // For a request that waits and one that computes its prompt: how many tokens both begin with; and
-  // for the latter, how many of those were kept for others.
+  // See WaitsForPrefix. For a waiting request and one whose prompt is being computed: how many
+  // reusable tokens their prompts have in common (PrefixReuse::Common).
   std::map<std::pair<RequestId, RequestId>, int32_t> common_;
+  // For the one being computed: up to which token its prompt has been made known for others.
   std::map<RequestId, int32_t> kept_common_;
-  int64_t looked_through_ = 0;  // tokens of prompts, by the last pass of admission
+  int64_t looked_through_ = 0;  // prompt tokens that the current admission pass has hashed
   Standstill standstill_;
   PageBook pages_;
   PrefixReuse prefixes_;
   PinnedDocuments pins_;
-  PageOwner next_pin_ = PageOwner{1} << 62;    // neither a request's nor the tier's
-  std::unique_ptr<PageTier> tier_;             // null: there is none
-  RequestId next_check_ = RequestId{1} << 61;  // no client's request, no pin, none of the tier's
-  std::map<RequestId, PageOwner> checks_;      // that run, each with the restore that it is for
+  // Page owners: requests have their ids, checks count from 2^61, pins from 2^62, the tier from
+  // 2^63.
+  PageOwner next_pin_ = PageOwner{1} << 62;
+  std::unique_ptr<PageTier> tier_;  // null: there is none
+  RequestId next_check_ = RequestId{1} << 61;
+  std::map<RequestId, PageOwner> checks_;  // running checks, with the restore that each is for
   int64_t request_bytes_most_ = 0;
-  std::optional<SteadyTime> ranks_idle_since_;  // the end of the last step, if more was to be done
+  // When the last step ended. Absent: the ranks had nothing to do since.
+  std::optional<SteadyTime> ranks_idle_since_;
 
-  // A step that the ranks have. Between two turns of the loop: one that was planned behind the step
-  // whose results were used last.
+  // The step that the ranks have. Between two turns of the loop there is one only if it was started
+  // while its predecessor ran ("behind" it).
   struct RunningStep {
     std::shared_ptr<const StepPlan> plan;
-    SteadyTime begun;        // with the time of planning; behind another step: when that was over
-    SteadyTime started;      // when the ranks got it; behind another step: as `begun`
-    double host = 0;         // seconds before it in which the ranks had nothing to do
-    bool is_behind = false;  // the ranks had it before they knew the results before; `host` is 0
+    SteadyTime begun;    // when planning began; of a step behind: when its predecessor ended
+    SteadyTime started;  // when the ranks got it; of a step behind: as `begun`
+    // Seconds for which the ranks were idle before it. 0 for a step behind: see RankPort::pause.
+    double host = 0;
+    bool is_behind = false;
   };
   std::optional<RunningStep> step_;
-  // Requests that have ended while the ranks have a step: their pages, which the step may still
-  // use, are released when it has ended too.
+  // Requests that ended while the ranks have a step. The step may still use their pages, so these
+  // are released when it ends.
   std::vector<RequestId> left_;
-  std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
+  // Ended requests whose pages a lost rank may still use. Released when the coordinator goes.
+  std::vector<RequestId> lost_;
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

@@ -1,5 +1,5 @@
-// The part of Coordinator that checks pages that a tier read back: it computes the last page again,
-// as the prompt of a sequence that begins after the pages before it.
+// The part of Coordinator that checks pages that a tier read back: it computes one of them again,
+// as the last page of a prompt whose earlier pages are cached.
 
 #include <memory>
 #include <optional>

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_COORDINATOR_MEMORY_ACCOUNT_H_
 #define ANNULUS_ENGINE_COORDINATOR_MEMORY_ACCOUNT_H_
 
-// Bytes of bookkeeping that the coordinator's requests take besides their pages.
+// How much memory requests take for bookkeeping, besides their pages.
 
 #include <cstdint>
 
@@ -9,15 +9,19 @@
 
 namespace annulus {
 
-// Bytes of the heap that a request takes besides its pages, exact to a few percent for long ones:
-// its ids as they were submitted, after a preemption with the answer so far; while it runs, its ids
-// again with room for the whole answer, what sampling remembers of them, and its page tables here
-// and on each rank of its ring. Computed for admission: the number does not change while the
-// request runs.
+// Heap bytes of a waiting request: the ids of its prompt (Request::tokens_to_read).
 int64_t WaitingBytes(int64_t prompt_tokens);
+
+// Heap bytes of a running request, besides its pages. Within a few percent for long requests. Does
+// not change while the request runs, since room for the whole answer is taken at admission. The sum
+// of:
+// - the ids of its prompt, as while it waited;
+// - the sequence's ids: PlannedTokens;
+// - what its sampler remembers for penalties and biases;
+// - its page tables, here and on each rank of its ring, and its entries in the page book.
 int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens);
 
-// Ids of the prompt and of the longest answer.
+// The number of tokens in the prompt and the longest possible answer.
 int64_t PlannedTokens(const Sequence& sequence);
 
 }  // namespace annulus

@@ -13,30 +13,33 @@
 
 namespace annulus {
 
-// The number of pages that a new request would hold on each rank. `hit`: null if nothing is cached.
+// [rank] The number of pages that a new request holds after admission: those it reserves, summary
+// pages, and the cached pages of `hit`. `hit`: null if nothing is cached.
 std::vector<int32_t> PagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                const PlanLimits& limits);
 
-// The same once it has grown to all its tokens.
+// The same after it has grown to PageDemand::tokens.
 std::vector<int32_t> MostPagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                    const PlanLimits& limits);
 
-// While room is gathered for a large request, another request begins only if the large one will fit
-// beside it once all earlier ones have ended. This keeps the requests that began since. Used by the
-// coordinator's thread alone.
+// Keeps room for a large request. While room is gathered for it (see Admission), another request
+// begins only if the large one will still fit once all requests have ended that ran when gathering
+// began. This class remembers the requests that began since then. Used by the coordinator's thread
+// alone.
 class RoomKept {
  public:
-  // Whether `large`, which needs `demand`, will still fit if another request begins that holds the
-  // pages `held`.
+  // Whether `large`, which needs `demand`, will still fit if another request begins that comes to
+  // hold the pages `held` ([rank], MostPagesHeld). If `large` differs from the last call's, forgets
+  // the requests noted so far.
   bool LeavesRoom(PageOwner large, const PageDemand& demand, const std::vector<int32_t>& held,
                   const PageBook& book, const PlanLimits& limits);
-  // Notes that such a request began.
+  // Notes that a request began that comes to hold the pages `held`.
   void Began(PageOwner owner, std::vector<int32_t> held) { newer_[owner] = std::move(held); }
-  // Notes that it has ended.
+  // Notes that it ended or was preempted.
   void Forget(PageOwner owner) { newer_.erase(owner); }
 
  private:
-  std::optional<PageOwner> large_;
+  std::optional<PageOwner> large_;                   // of the last call
   std::map<PageOwner, std::vector<int32_t>> newer_;  // [rank]
 };
 

@@ -24,67 +24,74 @@ class Serving {
  public:
   using Requests = std::map<RequestId, std::unique_ptr<Request>>;
 
-  // `stall_budget`: 0: steps are as large as `limits` allows. `metrics` outlives this.
+  // `stall_budget`: see StepPacer; 0: steps are as large as `limits` allows. `metrics` must outlive
+  // the object.
   Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
           EngineMetrics& metrics);
 
-  // Whether anything may have changed since the last pass that decides who begins.
+  // Whether an admission pass is due: a Note call below came since the last pass, or 100 ms have
+  // passed, because the order of the waiting requests changes with time.
   bool PassIsDue(SteadyTime now) const;
-  // The pass. Returns those that wait in the order in which they would be served.
+  // Runs an admission pass: `host` admits what fits. Returns all of `waiting` in serving order,
+  // including the requests that the pass has admitted.
   std::vector<RequestId> Admit(const std::deque<RequestId>& waiting, const Requests& requests,
                                AdmissionHost& host, SteadyTime now);
+  // Call when a request has come, has ended, or waits again after running, and when pages have
+  // become free in another way.
   void NoteArrival() { news_ = true; }
   void NoteEnd(RequestId id, SteadyTime now);
-  // A running request waits again.
   void NotePreempted(RequestId id);
   void NoteRoom();
 
-  // Counts the places for running requests, as they are now, for one pass. One client alone never
-  // gets all of them.
+  // The places for running requests, with one taken for each request that runs now. Make new ones
+  // for each pass.
   Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
   // The running sequences' indices in the order in which they are served.
   std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests,
                                      SteadyTime now) const;
 
-  // What prompts do in the next step. A prompt for which `waits` is true begins no chunk in it.
+  // Decides what prompts do in the next step: see StepPacer::Next. A prompt for which `waits`
+  // returns true begins no new chunk.
   StepChoice Next(const EngineState& state, const Requests& requests,
                   const std::function<bool(SequenceId)>& waits, SteadyTime now) const;
-  // A step of the plan has taken so long.
+  // Learns from a finished step, and charges its time to the shares of its requests.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
-  // A stream waited `seconds` for its next tokens. Returns whether that was longer than the stall
-  // budget.
+  // Records that a stream waited `seconds` for its next `tokens` tokens. Returns whether that
+  // exceeded the stall budget.
   bool CountGap(double seconds, int tokens);
-  // An answer is complete.
+  // Records the length of a complete answer.
   void CountAnswer(int64_t tokens);
-  // Tokens that an answer of which there are `so_far` is expected to have in the end: see
-  // AnswerLength.
+  // The expected final length, in tokens, of an answer that has `so_far` tokens: see AnswerLength.
   int64_t ExpectAnswer(const RequestSpec& spec, int64_t so_far) const;
-  // What one more row that is sampled at `position` adds to a step that has one, as a share of it.
+  // The predicted time of a row sampled at `position`, as a share of a step with only that row.
+  // Between 0.02 and 0.25.
   double RowCost(int32_t position) const;
 
-  // Seconds of the request's prompt that are done, with the layers of a suspended chunk that have
-  // run, and still to do, as if it were alone.
+  // How far the request's prompt is (Request::tokens_to_read). Seconds are predicted for the prompt
+  // alone. Of a suspended chunk, the layers that have run count as done.
   struct PromptShare {
-    double done = 0;
-    double left = 0;
-    int64_t processed = 0;  // tokens done, with the same share of a suspended chunk's, rounded down
+    double done = 0;        // seconds for what it has computed; cached tokens take none
+    double left = 0;        // seconds
+    int64_t processed = 0;  // tokens, cached ones included
   };
   PromptShare ShareDone(const Request& request) const;
 
-  // Expected seconds until the first token of a request that is submitted `now` and admitted at
-  // once, after the prompts that are served before it and beside the streams that run. Nothing
-  // before the first step was measured. `prompt`: its state, with cached tokens counted as
-  // computed.
+  // Predicts when a request would have its first token if it were submitted now and admitted at
+  // once: after the prompts that come before it in serving order, and beside the running streams.
+  // Nothing before the first step was measured. `prompt`: its state after admission, with cached
+  // tokens counted as computed.
   std::optional<RequestPlan::Seconds> Expect(const RequestSpec& spec, const PromptState& prompt,
                                              const EngineState& state, const Requests& requests,
                                              SteadyTime now) const;
 
-  // Seconds of a prompt's rows [begin, end), as if they were alone; 0: not known yet.
+  // Predicted seconds to compute a prompt's rows [begin, end) alone, with dense attention on all
+  // ranks.
   double PromptSeconds(int32_t begin, int32_t end) const;
 
-  // The time after which a place in the queue is likely to be free.
+  // When a place in the queue is likely to be free: after twice the mean time between the ends of
+  // two requests, at least 250 ms and at most 60 s.
   std::chrono::milliseconds retry_after() const;
 
   double stall_seconds() const { return stall_seconds_; }
@@ -103,13 +110,13 @@ class Serving {
   StepPacer pacer_;
   FairShares shares_;
   Admission admission_;
-  double turnover_seconds_ = 0.5;  // from the end of a request to that of the next, mean
-  SteadyTime last_end_{};
-  double token_seconds_ = 0;   // between two tokens of a stream, mean over the last of them
-  double answer_tokens_ = 32;  // of an answer, mean over the last of them
+  double turnover_seconds_ = 0.5;  // between the ends of two requests, moving mean
+  SteadyTime last_end_{};          // of a request
+  double token_seconds_ = 0;       // between two tokens of a stream, moving mean
+  double answer_tokens_ = 32;      // of a complete answer, moving mean
   AnswerLength answer_length_;
-  bool news_ = false;
-  SteadyTime next_pass_{};  // though there is no news: orders change with time
+  bool news_ = false;       // see PassIsDue
+  SteadyTime next_pass_{};  // when a pass is due without news
 };
 
 }  // namespace annulus

@@ -18,11 +18,14 @@ class StepAccount {
  public:
   using Requests = std::map<RequestId, std::unique_ptr<Request>>;
 
-  // `heads`, `kv_heads`: of the model. The references outlive this.
+  // `heads`, `kv_heads`: the model's query and key/value heads. The references must outlive the
+  // object.
   StepAccount(int heads, int kv_heads, PatternCache& patterns, EngineMetrics& metrics)
       : heads_(heads), kv_heads_(kv_heads), patterns_(patterns), metrics_(metrics) {}
 
-  // Adds a step that all ranks have run. `requests` has the requests of all its items.
+  // Adds a step that all ranks have run. `results`: [rank]. `requests` must have the requests of
+  // all items. The steps of a suspended chunk count their time as they run, and what they attended
+  // in the chunk's last step.
   void Add(const StepPlan& plan, const std::vector<RankResult>& results, const Requests& requests);
 
  private:
@@ -38,8 +41,9 @@ class StepAccount {
   const int kv_heads_;
   PatternCache& patterns_;
   EngineMetrics& metrics_;
+  // Sums over all steps since the start: (row, key) pairs, and coverage.
   PairCount pairs_since_start_;
-  AttentionAccount::ItemOutcome since_start_;  // sums of coverage
+  AttentionAccount::ItemOutcome since_start_;
 };
 
 }  // namespace annulus

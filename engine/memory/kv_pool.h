@@ -55,7 +55,7 @@ class KvPool {
   int32_t page_count() const { return page_count_; }
   size_t bytes_total() const { return PageBytes(page_count()); }
 
-  // Whether the book must call OnTake and OnFree, on the book's thread.
+  // Whether the pool poisons freed pages. If so, the book's hooks must call OnTake and OnFree.
   bool poisons() const { return poison_; }
   void OnTake(const PageBook::Event& page);
   void OnFree(const PageBook::Event& page);

@@ -49,15 +49,15 @@ enum class PageUse : uint8_t { kNone, kFull, kWindow, kSummary };
 
 // The number of a rank's pages by purpose. The parts add up to its page count.
 struct PageCounts {
-  int64_t full = 0;       // full groups of running requests
-  int64_t window = 0;     // window groups of running requests
-  int64_t reserved = 0;   // taken at admission; not written yet, or no longer needed
+  int64_t full = 0;       // full groups of running requests, and pages that are being loaded
+  int64_t window = 0;     // the same for window groups
+  int64_t reserved = 0;   // reserved for running requests; not written yet, or no longer needed
   int64_t summaries = 0;  // summaries of running requests' pages, taken at admission
   int64_t cached = 0;     // kept for reuse, including those that running requests read
   int64_t free = 0;
 
-  // Pages that only running requests own and that have contents. Excludes reserved pages, which are
-  // empty.
+  // Pages with contents that are not cached, and pages that are being loaded. Excludes reserved
+  // pages, which are empty.
   int64_t in_use() const { return full + window + summaries; }
   // Pages in use or promised. Others cannot get them before a request ends.
   int64_t held() const { return in_use() + reserved; }
@@ -65,7 +65,7 @@ struct PageCounts {
   friend bool operator==(const PageCounts&, const PageCounts&) = default;
 };
 
-// Identifies a holder of pages; the value is up to the caller.
+// Identifies a holder of pages. The caller chooses the values: for a request, its id.
 using PageOwner = uint64_t;
 
 // SHA-256 over everything that determines a page's bytes: see PrefixIndex.
@@ -79,16 +79,17 @@ using ContentHash = std::array<unsigned char, 32>;
 // number of times). It becomes free when it has neither. A holder must not release a page that a
 // running step may access, until the step has ended on all ranks.
 //
-// Every call takes constant time per page; counts are updated incrementally. Not thread-safe: only
-// for the coordinator's thread.
+// Every call takes constant time per page; counts are updated incrementally. Open and pages_of also
+// take time linear in the number of tenants that ever held a page. Not thread-safe: only for the
+// coordinator's thread.
 class PageBook {
  public:
-  // Passed to hooks when a free page is being taken, and after a page was freed (`generation` then
-  // counts that too). Pools use them to poison freed pages. Hooks must not call the book.
+  // Hooks are called before a free page is taken and after a page was freed. Pools use them to
+  // poison freed pages. Hooks must not call the book.
   struct Event {
     PageId id;
-    PageOwner owner = 0;      // the last owner that reserved it
-    uint32_t generation = 0;  // how often the page was freed
+    PageOwner owner = 0;      // the last owner that reserved or loaded it, before this event
+    uint32_t generation = 0;  // how often the page was freed, including this time
   };
   struct Hooks {
     std::function<void(const Event&)> on_take;
@@ -98,7 +99,7 @@ class PageBook {
   // `pages`: [rank] number of pages. `group_windows`: [cache group] 0: full attention; otherwise
   // the window in tokens.
   PageBook(const std::vector<int32_t>& pages, std::vector<int32_t> group_windows, Hooks hooks = {});
-  // Every page must be free.
+  // Requires that every page is free; otherwise the process terminates.
   ~PageBook();
   PageBook(const PageBook&) = delete;
   PageBook& operator=(const PageBook&) = delete;
@@ -113,11 +114,11 @@ class PageBook {
   // first, since they may still be in the processor's cache. Adds their ids to reserve(owner,
   // rank).
   void Reserve(PageOwner owner, int32_t rank, int32_t count);
-  // Like Reserve, for summaries. Ranks write these pages as they like, so they stay reserved, but
-  // are not part of reserve(). Returns their ids.
+  // Like Reserve, for summary pages. They stay kReserved, since ranks write them without the book,
+  // and are not part of reserve(). Returns their ids.
   std::vector<int32_t> ReserveSummaries(PageOwner owner, int32_t rank, int32_t count);
-  // free -> loading: takes a page whose bytes are about to be loaded. The owner holds it outside
-  // its reserve; Keep makes it cached.
+  // free -> loading: takes a page whose bytes are about to be loaded. Requires a free page on
+  // `rank`. The owner holds the page; it is not part of reserve(). Keep makes it cached.
   PageId Load(PageOwner owner, int32_t rank, int group);
   // The ids available to BeginWrite; it takes the last one first.
   std::span<const int32_t> reserve(PageOwner owner, int32_t rank) const;
@@ -154,11 +155,11 @@ class PageBook {
     PageState state = PageState::kFree;
     PageUse use = PageUse::kNone;
     int group = -1;           // cache group; -1: none
-    PageOwner owner = 0;      // the last owner that reserved it
+    PageOwner owner = 0;      // the last owner that reserved or loaded it
     uint32_t generation = 0;  // how often it was freed
     int32_t holders = 0;
     int32_t keepers = 0;
-    const TenantId* tenant = nullptr;  // null: free
+    const TenantId* tenant = nullptr;  // valid until Open is called; null: the page is free
     ContentHash hash{};                // once kept; together with `group` identifies the bytes
     std::optional<double> coverage;    // once kept; absent: exact
   };

@@ -66,17 +66,18 @@ class PrefixIndex {
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens,
                           Nearest* nearest = nullptr);
 
-  // The same for the pages of full groups alone, which need no checkpoint: a hit may end at any
-  // page and has none of windows. Nothing if all groups have windows.
+  // Like Find, but only for the pages of full groups: a hit may end at any page, not only at a
+  // checkpoint, and has no window pages. Nothing if all groups have windows.
   std::optional<Hit> FindFull(absl::string_view identity, std::span<const int32_t> tokens);
 
-  // Only computes Nearest; marks nothing as used. Compares at most the 256 latest of the known
-  // texts that continue after `whole`.
+  // Returns what Find would set `nearest` to; marks nothing as used. Of the known texts that
+  // continue after `whole`, compares the 256 latest.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
 
-  // Where `tokens` first differ from the most similar known text with the document, whatever its
-  // identity, if that is within the first page. Nothing if no known text has the document or one
-  // has the same first page. Looks at the document's 16 latest prompts.
+  // For a prompt whose first page is not known: returns the first position at which `tokens` differ
+  // from a known text that has the document, whatever that text's identity. Of several such texts,
+  // takes the one that differs last; looks at the document's 16 latest prompts. Nothing if no known
+  // text has the document, or if one of them begins with the same page.
   std::optional<int32_t> FirstDifference(DocumentTag document,
                                          std::span<const int32_t> tokens) const;
 
@@ -90,9 +91,11 @@ class PrefixIndex {
 
   // Makes `tokens` (one or more whole pages) a known prefix and a checkpoint. `coverage`: see
   // PageBook::Keep. `page_at(group, first)` returns the group's page that begins at position
-  // `first`; it must be complete or cached. It is called for new pages of full groups, and for
-  // pages of window groups that the row at tokens.size() can see. `documents`: the prompt's
-  // documents, for Forget; those that begin after `tokens` are ignored.
+  // `first`; it must be complete, loading or cached. It is called for new pages of full groups and,
+  // if the checkpoint is new, for the window pages that the row at tokens.size() sees. `mark`: see
+  // Mark; null: DropCheckpoint will not drop this checkpoint. `documents`: the prompt's documents,
+  // for Forget; those that begin after `tokens` are ignored. If memory runs out, throws; some of
+  // the prefix may then be known.
   void Insert(absl::string_view identity, std::span<const int32_t> tokens,
               std::optional<double> coverage,
               const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark = nullptr,
@@ -105,8 +108,9 @@ class PrefixIndex {
 
   // Evicts prefixes until `enough()` is true. Returns false if nothing is left to evict. Pages that
   // requests hold are not freed, so prefixes with such pages, and the prefixes these extend, are
-  // evicted last. Pinned prefixes, and the prefixes they extend, are never evicted; neither are
-  // those of other tenants than `only`, unless that is null.
+  // evicted last. Pinned prefixes, and the prefixes they extend, stay known; the latter may lose
+  // their window pages, and so are no checkpoints any more. `only`: if not null, evicts prefixes of
+  // this tenant alone.
   bool Evict(const std::function<bool()>& enough, const TenantId* only = nullptr);
 
   // Protects the prefix of a Hit from Evict until Unpin has been called as many times.

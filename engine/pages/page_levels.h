@@ -23,17 +23,17 @@ namespace annulus {
 class PageLevels {
  public:
   static constexpr int kMostLevels = 2;
-  // Pages or tokens, [level].
+  // [level] Numbers of pages or tokens.
   using Counts = std::array<int64_t, kMostLevels>;
 
-  // One level. What it points to must outlive the levels.
+  // One level. Everything it points to must outlive the PageLevels.
   struct Level {
     TierKind kind = TierKind::kDisk;
-    PageStore* store = nullptr;      // not null
-    TierMetrics* metrics = nullptr;  // not null
-    std::vector<PageLane*> lanes;    // PageMover::Options::lanes
-    double write_bytes_per_second = 0;
-    double most_job_seconds = 1e9;  // a call to the store that takes longer turns it off
+    PageStore* store = nullptr;         // not null
+    TierMetrics* metrics = nullptr;     // not null
+    std::vector<PageLane*> lanes;       // PageMover::Options::lanes
+    double write_bytes_per_second = 0;  // limit of the write rate; 0: none
+    double most_job_seconds = 1e9;      // a read or write that takes longer turns the level off
   };
   struct Options {
     std::vector<Level> levels;            // 1 to kMostLevels
@@ -56,6 +56,7 @@ class PageLevels {
   std::optional<int> Find(const PageKey& key) const;
   // Whether every level that is on has the page, labelled with all of these documents.
   bool HaveAll(const PageKey& key, const DocumentSet& documents) const;
+  // Marks the page as used at `use`, on all levels that have it.
   void Touch(const PageKey& key, int64_t use);
   // PageStore::NextUse of the last level, whose pages may be older than this process.
   int64_t NextUse() { return store(size() - 1).NextUse(); }
@@ -63,30 +64,32 @@ class PageLevels {
   // See ReadRate::Add.
   void AddRead(int level, double bytes, double seconds, SteadyTime now);
   struct Expected {
-    double seconds = 0;    // for the levels whose rate is known
-    bool measured = true;  // whether the rates of all levels are known
+    double seconds = 0;    // sum over the levels whose rate is known
+    bool measured = true;  // whether the rates of all levels with pages to read are known
   };
-  // The expected time to read so many pages from each level.
+  // The expected time to read so many pages from each level, one level after the other.
   Expected SecondsFor(const Counts& pages, SteadyTime now) const;
 
-  // Calls PageStore::Distrust on all levels; `counts` is true for those with pages in `gave`.
+  // Drops pages whose bytes turned out to be wrong from all levels: see PageStore::Distrust. Counts
+  // a mismatch on the levels that gave some of them (gave[level] > 0). Throws if memory runs out;
+  // some levels may then still have the pages.
   void Distrust(std::span<const PageKey> keys, const Counts& gave);
-  // Drops the pages from all levels. If memory runs out, throws.
+  // Drops pages from all levels; counts no mismatch. Throws like Distrust.
   void Drop(std::span<const PageKey> keys) { Distrust(keys, {}); }
-  // Turns off the levels with a call that exceeds most_job_seconds.
+  // Turns off the levels with a read or write under way for longer than most_job_seconds.
   void TurnOffHung();
-  // When TurnOffHung should be called next, if no call ends before.
+  // When TurnOffHung should be called next, even if no read or write ends.
   SteadyTime NextDue(SteadyTime now) const;
   void TurnOffAll(const absl::Status& reason);
   // Calls PageStore::CopyFailed on all levels.
   void CopyFailed(const absl::Status& reason);
+  // See PageMover; these cover all levels.
   void CancelReads(uint64_t batch);
-  // See PageMover; of all levels.
   std::vector<PageMover::Copy> CopiesOf(uint64_t batch) const;
   bool IsCopyingFor(uint64_t batch) const;
   bool IsCopying(uint64_t ticket) const;
 
-  // Waits for the jobs under way and drops the others. No other call may follow.
+  // Waits for the reads and writes under way and drops the others. No other call may follow.
   void Stop();
 
   // Heap bytes of bookkeeping and buffers.

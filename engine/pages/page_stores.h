@@ -23,38 +23,43 @@
 
 namespace annulus {
 
-// The stores that options ask for: kv_host_bytes of the host's memory, the folder kv_disk, both or
-// none. All calls are thread-safe.
+// Owns the stores that EngineOptions asks for, and everything their levels need: kv_host_bytes of
+// the host's memory, the folder kv_disk, both, or none. Thread-safe.
 class PageStores {
  public:
-  // `pages`: those of a rank. `devices`: [rank] the backend of the rank's device; they and `clock`
-  // must outlive the stores. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or what DiskStore::Open and
-  // PageLane::Open give.
+  // `pages`: the layout of a rank's pages. `devices`: [rank] the backend of the rank's device; they
+  // and `clock` must outlive the stores. INVALID_ARGUMENT if a size is too small for a few pages;
+  // otherwise the errors of HostStore::Create, DiskStore::Open and PageLane::Open.
   static absl::StatusOr<std::unique_ptr<PageStores>> Open(const EngineOptions& options,
                                                           const KvGeometry& pages,
                                                           std::span<Backend* const> devices,
                                                           const Clock& clock);
 
-  // Host memory of all buffers for pages of this size if they are in a device's memory: what Open
-  // pins, and what the levels compare pages in under KvVerify::kAll.
+  // Bytes of host memory for all buffers, if the pages are in a device's memory: those that Open
+  // pins, and those in which PageMover compares pages under KvVerify::kAll. Does not include
+  // kv_host_bytes.
   static size_t BufferBytes(const EngineOptions& options, const KvGeometry& pages);
 
-  // The fastest first; empty: there is none. They outlive what uses the levels.
+  // The levels, the fastest first; empty if there is no store. They point into this object and
+  // `metrics`, which must outlive their users.
   std::vector<PageLevels::Level> Levels(EngineMetrics& metrics) const;
-  // For PageTier; null if it never compares. Outlives what uses it.
+  // For PageTier::Options; null except under KvVerify::kSample. Lives as long as this object.
   PageComparer* comparer() const { return comparer_.get(); }
 
-  // See Engine::ForgetDocument. Every store forgets, whatever becomes of another's pages.
+  // Deletes the document's pages from all stores, even if one of them fails: see
+  // Engine::ForgetDocument.
   absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                               const CancelFlag& cancel) const;
-  // Adds to `found` what the stores have of the tenant's documents of these contents. CANCELLED.
+  // Sets host_tokens and disk_tokens of `found`, which has one entry for each of `contents`, to
+  // what the stores have of the tenant's documents. CANCELLED if `cancel` is set.
   absl::Status AddKept(const TenantId& tenant, std::span<const std::string> contents,
                        int64_t page_tokens, const CancelFlag& cancel,
                        std::vector<KeptDocument>& found) const;
 
+  // Writes the stores' statistics to `metrics`.
   void Show(EngineMetrics& metrics) const;
   std::vector<TierLoad> Load() const;
-  // Most bytes that pages in the host's memory ever took at once.
+  // HostStore::resident_bytes; 0 without a host store.
   int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->resident_bytes(); }
 
  private:
@@ -63,10 +68,10 @@ class PageStores {
   using Lanes = std::vector<std::unique_ptr<PageLane>>;
   static absl::StatusOr<Lanes> OpenLanes(std::span<Backend* const> devices, size_t page_bytes);
 
-  std::chrono::milliseconds most_call_{0};
-  bool on_device_ = false;           // the host cannot access the ranks' memory
-  std::unique_ptr<HostStore> host_;  // null: there is none
-  std::unique_ptr<DiskStore> disk_;  // null: there is none
+  std::chrono::milliseconds most_call_{0};  // EngineOptions::kv_disk_timeout
+  bool on_device_ = false;                  // the host cannot access the ranks' memory
+  std::unique_ptr<HostStore> host_;         // null: there is none
+  std::unique_ptr<DiskStore> disk_;         // null: there is none
   std::unique_ptr<DiskRemover> disk_remover_;
   Lanes host_lanes_;
   Lanes disk_lanes_;

@@ -15,18 +15,18 @@
 
 namespace annulus {
 
-// The documents whose pages stay whatever room others need, and those with a time to live. A pin
-// holds its pages in the book, as a request does. Used by the coordinator's thread alone, except
-// for Look.
+// Keeps track of pinned documents, whose pages are never evicted, and of documents with a time to
+// live. A pin holds the pages of one prefix that contains the document; it is a holder in the page
+// book, as a request is. Used by the coordinator's thread alone, except for Look.
 class PinnedDocuments {
  public:
   struct Options {
-    // The most that all pins, and those of one tenant, may hold, as shares of all pages of all
-    // ranks. A page that several pins hold counts for each.
+    // The largest shares of all ranks' pages that all pins, and the pins of one tenant, may hold, 0
+    // to 1. A page that several pins hold counts for each of them.
     double share = 0;
     double tenant_share = 0;
     int32_t page_tokens = 0;
-    std::vector<int32_t> group_windows;
+    std::vector<int32_t> group_windows;  // as PlanLimits::group_windows
   };
   // `book` and `index` must outlive the object.
   PinnedDocuments(Options options, PageBook& book, PrefixIndex& index);
@@ -34,37 +34,39 @@ class PinnedDocuments {
   PinnedDocuments(const PinnedDocuments&) = delete;
   PinnedDocuments& operator=(const PinnedDocuments&) = delete;
 
-  // Whether the tenant may pin a prompt of `tokens` tokens, which are whole pages.
+  // Checks that the tenant may pin a prompt of `tokens` tokens, a multiple of page_tokens.
   // RESOURCE_EXHAUSTED with the numbers and kLimitPayload "pinned".
   absl::Status CheckRoom(const TenantId& tenant, int64_t tokens) const;
 
-  // Pins a known prefix for the last of its documents. `owner`, which is new, holds its pages.
-  // No-op if the prefix is pinned for that document already. Errors as CheckRoom.
+  // Pins a known prefix for the last of `documents`, the prompt's documents (at least one).
+  // Opens `owner` in the book to hold its pages. No-op if the prefix is pinned for that document
+  // already. Errors of CheckRoom. Throws, and changes nothing, if memory runs out.
   absl::Status Pin(const TenantId& tenant, const TaggedDocuments& documents,
                    const PrefixIndex::Hit& hit, PageOwner owner);
   // Unpins all prefixes of the document. No-op if none is pinned.
   void Unpin(DocumentTag document);
 
-  // Sets when the document's time to live ends, in place of any earlier time.
+  // Sets when the document's time to live ends. Replaces any earlier setting.
   void SetExpiry(DocumentTag document, SteadyTime at);
   // Documents whose time to live is over at `now` and for which Forget has not been called.
   std::vector<DocumentTag> Due(SteadyTime now) const;
-  // SteadyTime::max(): nothing expires.
+  // When the next document expires; SteadyTime::max() if none does.
   SteadyTime NextExpiry() const;
 
   // Unpins every prefix that contains the document, and ends its time to live.
   void Forget(DocumentTag document);
-  // Ends every pin; times to live go on.
+  // Ends every pin. Times to live stay.
   void Clear();
 
   bool any() const { return !pins_.empty(); }
-  // Whether a pin holds the page, and how many pages of a rank pins hold, each counted once.
+  // Whether at least one pin holds the page.
   bool Holds(PageId id) const { return pins_of_[id.rank][id.page] > 0; }
+  // How many different pages of the rank pins hold.
   int32_t pages_on(int32_t rank) const { return pages_on_[rank]; }
 
   struct State {
     bool pinned = false;
-    std::optional<SteadyTime> expires;
+    std::optional<SteadyTime> expires;  // absent: no time to live
   };
   // Thread-safe.
   State Look(DocumentTag document) const;
@@ -75,8 +77,8 @@ class PinnedDocuments {
     TaggedDocuments documents;
     ContentHash end{};
     PageOwner owner = 0;
-    int64_t pages = 0;
-    std::vector<PageId> held;
+    int64_t pages = 0;         // that count towards the limits: PagesOf
+    std::vector<PageId> held;  // what `owner` holds
   };
 
   int64_t PagesOf(int64_t tokens) const;
@@ -88,11 +90,11 @@ class PinnedDocuments {
   const Options options_;
   PageBook& book_;
   PrefixIndex& index_;
-  mutable std::mutex mutex_;  // for changes, and for Look
-  std::multimap<DocumentTag, Pinned> pins_;
+  mutable std::mutex mutex_;                 // held for changes of pins_ and expiries_, and by Look
+  std::multimap<DocumentTag, Pinned> pins_;  // by the document that each is for
   std::map<DocumentTag, SteadyTime> expiries_;
   std::vector<std::vector<int32_t>> pins_of_;  // [rank][page] how many pins hold it
-  std::vector<int32_t> pages_on_;              // [rank] that any pin holds
+  std::vector<int32_t> pages_on_;              // [rank] how many pages at least one pin holds
 };
 
 }  // namespace annulus

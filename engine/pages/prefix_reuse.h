@@ -16,97 +16,109 @@
 
 namespace annulus {
 
-// Keeps what prompts leave for later ones, and decides which pages a prompt may reuse. Used by the
-// coordinator's thread alone.
+// Makes the pages of computed prompts known to later ones, and decides which known pages a prompt
+// may reuse:
+// - only pages of its own tenant, under the same identity and rotary frequencies;
+// - pages computed with dense attention, or under the request's own policy;
+// - pages of one ring. Pages of different rings never meet in one sequence, since they would spread
+//   a shard over several ranks (kernels/ops/shards.h).
+//
+// "Known" means: in the prefix index, which keeps the pages until it evicts them. A "beginning" is
+// a number of whole pages at the start of a prompt. Used by the coordinator's thread alone.
 class PrefixReuse {
  public:
-  // `identity`: LoadedModel::identity, which must be equal for pages to be reused. `ropes`: of the
-  // model. `book` must outlive the object.
+  // `identity`: CoordinatorOptions::identity. `ropes`: the model's rotary settings. `book` must
+  // outlive the object.
   PrefixReuse(std::string identity, const PlanLimits& limits, std::vector<RopeConfig> ropes,
               PageBook& book);
 
-  // Which rotary frequencies a request has, by its prompt alone: RopeLength.
+  // Which rotary frequencies the request has: RopeLength of its prompt as submitted.
   int64_t RopeLengthOf(const RequestSpec& spec) const;
 
-  // A beginning of a prompt whose pages were placed for `ring`.
+  // A known beginning whose pages were placed for `ring`.
   struct Found {
     std::vector<int32_t> ring;
     PrefixIndex::Hit hit;
   };
-  // For each ring that has one: the longest beginning of the prompt, without its last token, that
-  // the tenant's earlier prompts left.
-  // Pages of different rings never meet in one sequence: they would spread a shard over ranks
-  // (kernels/ops/shards.h). Dense pages serve every policy; pages computed under a policy serve
-  // that one alone. `policy`: null for dense. `nearest`: of all rings, for WhyNoMore.
+  // Returns, for each ring that has one, the longest known beginning of the prompt. Never includes
+  // the prompt's last token, since that must be computed to get the answer's first token. `policy`:
+  // the request's; null: dense. Marks what it finds as used. If `nearest` is not null, sets it to
+  // the nearest known text of all rings, for WhyNoMore.
   std::vector<Found> Find(const RequestSpec& spec, const AttentionAssignment* policy,
                           PrefixIndex::Nearest* nearest = nullptr);
-  // Why no more than `cached` tokens of the prompt could be reused, by what Find saw. Nothing if
-  // the rest of the prompt has no whole page, if the tenant left no similar prompt, or if the
-  // nearest one only ends before this prompt does. Prompts are similar that have the first page or
-  // a document in common.
+  // Why no more than `cached` tokens of the prompt can be reused. `nearest`: from Find with the
+  // same request and policy. Nothing if there is no particular reason: the rest of the prompt has
+  // no whole page, no known prompt of the tenant has the first page or a document in common with
+  // it, or the nearest one ends before this prompt does.
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
-  // The whole prompt with its last token, if the tenant has all of it cached. Counts as a use of
-  // it.
+  // Returns the whole prompt, with its last token, if all of it is known. Marks it as used. Only
+  // for prompts of whole pages: others are never known in full.
   std::optional<PrefixIndex::Hit> FindAll(const RequestSpec& spec,
                                           const AttentionAssignment* policy);
   bool HasAll(const RequestSpec& spec, const AttentionAssignment* policy) {
     return FindAll(spec, policy).has_value();
   }
-  // Number of tokens of the longest beginning that Find returns; 0: none.
+  // The number of tokens in the longest beginning that Find returns; 0 if there is none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
-  // Dense pages of full groups for the longest beginning of the prompt's first `tokens` tokens that
-  // memory has on one ring: see PrefixIndex::FindFull.
+  // Returns the longest known dense beginning of the prompt's first `tokens` tokens, with the pages
+  // of full groups alone: see PrefixIndex::FindFull. Of several rings, takes the one with the
+  // longest.
   std::optional<Found> FindFull(const RequestSpec& spec, int32_t tokens);
 
-  // Called after a step: makes the beginnings of the prompt known that are now complete. Returns
-  // their lengths.
+  // Call after each step: makes the prompt's beginnings known that end at one of the request's
+  // checkpoints (Request::Checkpoints) and have been computed since the last call. Returns their
+  // lengths in tokens, ascending.
   std::vector<int32_t> Keep(const Sequence& sequence, Request& request);
 
-  // Makes the prompt's first `length` tokens known, which are whole, complete pages; for models
-  // with windows only if the windows' pages are all still there. `mark`: the request's own, for
-  // calls with growing lengths. Does nothing if one of the request's documents was forgotten since
-  // it came.
+  // Makes the prompt's first `length` tokens known: whole pages, all of them complete. For models
+  // with windows, the sequence must still have the window pages that the row at `length` sees.
+  // `mark`: one for all calls for this request, whose lengths must grow: see PrefixIndex::Mark.
+  // No-op if one of the request's documents was forgotten since Request::documents_found.
   void KeepUpTo(int32_t length, const Sequence& sequence, Request& request,
                 PrefixIndex::Mark* mark = nullptr);
 
-  // Describes pages that were loaded, as if a sequence of that ring had computed them.
+  // Describes pages that were loaded from a tier.
   struct Origin {
     TenantId tenant;
     const AttentionAssignment* policy = nullptr;  // null: dense
     int64_t rope_length = 0;
-    std::vector<int32_t> ring;
+    std::vector<int32_t> ring;  // that they were placed for
     TaggedDocuments documents;
-    SteadyTime asked;
+    SteadyTime asked;  // Request::documents_found of the request that they were loaded for
   };
-  // Makes loaded pages known. Does nothing if one of the documents was forgotten since the pages
-  // were asked for.
+  // Makes the loaded pages of `tokens` known, as if they had been computed. `coverage`, `page_at`:
+  // as for PrefixIndex::Insert. No-op if one of the documents was forgotten since `asked`.
   void KeepLoaded(const Origin& origin, std::span<const int32_t> tokens,
                   std::optional<double> coverage,
                   const std::function<PageId(int group, int32_t first)>& page_at);
 
-  // The beginning that a prompt, under `policy`, has in common with one that is being computed, as
-  // far as it could be reused from there: whole pages, of models with windows up to a checkpoint.
-  // 0: none, or it is another tenant's, or was computed under a policy that is not this one.
+  // How many tokens the prompt of `spec`, under `policy`, could reuse from the prompt that
+  // `running` is computing. `other`: the request of `running`. Whole pages, without the prompt's
+  // last token; for models with windows, up to one of the other's checkpoints. 0 if nothing can be
+  // reused, for example because of another tenant, policy, or rotary frequencies.
   int32_t Common(const RequestSpec& spec, const AttentionAssignment& policy,
                  const Sequence& running, const RequestSpec& other) const;
 
-  // Makes the beginning that Common returned known, if it is not. It must be computed.
+  // Makes the beginning that Common returned known, unless it is. It must have been computed.
   void KeepCommon(int32_t length, const Sequence& sequence, Request& request);
 
-  // For a request that ends, or is preempted, before its prompt is read: keeps what is computed,
-  // for a retry. Nothing if pages of windows that the next row sees are gone.
+  // Makes known what is computed of a prompt that ends early, by a cancel, deadline or preemption,
+  // so that a retry continues from there. No-op if the prompt is complete, or if window pages that
+  // the next row sees are gone.
   void KeepUnfinished(const Sequence& sequence, Request& request);
 
-  // A request that reuses pages computed under its policy has their coverage too.
+  // Sets the coverage that a just admitted request inherits from the pages it reuses: the lowest of
+  // them. No-op for dense requests.
   void InheritCoverage(Request& request) const;
 
+  // The documents of the prompt, with the tags under which the index knows them.
   static TaggedDocuments TagsOf(const RequestSpec& spec);
 
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
-  // Bytes of the heap that all of this takes, beside the pages.
+  // Heap bytes of all this, without the pages.
   int64_t bytes() const { return index_.bytes() + index_.evicted_bytes(); }
 
  private:
@@ -116,10 +128,10 @@ class PrefixReuse {
   std::vector<Found> FindIn(const RequestSpec& spec, std::span<const int32_t> known,
                             const AttentionAssignment* policy,
                             PrefixIndex::Nearest* nearest = nullptr);
-  // Notes that pages were left under the policy, on the ring. Returns the text of the policy.
+  // Notes that pages computed under the policy are known on the ring. Returns the policy's text.
   std::string NotePlace(const AttentionAssignment* policy, const std::vector<int32_t>& ring);
   bool has_windows() const;
-  // Whether the sequence still has the windows' pages that a row at `length` sees.
+  // Whether the sequence still has the window pages that the row at `length` sees.
   bool HasWindowsAt(int32_t length, const Sequence& sequence) const;
 
   const std::string identity_;
@@ -127,8 +139,8 @@ class PrefixReuse {
   const std::vector<RopeConfig> ropes_;
   const PageBook& book_;
   PrefixIndex index_;
-  std::set<std::vector<int32_t>> rings_;  // of all sequences that left something
-  // Policies other than dense under which something was left; the latest kMostPolicies, newest
+  std::set<std::vector<int32_t>> rings_;  // every ring for which pages were ever made known
+  // The latest kMostPolicies policies, other than dense, under which pages were made known; newest
   // last.
   static constexpr size_t kMostPolicies = 32;
   std::vector<std::string> policies_;

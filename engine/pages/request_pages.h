@@ -11,23 +11,25 @@
 
 namespace annulus {
 
-// Writes to the demand what is cached of it. Pages of the full groups for the same positions lie on
-// the same ranks, so one group is counted.
+// Sets PageDemand::cached and cached_on for a request that begins with the hit. Counts one full
+// group only: the pages of all full groups for the same positions are on the same rank.
 void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDemand& demand);
 
-// Takes the pages of the hit, which the request will hold itself, from PageDemand::alone. Pinned
-// ones are not counted there anyway.
+// Subtracts the pages of the hit from PageDemand::alone, the new pages that the request could have:
+// it will hold them itself. Does not subtract pinned pages, which `alone` never includes.
 void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDemand& demand);
 
-// Makes `owner`, which is open, a holder of all pages of the hit.
+// Makes `owner` a holder of all pages of the hit. It must be open in the book.
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);
 
-// Reserves the pages of the choice, with those of the sequence's summaries. sequence.id is
-// set and open in the book, and enough pages must be free there: see ChooseRing.
+// Reserves the pages of the choice for the sequence, and its summary pages, and sets
+// sequence.groups and sequence.summaries. sequence.id must be open in the book, and the pages that
+// `choice` names must be free there.
 void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
                   Sequence& sequence);
 
-// Puts the pages of the hit, which the sequence holds, into its tables.
+// Appends the pages of the hit to the sequence's page tables, which must be empty. The sequence
+// must hold the pages.
 void MapCached(const PrefixIndex::Hit& hit, Sequence& sequence);
 
 }  // namespace annulus

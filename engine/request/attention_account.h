@@ -14,35 +14,38 @@
 
 namespace annulus {
 
-// What attention did for one request, added up over steps, layers and ranks. Used by the
-// coordinator's thread alone.
+// Adds up what attention did for one request, over steps, layers and ranks, for its
+// AttentionReport. Used by the coordinator's thread alone.
 class AttentionAccount {
  public:
-  // Keeps details too from now on. Call before the first step.
+  // Collects AttentionReport::details too. Call before the first step.
   void KeepDetails(AttentionDetails details) { details_.emplace(std::move(details)); }
 
-  // What one item did in one step, as all ranks of its ring report it. Pairs are the mean over
-  // layers.
+  // What one item did in one step, over all ranks and layers that reported.
   struct ItemOutcome {
-    std::optional<PairCount> pairs;  // absent: the ranks reported nothing
-    double covered = 0;              // sum over sampled rows and heads
-    double samples = 0;              // their number
+    std::optional<PairCount> pairs;  // mean over layers; absent: no rank reported anything
+    double covered = 0;              // sum of the coverage of sampled rows, for each head
+    double samples = 0;              // number of terms in `covered`
     double estimated = 0;            // sum of the coverage that the policies estimated
-    double estimates = 0;            // its number
-    int64_t layers = 0;
-    int64_t raised = 0;
-    int64_t dense = 0;
+    double estimates = 0;            // number of terms in `estimated`
+    int64_t layers = 0;              // layers that reported
+    int64_t raised = 0;              // of these: where a contract raised tau
+    int64_t dense = 0;               // of these: where a contract required all blocks
   };
+  // Adds an item. `parts`: its reports from all ranks and layers in one step.
   ItemOutcome Add(std::span<const LayerAttention* const> parts);
 
-  // Seconds of the slowest rank in a step; Add counts those of all ranks together.
+  // Adds the estimate seconds of the slowest rank in a step. Add counts those of all ranks
+  // together.
   void AddEstimateWall(double seconds) { estimate_wall_seconds_ += seconds; }
 
-  // Sets the mean coverage with which reused pages were computed.
+  // Sets the lowest mean coverage with which reused pages were computed.
   void Inherit(double coverage) { inherited_ = coverage; }
-  // The smallest coverage of anything computed or reused so far; absent: everything was attended.
+  // The lowest mean coverage of any layer in any step so far, and of reused pages. Absent:
+  // everything was attended.
   std::optional<double> lowest() const;
 
+  // Sets all fields of the report that this class counts.
   void Fill(AttentionReport& report) const;
 
  private:
@@ -64,7 +67,7 @@ class AttentionAccount {
   bool met_ = true;
   double estimate_seconds_ = 0;
   double estimate_wall_seconds_ = 0;
-  std::map<std::pair<int32_t, int32_t>, Mean> heads_;  // (layer, query head)
+  std::map<std::pair<int32_t, int32_t>, Mean> heads_;  // (layer, query head): sampled coverage
 };
 
 }  // namespace annulus

@@ -13,27 +13,29 @@
 
 namespace annulus {
 
+// Checks RequestSpec::shared_prefixes. INVALID_ARGUMENT.
 absl::Status CheckPrefixes(const RequestSpec& spec);
 
-// RequestSpec::pin and ttl.
+// Checks RequestSpec::pin and ttl. INVALID_ARGUMENT.
 absl::Status CheckKeeping(const RequestSpec& spec);
 
-// RESOURCE_EXHAUSTED with kLimitPayload "kv_bytes": the tenant may have `allowed` bytes of keys and
-// values, has `held` that cannot make room, and the request needs `needed` more. `retry_ms`: when
-// to try again; absent: time alone does not help.
+// Returns RESOURCE_EXHAUSTED with kLimitPayload "kv_bytes": the tenant may have `allowed` bytes of
+// keys and values, holds `held` bytes that cannot be evicted, and the request needs `needed` more.
+// `retry_ms`: when to try again; absent: waiting does not help.
 absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
                              std::optional<int64_t> retry_ms);
-// Whether a request that needs `needed` bytes fits the tenant's quota if the tenant holds nothing
-// else.
+// Checks that a request of `needed` bytes fits its tenant's quota if the tenant holds nothing else.
+// Error: TenantFullError.
 absl::Status CheckTenantRoom(const RequestSpec& spec, int64_t needed);
 
 // Whether the kernels have all operations that policies need to score blocks.
 bool CanScoreBlocks(const OpTable& ops);
 
-// Whether the model has what the policy needs beyond CheckPolicy: gates, kernels that score blocks.
+// Checks that the engine has what the policy needs: gates, and kernels that score blocks.
+// INVALID_ARGUMENT. Does not check the policy's parameters: see CheckPolicy.
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model);
 
-// CheckAssignment for the model, and CheckMeans of all its policies.
+// Checks an assignment for the model: CheckAssignment, and CheckMeans of each of its policies.
 absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model);
 
 }  // namespace annulus

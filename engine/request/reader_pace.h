@@ -19,8 +19,9 @@ class ReaderPace {
   static constexpr double kSilencesInSpan = 10;
   static constexpr double kLeastTokensPerSecond = 1;
 
-  // Checks the reader. `has_room`: whether its sink takes more now; `tokens`: how many the answer
-  // has. RESOURCE_EXHAUSTED with figures once it has broken a rule.
+  // Checks the reader. Call often, since `has_room` counts for all the time since the last call.
+  // `has_room`: TokenSink::HasRoom now. `tokens`: the answer's tokens so far. RESOURCE_EXHAUSTED,
+  // with numbers and kLimitPayload "reader", once the reader has broken a rule.
   absl::Status Look(bool has_room, int64_t tokens, double most_silence, SteadyTime now);
 
  private:
@@ -29,8 +30,8 @@ class ReaderPace {
   struct Span {
     SteadyTime begun;
     SteadyTime looked;
-    int64_t tokens = 0;        // at its begin
-    double still_seconds = 0;  // without room
+    int64_t tokens = 0;        // the answer's tokens when it began
+    double still_seconds = 0;  // how long the sink had no room in it
   };
   std::optional<Span> span_;
 };

@@ -22,87 +22,95 @@
 
 namespace annulus {
 
-// Pages that a request with this specification fills, before anything cached is counted.
+// The positions and checkpoints that the request needs pages for if nothing of it is cached.
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens);
 
-// Cuts the prompt to whole pages, as only those can be kept. False: nothing is left.
+// Cuts the prompt of a prefill_only request to whole pages, since only those can be kept. Returns
+// false if nothing is left.
 bool CutToPages(RequestSpec& spec, int32_t page_tokens);
 
-// One request from submission to its Completion: text that is still to be sent, times and, while it
-// runs, its sequence. It runs once, or several times if it is preempted. After submission used by
-// the coordinator's thread alone.
+// One request from submission to its Completion. Turns sampled tokens into text for its sink,
+// measures its times and counts its statistics. It runs once, or several times if it is preempted.
+//
+// "The prompt to read" below is what it computes before it samples: the prompt as submitted and,
+// after a preemption, the answer so far. Used by the coordinator's thread alone after submission.
 class Request {
  public:
-  // It is submitted now, by `clock`, of which the times in `spec` must be too. `tokenizer` and
+  // The time of submission is now. The times in `spec` must be times of `clock`. `tokenizer` and
   // `clock` must outlive the request.
   Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
           const Tokenizer& tokenizer, const Clock& clock);
 
   RequestId id() const { return id_; }
-  // After a preemption with the answer so far in `prompt`: see RequestSpec::answered.
+  // After a preemption, `prompt` ends with the answer so far: see RequestSpec::answered.
   const RequestSpec& spec() const { return spec_; }
   TokenSink& sink() { return *sink_; }
   SteadyTime submitted() const { return submitted_; }
   SteadyTime documents_found() const { return spec_.documents_found.value_or(submitted_); }
   int64_t prompt_tokens() const { return prompt_tokens_; }  // as submitted
-  // What it computes as a prompt when it begins or goes on: as submitted, and the answer so far.
+  // Length of the prompt to read.
   int32_t tokens_to_read() const { return static_cast<int32_t>(spec_.prompt.size()); }
   int64_t completion_tokens() const { return completion_tokens_; }
+  // Null while it does not run.
   Sequence* sequence() { return sequence_; }
   const Sequence* sequence() const { return sequence_; }
   const Timings& timings() const { return timings_; }
 
-  // Turns on guessing of tokens: see PromptLookup.
+  // Turns on guessing of tokens until the sequence ends: see PromptLookup.
   void GuessAhead(int64_t most_tokens) { lookup_.emplace(most_tokens); }
+  // Null if guessing is off.
   PromptLookup* lookup() { return lookup_.has_value() ? &*lookup_ : nullptr; }
-  // Bytes of memory that guessing takes.
+  // Heap bytes that guessing takes.
   int64_t lookup_bytes() const;
-  // A step tried `drafted` guesses, of which the first `accepted` were right.
+  // Records that a step tried `drafted` guesses, of which the first `accepted` were right. Guessing
+  // must be on.
   void CountDraft(int drafted, int accepted);
 
-  // The request now runs as `sequence` (owned by the engine state), for the first time or again.
+  // Call when the request begins to run as `sequence`, for the first time or again. The engine
+  // state owns the sequence.
   void Admit(Sequence* sequence);
-  // Undoes the last Admit. `has_begun`: what has_begun() was before it.
+  // Undoes the last Admit. `has_begun`: what has_begun() returned before that Admit.
   void TakeBackAdmission(bool has_begun);
   // Whether it runs or has run.
   bool has_begun() const { return has_begun_; }
-  // Of tokens_to_read(), those that were computed already when it last began.
+  // How many tokens of the prompt to read were cached when it last began.
   int32_t begun_from() const { return begun_from_; }
 
-  // Prepares for a preemption: the prompt to read becomes all tokens of the sequence. Changes
-  // nothing if memory runs out.
+  // Prepares for a preemption: appends the sampled tokens to the prompt to read. If memory runs
+  // out, throws and changes nothing.
   void TakeAnswerBack();
-  // The sequence ends; the request waits until Admit. Call after TakeAnswerBack.
+  // Detaches the sequence, after TakeAnswerBack. The request waits until the next Admit.
   void Suspend();
 
-  // Lengths of the prompt's beginnings that are to be kept for later requests: whole pages,
-  // ascending.
+  // The prefix lengths up to which the prompt is kept for later requests: those of
+  // RequestSpec::shared_prefixes and the whole prompt, rounded down to whole pages, ascending.
   static std::vector<int32_t> Checkpoints(const RequestSpec& spec, int32_t page_tokens);
-  // Returns each checkpoint once, in order, as soon as it is computed; those that were cached are
-  // skipped.
+  // Returns the next checkpoint once it has been computed; nothing until then. Skips those that
+  // were cached when the request began.
   std::optional<int32_t> TakeCheckpoint(int32_t page_tokens);
 
-  // Tells the sink the request's place in the queue, if that changed. Not once it has begun.
+  // Tells the sink the request's place in the queue (0: next) if that has changed. Places from 16
+  // on are reported only once. No-op after the request has begun.
   void ReportQueued(int position);
 
-  // Tells the sink how far the prompt is: `processed` tokens, cached ones included. `done` and
-  // `left` are the work behind and before it, cached tokens aside, in any unit. Never tells less
-  // than before, and nothing once the answer has begun: a preemption does not show.
+  // Tells the sink how many tokens of the prompt are processed, including cached ones, and when the
+  // rest will be. `done`, `left`: predicted seconds for what this request has computed and still
+  // has to. No-op after the first token, or if `processed` is less than before: a preemption does
+  // not show.
   void ReportProgress(int64_t processed, double done, double left);
-  // Whether the last such word is half a second old, or about to be.
+  // Whether 0.3 s have passed since the last progress report, or since admission.
   bool ProgressIsDue() const;
 
-  // Takes the tokens of a step: at least one, none with an error. Passes their text on and returns
-  // whether one of them finished the request; those after it are dropped. Also returns the seconds
-  // since the step before, absent for the first.
   struct TokenOutcome {
     std::optional<FinishReason> finished;
-    std::optional<double> gap_seconds;
-    int taken = 0;
-    bool parked = false;  // it was parked since the last token
+    std::optional<double> gap_seconds;  // since the last tokens; absent for the first
+    int taken = 0;                      // how many tokens were used
+    bool parked = false;                // it was parked since the last tokens
   };
+  // Takes the tokens of one step (at least one, none with an error) and passes their text to the
+  // sink. If a token finishes the request, drops those after it.
   TokenOutcome AddTokens(std::span<const SampledToken> tokens);
-  // Adds the times of one of its steps: see Timings.
+  // Adds the seconds of one of its steps: Timings::ring_wait and host.
   void CountTimes(double ring_wait, double host) {
     timings_.ring_wait += ring_wait;
     timings_.host += host;
@@ -112,38 +120,41 @@ class Request {
 
   // How long a step took to attend the request's rows.
   struct AttendSeconds {
-    double all_ranks = 0;  // added up
-    double wall = 0;       // of the slowest
+    double all_ranks = 0;  // sum over the ranks
+    double wall = 0;       // of the slowest rank
   };
+  // Adds one of the request's items: its mode, the (row, key) pairs it attended, and its time.
   void CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds);
-  // The same for a step that ran some layers of a suspended chunk, without the last.
+  // Adds only the time, for a step of a suspended chunk that does not end the chunk.
   void CountAttending(const AttendSeconds& seconds);
+  // Requires has_begun().
   AttentionAccount& attention_account() { return *account_; }
-  // Which rotary frequencies it has: RopeFactors.
+  // Sets which rotary frequencies it uses, for people: see RopeFactors.
   void SetRopeFactors(std::string factors) { rope_factors_ = std::move(factors); }
 
+  // Sets why `auto` chose its policy, for people.
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
   int64_t drafted_tokens() const { return drafted_tokens_; }
   int64_t accepted_tokens() const { return accepted_tokens_; }
-  // The whole prompt was cached, so it need not be read.
+  // Call if the whole prompt of a prefill_only request was cached, so that it never runs.
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
-  // Of the cached tokens, those that came back for this request; `checked`: Usage's
-  // checked_position.
+  // Sets how many of the cached tokens a tier restored for this request, how many of these came
+  // from the host's memory, and Usage::checked_position.
   void SetRestored(int64_t tokens, int64_t from_host, std::optional<int64_t> checked) {
     restored_tokens_ = tokens;
     host_tokens_ = from_host;
     checked_position_ = checked;
   }
-  // Why no more of the prompt was reused.
+  // Sets why no more of the prompt was reused.
   void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }
-  // The report of what attention did so far.
+  // What attention did so far.
   const AttentionReport& attention_report();
 
-  // Tells the sink that the request is over. The last call before destruction.
+  // Sends the sink the rest of the text and the Completion. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
 
-  // Whether the reader is fast enough: see ReaderPace. `has_room`: what the sink says now.
+  // Checks that the reader is fast enough: see ReaderPace::Look. `has_room`: TokenSink::HasRoom.
   absl::Status LookAtReader(bool has_room, double most_silence);
 
  private:
@@ -173,20 +184,22 @@ class Request {
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   const bool reports_logprobs_;
-  std::optional<std::string> digested_ = "";  // what Completion::digest is of
+  // The bytes that Completion::digest is computed from. Absent: a token had no log-probability.
+  std::optional<std::string> digested_ = "";
   std::string matched_stop_;
   int64_t completion_tokens_ = 0;
-  int queue_position_ = -1;
+  int queue_position_ = -1;  // last reported; -1: none
+  // Seconds after submission.
   double admitted_at_ = 0;
   double last_token_at_ = 0;
   double last_progress_at_ = 0;
   int64_t last_processed_ = 0;
-  bool parked_ = false;  // since the last token
+  bool parked_ = false;  // since the last tokens
   ReaderPace pace_;
   Timings timings_;
   AttentionReport attention_;
   std::string rope_factors_;
-  std::optional<AttentionAccount> account_;  // once admitted
+  std::optional<AttentionAccount> account_;  // present once has_begun_
   PairCount pairs_;
 };
 

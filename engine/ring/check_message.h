@@ -9,6 +9,7 @@
 
 namespace annulus {
 
+// The message that a rank expects next.
 struct WantedMessage {
   uint64_t tag = 0;
   std::span<const size_t> part_bytes;

@@ -13,12 +13,13 @@
 
 namespace annulus {
 
-// A rank's channel with the ring's timeout rule: since a peer may have much to compute, a wait ends
-// only if no rank makes progress for `timeout`, by the heartbeat's clock. Only for the rank's
+// A rank's channel with the ring's timeout rule: a peer may have much to compute, so a wait fails
+// only if no rank has made progress for `timeout`, by the heartbeat's clock. Only for the rank's
 // thread.
 class RingLink {
  public:
-  // `stream`: writes what is sent and reads what is received.
+  // `stream`: the rank's stream, on which sent parts are written and received ones are read. The
+  // channel, stream and heartbeat must outlive the link.
   RingLink(RingChannel& channel, Stream& stream, std::chrono::milliseconds timeout,
            Heartbeat* heartbeat)
       : channel_(channel), stream_(stream), timeout_(timeout), heartbeat_(heartbeat) {}
@@ -32,6 +33,8 @@ class RingLink {
 
   // Posts one round. Skips messages and expectations without parts.
   absl::Status Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected);
+  // Returns the next message from `peer`: see RingChannel::Receive. DEADLINE_EXCEEDED by the rule
+  // above.
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
 
@@ -39,12 +42,16 @@ class RingLink {
   // while the stream is idle.
   absl::Status CountStreamWaits();
 
-  // One message to every peer and one from every peer. If the channel copies, all parts must be in
-  // host memory. Both sides must agree on which messages are empty.
+  // One message to every peer and one from every peer, both without parts if there is nothing to
+  // say. Parts are host memory that all devices can read: see RingMessage::host. Both sides must
+  // agree on which messages are empty.
   struct Round {
     uint64_t tag = 0;
+    // Appends the parts to send to the peer.
     absl::FunctionRef<void(int peer, std::vector<RingPart>& parts)> give;
+    // Appends the size in bytes of each part that the peer sends.
     absl::FunctionRef<void(int peer, std::vector<size_t>& part_bytes)> expect;
+    // Uses the parts that came. Called in the order of ranks; not for empty messages.
     absl::FunctionRef<absl::Status(int peer, std::span<const RingPart> parts)> take;
   };
   // Exchanges one round and returns the number of bytes sent.

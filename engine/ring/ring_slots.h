@@ -14,7 +14,7 @@ namespace annulus {
 struct RingSlotPlan {
   int ranks = 1;
   int64_t rows = 0;   // most rows of any rank in a step
-  int states = 1;     // most states per row that a peer returns
+  int states = 1;     // most states per row that a peer returns: see MostStates
   int64_t pages = 0;  // most pages of one layer from all peers in a ring step
   int heads = 1;
   KvPageShape shape;

@@ -30,12 +30,15 @@ struct RingItem {
   int32_t end = 0;
   // [ring index] positions of the rows it runs, ascending.
   std::vector<std::vector<int32_t>> positions;
-  int sampled_anchor = 0;    // sampled items: the ring index that holds their page
-  int64_t first_row = 0;     // of this rank's rows, in the step's rows
-  int64_t state_offset = 0;  // set by RingAttention::Reserve
-  int64_t kept_offset = 0;   // also set by RingAttention::Reserve
-  int states = 1;      // most subtrees of this rank in any cache group: see RingAttention::Note
-  int kept_slots = 1;  // most states of own rows kept at a time: see RingAttention::Note
+  int sampled_anchor = 0;  // sampled items: the ring index that holds their page
+  int64_t first_row = 0;   // index of this rank's first row of the item among its rows of the step
+  // Set by RingAttention::Reserve: first rows in the step's `served` and `kept` states (StateRows).
+  int64_t state_offset = 0;
+  int64_t kept_offset = 0;
+  // Set by RingAttention::Note: the most subtrees that this rank has, and the most states that an
+  // own row keeps at a time, in any cache group.
+  int states = 1;
+  int kept_slots = 1;
   // Chosen key blocks for the blocks of [begin, end). Null: attend all that the mask allows.
   std::shared_ptr<const BlockPattern> pattern;
   // If not empty, rows attend by these branches; `pattern` then only says which blocks they need.
@@ -50,13 +53,13 @@ struct RingItem {
   static int Visits(int runner, int s) { return runner ^ s; }
   // The ring index of `rank`; -1 if it is not in the ring.
   int index_of(int rank) const;
-  // The ring index that runs the first row; for a sampled item this is its home.
+  // The lowest ring index that runs rows; for a sampled item this is its home.
   int home_index() const;
   // Whether the home's message to `holder` carries the sampled row's key and value, because
   // `holder` has the row's page.
   bool carries_row(int holder) const { return sampled && holder == sampled_anchor; }
-  // First row of the n-th state for `runner`, among the states computed for other ranks. Ordered by
-  // ring index, without this rank.
+  // Among the states that this rank computes for other ranks' rows: the first row of the n-th state
+  // for the rows of ring index `runner`. They are ordered by ring index.
   int64_t served_offset(int runner, int n) const;
 };
 
@@ -68,10 +71,11 @@ struct ShardPage {
 };
 
 // The pages in `entries` that are on `rank`, begin before `end`, and are visible to at least one of
-// the rows at `positions` (ascending). A page is visible if page start <= row; with window > 0,
-// also row - window < page end; and with a pattern, the row's block has chosen the page's block for
-// at least one head. Both ends of an exchange call this on the same table, so they agree without
-// negotiation, and blocks that nobody chose are not sent.
+// the rows at `positions` (ascending). A page is visible to a row if its first position is at most
+// the row's; with window > 0, its last position must also be above row - window; and with a
+// pattern, the row's block must have chosen the page's block for at least one head. Both ends of an
+// exchange call this on the same table, so they agree without negotiation, and blocks that nobody
+// chose are not sent.
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
                                     int32_t page_tokens, const BlockPattern* pattern = nullptr);

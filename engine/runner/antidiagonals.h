@@ -23,7 +23,8 @@ namespace annulus {
 // slices, and again in the second phase.
 class Antidiagonals {
  public:
-  // Reads the query's positions and stride; all outlive it.
+  // `runner`: the ring index whose rows are scored. Uses the query's positions and stride. All
+  // references must outlive the object.
   Antidiagonals(const ChoiceContext& context, const ChoiceLayer& layer, const Choice& item,
                 const ChoiceQuery& query, int runner);
 

@@ -1,7 +1,11 @@
 #ifndef ANNULUS_ENGINE_RUNNER_CHOICE_H_
 #define ANNULUS_ENGINE_RUNNER_CHOICE_H_
 
-// Types shared by the steps of choosing blocks: see BlockChooser. "Own" means: of this rank.
+// Types shared by the steps of choosing blocks: see BlockChooser.
+//
+// "Own" means: of this rank. A holder is a rank of the item's ring that has keys which some rows
+// may attend; a runner is one that computes rows. Runners send queries to the holders
+// (ChoiceQuery), and holders return scores.
 
 #include <deque>
 #include <functional>
@@ -19,21 +23,21 @@
 
 namespace annulus {
 
-// Buffers of messages. A peer may read them after the sender is done, so they live longer than the
-// call: the chooser clears `layer` once all peers have answered, and the rank clears `step` when
-// the next step begins, since by then every rank has ended this one.
+// Buffers of messages. A peer may read them after the sender's call has returned. So the chooser
+// clears `layer` only once all peers have answered, and the rank clears both when the next step
+// begins, since by then every rank has ended this one.
 struct ChoiceMessages {
   std::deque<DeviceBuffer> layer;  // host memory readable by ops: Backend::AllocateHost
   std::deque<std::vector<std::byte>> step;
 };
 
-// Returns how the rows [begin, end) of an item choose under `policy`. `sampled`: it is a sampled
-// item.
+// Returns how rows [begin, end) of an item choose their blocks under `policy`; kNone: they attend
+// everything, or the policy's content-free lists (UsesPattern). `sampled`: PlanItem::sampled.
 ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
 // Whether the item's rows use the policy's content-free lists.
 bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
 
-// What a rank has summarised about a sequence's pages in one layer. Each member is filled only if a
+// Summaries of a rank's own pages of a sequence in one layer. Each member is filled only if a
 // policy needs it.
 struct LayerSummaries {
   PageSummaries bounds{PageSummaries::Kind::kBounds};
@@ -41,7 +45,7 @@ struct LayerSummaries {
   GateKeys gates;
 };
 
-// Heads of a layer that follow the same policy.
+// The heads of a layer that follow the same policy.
 struct ChoosingPart {
   std::shared_ptr<const AttentionPolicy> policy;
   // Lists of a content-free policy if these rows use them; otherwise null.
@@ -59,10 +63,10 @@ struct ChoosingItem {
   bool report_lists = false;
   // Everything its rows may attend, in the cache group without a window.
   ItemShards candidates;
-  std::vector<LayerSummaries>* summaries = nullptr;  // [layer] for the own pages of the sequence
+  std::vector<LayerSummaries>* summaries = nullptr;  // [layer] of own pages; see RankSequence
   SummaryKinds summary_kinds;                        // of the sequence
   std::span<const int32_t> summary_pages;            // own pages that store the summaries
-  bool samples_answer = false;                       // also sample the coverage of answer rows
+  bool samples_answer = false;  // whether a sampled item's rows have their coverage sampled too
 
   int32_t block() const { return parts.front().policy->block; }
 };
@@ -106,25 +110,32 @@ struct ScoredRows {
   std::span<float> kept;        // [row groups][heads][own blocks], in the arena; empty: not kept
 };
 
-// One kind of score that the rows of an item request from the ranks that hold their keys.
+// One kind of score that the rows of an item request from the holders of their keys.
 struct ChoiceQuery {
-  // kExact: exact scores over all keys. kKept: exact scores over the keys that `branches` keep or,
-  // with `kept`, one score over all keys in the blocks of these lists.
-  // kAntidiagonal: sums along antidiagonals with `stride`. kBounds, kMeans: from the bounds or the
-  // mean of each page. kGates: from gates.
-  enum class Ask : uint8_t { kExact, kKept, kAntidiagonal, kBounds, kMeans, kGates };
+  enum class Ask : uint8_t {
+    kExact,         // exact scores over all keys
+    kKept,          // exact scores over the keys that `branches` keep; with `kept`, a single score
+                    // over all keys in the blocks of these lists
+    kAntidiagonal,  // sums along antidiagonals with `stride`: see Antidiagonals
+    kBounds,        // from the bounds of each page's keys
+    kMeans,         // from the mean of each page's keys
+    kGates          // from gates
+  };
 
   Ask kind = Ask::kExact;
   int32_t stride = 1;
   std::vector<DilatedBranch> branches;
   const BlockPattern* kept = nullptr;
-  std::vector<std::vector<int32_t>> positions;  // [ring index] what is scored: the positions of
-                                                // rows, or the query blocks of mean rows
-  std::vector<int64_t> groups;                  // [ring index] number of score rows
-  ConstMatrixView own;                          // [own positions, heads * k_dim]
-  std::vector<int64_t> lists;                   // [ring index] number of scores or masses to return
-  std::optional<BlockScores> scores;            // for own rows, once received
-  std::vector<std::span<const float>> owed;     // [ring index] computed here for others
+  // [ring index] What is scored: for kExact, kKept and kAntidiagonal, positions of rows; otherwise
+  // query blocks, each by the mean of its rows.
+  std::vector<std::vector<int32_t>> positions;
+  std::vector<int64_t> groups;  // [ring index] number of score rows
+  ConstMatrixView own;          // [own positions, heads * k_dim]
+  // [ring index] How many lists of numbers are returned: one for each score row and query head; for
+  // kAntidiagonal, one for each query block and kv head.
+  std::vector<int64_t> lists;
+  std::optional<BlockScores> scores;         // for own rows, once received
+  std::vector<std::span<const float>> owed;  // [ring index] to return: computed here for others
   // Only for kAntidiagonal.
   std::vector<ScoredRows> scored;     // [ring index] computed here
   std::span<float> sums;              // [row groups][heads] for own rows, over all keys
@@ -139,15 +150,18 @@ struct PartChoice {
   ChoiceKind kind = ChoiceKind::kNone;
   std::optional<ChoiceQuery> estimate;
   std::optional<BlockRanking> ranking;
-  // [rung] tau of the policy, then greater ones to keep its contract. A rung of 0: the policy's own
-  // lists. A last rung of 1: all blocks.
+  // [rung] The values of tau to try, ascending. Without a contract: the policy's tau alone. With
+  // one: its coverage, then greater values up to 1. The value 0 stands for the policy's own lists,
+  // and 1 for all blocks.
   std::vector<double> ladder;
-  size_t rung = 0;
-  std::vector<double> covered;  // [rung][head] sums over own sampled rows
+  size_t rung = 0;              // the one chosen
+  std::vector<double> covered;  // [rung][query head] coverage, summed over own sampled rows
   BlockPattern pattern;  // the choice for own rows; has all heads, but only this part's are valid
 
   const AttentionPolicy& policy() const { return *part->policy; }
+  // Whether a contract binds the part.
   bool bound() const { return policy().coverage > 0; }
+  // Whether the chosen rung takes all blocks.
   bool all() const { return ladder[rung] >= 1; }
   // How many blocks to take at `at_rung`, in the order of the ranking.
   int32_t Count(size_t q, int kv_head, size_t at_rung) const;
@@ -157,7 +171,7 @@ struct PartChoice {
 struct Choice {
   const ChoosingItem* choosing = nullptr;
   const RingItem* ring = nullptr;
-  int32_t block = 0;                       // tokens of the blocks that are scored, named here
+  int32_t block = 0;                       // tokens per block; all block indices here are of such
   std::vector<int32_t> query_blocks;       // of own rows
   std::vector<std::vector<int32_t>> held;  // [ring index] blocks there that own rows may attend
   // [ring index] own blocks that rows of that index may attend.
@@ -173,8 +187,8 @@ struct Choice {
   const PartChoice& part_of(int kv_head) const;
 };
 
-// Asks: whether own rows request scores from ring index `holder`. Owes: whether this rank must
-// return scores to ring index `runner`.
+// Asks: whether own rows request scores from the rank with ring index `holder`. Owes: whether this
+// rank must return scores to the rank with ring index `runner`.
 bool Asks(const Choice& item, const ChoiceQuery& query, int holder);
 bool Owes(const Choice& item, const ChoiceQuery& query, int runner);
 
@@ -212,7 +226,8 @@ inline std::span<const float> FloatsOf(const RingPart& part) {
   return {reinterpret_cast<const float*>(part.data), part.bytes / sizeof(float)};
 }
 
-// Exchanges one round of messages for a layer. `number` distinguishes the layer's rounds.
+// Exchanges one round of messages for a layer: see RingLink::Exchange. `number`, below 0x8000,
+// distinguishes the layer's rounds.
 template <class Give, class Expect, class Take>
 absl::Status ChoiceRound(const ChoiceContext& context, const ChoiceLayer& layer, uint64_t number,
                          const Give& give, const Expect& expect, const Take& take) {

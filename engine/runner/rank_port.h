@@ -49,15 +49,15 @@ class RankPort {
   // ---- steps
 
   // Starts a step on every rank. While it runs, one more may be started, which begins as soon as
-  // the first has ended on every rank. INVALID_ARGUMENT if no rank could run the plan; if no step
-  // runs, the ranks then forget all sequences, as if one had failed in it. If state() is not kUp,
-  // returns the status that explains why.
+  // the first has ended on every rank. INVALID_ARGUMENT if no rank could run the plan; the ranks
+  // then forget all sequences unless a step runs. If state() is not kUp, returns the status that
+  // explains why.
   virtual absl::Status Start(std::shared_ptr<const StepPlan> plan) = 0;
 
-  // Waits for the step that was started first and returns one result per rank, in rank order. If
-  // any rank fails, the step ends on all ranks and the first failure is returned; the ranks have
-  // then forgotten all sequences, and the contents of their pages are lost. The step behind it is
-  // dropped then: it has no results.
+  // Waits for the older of the started steps and returns one result per rank, in rank order. If any
+  // rank fails, the step ends on all ranks, and the first failure is returned. The ranks have then
+  // forgotten all sequences, the contents of their pages are lost, and a second step that was
+  // started is dropped: it has no results.
   virtual absl::StatusOr<std::vector<RankResult>> Results() = 0;
 
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan) {
@@ -65,8 +65,8 @@ class RankPort {
     return Results();
   }
 
-  // Seconds in which all ranks had nothing to do before the step whose results came last, since the
-  // step before it.
+  // Of the step whose results were returned last: for how many seconds all ranks had been idle when
+  // it began, since the end of the previous step.
   virtual double pause() const = 0;
 
   virtual RanksState state() const = 0;
@@ -90,7 +90,7 @@ class RankPort {
 
   // ---- pages
 
-  // Callbacks with which a PageBook tells the ranks about pages taken and freed.
+  // Callbacks by which a PageBook tells the ranks which pages are taken and freed.
   virtual PageBook::Hooks page_hooks() = 0;
   // The memory of the rank's pages; null if it is not in this process.
   virtual const KvPool* local_pages(int rank) const = 0;

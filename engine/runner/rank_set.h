@@ -25,7 +25,7 @@ struct RankSetOptions {
   int rows_per_rank = 2048;    // most rows of a plan on one rank
   int suspended_rows = 0;      // see PlanLimits::suspended_rows_per_rank
   int sequences = 64;          // most sequences in a plan
-  // Longest time in a step without progress on any rank.
+  // Longest time in a step without progress on any rank; then the step fails.
   std::chrono::milliseconds exchange_timeout{600'000};
   AttentionObserver* observer = nullptr;           // only for a single rank; null: none
   RingTransport transport = RingTransport::kAuto;  // for ranks on different devices
@@ -34,7 +34,7 @@ struct RankSetOptions {
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
   // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
-  // Measures exchange_timeout; not null, and must outlive the set.
+  // The clock of exchange_timeout; not null, and must outlive the set.
   const Clock* clock = &Clock::Real();
 };
 
@@ -132,20 +132,22 @@ class RankSet final : public RankPort {
   std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<RankFacts> facts_;
-  // The coordinator's: the older one first.
+  // Used by the coordinator's thread alone. Started steps whose results it has not taken, the older
+  // one first.
   std::array<Step, 2> steps_;
-  int started_ = 0;   // how many of them there are
-  double pause_ = 0;  // before the one whose results came last
+  int started_ = 0;   // how many of steps_ there are
+  double pause_ = 0;  // what pause() returns
 
-  // Of the step that runs.
-  std::mutex running_mutex_;
-  int running_ = 0;  // ranks on which it has not ended
-  bool failed_ = false;
+  std::mutex running_mutex_;              // guards the members up to next_
+  int running_ = 0;                       // ranks on which the running step has not ended
+  bool failed_ = false;                   // a rank failed, and Results has not handled that yet
   SteadyTime ended_;                      // when the last step ended on all ranks
-  std::shared_ptr<const StepPlan> next_;  // begins once it has ended well; null: none
-  // Not OK once a rank is lost, or the ring or a device cannot be used again.
+  std::shared_ptr<const StepPlan> next_;  // begins once the running step has ended well; or null
+
+  // Used by the coordinator's thread alone. Not OK once a rank is lost, or the ring or a device
+  // cannot be used again.
   absl::Status lost_;
-  bool all_back_ = true;
+  bool all_back_ = true;  // false once a rank is lost
 };
 
 }  // namespace annulus

@@ -36,7 +36,8 @@ struct RankSequence {
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
-  // On the home rank, for kLastSampled; 0 if the last one could not be sampled.
+  // On the home rank: the token that kLastSampled stands for. Absent before the first one; 0 if it
+  // could not be sampled.
   std::optional<int32_t> last_sampled;
   uint32_t version = 0;                              // of the terms; 0: no terms received
   std::vector<std::vector<SequencePart>> attention;  // [layer]; empty: dense
@@ -45,7 +46,7 @@ struct RankSequence {
   SummaryKinds summary_kinds;
   SummaryPages summary_pages;  // empty: no summaries are kept
   bool report_lists = false;
-  bool begins_answer = false;  // this step samples the answer's first token
+  bool begins_answer = false;  // the running step samples the answer's first token
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
@@ -73,16 +74,16 @@ struct RankParts {
   bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
 };
 
-// A chunk that a rank has suspended. All that passes from one layer to the next is `residual`; the
-// next stretch makes everything else anew.
+// A chunk that a rank has suspended between layers. Only `residual` passes from one layer to the
+// next; the next stretch computes everything else again.
 struct SuspendedRun {
   SuspendedChunk chunk;
   std::span<float> residual;              // [own rows, hidden], in RankParts::suspended
   std::vector<LayerAttention> attention;  // of the layers that have run
 };
 
-// All that a rank works with and remembers: RankExecutor keeps it, and the parts of a step use it.
-// Not thread-safe.
+// Everything that a rank works with and remembers between steps. RankExecutor owns it, and the
+// parts of a step use it. Not thread-safe.
 struct RankState {
   explicit RankState(const RankParts& parts);
 

@@ -13,23 +13,23 @@
 
 namespace annulus {
 
-// Attention in the layers of one step on one rank: which pages the own rows are stored in, which
-// keys every item sees, and what its policy leaves out of them. Use it in this order: states, then
+// Attention in the layers of one step on one rank: stores the own rows' keys and values in their
+// pages, and attends the keys that each item sees and its policy keeps. Call ReserveStates, then
 // LayOut, then Run for each layer. Everything passed to the constructor and to LayOut must outlive
-// it.
+// the object.
 class StepAttention {
  public:
   StepAttention(RankState& state, const StepPlan& plan, const StepRows& rows);
 
-  // How many rows of states the buffers must hold besides the result.
+  // Returns how many rows of states the buffers must hold besides the result.
   StateRows ReserveStates() { return RingAttention::Reserve(items_); }
 
-  // Lays out the layers' exchanges, except those whose lists are settled in the layer itself.
-  // `buffers` must have been taken.
+  // Lays out the layers' exchanges, except those whose block lists are only known in the layer
+  // itself. The buffers of StepBuffers::Phase::kStep must have been taken.
   void LayOut(StepBuffers& buffers);
 
-  // Stores the layer's keys and values in their pages, then attends: kAttended of the first `rows`
-  // own rows.
+  // Stores the layer's keys and values of all own rows in their pages, then writes kAttended of the
+  // first `rows` own rows.
   absl::Status Run(int layer, int64_t rows);
 
   // What policies attended, in all layers so far.
@@ -43,9 +43,10 @@ class StepAttention {
   };
   // Data that the layers of one cache group share in this step.
   struct GroupStep {
-    std::vector<ItemShards> shards;  // [ring item]; for items that choose: the last layer's choice
-    std::vector<ChoosingItem> choosing;
-    std::vector<ChoosingItem> sampled;  // items that do not, but whose coverage is sampled
+    // [ring item] For items that choose, what they chose in the previous layer of the group.
+    std::vector<ItemShards> shards;
+    std::vector<ChoosingItem> choosing;  // items that choose their blocks layer by layer
+    std::vector<ChoosingItem> sampled;   // other items whose coverage is sampled
     std::vector<AppendRun> appends;
     // [own row] first layer's part of the page; null: on another rank.
     std::vector<std::byte*> append_page;

@@ -17,10 +17,10 @@ class AdmissionHost {
   // Whether the pass may continue. Looking at long prompts takes time that running requests wait
   // for; a later pass considers the contenders this one did not reach.
   virtual bool HasTime() = 0;
-  // Whether a running place is free for one more request of this share.
+  // Whether one more request of this share may run: see Places.
   virtual bool HasPlace(const Contender& contender) = 0;
-  // Whether the contender must wait for a reason other than room. If it waits for pages that a tier
-  // reads back, the call takes room for them; `large`: as for TryAdmit.
+  // Whether the contender must wait for a reason other than room. The call may start reading pages
+  // for it from a tier, and takes room for them. `large`: as for TryAdmit.
   virtual bool Waits(const Contender& contender, const Contender* large) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
   // Admits the contender if there is room. Returns kAdmitted also if the request has ended for
@@ -31,25 +31,27 @@ class AdmissionHost {
 };
 
 // Decides which waiting requests start. A request that does not fit does not block one that does,
-// until it has waited as long as its prompt takes alone. From then on room is gathered for it (for
-// one request at a time, the first such in serving order): others start only if they leave that
-// room. Since every running request ends, its turn comes.
+// until it has waited as long as its prompt takes alone, or 1 s if that is more. From then on room
+// is gathered for it: others start only if they leave that room. This is done for one request at a
+// time, the first such in serving order. Since every running request ends, its turn comes.
 //
 // A request that ends at its deadline does not start while the prompts before it leave it too
 // little time: it would take a place and time from others, and still not be complete.
 //
 // Remembers which requests found no room, until RoomMayHaveCome is called, so that passes in
-// between do not ask for them again. Otherwise pure: uses no clock, memory or threads.
+// between do not ask for them again. Uses no clock and no thread. Not thread-safe.
 class Admission {
  public:
-  // Makes one pass over the waiting requests, as far as time allows. `begun`: those that run and
-  // whose prompts are not fully computed. Returns the waiting ones in ServingOrder, except that the
-  // request for which room is gathered comes first.
+  // Makes one pass over the waiting requests, until the host has no more time or 16 requests found
+  // no room. `begun`: the running requests whose prompts are not fully computed. Returns the
+  // indices of all `waiting` in ServingOrder, except that the request for which room is gathered
+  // comes first.
   std::vector<size_t> Run(std::span<const Contender> waiting, std::span<const Contender> begun,
                           const FairShares& shares, AdmissionHost& host);
 
   // Call whenever room may have become available, for example because a request ended.
   void RoomMayHaveCome() { no_room_.clear(); }
+  // Call when the request has ended or was preempted.
   void Forget(SequenceId id);
 
   // The request for which room is gathered, if any.

@@ -33,29 +33,30 @@ struct RingWork {
 // Work for pages placed by PlaceOnRing from position 0 on, each row on its page's rank.
 RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens, int shards);
 
-// A rank's rates in calls with `rows` rows. Interpolates over the logarithm of rows between
-// measured values; beyond them returns the nearest.
+// A rank's rates in calls with `rows` > 0 rows. Between measured values, interpolates over the
+// logarithm of rows; beyond them, returns the nearest.
 AttentionRate RateOf(double rows, const ExchangeRates& rates);
 
 // Seconds until the last rank has attended in one layer, with one call for each rank that has keys.
-// Both modes attend the same pairs in calls of the same size and differ in which rank does the
-// work. The result is the larger of two times: that of the fullest rank if it computes alone, and
-// that of all work spread evenly while all ranks compute. A few rows lie in a single page: then in
-// pass-KV one rank attends everything, while in pass-Q every holder takes its part.
+// Both modes attend the same pairs, in calls of the same size, and differ in which rank does the
+// work. The result is the larger of two times: what the fullest rank takes for its part if it
+// computes alone, and what all ranks take for all work if it is spread evenly. For example, if all
+// rows are in one page, one rank attends everything in pass-KV, while in pass-Q each rank attends
+// the keys it holds.
 double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);
 
-// Seconds of exchange that one layer adds to AttentionSeconds.
+// Seconds of exchange that one layer adds to AttentionSeconds. 0 for a degree of 1. The sum of:
 //
-// T: rows; P: cached tokens; H, G: query and key/value heads; d: k_dim = v_dim; e: bytes per
-// element; k: degree. If messages travel over a link (Meta, arXiv 2411.01783, section 3), the
-// result is the time of the bytes not hidden behind attention. pass-KV sends 2 (T + P) G d e bytes,
-// hidden. pass-Q sends T H d e bytes, hidden, and returns T H (d + 1) 4 bytes of float32 states
-// after the attention, not hidden. Each is multiplied by (k - 1) / k.
-//
-// If messages pass addresses within one address space, nothing is copied and both modes merge the
-// same number of states. The remaining cost is k - 1 messages that list every page in pass-KV, and
-// 2 (k - 1) short messages in pass-Q.
+// - The time of bytes on the link, as far as attention does not hide it (Meta, arXiv 2411.01783,
+//   section 3). T: rows; P: cached tokens; H, G: query and key/value heads; d: k_dim = v_dim; e:
+//   bytes per element; k: degree. pass-KV sends 2 (T + P) G d e bytes, hidden. pass-Q sends T H d e
+//   bytes, hidden, and returns T H (d + 1) 4 bytes of float32 states, not hidden. Each is
+//   multiplied by (k - 1) / k. 0 if messages pass addresses.
+// - The time of messages: k - 1 in pass-KV, with part_seconds for each page they list; 2 (k - 1) in
+//   pass-Q.
+// - In pass-Q, (k - 1) query_seconds (AttentionRate), scaled from 0, if all ranks have equally many
+//   rows, to 1, if one rank has all rows.
 double ExchangeSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                        const ExchangeRates& rates);
 

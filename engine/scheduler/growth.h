@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// How many more pages each ring index needs to extend a sequence that has pages for the positions
-// below `from` to those below `to` >= from. `demand`: what the sequence began with.
+// [ring index] How many more pages a sequence needs that has pages for the positions below `from`
+// and is to have pages for those below `to` >= from. `demand`: the sequence's at admission.
 std::vector<int32_t> PagesToGrow(const PageDemand& demand, int64_t from, int64_t to, int degree,
                                  const PlanLimits& limits);
 
@@ -19,8 +19,8 @@ std::vector<int32_t> PagesToGrow(const PageDemand& demand, int64_t from, int64_t
 class GrowthHost {
  public:
   virtual ~GrowthHost() = default;
-  // Takes the pages that the sequence needs for its next rows. If too few are free, even after
-  // evicting pages that nobody uses, returns false and changes nothing.
+  // Takes the pages that the sequence needs for its next row, and possibly more. If too few are
+  // free, even after evicting cached pages that nobody holds, returns false and takes none.
   virtual bool Grow(SequenceId id) = 0;
   // Whether `id`, which Grow refused, lacks pages on a rank where `victim` would free some.
   virtual bool Helps(SequenceId victim, SequenceId id) = 0;
@@ -41,10 +41,10 @@ struct Grower {
 // into `running`, see ServingOrder.
 std::vector<Grower> GrowthOrder(std::span<const Grower> running, std::span<const size_t> order);
 
-// Gives pages to the sequences that grow, in the order given. If one finds too few, preempts
-// sequences that come after it, the last first, if they help; if that is not enough, preempts the
-// one that grows. The first, and those that may not yield, are never preempted: they keep their
-// pages and wait. Returns whether one waits; nothing new must begin then.
+// Gives pages to the sequences that grow, in the given order (GrowthOrder). If one finds too few,
+// preempts later sequences that may yield and help, the last one first. If that is not enough,
+// preempts the one that grows. The first sequence, and those that may not yield, are never
+// preempted: they keep their pages and wait. Returns whether one waits; no request must begin then.
 //
 // Livelock-free: the first can take pages from all that may yield, and those that may not yield end
 // without growing. So it gets what it needs if it would fit alone. The eldest stays the eldest

@@ -75,10 +75,13 @@ struct ShareUse {
 };
 
 // How many seconds of work each tenant, each of its clients and each of their connections has
-// received (self-clocked fair queueing: Golestani, INFOCOM 1994). Keeps only entries that still
-// matter. At each level a virtual time follows the work received by the one being served, and never
-// goes back. Whoever starts to contend starts at that time, or at its own total if that is higher.
-// So nobody can save up credit, or gain by leaving or returning under another name. Plain data.
+// received (self-clocked fair queueing: Golestani, INFOCOM 1994). Keeps only accounts that still
+// matter.
+//
+// At each level there is a virtual time: the least work received among the accounts whose prompts
+// the last step served. It never goes back. An account that starts to contend is set to that time,
+// unless it has received more already. So nobody can save up credit by not using its share, or gain
+// by leaving, or by returning under another name. Plain data.
 class FairShares {
  public:
   // Sets the shares of all requests whose prompts are not fully computed. A level at which nobody

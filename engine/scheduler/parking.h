@@ -7,13 +7,13 @@
 
 namespace annulus {
 
-// Number of sequences that count towards `max_running`: all except paused ones.
+// The number of sequences that count towards `max_running`: all except paused ones.
 int CountActive(const EngineState& state);
 
-// Pauses sequences whose reader is behind, which frees their slots, and resumes paused ones whose
-// reader has caught up, the earliest admitted first, while fewer than `max_running` are active. A
-// paused sequence keeps its pages. Call before admitting new requests, so that earlier ones resume
-// first.
+// Pauses sequences whose reader is behind. Resumes paused ones whose reader has caught up, the
+// earliest admitted first, while fewer than `max_running` are active. A paused sequence keeps its
+// pages. `has_room`: whether the reader keeps up (TokenSink::HasRoom); called once for each
+// sequence. Call before admitting new requests, so that earlier ones resume first.
 void UpdatePaused(EngineState& state, const std::function<bool(SequenceId)>& has_room,
                   int max_running);
 

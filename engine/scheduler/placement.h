@@ -12,7 +12,7 @@ namespace annulus {
 // The constants of a running engine that planning and admission share.
 struct PlanLimits {
   int ranks = 1;
-  int shards = ShardsFor(1);         // virtual shards: ShardsFor(ranks) or more
+  int shards = ShardsFor(1);         // virtual shards, at least ShardsFor(ranks)
   int page_tokens = 64;              // a ring spreads a sequence in units of a page
   int prefill_rows_per_rank = 2048;  // most prompt rows per rank and step; at least a page
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
@@ -21,10 +21,11 @@ struct PlanLimits {
   // Most prompt rows per rank of a chunk that is suspended between layers; at least a page. 0: no
   // chunk is suspended.
   int suspended_rows_per_rank = 0;
-  int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
+  int tokens_per_rank = 2048;  // a sequence gets one more rank for each of these tokens
   // [cache group] 0: full attention; otherwise the window in tokens.
   std::vector<int32_t> group_windows;
-  // Checkpoints that a sequence may have at a time besides those of its demand: see PageTier.
+  // How many checkpoints a sequence may have at a time besides PageDemand::checkpoints: see
+  // PageTier.
   int passing_checkpoints = 0;
 
   int rows_per_rank() const {
@@ -47,8 +48,8 @@ inline int32_t RoundTokens(int degree, const PlanLimits& limits) {
 // The positions that a new sequence will fill.
 struct PageDemand {
   int64_t tokens = 0;       // the most positions it can grow to
-  int32_t cached = 0;       // of these, positions in existing pages at its beginning; whole pages
-  int32_t checkpoints = 0;  // how often the pages of its windows are kept for others
+  int32_t cached = 0;       // how many of `tokens` it begins with in cached pages; whole pages
+  int32_t checkpoints = 0;  // how many prefixes' window pages are kept for other requests
   // How many pages one summary page covers (PagesSummarised); 0: no summaries.
   int64_t summarised = 0;
   // [rank] how many cached pages of a full group lie there; empty: nothing is cached.
@@ -56,7 +57,7 @@ struct PageDemand {
   // How many of `tokens` get their pages at the beginning; the others get theirs as the sequence
   // grows (scheduler/growth.h). 0: all. Must be 0 for a sequence with summaries.
   int64_t reserved = 0;
-  // [rank] if `reserved` > 0: how many new pages the sequence could have if no other one ran.
+  // [rank] If `reserved` > 0: how many new pages the sequence could get if no other sequence ran.
   std::vector<int32_t> alone = {};
 };
 
@@ -84,19 +85,21 @@ struct RingChoice {
   bool summarises = false;  // whether summaries are kept
 };
 
-// Chooses the smallest ring that gives each rank about `tokens_per_rank` tokens and fits into
-// `free_pages` (one entry per rank). A sequence that reserves less than all its tokens must fit
-// into `free_pages` with what it reserves, and into PageDemand::alone with all of it. If none fits,
-// tries larger rings. Rings whose fullest rank exceeds the mean by more than a tenth come last, and
-// degrees that are not useful (IsUsefulDegree) are skipped. Takes the emptiest ranks. `fixed`: if
-// not empty, the only ring to try, because the cached pages lie on it. Returns nothing if no ring
-// fits.
+// Chooses the ring of a new sequence:
+// - It must fit into `free_pages` ([rank]). A sequence that reserves only a part of its tokens must
+//   fit into `free_pages` with that part, and into PageDemand::alone with all of them.
+// - The smallest degree at which no rank has more than about tokens_per_rank tokens is tried first,
+//   then larger ones. Rings whose fullest rank exceeds the mean by more than a tenth come last;
+//   degrees that are not useful (IsUsefulDegree) are skipped.
+// - Of each degree, the ranks with the most free pages are tried.
+// - `fixed`: if not empty, the only ring to try, because the cached pages are on it.
+// Returns nothing if no ring fits.
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
                                      const std::vector<int32_t>& fixed, const PlanLimits& limits);
 
-// A measure to compare rings by: the work of the busiest rank until it has computed its part of
-// `tokens`, if it takes turns with its `running` sequences (one entry per rank).
+// A measure to compare rings by: how many tokens the busiest rank computes until it has computed
+// its part of `tokens`, if it takes turns with its `running` sequences. `running`: [rank].
 double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,
                   const PlanLimits& limits);
 

@@ -8,11 +8,13 @@
 
 namespace annulus {
 
-// The places among running requests. No single owner can take them all: the last eighth is reserved
-// for others. The owner is the tenant, or the client for callers without a tenant. All methods take
-// constant time.
+// The places among running requests. The last eighth of them, rounded down, is reserved: no owner
+// may have more than seven eighths. The owner of a request is its tenant, or its client if it has
+// no tenant; requests with neither are not limited. All methods take constant time. Not
+// thread-safe.
 class Places {
  public:
+  // `most`: number of places.
   explicit Places(int most) : most_(most) {}
 
   // Records that a request of this share runs.

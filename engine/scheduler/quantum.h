@@ -45,12 +45,13 @@ struct StepChoice {
   std::optional<StretchTurn> stretch;
 };
 
-// Most stretches that a chunk is cut into, unless even a page needs more. Bounds how long a prompt
-// waits that comes meanwhile and does not fit between the stretches.
+// Most stretches that a chunk is cut into, unless even a page needs more. Bounds how long a chunk
+// takes, and so how long other prompts wait that do not fit between its stretches.
 inline constexpr int kMostStretches = 8;
 
-// About the most pages of a suspended chunk: a stretch has no time for a page, and the chunk has
-// kMostStretches. Ranks keep memory for so many (PlanLimits::suspended_rows_per_rank).
+// About the most pages of a suspended chunk: it has kMostStretches stretches, and each has time for
+// less than a page, or nothing would be suspended. Ranks keep memory for so many pages
+// (PlanLimits::suspended_rows_per_rank).
 inline constexpr int kSuspendedPages = kMostStretches;
 
 struct QuantumLimits {
@@ -66,21 +67,23 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
                                       const StepCostModel& costs, const QuantumLimits& limits,
                                       const PlanLimits& plan);
 
-// Sizes steps to keep the stall budget: the longest time that a stream, a request that gets its
-// answer, should wait between two tokens. If not even one page of a prompt fits into a step, its
-// chunk is suspended between layers, and streams run between its stretches. Not thread-safe.
+// Sizes steps to keep the stall budget: the longest time that a stream should wait between two
+// tokens. A stream is a request whose answer is being generated. If not even one page of a prompt
+// fits into a step, the prompt's chunk is suspended between layers, and streams run between its
+// stretches. If there are no streams, a step may take half a second. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
   StepPacer(double stall_seconds, const PlanLimits& plan) : stall_(stall_seconds), plan_(plan) {}
 
   // Returns what prompts do in the next step. `prompts`: in serving order; at most one has a
-  // suspended chunk. `streams`: the positions of rows that will be sampled in any case.
-  // `after_stretch`: the last step was a stretch.
+  // suspended chunk. `streams`: the positions of the streams' next rows, which run in any case
+  // unless a stretch is returned. `after_stretch`: whether the last step was a stretch; if so, and
+  // there are streams, prompts do nothing.
   //
-  // While a chunk is suspended, prompts that come before its own still go first if they fit into a
-  // step; without streams, even if they do not. As long as no rows of prompts have been timed, one
-  // layer of a page runs alone, to learn how long a page takes.
+  // While a chunk is suspended, prompts before its own in serving order still go first if they fit
+  // into a step; without streams, even if they do not. As long as no prompt rows have been timed,
+  // one layer of a page runs alone, to learn how long a page takes.
   StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
                   bool after_stretch) const;
 
@@ -91,7 +94,7 @@ class StepPacer {
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
-  // Predicted seconds that rows [begin, end) add to a step.
+  // Predicted seconds that prompt rows [begin, end) add to a step. A guess before the first step.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
 
   // Predicted seconds until the prompt is computed, in the chunks that Next would choose if it
@@ -107,11 +110,11 @@ class StepPacer {
   double smallest_chunk_seconds() const { return smallest_; }
 
  private:
-  // The work and the limits of a step whose prompts are not chosen yet.
+  // A step whose prompts are not chosen yet.
   struct Room {
-    StepWork rest;
+    StepWork rest;  // its other work: kStep and the streams' rows
     QuantumLimits limits;
-    bool streams = false;
+    bool streams = false;  // whether there are streams
   };
   // The end of a prompt's next chunk, and all other work of the steps until it is computed.
   struct Pace {

@@ -49,17 +49,17 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
 StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
                      const ModePolicy& policy, const StretchTurn& turn);
 
-// Plans the step behind `running`, which has started and whose tokens are not known yet: one more
-// row for each of its sequences, whose token the ranks know by then (kLastSampled). Nothing if that
-// is not possible: only if `running` has one sampled row for every sequence that is not paused, and
-// nothing else, and none of them needs_pages() for the row behind. Such a row is computed in vain
-// if its sequence ends with the row before. Pure.
+// Plans the step after `running`, which has started and whose tokens are not known yet: one more
+// row for each of its sequences, with the token that the ranks will know by then (kLastSampled). A
+// row is computed in vain if its sequence ends with the row before. Possible only if `running` has
+// one sampled row for every sequence that is not paused, and nothing else, and every sequence has
+// the page for its next row; otherwise returns nothing. Pure.
 std::optional<StepPlan> PlanBehind(const StepPlan& running, const EngineState& state,
                                    const PageBook& pages, const PlanLimits& limits);
 
-// Call when `plan`, which was made from this very state, is about to run. Page tables grow, and the
-// book marks the pages that the step will write; what the plan tells the ranks counts as told. A
-// step that has started and fails leaves a state from which no sequence can go on.
+// Call when `plan`, which was made from this state, is about to run: appends its pages to the page
+// tables, marks them in the book as being written, and records what the plan tells the ranks. If
+// the step then fails, no running sequence can continue: end them all.
 void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 // Checks that the ranks' answers fit the plan. Each sampled item whose rows are computed now must
@@ -74,9 +74,9 @@ absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& 
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages);
 
-// Moves pages that no later row can see, because they have left their group's window, to their
-// sequence's reserve, unless others hold or keep them too. Call after CommitStep, and after pages
-// have been kept for others.
+// Removes pages from the page tables that no later row can see, because they have left their
+// group's window. They return to their sequence's reserve unless others hold or keep them too. Call
+// after CommitStep, and after the step's prefixes have been made known (PrefixReuse::Keep).
 void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 }  // namespace annulus

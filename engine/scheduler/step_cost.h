@@ -47,14 +47,15 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
 // last 30 steps. Weights about which these steps say nothing stay as they were. Plain data.
 class StepCostModel {
  public:
-  // 0 before the first step.
+  // Predicted seconds; 0 before the first step.
   double Predict(const StepWork& work) const;
+  // Learns that a step with this work took `seconds`.
   void Learn(const StepWork& work, double seconds);
 
   int64_t steps() const { return steps_; }
-  // Mean of |predicted - taken| / taken over recent steps.
+  // Mean of |predicted - taken| / taken over about the last 10 steps.
   double error() const { return error_; }
-  // 99% of steps took at most (1 + margin) times the prediction.
+  // About 99% of recent steps took at most (1 + margin) times the prediction. 0.05 to 1.
   double margin() const { return margin_; }
 
  private:

@@ -14,28 +14,31 @@ namespace annulus {
 // The coordinator's page table for one cache group of one sequence.
 struct GroupTable {
   std::vector<PageEntry> entries;  // ascending first_position, contiguous positions
-  int32_t mapped_end = 0;          // every position below has had a page
-  int32_t pending_drop = 0;        // entries dropped from this table that the ranks still have
+  // Every position below has a page in the table, or had one that has left the window.
+  int32_t mapped_end = 0;
+  // How many entries were dropped at the front since the last plan, which the ranks still have.
+  int32_t pending_drop = 0;
 };
 
-// A running sequence. It took the pages for its first `reserved` positions at admission, and takes
-// others as it grows; those that are not yet, or no longer, in a page table are in the page book's
-// reserve under its id. Plain data.
+// A running sequence. At admission it takes the pages for its first `reserved` positions, and more
+// as it grows. Its pages that are not in a page table, not yet or no longer, are in the page book's
+// reserve for its id. Plain data.
 struct Sequence {
   SequenceId id = 0;
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int32_t prompt_length = 0;
-  // The prompt's last tokens that are its answer so far: it was preempted after them.
+  // How many of the prompt's last tokens are the answer so far, sampled before a preemption.
   int32_t answered = 0;
-  int32_t computed = 0;  // the keys and values of positions below are written
-  // Guesses of the tokens after `tokens`; the next step may verify some of them. Empty in prefill.
+  int32_t computed = 0;  // the keys and values of all positions below are written
+  // Guesses of the tokens after `tokens`. The next step may try some of them. Empty in prefill.
   std::vector<int32_t> draft;
-  // Positions below have a page, or one in reserve. A whole number of pages; the sequence is not
-  // planned beyond it. The default: all that it can grow to.
+  // Every position below has a page, in a table or in reserve. A multiple of page_tokens; no step
+  // plans rows from here on. The default: it has all pages that it can grow to.
   int32_t reserved = std::numeric_limits<int32_t>::max();
-  bool paused = false;  // parked for a slow reader: not planned, takes no slot
-  // Rows from `computed` on of which some layers have run. Goes on also while paused, so that no
-  // other chunk waits for it. At most one sequence has one.
+  // Parked for a slow reader: plans leave it out, and it does not count towards max_running.
+  bool paused = false;
+  // The chunk from `computed` on, if some of its layers have run. It continues even while the
+  // sequence is paused, since other chunks wait for it. At most one sequence has one.
   std::optional<SuspendedChunk> suspended;
   // The ranks that share the sequence, in ring order, and the one of them that samples for it.
   std::vector<int32_t> ring;
@@ -43,23 +46,24 @@ struct Sequence {
   std::vector<GroupTable> groups;
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
-  std::shared_ptr<const SummaryPages> summaries;         // also taken at admission; null: none
+  std::shared_ptr<const SummaryPages> summaries;         // fixed at admission; null: none
   bool report_lists = false;                             // see SequenceTerms
   int64_t rope_length = 0;  // selects the rotary frequencies: see RopeLength
-  bool setup_sent = false;
-  bool announced = false;  // the ranks have its tables; false if it started with cached pages
+  bool setup_sent = false;  // a plan has told the ranks `setup`
+  bool announced = false;   // a plan has told the ranks its terms and tables
 
   bool in_prefill() const { return computed < prompt_length; }
-  // Whether it must grow before its next rows; a prompt has all its pages.
+  // Whether it needs more pages before its next row. Never in prefill: a prompt has all its pages.
   bool needs_pages() const { return !in_prefill() && computed >= reserved; }
 };
 
-// All input of planning. `running` is in admission order.
+// The state that plans are made from.
 struct EngineState {
-  uint64_t step = 0;  // number of the next plan
-  std::vector<std::unique_ptr<Sequence>> running;
-  std::vector<SequenceId> ended;  // since the last plan; the ranks still have to forget them
-  bool after_stretch = false;     // the last step ran some layers of a chunk and no stream
+  uint64_t step = 0;                               // number of the next plan
+  std::vector<std::unique_ptr<Sequence>> running;  // in the order of admission
+  // Ended since the last plan. The next plan tells the ranks to forget them.
+  std::vector<SequenceId> ended;
+  bool after_stretch = false;  // the last step was a stretch: see StepPlan::stretch
 };
 
 }  // namespace annulus

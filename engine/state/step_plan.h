@@ -48,8 +48,7 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
-// Everything a home rank needs to sample for a sequence. Sent once, before its first sampled item,
-// and again if the rank has lost it.
+// Everything a home rank needs to sample for a sequence. Sent with its first sampled item.
 struct SamplingSetup {
   SamplingParams params;        // `seed` is set
   std::vector<int32_t> prompt;  // for the repetition penalty
@@ -62,7 +61,8 @@ struct SamplingSetup {
 };
 
 // What every rank must know about a sequence besides its page tables. Sent once per version; later
-// plans refer to it by sequence and version. A change of any field needs a new version.
+// plans refer to it by sequence and version. A change of any field needs a new version, and a
+// change of `ring` discards the ranks' page tables: the same update must append all entries anew.
 struct SequenceTerms {
   uint32_t version = 0;
   std::vector<int32_t> ring;  // every rank that holds one of its pages, in ring order
@@ -99,7 +99,7 @@ inline constexpr int32_t kLastSampled = -1;
 //   that row n + 1 holds, and then yields the token after it. Rows that do not count have no
 //   effect; later steps overwrite their keys and values. All rows of a sampled item lie in one
 //   page.
-// The last row of a prompt is a sampled item, in the same step as the rows before it.
+// The last row of a prompt is a sampled item, usually in the same step as the rows before it.
 struct PlanItem {
   SequenceId sequence = 0;
   int32_t begin = 0;
@@ -115,14 +115,14 @@ struct PlanItem {
   bool operator==(const PlanItem&) const = default;
 };
 
-// The layers that one step runs of a chunk that is suspended between layers. The steps of the chunk
-// run layers [0, n), [n, m) and so on; steps of other sequences run between them. The chunk's rows
-// are those of one prompt. All its steps have the same items; only the first has updates, only the
-// last returns tokens, logits and attention.
+// The layers [first_layer, end_layer) that one step runs of a chunk that is suspended between
+// layers. A chunk is some rows of one prompt. Its steps run layers [0, n), [n, m) and so on; steps
+// of other sequences run between them. All its steps have the same items; only the first has
+// updates, and only the last returns tokens, logits and attention.
 struct Stretch {
   int32_t first_layer = 0;
   int32_t end_layer = 0;
-  bool ends_chunk = false;  // end_layer is the number of the model's layers
+  bool ends_chunk = false;  // whether end_layer is the number of the model's layers
 
   bool operator==(const Stretch&) const = default;
 };
@@ -147,7 +147,7 @@ struct StepPlan {
   bool operator==(const StepPlan&) const = default;
 };
 
-// Whether the rows of the plan's items are computed when its step has ended.
+// Whether the rows of the plan's items are fully computed once its step has ended.
 inline bool EndsItsChunks(const StepPlan& plan) {
   return !plan.stretch.has_value() || plan.stretch->ends_chunk;
 }
@@ -189,21 +189,21 @@ struct RingCounters {
   bool operator==(const RingCounters&) const = default;
 };
 
-// How one rank attended in one step, for its rows of one item in one layer. Reported for layers
-// without a window of their own, in sequences with a policy.
+// How one rank attended in one layer of one step, for its rows of one item. Reported for sequences
+// with a policy, in layers without a window.
 struct LayerAttention {
   SequenceId sequence = 0;
   int32_t layer = 0;
-  int32_t begin = 0;     // first position of the item
-  PairCount pairs;       // over the rank's rows
-  double estimated = 0;  // estimated coverage, summed over query blocks and kv heads
-  int64_t estimates = 0;
-  std::vector<double> covered;  // [heads] sums over its sampled rows; empty if none
+  int32_t begin = 0;            // first position of the item
+  PairCount pairs;              // over the rank's rows
+  double estimated = 0;         // estimated coverage, summed over query blocks and kv heads
+  int64_t estimates = 0;        // number of terms in `estimated`
+  std::vector<double> covered;  // [heads] coverage summed over its sampled rows; empty if none
   int32_t probes = 0;           // number of sampled rows
   double contract = 0;          // promised coverage, mean over heads; 0: no contract
   bool raised = false;          // the contract required more than the policy's own blocks
   bool dense = false;           // the contract required all blocks
-  double estimate_seconds = 0;
+  double estimate_seconds = 0;  // estimating, sampling and choosing
   // If SequenceTerms::report_lists: the rank's rows and the blocks they attend. If both `lists` and
   // `branches` are empty, they attend everything.
   std::vector<int32_t> rows;

@@ -20,7 +20,8 @@ namespace annulus {
 // cannot hold up the caller.
 class PageComparer {
  public:
-  // As for PageLane::Open. `clock`, by which Same ends, must outlive the comparer.
+  // `devices`, `page_bytes` and errors: as for PageLane::Open. `clock`, the clock of Same's time
+  // limit, must outlive the comparer.
   static absl::StatusOr<std::unique_ptr<PageComparer>> Open(std::span<Backend* const> devices,
                                                             size_t page_bytes,
                                                             const Clock& clock = Clock::Real());
@@ -29,15 +30,15 @@ class PageComparer {
   PageComparer(const PageComparer&) = delete;
   PageComparer& operator=(const PageComparer&) = delete;
 
+  // Where a page is.
   struct Place {
     int rank = 0;
     PagePieces pieces;
   };
-  // Whether two complete pages have the same bytes. Errors: DEADLINE_EXCEEDED if the copies take
-  // longer than `most`, and from then on in every call; otherwise those of the copies. After an
-  // error the comparer may go on reading the pages for a while; the caller may change them.
-  //
-  // One thread at a time.
+  // Whether two complete pages have the same bytes. Blocks for `most` at longest. Errors:
+  // DEADLINE_EXCEEDED if the copies take longer, and from then on in every call; otherwise those of
+  // PageLane::CopyOut. After an error the comparer may still read the pages for a while, but the
+  // caller may change them. Not thread-safe.
   absl::StatusOr<bool> Same(Place one, Place other, std::chrono::milliseconds most);
 
   // Bytes of all buffers.

@@ -17,12 +17,12 @@ namespace annulus {
 // Where a page lies in its rank's memory: [layer] its piece.
 using PagePieces = std::vector<std::span<std::byte>>;
 
-// Copies pages between the ranks' memory and a buffer in the host's. For devices with memory of
-// their own, the buffer is pinned, and the lane has a stream on each device: no rank's stream waits
-// for a copy. Pieces that follow each other without a gap are copied by one call.
+// Copies pages between the ranks' memory and a buffer of one page in the host's memory. For devices
+// with memory of their own, the buffer is pinned, and the lane has a stream of its own on each
+// device, so no rank's stream waits for a copy. Adjacent pieces are copied by one call.
 //
-// A copy is ordered only after the lane's earlier copies: the caller must make sure that the page
-// has been written. A page that was copied in may be used once the call has returned.
+// A copy waits only for the lane's earlier copies: the caller must make sure that all work that
+// writes the page has ended. A page that was copied in may be used once the call has returned.
 //
 // One thread at a time.
 class PageLane {
@@ -42,9 +42,10 @@ class PageLane {
   // cannot fail.
   bool immediate() const { return devices_.empty(); }
 
-  // CopyOut copies the pieces to the buffer, CopyIn copies back. Both block until the copy has
-  // ended, as long as Stream::Synchronize may, even if it fails; the destination is then undefined.
-  // RESOURCE_EXHAUSTED if memory runs out.
+  // CopyOut copies the pieces to the buffer, CopyIn copies the buffer to the pieces. Both block
+  // until the copy has ended, even if it fails: for as long as Stream::Synchronize blocks. After an
+  // error, the contents of the destination are undefined. Errors of the device; RESOURCE_EXHAUSTED
+  // if memory runs out.
   absl::Status CopyOut(int rank, const PagePieces& pieces);
   absl::Status CopyIn(int rank, const PagePieces& pieces);
 

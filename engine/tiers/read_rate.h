@@ -7,20 +7,21 @@
 
 namespace annulus {
 
-// Estimates how fast a disk reads pages, from the latest reads. Counts only the time in which the
-// disk was reading, not time in queues.
+// Estimates how fast a store reads pages, from about the latest 50 reads. Counts only the time in
+// which the store was reading, not time in queues.
 //
-// Forgets the rate if no read came for kForgetSeconds. Otherwise a disk that was slow once would
-// never be tried again, since nobody reads from a disk that is expected to be slow. Not
+// Forgets the rate if no read came for kForgetSeconds. Otherwise a store that was slow once would
+// never be tried again, since nobody reads from a store that is expected to be slow. Not
 // thread-safe.
 class ReadRate {
  public:
   static constexpr double kForgetSeconds = 60;
 
-  // Adds a measurement: the disk was reading for `seconds` and returned `bytes`, which may be 0.
+  // Adds a measurement: the store was reading for `seconds` and returned `bytes`, which may be 0.
   void Add(double bytes, double seconds, SteadyTime now);
 
-  // The expected seconds to read `bytes` bytes; nothing if the rate is not known.
+  // The expected seconds to read `bytes` bytes; infinity if all counted reads returned nothing.
+  // Nothing if the rate is not known.
   std::optional<double> SecondsFor(double bytes, SteadyTime now) const;
 
  private:
