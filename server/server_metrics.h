@@ -17,7 +17,7 @@
 #include "server/request_balance.h"
 #include "server/tls_credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The server's own metrics; the engine has others. The functions here say what happened. What is
 // counted of it, under which name and help, is known to server_metrics.cc alone, so a metric of an
@@ -76,6 +76,6 @@ MetricFamily QuotaRefusals(const QuotaBook& quotas);
 // Replaces the engine's annulus_rank_up if there is no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVER_METRICS_H_

@@ -8,7 +8,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The calls with a message or status that waits for the client to read. Calls of clients that never
 // read can so be cancelled: nothing else would end a call without a deadline whose client keeps its
@@ -28,6 +28,6 @@ class UnreadAnswers {
   std::unordered_map<grpc::CallbackServerContext*, SteadyTime> waiting_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_UNREAD_ANSWERS_H_

@@ -12,7 +12,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -113,4 +113,4 @@ TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

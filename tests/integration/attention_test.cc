@@ -17,7 +17,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -171,4 +171,4 @@ TEST(DaemonAttentionExitTest, ADaemonWithABadPolicyDoesNotStart) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -24,7 +24,7 @@
 #include "tests/integration/no_device.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -343,4 +343,4 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -24,7 +24,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 class KvDiskTest : public ::testing::Test {
@@ -246,4 +246,4 @@ TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) { ExpectToGoOn(testing::PlainM
 TEST_F(KvDiskTest, APromptOfAModelWithWindowsToo) { ExpectToGoOn("builtin:recall"); }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -22,7 +22,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kPageTokens = 64;
@@ -169,4 +169,4 @@ TEST_P(ServedMemoryTest, ThePeakIsWhatAdmissionForesawAndRanksHoldTheirShare) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ServedMemoryTest, ::testing::Values(1, 4));
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -15,7 +15,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using testing::kMiB;
@@ -72,4 +72,4 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 #include "tests/integration/plain_model.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -137,4 +137,4 @@ TEST_F(DocumentsTest, APinnedDocumentStays) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

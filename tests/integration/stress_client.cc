@@ -10,7 +10,7 @@
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -218,4 +218,4 @@ void StressClient::Judge(const std::string& kind, const grpc::Status& status,
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

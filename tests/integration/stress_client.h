@@ -16,7 +16,7 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "bench/demo/document.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // What all clients of a stress run know.
 struct StressWorld {
@@ -78,6 +78,6 @@ grpc::Status UploadText(v1::DocumentService::Stub& stub, grpc::ClientContext& co
                         const std::string& name, const std::string& text, size_t chunk,
                         size_t stop_after = SIZE_MAX);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_INTEGRATION_STRESS_CLIENT_H_

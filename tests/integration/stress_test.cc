@@ -20,7 +20,7 @@
 #include "tests/integration/stress_client.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -201,4 +201,4 @@ TEST_F(StressTest, NothingIsLostAndNothingStays) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server
