@@ -10,7 +10,7 @@
 namespace annulus {
 
 // A display suited to `err`: a bar on a terminal, else a line now and then.
-ProgressDisplay MakeDisplay(std::ostream& err);
+client::ProgressDisplay MakeDisplay(std::ostream& err);
 
 // Shows the progress of a whole command on standard error. Estimates the time left from operations
 // instead of tokens, because later tokens cost more. Not thread-safe.
@@ -31,7 +31,7 @@ class BenchProgress {
   void Clear() { display_.Clear(); }
 
  private:
-  ProgressDisplay display_;
+  client::ProgressDisplay display_;
   const std::chrono::steady_clock::time_point start_;
   Work total_;
   Work done_;

@@ -39,7 +39,7 @@ struct BesideResult {
 // Lets the server read a long prompt alone, then another one while a stream is running and short
 // requests arrive at random (open loop). Calls `progress` with what is going on. Returns an error
 // if the stream or a long prompt fails; short requests may fail.
-absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
+absl::StatusOr<BesideResult> RunBeside(const client::ConnectionOptions& connection,
                                        const BesideOptions& options,
                                        const std::function<void(const std::string&)>& progress);
 

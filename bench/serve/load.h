@@ -63,7 +63,7 @@ v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_
 // for all. Calls `progress` now and then with how many were sent and how many have ended.
 // RESOURCE_EXHAUSTED if the system gives no more threads: each request in flight takes one.
 absl::StatusOr<LoadResult> RunLoad(
-    Connection& connection, const LoadOptions& options,
+    client::Connection& connection, const LoadOptions& options,
     const std::function<void(int64_t sent, int64_t ended)>& progress);
 
 }  // namespace annulus

@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 struct Signature {
@@ -84,4 +84,4 @@ Detected DetectKind(absl::string_view head) {
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

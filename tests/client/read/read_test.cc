@@ -11,7 +11,7 @@
 #include "tests/client/read/make_zip.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(Read, KeepsPagesOfABookInItsOrder) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client
