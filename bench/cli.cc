@@ -7,7 +7,7 @@
 #include "bench/flags.h"
 #include "client/cli/misuse.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kExitFailure = 1;
@@ -53,4 +53,4 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   return absl::IsInvalidArgument(status) ? kExitMisuse : kExitFailure;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -20,7 +20,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct QualityOptions {
@@ -278,4 +278,4 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -14,7 +14,7 @@
 #include "client/failure.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct ServeOptions {
@@ -132,4 +132,4 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

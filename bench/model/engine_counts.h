@@ -5,7 +5,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // What an engine's metrics count since it was made.
 
@@ -15,6 +15,6 @@ std::optional<double> PatternHits(const Engine& engine);
 // Of all ranks: seconds that one waited for another with nothing to attend.
 double ExposedSeconds(const Engine& engine);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_ENGINE_COUNTS_H_

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 
 // Compares the next-token distributions of two models that read the same text, position by
 // position.
@@ -35,6 +35,6 @@ class NextTokens {
   std::vector<double> divergences_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_QUALITY_NEXT_TOKENS_H_

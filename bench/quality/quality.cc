@@ -9,7 +9,7 @@
 #include "bench/model/lone_reader.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Logits of so many rows are kept of both: 2 * 50 MB with a vocabulary of 49,152.
@@ -78,4 +78,4 @@ absl::StatusOr<Quality> CompareQuality(const QualityModel& reference, const Qual
   return quality;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

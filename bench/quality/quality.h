@@ -14,7 +14,7 @@
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // One of the two models that read the same text.
 struct QualityModel {
@@ -42,6 +42,6 @@ absl::StatusOr<Quality> CompareQuality(const QualityModel& reference, const Qual
                                        std::span<const int32_t> tokens,
                                        const std::function<void(int64_t)>& read);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_QUALITY_QUALITY_H_

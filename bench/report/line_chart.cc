@@ -10,7 +10,7 @@
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kWidth = 560;  // of a chart
@@ -172,4 +172,4 @@ std::string DrawLineCharts(const std::vector<LineChart>& charts) {
       width, kHeight, width, kHeight, width, kHeight, body);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

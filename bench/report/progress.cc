@@ -5,7 +5,7 @@
 
 #include <iostream>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kDefaultColumns = 80;
@@ -56,4 +56,4 @@ void BenchProgress::Show(const Work& work) {
   display_.Show(sample);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

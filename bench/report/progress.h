@@ -7,7 +7,7 @@
 
 #include "client/format/progress.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // A display suited to `err`: a bar on a terminal, else a line now and then.
 client::ProgressDisplay MakeDisplay(std::ostream& err);
@@ -37,6 +37,6 @@ class BenchProgress {
   Work done_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_PROGRESS_H_

@@ -10,7 +10,7 @@
 #include "client/format/table.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // 963e9 -> "963 G", 4.5e10 -> "45 G", 812.3 -> "812".
@@ -144,4 +144,4 @@ std::string RowWriter::MarkdownText() const {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

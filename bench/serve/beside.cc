@@ -15,7 +15,7 @@
 #include "client/generation.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using BesideClock = std::chrono::steady_clock;
@@ -228,4 +228,4 @@ std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& re
   return rows;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -11,7 +11,7 @@
 #include "bench/serve/load.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Measures how a long prompt affects the requests that are served at the same time.
 struct BesideOptions {
@@ -47,6 +47,6 @@ absl::StatusOr<BesideResult> RunBeside(const client::ConnectionOptions& connecti
 // the short requests.
 std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& result);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_SERVE_BESIDE_H_

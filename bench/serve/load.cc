@@ -13,7 +13,7 @@
 #include "client/generation.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -140,4 +140,4 @@ absl::StatusOr<LoadResult> RunLoad(
   return result;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

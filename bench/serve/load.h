@@ -14,7 +14,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Arrival times of requests in [0, duration), in seconds: a Poisson process with `rate` arrivals
 // per second. Deterministic in `seed`.
@@ -66,6 +66,6 @@ absl::StatusOr<LoadResult> RunLoad(
     client::Connection& connection, const LoadOptions& options,
     const std::function<void(int64_t sent, int64_t ended)>& progress);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_SERVE_LOAD_H_

@@ -9,7 +9,7 @@
 #include "bench/report/statistics.h"
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 Row LatencyRow(const char* name, const std::vector<double>& seconds) {
@@ -124,4 +124,4 @@ std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) 
   return rows;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -63,7 +63,7 @@ void StressClient::Run(int requests) {
 }
 
 void StressClient::Ask() {
-  const DemoFact& fact = world_.document.facts[Below(world_.document.facts.size())];
+  const bench::DemoFact& fact = world_.document.facts[Below(world_.document.facts.size())];
   v1::StreamGenerateRequest request;
   v1::GenerationSpec& spec = *request.mutable_spec();
   spec.add_documents(world_.name);

@@ -23,7 +23,7 @@ struct StressWorld {
   std::string address;
   // A stored document, and others that may follow it in a prompt: what they share is its beginning.
   std::string name;
-  DemoDocument document;
+  bench::DemoDocument document;
   std::vector<std::string> followers;
   std::chrono::seconds limit{60};  // of calls that are meant to succeed
   int long_answer = 600;           // tokens of an answer that is read slowly

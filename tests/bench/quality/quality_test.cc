@@ -11,7 +11,7 @@
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using testing::CpuWorld;
@@ -124,4 +124,4 @@ TEST(QualityTest, PoliciesAreMeasuredWithTheirDensity) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

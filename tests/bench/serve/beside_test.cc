@@ -5,7 +5,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 TEST(BesideRows, HaveTheRatesAndTheLatencies) {
@@ -92,4 +92,4 @@ TEST(RunBeside, AStreamThatEndsTooSoonIsSaid) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

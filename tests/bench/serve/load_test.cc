@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 v1::StreamGenerateResponse DeltaOf(std::vector<int32_t> ids) {
@@ -222,4 +222,4 @@ TEST(LoadRows, GivePercentilesOfWhatSucceeded) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
