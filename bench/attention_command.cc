@@ -8,7 +8,7 @@
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int32_t kMostAttendedTokens = 1 << 24;
@@ -82,4 +82,4 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

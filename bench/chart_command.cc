@@ -17,7 +17,7 @@
 #include "bench/report/statistics.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using Json = nlohmann::json;
@@ -203,4 +203,4 @@ void AddChartCommand(CLI::App& app, BenchContext& context) {
       [options, &context] { context.action = [options] { return RunChart(*options); }; });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -7,7 +7,7 @@
 #include "bench/flags.h"
 #include "client/cli/misuse.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kExitFailure = 1;
@@ -44,7 +44,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error, out, err);
-    err << "annulus-bench: " << DescribeMisuse(app, error) << "\n";
+    err << "annulus-bench: " << client::DescribeMisuse(app, error) << "\n";
     return kExitMisuse;
   }
   const absl::Status status = context.action();
@@ -53,4 +53,4 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   return absl::IsInvalidArgument(status) ? kExitMisuse : kExitFailure;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "bench/report/row.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct BenchContext {
   RowOutput rows;
@@ -29,6 +29,6 @@ void AddQualityCommand(CLI::App& app, BenchContext& context);
 void AddChartCommand(CLI::App& app, BenchContext& context);
 void AddServeCommand(CLI::App& app, BenchContext& context);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_COMMANDS_H_

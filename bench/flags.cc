@@ -5,7 +5,7 @@
 #include "bench/report/ring_mode.h"
 #include "kernels/cpu/host_limits.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 std::string Text(absl::string_view text) { return std::string(text); }
@@ -159,4 +159,4 @@ void AddCounts(CLI::App& command, const char* flag, std::vector<int32_t>& values
   if (!values.empty()) option->capture_default_str();
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

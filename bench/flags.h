@@ -19,7 +19,7 @@
 #include "kernels/base/activations.h"
 #include "kernels/base/dtype.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
               const char* help);
@@ -47,6 +47,6 @@ void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_co
 void AddCounts(CLI::App& command, const char* flag, std::vector<int32_t>& values, int32_t low,
                int32_t high, const char* help);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_FLAGS_H_

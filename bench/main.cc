@@ -6,6 +6,6 @@
 #include "bench/peak/peak_meter.h"
 
 int main(int argc, char** argv) {
-  return annulus::RunBench(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr,
-                           annulus::PeakBufferBytes());
+  return annulus::bench::RunBench(std::vector<std::string>(argv + 1, argv + argc), std::cout,
+                                  std::cerr, annulus::bench::PeakBufferBytes());
 }

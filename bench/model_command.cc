@@ -11,7 +11,7 @@
 #include "bench/report/row.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 absl::Status RunModel(ModelBenchOptions options, std::optional<PeakKind> peak,
@@ -49,4 +49,4 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

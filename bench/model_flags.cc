@@ -4,7 +4,7 @@
 
 #include "bench/flags.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int32_t kMostPromptTokens = 1 << 24;
@@ -76,4 +76,4 @@ absl::Status CheckModelFlags(const ModelBenchOptions& options) {
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/host_limits.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct PeakOptions {
@@ -60,4 +60,4 @@ void AddPeakCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -20,7 +20,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct QualityOptions {
@@ -304,4 +304,4 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 absl::StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path, const Tokenizer& tokenizer,
                                                 int most) {
@@ -19,4 +19,4 @@ absl::StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path, const T
   return ids;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

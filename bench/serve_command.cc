@@ -14,23 +14,23 @@
 #include "client/failure.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct ServeOptions {
-  ConnectionOptions connection;
+  client::ConnectionOptions connection;
   double deadline = 0;  // seconds, of each call; 0: none
   LoadOptions load;
   BesideOptions beside{.long_prompt = 0};  // no such prompt: load alone
 };
 
 // The number of ids of the model to load.
-absl::StatusOr<int32_t> Vocabulary(Connection& connection, const std::string& model) {
-  Call call(connection);
+absl::StatusOr<int32_t> Vocabulary(client::Connection& connection, const std::string& model) {
+  client::Call call(connection);
   v1::ListModelsResponse models;
   const grpc::Status status = connection.models().ListModels(call.context(), {}, &models);
   if (!status.ok()) {
-    return absl::UnavailableError(DescribeFailure(status, connection.server()));
+    return absl::UnavailableError(client::DescribeFailure(status, connection.server()));
   }
   for (const v1::Model& known : models.models()) {
     if (model.empty() || known.name() == model) return known.vocabulary();
@@ -39,15 +39,15 @@ absl::StatusOr<int32_t> Vocabulary(Connection& connection, const std::string& mo
 }
 
 absl::Status RunServe(ServeOptions options, BenchContext& context) {
-  Cancellation cancellation;
+  client::Cancellation cancellation;
   if (options.deadline > 0) {
     options.connection.timeout =
         std::chrono::milliseconds(static_cast<int64_t>(options.deadline * 1000));
   }
   ANNULUS_ASSIGN_OR_RETURN(const auto connection,
-                           Connection::Open(options.connection, cancellation));
+                           client::Connection::Open(options.connection, cancellation));
   ANNULUS_ASSIGN_OR_RETURN(options.load.vocabulary, Vocabulary(*connection, options.load.model));
-  ProgressDisplay display = MakeDisplay(context.err);
+  client::ProgressDisplay display = MakeDisplay(context.err);
   if (options.beside.long_prompt > 0) {
     options.beside.load = options.load;
     ANNULUS_ASSIGN_OR_RETURN(const BesideResult result,
@@ -132,4 +132,4 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -1,6 +1,6 @@
 #include "client/cancellation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 bool Cancellation::Cancel() {
   const std::lock_guard lock(mutex_);
@@ -32,4 +32,4 @@ Cancellation::Scope::~Scope() {
   cancellation_.calls_.erase(&context_);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

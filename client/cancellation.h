@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-namespace annulus {
+namespace annulus::client {
 
 // Lets one thread cancel the calls that other threads are waiting for. Thread-safe. Must outlive
 // every Scope.
@@ -41,6 +41,6 @@ class Cancellation {
   std::set<grpc::ClientContext*> calls_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CANCELLATION_H_

@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kDefaultPort[] = ":50051";
@@ -147,4 +147,4 @@ Call::Call(Connection& connection) : scope_(connection.cancellation_, context_) 
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -17,7 +17,7 @@
 #include "annulus/v1/model.grpc.pb.h"
 #include "client/cancellation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 inline constexpr char kDefaultServer[] = "127.0.0.1:50051";
 
@@ -89,6 +89,6 @@ std::string WithDefaultPort(absl::string_view server);
 // secret only with TLS.
 bool IsLocalServer(absl::string_view server);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CONNECTION_H_

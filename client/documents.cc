@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kChunkBytes = 256 << 10;
@@ -250,4 +250,4 @@ grpc::Status DeleteDocument(Connection& connection, const std::string& name) {
   return connection.documents().DeleteDocument(call.context(), request, &response);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

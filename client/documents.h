@@ -15,7 +15,7 @@
 #include "annulus/v1/document.pb.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The bytes of a document to upload, with their hash.
 struct DocumentContent {
@@ -76,6 +76,6 @@ grpc::Status UnpinDocument(Connection& connection, const std::string& name);
 
 grpc::Status DeleteDocument(Connection& connection, const std::string& name);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DOCUMENTS_H_

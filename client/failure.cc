@@ -11,7 +11,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr std::array<absl::string_view, 17> kCodeNames = {
@@ -190,4 +190,4 @@ std::string FailureReason(const grpc::Status& status) {
   return "";
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 inline constexpr int kExitMisuse = 2;
 inline constexpr int kExitPartial = 3;  // some of several items failed
@@ -32,6 +32,6 @@ std::optional<std::chrono::milliseconds> RetryDelay(const grpc::Status& status);
 // The ErrorInfo reason of a failed call, for example "DOCUMENT_NOT_FOUND"; empty if it has none.
 std::string FailureReason(const grpc::Status& status);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FAILURE_H_

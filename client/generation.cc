@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace annulus {
+namespace annulus::client {
 
 void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, Generation& result) {
   switch (event.event_case()) {
@@ -49,4 +49,4 @@ Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec
   return result;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

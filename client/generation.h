@@ -11,7 +11,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Receives the events of a generation as they arrive, on the thread that called StreamGenerate.
 class GenerationObserver {
@@ -40,6 +40,6 @@ void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, G
 Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec,
                           GenerationObserver& observer);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_GENERATION_H_

@@ -5,7 +5,7 @@
 
 #include "google/rpc/status.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 grpc::Status ToStatus(const google::rpc::Status& failure) {
@@ -54,4 +54,4 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
   return status;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

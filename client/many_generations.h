@@ -10,7 +10,7 @@
 #include "client/connection.h"
 #include "client/generation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Receives the events of all questions of one AskMany call, on the thread that called StreamMany.
 // OnQueued, OnProgress and OnDelta do not say which question they belong to.
@@ -27,6 +27,6 @@ class ManyObserver : public GenerationObserver {
 grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& request,
                         ManyObserver& observer);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_MANY_GENERATIONS_H_

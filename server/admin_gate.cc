@@ -4,7 +4,7 @@
 #include "absl/strings/string_view.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 
 bool AdminGate::HasToken(const grpc::CallbackServerContext& call) const {
   const auto header = call.client_metadata().find("authorization");
@@ -26,4 +26,4 @@ absl::Status AdminGate::CheckWithoutToken(const Caller& caller) const {
                                   also));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

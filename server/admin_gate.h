@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "server/identity/credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Decides who may make calls that change the server for everybody: callers with the role admin
 // (given by the tokens file, or by the admin socket to whoever can open it), and callers that send
@@ -27,6 +27,6 @@ class AdminGate {
   const Credentials& credentials_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ADMIN_GATE_H_

@@ -12,7 +12,7 @@
 #include "server/unary_call.h"
 #include "server/version.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr double kLongestGraceSeconds = 86400;
@@ -95,4 +95,4 @@ grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* call,
   return AnswerNow(context_, {call, request, response, "Drain", /*for_admins=*/true}, HandleDrain);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -4,7 +4,7 @@
 #include "annulus/v1/admin.grpc.pb.h"
 #include "server/service_context.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using RawAdminService = v1::AdminService::WithRawCallbackMethod_GetServerInfo<
     v1::AdminService::WithRawCallbackMethod_GetLoad<
@@ -28,6 +28,6 @@ class AdminService final : public RawAdminService {
   ServiceContext& context_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ADMIN_SERVICE_H_

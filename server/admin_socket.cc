@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kAdminBacklog = 16;
@@ -133,4 +133,4 @@ AdminSocket::~AdminSocket() {
   if (!made_folder_.empty()) rmdir(made_folder_.c_str());
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

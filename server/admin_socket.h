@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "server/connection_acceptor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A listening Unix socket and its file. The file is created with mode 0600, so only this user and
 // root can ever open it. The destructor removes the file, unless another socket has replaced it,
@@ -44,6 +44,6 @@ class AdminSocket {
   std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ADMIN_SOCKET_H_

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
@@ -69,4 +69,4 @@ void AnswerBytes::Finish(const v1::Completion& completion, grpc::ByteBuffer& byt
   bytes = grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A GenerateResponse that is encoded part by part, as the parts arrive. One thread delivers the
 // answers of all clients, and encoding an answer of many megabytes all at once would hold the
@@ -49,6 +49,6 @@ class AnswerBytes {
   Blocks lists_;  // token ids and log probabilities: repeated fields may be encoded in pieces
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ANSWER_BYTES_H_

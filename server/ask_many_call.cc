@@ -13,7 +13,7 @@
 #include "server/request_builder.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Memory of a question beside its prompt and events: the object, its sink and table entries.
@@ -365,4 +365,4 @@ void AskManyCall::Close() {
   context_.lifecycle.Leave(*this);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -24,7 +24,7 @@
 #include "server/service_context.h"
 #include "server/work_pool.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // One AskMany call with its questions, of which at most kAtOnce run at a time. A pool job builds
 // and submits each question when its turn comes, so the call holds the prompts of at most kAtOnce
@@ -143,6 +143,6 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   std::vector<std::shared_ptr<Question>> ended_;  // not closed yet: sinks may still call the reader
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ASK_MANY_CALL_H_

@@ -9,7 +9,7 @@
 #include "server/stream_generate_reactor.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 
 AskManyReactor::AskManyReactor(ServiceContext& context, grpc::CallbackServerContext& call,
                                const grpc::ByteBuffer& request)
@@ -112,4 +112,4 @@ void AskManyReactor::WriteLocked(const v1::AskManyResponse& response) {
   StartWrite(&message_);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "server/ask_many_call.h"
 #include "server/bounded_sink.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Writes the events of all questions of one AskMany call, one at a time. While a write waits for a
 // slow reader, events gather in the questions' sinks, and only there. Deletes itself.
@@ -46,6 +46,6 @@ class AskManyReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   grpc::ByteBuffer message_;  // belongs to gRPC while writing_
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ASK_MANY_REACTOR_H_

@@ -6,7 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestPolicy = 1024;
@@ -155,4 +155,4 @@ v1::MapAttentionResponse ToMessage(const BlockMap& map, const AttentionPolicy& p
   return message;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

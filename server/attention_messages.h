@@ -7,7 +7,7 @@
 #include "annulus/v1/attention.pb.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns the policies that a request names, with the coverage it asks for; nullopt if it leaves
 // the choice to the engine. `place` is the path of the message in the request: "spec.attention".
@@ -25,6 +25,6 @@ absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& reque
 v1::AttentionReport ToMessage(const AttentionReport& report);
 v1::MapAttentionResponse ToMessage(const BlockMap& map, const AttentionPolicy& policy);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ATTENTION_MESSAGES_H_

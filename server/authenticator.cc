@@ -7,7 +7,7 @@
 
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Names in the client's certificate, which the listener has verified; empty if it has none.
@@ -77,4 +77,4 @@ std::unique_ptr<const Authenticator> Authenticator::For(const Credentials& crede
   return std::make_unique<KnownCallers>(credentials);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "server/identity/credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The caller of a call.
 using Identity = Caller;
@@ -31,6 +31,6 @@ class Authenticator {
   static std::unique_ptr<const Authenticator> ForAdminSocket();
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_AUTHENTICATOR_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 
 size_t DeltaBytes(const Delta& delta) {
   size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
@@ -98,4 +98,4 @@ void BoundedSink::PostLocked() {
   delivery_->Post(shared_from_this());
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "engine/api.h"
 #include "server/delivery_thread.h"
 
-namespace annulus {
+namespace annulus::server {
 
 struct QueuedEvent {
   int position = 0;
@@ -93,6 +93,6 @@ class BoundedSink final : public TokenSink,
   std::optional<Completion> completion_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_BOUNDED_SINK_H_

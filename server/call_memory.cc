@@ -4,7 +4,7 @@
 #include "server/errors.h"
 #include "server/memory_reserve.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int64_t kRetryNoRoomMs = 500;
@@ -71,4 +71,4 @@ absl::Status OutOfMemoryError() {
                    kRetryNoRoomMs);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "engine/api.h"
 #include "server/memory_budget.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The share of the memory for requests (--max-prompts-memory) that one call holds, by part, until
 // the call ends. A part must be held before its memory is allocated, so that the heap of all calls
@@ -64,6 +64,6 @@ class WorkGrant final : public MemoryGrant {
 // RESOURCE_EXHAUSTED: the system had no memory for the call.
 absl::Status OutOfMemoryError();
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CALL_MEMORY_H_

@@ -11,7 +11,7 @@
 #include "server/errors.h"
 #include "server/messages.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestRole = 64;
@@ -93,4 +93,4 @@ absl::StatusOr<std::string> JoinContents(const v1::Messages& messages, absl::str
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

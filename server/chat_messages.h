@@ -10,7 +10,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The documents of a conversation, and whether they are put into frames with their titles.
 struct FramedDocuments {
@@ -30,6 +30,6 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
 // message, or if the request has fields that only a template could use.
 absl::StatusOr<std::string> JoinContents(const v1::Messages& messages, absl::string_view place);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CHAT_MESSAGES_H_

@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kBacklog = 1024;
@@ -253,4 +253,4 @@ int MakeRoomForConnections(int connections, int descriptors) {
   return static_cast<int>(std::max(std::max(rest, limit.rlim_cur / 2) / each, rlim_t{1}));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Listens on an address and passes on each connection. gRPC's own listener (1.51) accepts without
 // limit, and stops forever once accept fails, for example because the process is out of
@@ -70,6 +70,6 @@ class ConnectionAcceptor {
 // with `descriptors` each and everything else. Returns how many connections fit.
 int MakeRoomForConnections(int connections, int descriptors);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONNECTION_ACCEPTOR_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -177,4 +177,4 @@ bool ConnectionMeter::Trickles(SteadyTime now, std::chrono::milliseconds limit, 
   return false;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Splits one direction of an HTTP/2 connection into frames (RFC 9113, section 4.1).
 class FrameReader {
@@ -106,6 +106,6 @@ class ConnectionMeter {
   size_t awaiting_ = 0;  // streams that await their first message
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONNECTION_METER_H_

@@ -28,7 +28,7 @@
 #include "kernels/base/check.h"
 #include "server/connection_meter.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -151,7 +151,7 @@ struct ConnectionRelay::End {
 struct ConnectionRelay::Link {
   Link(std::string client_name, int client_socket, int server_socket, size_t most_header_bytes)
       : name(std::move(client_name)),
-        host(annulus::AddressOf(name)),
+        host(AddressOf(name)),
         client{this, client_socket},
         server{this, server_socket},
         meter(most_header_bytes) {}
@@ -404,4 +404,4 @@ std::string AddressOf(const std::string& client) {
   return absl::StrCat("ipv6:[", printed.data(), "]/64");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A relay between clients and gRPC for connections without TLS. It bounds how much memory gRPC 1.51
 // uses, and for how long, before it knows who the client is. It closes
@@ -109,6 +109,6 @@ std::string ClientAddress(const std::string& peer);
 // IPv6 counts as the IPv4 address.
 std::string AddressOf(const std::string& client);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONNECTION_RELAY_H_

@@ -1,6 +1,6 @@
 #include "server/count_limits.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr CountLimit kLimits[] = {
@@ -22,4 +22,4 @@ const CountLimit* FindCountLimit(absl::string_view field) {
   return nullptr;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -3,7 +3,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The most entries that repeated fields may have. Checked before a message is decoded.
 inline constexpr int kMostMessages = 10'000;
@@ -23,6 +23,6 @@ struct CountLimit {
 // Returns the limit of a repeated field; null if only memory limits it.
 const CountLimit* FindCountLimit(absl::string_view field);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_COUNT_LIMITS_H_

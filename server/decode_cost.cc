@@ -17,7 +17,7 @@
 #include "server/errors.h"
 #include "server/message_layout.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
@@ -320,4 +320,4 @@ absl::Status NoSuchMessageError(const google::protobuf::Message& prototype) {
                        "UTF-8; build the client from this server's proto files"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

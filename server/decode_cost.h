@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns an upper bound of the heap memory that decoding `bytes` as a message like `prototype`
 // needs at its peak, including the message itself. A decoded message can be much larger than its
@@ -26,6 +26,6 @@ absl::StatusOr<size_t> DecodeCost(const grpc::ByteBuffer& bytes,
 // INVALID_ARGUMENT: the bytes are not a message like `prototype`.
 absl::Status NoSuchMessageError(const google::protobuf::Message& prototype);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DECODE_COST_H_

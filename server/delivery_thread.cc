@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 
 DeliveryThread::DeliveryThread() : thread_([this] { Loop(); }) {}
 
@@ -37,4 +37,4 @@ void DeliveryThread::Loop() {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

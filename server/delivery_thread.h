@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-namespace annulus {
+namespace annulus::server {
 
 // An object with events for its reader.
 class Deliverable {
@@ -39,6 +39,6 @@ class DeliveryThread {
   std::thread thread_;  // last member, because it uses all of the above
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DELIVERY_THREAD_H_

@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/planned_backend.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kMostRanks = 64;
@@ -108,4 +108,4 @@ absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config)
 
 std::optional<uint64_t> ControlGroupMemory() { return ReadControlGroups().memory_bytes; }
 
-}  // namespace annulus
+}  // namespace annulus::server

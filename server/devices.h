@@ -13,7 +13,7 @@
 #include "server/config/server_config.h"
 #include "server/log.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The backend and kernels that compute.
 struct Devices {
@@ -43,6 +43,6 @@ std::optional<uint64_t> ControlGroupMemory();
 // that an engine may have (64). config.planned_memory_bytes, unless 0, replaces each one's memory.
 absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DEVICES_H_

@@ -25,7 +25,7 @@
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Verdict = Finding::Verdict;
@@ -328,4 +328,4 @@ std::string FindingsText(const std::vector<Finding>& findings) {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 
 #include "server/config/server_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A result of annulusd --doctor about one thing that the daemon needs.
 struct Finding {
@@ -41,6 +41,6 @@ std::vector<Finding> ExamineMachine(const ServerConfig& config, const MachineFac
 // Formats one line for each finding, and one for its remedy if it has one.
 std::string FindingsText(const std::vector<Finding>& findings);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DOCTOR_H_

@@ -11,7 +11,7 @@
 #include "server/prefill_messages.h"
 #include "server/unary_call.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kLargestPage = 1000;
@@ -145,4 +145,4 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* DocumentService::PrefillDocument(
   return new StreamGenerateReactor(context_, *call, *request, StreamedPrefill(context_, *request));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

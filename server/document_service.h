@@ -5,7 +5,7 @@
 #include "server/service_context.h"
 #include "server/upload_reactor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using RawDocumentService = v1::DocumentService::WithRawCallbackMethod_UploadDocument<
     v1::DocumentService::WithRawCallbackMethod_GetDocument<
@@ -46,6 +46,6 @@ class DocumentService final : public RawDocumentService {
   UploadRegistry uploads_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DOCUMENT_SERVICE_H_

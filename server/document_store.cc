@@ -9,7 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestDocumentName = 128;
@@ -134,4 +134,4 @@ std::vector<DocumentPtr> DocumentStore::List(const TenantId& tenant, absl::strin
   return listed;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "server/identity/quota_book.h"
 #include "server/memory_budget.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A stored document. Its content never changes. Requests share ownership, so the memory of a
 // deleted document is freed when the last request that reads it ends.
@@ -100,6 +100,6 @@ class DocumentStore {
 // RESOURCE_EXHAUSTED: the store has no room for `needed` bytes.
 absl::Status StoreFullError(size_t needed, const MemoryBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_DOCUMENT_STORE_H_

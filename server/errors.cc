@@ -13,7 +13,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using absl::StatusCode;
@@ -212,4 +212,4 @@ std::string QuoteName(absl::string_view name) {
   return absl::StrCat("\"", Printable(name, kLongestShownName), "\"");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/errors.pb.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
@@ -64,6 +64,6 @@ bool HidesMessage(const absl::Status& status);
 // Quotes a client's text for a message: printable ASCII, cut to 64 characters.
 std::string QuoteName(absl::string_view name);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_ERRORS_H_

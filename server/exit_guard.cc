@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::server {
 
 ExitGuard::~ExitGuard() {
   {
@@ -44,4 +44,4 @@ void ExitGuard::Wait(std::chrono::milliseconds limit) {
   _exit(0);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

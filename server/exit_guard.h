@@ -10,7 +10,7 @@
 
 #include "server/log.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Bounds the time that the process takes to stop, even if a thread is stuck in a client's work, a
 // driver or a library. Thread-safe.
@@ -46,6 +46,6 @@ class ExitGuard {
   std::thread thread_;  // started by Arm
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_EXIT_GUARD_H_

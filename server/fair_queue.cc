@@ -6,7 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 
 bool FairQueue::Add(JobId id, const std::string& client) {
   if (waiting_ >= limits_.waiting) return false;
@@ -86,4 +86,4 @@ void FairQueue::Forget() {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using JobId = uint64_t;
 
@@ -63,6 +63,6 @@ class FairQueue {
   uint64_t level_ = 0;  // what the client chosen last had used; idle clients start here
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_FAIR_QUEUE_H_

@@ -11,7 +11,7 @@
 #include "server/messages.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Room for everything in a response but text, ids and logprobs.
@@ -107,4 +107,4 @@ void GenerateReactor::OnDone() {
   delete this;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "server/call_memory.h"
 #include "server/generation_call.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The reactor of Generate. Gathers the events of one generation into one response. Deletes itself.
 class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader {
@@ -40,6 +40,6 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   const std::shared_ptr<GenerationCall> generation_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GENERATE_REACTOR_H_

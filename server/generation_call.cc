@@ -7,7 +7,7 @@
 #include "server/guarded.h"
 #include "server/prefill_messages.h"
 
-namespace annulus {
+namespace annulus::server {
 
 GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
     : context_(context),
@@ -104,4 +104,4 @@ void GenerationCall::Close() {
   context_.lifecycle.Leave(*this);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

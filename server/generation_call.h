@@ -20,7 +20,7 @@
 #include "server/service_context.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Decodes a request whose field `spec` says what to generate.
 template <typename Request>
@@ -84,6 +84,6 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   GenerationRun run_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GENERATION_CALL_H_

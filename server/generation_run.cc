@@ -14,7 +14,7 @@
 #include "server/quota_error.h"
 #include "server/sha256.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // A hash that distinguishes requests with the same request_id: of the message, and of the texts and
@@ -299,4 +299,4 @@ void GenerationRun::Close() {
   if (shared_ != nullptr) shared_->Leave(*sink_);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -20,7 +20,7 @@
 #include "server/service_context.h"
 #include "server/shared_generation.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A generation as a call asks for it.
 struct AskedGeneration {
@@ -118,6 +118,6 @@ class GenerationRun {
   RequestId id_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GENERATION_RUN_H_

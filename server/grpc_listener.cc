@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // gRPC reads messages up to twice the limit, so that our own error can say what to do.
@@ -165,4 +165,4 @@ void GrpcListener::Shutdown(std::chrono::milliseconds grace) {
   server->Shutdown(std::chrono::system_clock::now() + grace);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

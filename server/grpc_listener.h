@@ -13,7 +13,7 @@
 #include "server/connection_relay.h"
 #include "server/tls_credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 struct GrpcListener {
   std::unique_ptr<ConnectionRelay> relay;  // null with TLS; outlives the server to relay its rest
@@ -39,6 +39,6 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
 absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
                                               std::unique_ptr<ConnectionAcceptor> acceptor);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GRPC_LISTENER_H_

@@ -6,14 +6,14 @@
 #include "kernels/base/guarded.h"
 #include "server/call_memory.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Runs `work`, a part of handling one call. Turns a failed allocation into OutOfMemoryError.
 template <typename Work>
 absl::Status Guarded(Work&& work) {
-  return Guarded(std::forward<Work>(work), OutOfMemoryError);
+  return annulus::Guarded(std::forward<Work>(work), OutOfMemoryError);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GUARDED_H_

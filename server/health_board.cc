@@ -7,7 +7,7 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "annulus/v1/model.grpc.pb.h"
 
-namespace annulus {
+namespace annulus::server {
 
 void HealthBoard::Show(bool ready, bool alive, grpc::HealthCheckServiceInterface& service) {
   static constexpr std::array<const char*, 6> kReadyNames = {
@@ -28,4 +28,4 @@ void HealthBoard::Show(bool ready, bool alive, grpc::HealthCheckServiceInterface
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-namespace annulus {
+namespace annulus::server {
 
 // Sets the statuses of gRPC's health service, but only when they change: gRPC 1.51 sends a message
 // to every watcher whenever a status is set, changed or not, and anybody may watch without a token.
@@ -23,6 +23,6 @@ class HealthBoard {
   std::optional<bool> alive_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_HEALTH_BOARD_H_

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <fstream>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr std::chrono::seconds kInterval{5};
@@ -29,4 +29,4 @@ void HeapTrimmer::Tick(SteadyTime now) {
   resident_ = ResidentBytes();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -5,7 +5,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns freed heap memory to the system. The C library would keep it, so the memory of one burst
 // of connections or requests would stay resident forever. Trims only if resident memory has grown,
@@ -20,6 +20,6 @@ class HeapTrimmer {
   size_t resident_ = 0;  // bytes after the last trim
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_HEAP_TRIMMER_H_

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 absl::string_view Phrase(int status) {
@@ -107,4 +107,4 @@ std::string Serialize(const HttpAnswer& answer, bool with_body) {
                       with_body ? answer.body : "");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 struct HttpRequest {
   std::string method;         // as sent: "GET"
@@ -38,6 +38,6 @@ absl::StatusOr<HttpRequest> ParseHead(absl::string_view head);
 // Formats a response. `with_body` must be false for the response to HEAD.
 std::string Serialize(const HttpAnswer& answer, bool with_body);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_HTTP_MESSAGE_H_

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -252,4 +252,4 @@ void HttpResponder::CloseLate(Time now) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

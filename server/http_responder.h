@@ -18,7 +18,7 @@
 #include "server/http_message.h"
 #include "server/peer_stream.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Answers GET and HEAD over HTTP/1.1, plain or with TLS, for scrapers and probes: one request per
 // connection, on one thread that never waits for a client. A client that sends nothing, sends too
@@ -96,6 +96,6 @@ class HttpResponder {
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // last member: it passes connections to the rest
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_HTTP_RESPONDER_H_

@@ -17,7 +17,7 @@
 #include "server/unary_call.h"
 #include "server/work_cost.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Turns the engine's INVALID_ARGUMENT about a text or ids into an error of that field.
@@ -205,4 +205,4 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                       CostOfDetokenize);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

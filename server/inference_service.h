@@ -4,7 +4,7 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "server/service_context.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
     v1::InferenceService::WithRawCallbackMethod_StreamGenerate<
@@ -50,6 +50,6 @@ class InferenceService final : public RawInferenceService {
   ServiceContext& context_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_INFERENCE_SERVICE_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int64_t kRetryLoadingMs = 2000;
@@ -136,4 +136,4 @@ void Lifecycle::AbortAll(const absl::Status& status) {
   for (Abortable* work : until_drain_) work->Abort(status);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

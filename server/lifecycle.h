@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The phases, in order: loading, then serving or failed, then draining. Never goes back.
 enum class Phase : uint8_t { kLoading, kServing, kFailed, kDraining };
@@ -94,6 +94,6 @@ absl::Status DrainingError();
 // UNAVAILABLE: the work had begun, but did not end within the drain's grace time.
 absl::Status CutOffError();
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_LIFECYCLE_H_

@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 absl::string_view LevelName(LogLevel level) {
@@ -159,4 +159,4 @@ void Logger::LastWords(absl::string_view line) const {
   writer_.Post(absl::StrCat(line, "\n"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -14,7 +14,7 @@
 #include "server/log_limiter.h"
 #include "server/log_writer.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // One field of a log line: a key of letters and underscores, and a number or a short text. Must
 // never contain text of a prompt, an answer or a document.
@@ -97,6 +97,6 @@ class Logger {
   mutable LogWriter writer_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_LOG_H_

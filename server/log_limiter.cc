@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus {
+namespace annulus::server {
 
 LogLimiter::Verdict LogLimiter::Ask(absl::string_view event, Time now) {
   std::lock_guard lock(mutex_);
@@ -38,4 +38,4 @@ uint64_t LogLimiter::suppressed() const {
   return total_;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Limits how often lines that clients cause are written: for each event, kBurst lines at once and
 // kPerSecond in the long run. So a client that fails in a loop neither fills the disk nor hides
@@ -52,6 +52,6 @@ class LogLimiter {
   uint64_t total_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_LOG_LIMITER_H_

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kPollMs = 100;
@@ -130,4 +130,4 @@ uint64_t LogWriter::dropped() const {
   return state_->dropped;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // Writes lines to a file descriptor, in order, on its own thread, so callers never wait for it.
 // If the descriptor does not accept lines, for example a pipe that nobody reads, the queue fills up
@@ -42,6 +42,6 @@ class LogWriter {
   const std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_LOG_WRITER_H_

@@ -45,7 +45,7 @@
 #include "server/signal_thread.h"
 #include "server/version.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kExitMisuse = 2;
@@ -448,11 +448,11 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server
 
 int main(int argc, char** argv) {
   signal(SIGPIPE,
          SIG_IGN);  // a closed log or connection is an error to return, not a reason to die
   google::protobuf::SetLogHandler(nullptr);  // it would log texts from clients
-  return annulus::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return annulus::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,6 +1,6 @@
 #include "server/memory_budget.h"
 
-namespace annulus {
+namespace annulus::server {
 
 bool MemoryBudget::TryTake(size_t bytes) {
   size_t used = used_.load(std::memory_order_relaxed);
@@ -30,4 +30,4 @@ bool MemoryLease::TryResize(size_t bytes) {
   return true;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 
 // A number of bytes that several holders share. Thread-safe.
 class MemoryBudget {
@@ -45,6 +45,6 @@ class MemoryLease {
   size_t bytes_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MEMORY_BUDGET_H_

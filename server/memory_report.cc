@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 MetricFamily Gauge(std::string name, std::string help) {
@@ -50,4 +50,4 @@ std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentSt
             "Most memory of the process that was resident at once.", load.process.resident_most)};
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

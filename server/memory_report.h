@@ -10,7 +10,7 @@
 #include "server/document_store.h"
 #include "server/shared_generation.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns the most bytes that the process should have needed at a time so far, according to
 // admission, by purpose: the names of MemoryForecast's members, "documents", and "replay" for the
@@ -23,6 +23,6 @@ std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
 std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents,
                                         const AttachTable& attach);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MEMORY_REPORT_H_

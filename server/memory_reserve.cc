@@ -6,7 +6,7 @@
 
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 std::atomic<void*> reserve{nullptr};
@@ -51,4 +51,4 @@ bool MemoryReserve::Restore() {
   return block != nullptr;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

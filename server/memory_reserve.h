@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace annulus {
+namespace annulus::server {
 
 // A block of memory that is freed when the system has no more, so that running work can end.
 //
@@ -32,6 +32,6 @@ class MemoryReserve {
   bool Restore();
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MEMORY_RESERVE_H_

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -92,4 +92,4 @@ const MessageLayout& LayoutOf(const Descriptor& descriptor) {
   return table->Get(descriptor);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 
 #include "server/count_limits.h"
 
-namespace annulus {
+namespace annulus::server {
 
 struct MessageLayout;
 
@@ -43,6 +43,6 @@ struct MessageLayout {
 // Thread-safe.
 const MessageLayout& LayoutOf(const google::protobuf::Descriptor& descriptor);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MESSAGE_LAYOUT_H_

@@ -6,7 +6,7 @@
 #include "kernels/base/dtype.h"
 #include "server/attention_messages.h"
 
-namespace annulus {
+namespace annulus::server {
 
 ChatRequest FromMessage(const v1::Messages& messages) {
   ChatRequest request;
@@ -221,4 +221,4 @@ v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept)
   return message;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -12,7 +12,7 @@
 #include "engine/api.h"
 #include "server/document_store.h"
 
-namespace annulus {
+namespace annulus::server {
 
 ChatRequest FromMessage(const v1::Messages& messages);
 
@@ -30,6 +30,6 @@ v1::RankLoad ToMessage(const RankLoad& rank);
 v1::GetLoadResponse ToMessage(const EngineLoad& load);
 v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept = {});
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MESSAGES_H_

@@ -3,7 +3,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 prometheus::MetricType ToType(MetricFamily::Type type) {
@@ -51,4 +51,4 @@ std::string MetricsText(const std::vector<MetricFamily>& families) {
   return prometheus::TextSerializer().Serialize(converted);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -4,7 +4,7 @@
 #include "server/messages.h"
 #include "server/unary_call.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 absl::Status HandleListModels(ServiceContext& context, const v1::ListModelsRequest&,
@@ -36,4 +36,4 @@ grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* ca
   return AnswerNow(context_, {call, request, response, "GetModel"}, HandleGetModel);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -4,7 +4,7 @@
 #include "annulus/v1/model.grpc.pb.h"
 #include "server/service_context.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using RawModelService = v1::ModelService::WithRawCallbackMethod_ListModels<
     v1::ModelService::WithRawCallbackMethod_GetModel<v1::ModelService::Service>>;
@@ -24,6 +24,6 @@ class ModelService final : public RawModelService {
   ServiceContext& context_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_MODEL_SERVICE_H_

@@ -9,7 +9,7 @@
 #include "server/metrics_text.h"
 #include "server/server_state.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Identifies the caller as for a call: by the token if there is one, else by the certificate.
@@ -77,4 +77,4 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
                    "; choose another address with --metrics, or --metrics off"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 #include "server/identity/credentials.h"
 #include "server/tls_credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Sources of the answers. Each function is called on the responder's thread.
 struct OperatorAnswers {
@@ -38,6 +38,6 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
                                                                  std::shared_ptr<TlsFiles> tls,
                                                                  OperatorAnswers answers);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_OPERATOR_HTTP_H_

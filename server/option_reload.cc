@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "server/config/options.h"
 
-namespace annulus {
+namespace annulus::server {
 
 OptionReload::OptionReload(std::vector<std::string> arguments, OptionTexts in_effect, Logger& log)
     : arguments_(std::move(arguments)), in_effect_(std::move(in_effect)), log_(log) {}
@@ -31,4 +31,4 @@ void OptionReload::Reload() {
              LogField::IfAny("need_restart", absl::StrJoin(need_restart, ","))});
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

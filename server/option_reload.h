@@ -7,7 +7,7 @@
 #include "server/config/load_config.h"
 #include "server/log.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Reads the configuration again while the daemon serves, and puts the options into effect that have
 // `reloads` in the option table. Not thread-safe.
@@ -28,6 +28,6 @@ class OptionReload {
   Logger& log_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_OPTION_RELOAD_H_

@@ -11,7 +11,7 @@
 
 #include "server/pem.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Outcome = PeerStream::Outcome;
@@ -180,4 +180,4 @@ std::unique_ptr<PeerStream> TlsStreams::Begin(int descriptor) {
   return std::make_unique<Tls>(descriptor, std::move(session));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 
 #include "server/tls_credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The byte stream of one accepted connection, plain or TLS. Never waits for the peer. Not
 // thread-safe.
@@ -53,6 +53,6 @@ class TlsStreams {
   std::shared_ptr<SSL_CTX> context_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PEER_STREAM_H_

@@ -2,7 +2,7 @@
 
 #include <openssl/pem.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 int NoPassword(char*, int, int, void*) { return 0; }
@@ -22,4 +22,4 @@ PrivateKey ReadPrivateKey(const std::string& pem) {
                     &EVP_PKEY_free);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
@@ -26,6 +26,6 @@ Certificate NextCertificate(BIO* pems);
 // Returns null if the key cannot be read or has a password.
 PrivateKey ReadPrivateKey(const std::string& pem);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PEM_H_

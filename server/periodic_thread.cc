@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 
 PeriodicThread::PeriodicThread(std::chrono::milliseconds interval, std::function<void()> task)
     : thread_([this, interval, task = std::move(task)] { Loop(interval, task); }) {}
@@ -26,4 +26,4 @@ void PeriodicThread::Loop(std::chrono::milliseconds interval, const std::functio
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-namespace annulus {
+namespace annulus::server {
 
 // Calls a function on a thread of its own: at once, and again `interval` after each call has ended,
 // until destroyed.
@@ -27,6 +27,6 @@ class PeriodicThread {
   std::thread thread_;  // last member, because it uses all of the above
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PERIODIC_THREAD_H_

@@ -7,7 +7,7 @@
 #include "server/quota_error.h"
 #include "server/request_builder.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 v1::PlanResponse::Fit FitOf(RoomFor room) {
@@ -75,4 +75,4 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

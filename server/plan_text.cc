@@ -9,7 +9,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/format_bytes.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kColumns = 8;
@@ -77,4 +77,4 @@ std::string PlanText(const CapacityTable& table, const std::string& machine) {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "server/messages.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // A placeholder for the question: the prompt before it does not depend on it. Not empty, because
@@ -112,4 +112,4 @@ absl::Status PlacePrefillField(absl::Status status) {
   return MoveField(status, field);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

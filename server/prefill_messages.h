@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "server/stream_generate_reactor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Treats the request as a question about the documents, of which only the part before the question
 // is computed.
@@ -21,6 +21,6 @@ void CutBehindDocuments(RequestSpec& request);
 // Replaces the name of a GenerationSpec field in an error by the field of PrefillDocumentRequest.
 absl::Status PlacePrefillField(absl::Status status);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PREFILL_MESSAGES_H_

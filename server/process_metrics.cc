@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 std::string ReadAll(const char* path) {
@@ -103,4 +103,4 @@ std::vector<MetricFamily> ProcessMetrics() {
   return families;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

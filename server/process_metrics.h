@@ -5,7 +5,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns the metrics that Prometheus' client libraries report for every process:
 // process_cpu_seconds_total, process_resident_memory_bytes, process_virtual_memory_bytes,
@@ -13,6 +13,6 @@ namespace annulus {
 // and leaves out values that are not available.
 std::vector<MetricFamily> ProcessMetrics();
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PROCESS_METRICS_H_

@@ -1,6 +1,6 @@
 #include "server/pulse.h"
 
-namespace annulus {
+namespace annulus::server {
 
 void Pulse::Beat(Time now, bool sick) {
   std::lock_guard lock(mutex_);
@@ -15,4 +15,4 @@ bool Pulse::alive(Time now) const {
   return !sick_since_ || now - *sick_since_ <= kLongestSickness;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-namespace annulus {
+namespace annulus::server {
 
 // Decides whether the server is alive. It is alive while it loads, is busy, drains or has no
 // device. It is not alive if only a restart can help: if its housekeeping thread has stopped, or if
@@ -30,6 +30,6 @@ class Pulse {
   std::optional<Time> sick_since_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_PULSE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 
 absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal) {
   const bool helps = refusal.retry.count() > 0;
@@ -28,4 +28,4 @@ absl::Status NoteKvRefusal(absl::Status status, const Caller& caller, QuotaBook&
                       {{"quota", name}, {"limit", absl::StrCat(caller.quotas.room.kv_bytes)}});
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "server/identity/quota_book.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // RESOURCE_EXHAUSTED: names the tenant's quota that a call would exceed, and says when to retry or
 // what to do.
@@ -15,6 +15,6 @@ absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal);
 // QuotaError does. Returns the status.
 absl::Status NoteKvRefusal(absl::Status status, const Caller& caller, QuotaBook& quotas);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_QUOTA_ERROR_H_

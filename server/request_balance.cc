@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 
 RequestBalance::Fate RequestBalance::FateOf(absl::StatusCode code) {
   switch (code) {
@@ -89,4 +89,4 @@ std::vector<MetricFamily> RequestBalance::Collect() const {
   return {std::move(offered), std::move(settled), std::move(open), CollectRefusalsLocked()};
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

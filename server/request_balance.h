@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Counts the calls that ask for a generation (Generate, StreamGenerate, PrefillDocument) and the
 // questions of AskMany, by their outcome. At any time, offered = completed + rejected + cancelled +
@@ -48,6 +48,6 @@ class RequestBalance {
   double refusal_seconds_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_REQUEST_BALANCE_H_

@@ -18,7 +18,7 @@
 #include "server/errors.h"
 #include "server/work_cost.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestRequestId = 128;
@@ -377,4 +377,4 @@ absl::Status ContextError(absl::string_view message, int64_t needed, int64_t ava
                      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

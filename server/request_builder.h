@@ -11,7 +11,7 @@
 #include "server/call_memory.h"
 #include "server/document_store.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The documents that a request names, in its order, and the time of the lookup.
 struct FoundDocuments {
@@ -65,6 +65,6 @@ absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& s
 // context has `available`.
 absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_REQUEST_BUILDER_H_

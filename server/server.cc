@@ -32,7 +32,7 @@
 #include "server/server_state.h"
 #include "server/service_context.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -380,4 +380,4 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   return server;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

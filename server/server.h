@@ -15,7 +15,7 @@
 #include "server/exit_guard.h"
 #include "server/log.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The daemon without its engine: gRPC services, health, reflection, metrics and documents.
 // Thread-safe.
@@ -70,6 +70,6 @@ class Server {
   virtual int metrics_port() const = 0;  // 0: no metrics
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVER_H_

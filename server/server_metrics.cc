@@ -17,7 +17,7 @@
 #include "server/server_state.h"
 #include "server/version.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 MetricFamily Single(std::string name, std::string help, MetricFamily::Type type, double value) {
@@ -327,4 +327,4 @@ MetricFamily RanksDown(int ranks) {
   return up;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 #include "server/request_balance.h"
 #include "server/tls_credentials.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The server's own metrics; the engine has others. Callers report events with the functions here.
 // Only server_metrics.cc knows which metrics count them, and their names and help texts. So to add
@@ -76,6 +76,6 @@ MetricFamily QuotaRefusals(const QuotaBook& quotas);
 // Replaces the engine's annulus_rank_up if there is no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVER_METRICS_H_

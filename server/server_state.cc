@@ -1,6 +1,6 @@
 #include "server/server_state.h"
 
-namespace annulus {
+namespace annulus::server {
 
 v1::ServerState StateOf(const Lifecycle& lifecycle) {
   switch (lifecycle.phase()) {
@@ -31,4 +31,4 @@ const char* StateName(v1::ServerState state) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

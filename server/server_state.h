@@ -4,7 +4,7 @@
 #include "annulus/v1/admin.pb.h"
 #include "server/lifecycle.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The state that GetServerInfo and the metric annulus_server_state report.
 v1::ServerState StateOf(const Lifecycle& lifecycle);
@@ -12,6 +12,6 @@ v1::ServerState StateOf(const Lifecycle& lifecycle);
 // "loading", "serving", "draining" or "unhealthy".
 const char* StateName(v1::ServerState state);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVER_STATE_H_

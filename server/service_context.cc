@@ -14,7 +14,7 @@
 #include "server/errors.h"
 #include "server/identity/call_roles.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int64_t kRetryBusyMs = 500;
@@ -160,4 +160,4 @@ SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
   return now + std::chrono::seconds(seconds) + std::chrono::nanoseconds(left.tv_nsec);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

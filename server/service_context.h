@@ -24,7 +24,7 @@
 #include "server/unread_answers.h"
 #include "server/work_pool.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Names a call in the log and for the client.
 struct CallName {
@@ -98,6 +98,6 @@ std::string TraceOf(const grpc::CallbackServerContext& call);
 // The call's deadline on the steady clock; SteadyTime::max() if there is none. May be in the past.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVICE_CONTEXT_H_

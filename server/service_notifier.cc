@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::microseconds;
@@ -104,4 +104,4 @@ milliseconds ServiceNotifier::Interval() const {
   return std::clamp(half, kShortestInterval, kLongestInterval);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

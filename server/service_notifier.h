@@ -12,7 +12,7 @@
 #include "server/config/notify_address.h"
 #include "server/periodic_thread.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Reports the daemon's state to the service manager (systemd), with datagrams as in sd_notify(3).
 // No-op if there is no manager, or if it does not listen. Thread-safe.
@@ -58,6 +58,6 @@ class ServiceNotifier {
   std::unique_ptr<PeriodicThread> signs_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SERVICE_NOTIFIER_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 
 void Sha256::FreeContext::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
@@ -32,4 +32,4 @@ std::string Sha256::FinishHex() {
       absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 
 struct evp_md_ctx_st;
 
-namespace annulus {
+namespace annulus::server {
 
 // Computes the SHA-256 (FIPS 180-4) of bytes that arrive in pieces. Not thread-safe.
 class Sha256 {
@@ -25,6 +25,6 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, FreeContext> context_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SHA256_H_

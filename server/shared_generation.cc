@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kEntryBytes = 1024;  // memory of an entry without events
@@ -393,4 +393,4 @@ bool SharedGeneration::HasRoom() const {
                      [](const Follower& follower) { return follower.sink->HasRoom(); });
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -23,7 +23,7 @@
 #include "server/config/server_config.h"
 #include "server/memory_budget.h"
 
-namespace annulus {
+namespace annulus::server {
 
 class SharedGeneration;
 
@@ -200,6 +200,6 @@ class SharedGeneration final : public TokenSink {
   mutable bool has_read_ = false;  // a follower that was behind has read since the last HasRoom
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SHARED_GENERATION_H_

@@ -13,7 +13,7 @@
 
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 sigset_t Signals() {
@@ -62,4 +62,4 @@ void SignalThread::Loop() {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-namespace annulus {
+namespace annulus::server {
 
 // Receives signals on a thread instead of in a handler, so that the callbacks may do anything. The
 // first SIGTERM or SIGINT calls `on_stop` with its number; the second one ends the process at once
@@ -28,6 +28,6 @@ class SignalThread {
   std::thread thread_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_SIGNAL_THREAD_H_

@@ -10,7 +10,7 @@
 #include "server/messages.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 
 v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
                                            bool first) {
@@ -138,4 +138,4 @@ void StreamGenerateReactor::EndLocked(Completion completion) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 #include "server/bounded_sink.h"
 #include "server/generation_call.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A streaming call: its name, the decoder of its request and the encoder of its events.
 struct StreamedCall {
@@ -67,6 +67,6 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   grpc::ByteBuffer message_;  // belongs to gRPC while writing_
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_

@@ -15,7 +15,7 @@
 #include "server/config/plain_file.h"
 #include "server/pem.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kMostPemBytes = size_t{1} << 20;
@@ -167,4 +167,4 @@ std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<T
   return std::make_shared<ReloadedCredentials>(std::move(files));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

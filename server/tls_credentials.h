@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/config/server_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The contents of the TLS files: certificate, key, and the client CA. Reload reads the files again.
 // Thread-safe.
@@ -67,6 +67,6 @@ std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems);
 // signed. If `files` is null: no TLS.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_TLS_CREDENTIALS_H_

@@ -22,7 +22,7 @@
 #include "server/service_context.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Handles a request: fills the response, or fails.
 template <typename Request, typename Response>
@@ -274,6 +274,6 @@ grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCa
                      [handler](UnaryReactor& call) { return call.RunInPool(handler); });
 }
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_UNARY_CALL_H_

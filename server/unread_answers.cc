@@ -1,6 +1,6 @@
 #include "server/unread_answers.h"
 
-namespace annulus {
+namespace annulus::server {
 
 void UnreadAnswers::Begin(grpc::CallbackServerContext& call) {
   const SteadyTime now = std::chrono::steady_clock::now();
@@ -22,4 +22,4 @@ void UnreadAnswers::CutOffSince(SteadyTime limit) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

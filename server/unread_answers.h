@@ -8,7 +8,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The calls whose client has not yet read the message or status that was last sent. CutOffSince
 // cancels those of clients that never read. Nothing else would end such a call: with a closed
@@ -28,6 +28,6 @@ class UnreadAnswers {
   std::unordered_map<grpc::CallbackServerContext*, SteadyTime> waiting_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_UNREAD_ANSWERS_H_

@@ -9,7 +9,7 @@
 #include "server/errors.h"
 #include "server/quota_error.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kHexDigestSize = 64;
@@ -187,4 +187,4 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   return Result{std::move(stored), created};
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -16,7 +16,7 @@
 #include "server/identity/quota_book.h"
 #include "server/sha256.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // One upload, from its header to the stored document. Independent of gRPC. Tokenizes the text as it
 // arrives and does not keep it, so a text longer than the context is refused as soon as it exceeds
@@ -74,6 +74,6 @@ class Upload {
   Sha256 hash_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_UPLOAD_H_

@@ -9,7 +9,7 @@
 #include "server/messages.h"
 #include "server/wire.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // The least average rate of an upload, over the time spent waiting for the client.
@@ -195,4 +195,4 @@ void UploadReactor::CutOffIfSlow(SteadyTime now, std::chrono::milliseconds timeo
   if (!cut_off_.exchange(true)) call_.TryCancel();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "server/service_context.h"
 #include "server/upload.h"
 
-namespace annulus {
+namespace annulus::server {
 
 class UploadReactor;
 
@@ -89,6 +89,6 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   absl::Status aborted_;  // not OK if the upload must end with this status
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_UPLOAD_REACTOR_H_

@@ -10,7 +10,7 @@
 #include "server/decode_cost.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 
 absl::Status CheckMessageSize(size_t bytes, size_t most) {
   if (bytes <= most) return absl::OkStatus();
@@ -48,4 +48,4 @@ void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& b
   ANNULUS_CHECK(status.ok()) << "a message of ours cannot be serialised";
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "server/call_memory.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Services decode their messages themselves: gRPC 1.51 would answer bytes that are not a message
 // (for example text that is not UTF-8) with UNIMPLEMENTED and no explanation.
@@ -29,6 +29,6 @@ void DropMessage(const grpc::ByteBuffer& bytes);
 
 void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_WIRE_H_

@@ -6,7 +6,7 @@
 
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Copies of a conversation that exist at a time: the engine's values, the same with marks for
@@ -49,4 +49,4 @@ absl::StatusOr<size_t> DetokenizeWork(const Engine& engine, std::span<const int3
   return 3 * size + std::min(ids.size() * 64, kSlack);  // a text grows by doubling
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

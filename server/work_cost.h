@@ -10,7 +10,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Upper bounds of the heap memory that the work for a request needs at its peak, in addition to the
 // request. In bytes.
@@ -28,6 +28,6 @@ absl::StatusOr<size_t> DetokenizeWork(const Engine& engine, std::span<const int3
                                       bool skip_special, size_t most_bytes,
                                       const CancelFlag& cancel);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_WORK_COST_H_

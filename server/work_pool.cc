@@ -5,7 +5,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "kernels/base/guarded.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::steady_clock;
@@ -166,7 +166,8 @@ void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
     return absl::OkStatus();
   };
   // If there is no memory to queue it, the job continues without a place until its next pause.
-  const absl::Status queued = Guarded(queue, [] { return absl::ResourceExhaustedError(""); });
+  const absl::Status queued =
+      annulus::Guarded(queue, [] { return absl::ResourceExhaustedError(""); });
   Dispatch();
   if (!queued.ok()) return;
   entry.go_on.wait(lock, [&] { return entry.running || entry.turn.cancelled(); });
@@ -234,4 +235,4 @@ std::vector<std::string> WorkPool::Begun() const {
   return names;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

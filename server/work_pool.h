@@ -19,7 +19,7 @@
 #include "engine/api.h"
 #include "server/fair_queue.h"
 
-namespace annulus {
+namespace annulus::server {
 
 class WorkPool;
 
@@ -176,6 +176,6 @@ class WorkPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_WORK_POOL_H_

@@ -19,7 +19,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Of all copies that a decode step visits: more than a cache holds.
@@ -435,4 +435,4 @@ absl::Status RunAttentionBench(const AttentionBenchOptions& options, const PeakM
   return AttentionBench(options, meter, progress).Run(report);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

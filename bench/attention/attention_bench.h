@@ -14,7 +14,7 @@
 #include "bench/report/row.h"
 #include "engine/sparse/policy.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct AttentionBenchOptions {
   AttentionShape shape;                   // its `tokens` is ignored
@@ -41,6 +41,6 @@ absl::Status RunAttentionBench(const AttentionBenchOptions& options, const PeakM
                                BenchProgress& progress,
                                const std::function<void(const Row&)>& report);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_ATTENTION_ATTENTION_BENCH_H_

@@ -8,7 +8,7 @@
 #include "engine/sparse/dilated.h"
 #include "engine/sparse/policy_type.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 double PolicyDensity(const AttentionPolicy& policy, int64_t tokens, int kv_heads) {
   constexpr int64_t kMostBlocks = 1024;  // that are looked at
@@ -62,4 +62,4 @@ absl::StatusOr<AttentionPolicy> WithDensity(AttentionPolicy policy, double densi
   return policy;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "engine/sparse/policy.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The share of the causal pairs of a sequence of `tokens` that the policy attends. For sequences of
 // more than 1024 blocks, computed from 1024 evenly spread blocks of rows.
@@ -19,6 +19,6 @@ double PolicyDensity(const AttentionPolicy& policy, int64_t tokens, int kv_heads
 absl::StatusOr<AttentionPolicy> WithDensity(AttentionPolicy policy, double density, int64_t tokens,
                                             int kv_heads);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_ATTENTION_DENSITY_H_

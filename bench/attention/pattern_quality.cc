@@ -8,7 +8,7 @@
 #include "engine/sparse/block_pattern.h"
 #include "engine/sparse/dilated.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Softmax of one row over its causal keys.
@@ -194,4 +194,4 @@ std::vector<PatternQuality> MeasureQuality(std::span<const JudgedPolicy> policie
   return results;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 
 #include "engine/sparse/policy.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // How good a policy's blocks are for attention with a known structure (StructuredHead).
 struct PatternQuality {
@@ -45,6 +45,6 @@ std::vector<PatternQuality> MeasureQuality(std::span<const JudgedPolicy> policie
                                            const QualityOptions& options,
                                            const std::function<void(int head)>& done);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_ATTENTION_PATTERN_QUALITY_H_

@@ -18,7 +18,7 @@
 #include "engine/sparse/dilated.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // What the engine's step leaves to choosing is what an MLP takes later, which depends on the model;
@@ -460,4 +460,4 @@ std::vector<LayerAttention> RingWorld::Reports() const {
   return all;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -16,7 +16,7 @@
 #include "engine/sparse/policy.h"
 #include "kernels/registry.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct AttentionShape {
   int32_t tokens = 0;  // of the sequence
@@ -146,6 +146,6 @@ class RingWorld {
   size_t bytes_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_ATTENTION_RING_WORLD_H_

@@ -8,7 +8,7 @@
 #include "bench/gates/gate_collector.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int32_t kTokens = 8192;
@@ -50,4 +50,4 @@ absl::StatusOr<AttentionGates> FitStructuredGates(const AttentionShape& shape, B
   return gates;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

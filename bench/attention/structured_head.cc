@@ -8,7 +8,7 @@
 
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Scores of each part of the structure where it is strongest.
@@ -146,4 +146,4 @@ StructuredHead MakeStructuredHead(int64_t tokens, int head_dim, int head, uint32
   return Maker(tokens, head_dim, head, seed).Make();
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 
 // Queries, keys and values of one head whose attention has a known structure, like that of trained
 // heads. Every head has sinks (the first 4 keys) and a local band (about 60 tokens). Depending on
@@ -34,6 +34,6 @@ struct StructuredHead {
 // Deterministic in its arguments. `head_dim` is a multiple of 8, at least kLeastHeadDim.
 StructuredHead MakeStructuredHead(int64_t tokens, int head_dim, int head, uint32_t seed);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_ATTENTION_STRUCTURED_HEAD_H_

@@ -10,7 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr size_t kMaxFacts = 1000;
@@ -177,4 +177,4 @@ absl::StatusOr<DemoDocument> MakeDemoDocument(const DemoOptions& options) {
   return document;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The builtin recall model recognises a place in the document by this many bytes before it
 // (kRecallContext of engine/model/recall_model.h).
@@ -44,6 +44,6 @@ struct DemoDocument {
 // both numbers), or if there are more than 1000 facts.
 absl::StatusOr<DemoDocument> MakeDemoDocument(const DemoOptions& options);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_DEMO_DOCUMENT_H_

@@ -16,7 +16,7 @@
 #include "bench/demo/document.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr char kUsage[] =
@@ -117,19 +117,20 @@ absl::Status Run(const Arguments& arguments) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<annulus::Arguments> arguments = annulus::ParseArguments(argc, argv);
+  const absl::StatusOr<annulus::bench::Arguments> arguments =
+      annulus::bench::ParseArguments(argc, argv);
   if (!arguments.ok()) {
-    std::cerr << "annulus-demo: " << arguments.status().message() << "\n" << annulus::kUsage;
+    std::cerr << "annulus-demo: " << arguments.status().message() << "\n" << annulus::bench::kUsage;
     return 2;
   }
   if (arguments->help) {
-    std::cout << annulus::kUsage;
+    std::cout << annulus::bench::kUsage;
     return 0;
   }
-  const absl::Status status = annulus::Run(*arguments);
+  const absl::Status status = annulus::bench::Run(*arguments);
   if (!status.ok()) {
     std::cerr << "annulus-demo: " << status.message() << "\n";
     return absl::IsInvalidArgument(status) ? 2 : 1;

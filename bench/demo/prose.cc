@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr absl::string_view kSentences[] = {
@@ -124,4 +124,4 @@ std::string Prose::Draw(absl::string_view name) {
   return "";
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

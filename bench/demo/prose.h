@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Seeded English-like sentences about invented places, people and ships. The same seed gives the
 // same sentences on every machine: only integer arithmetic decides (SplitMix64, Steele, Lea and
@@ -33,6 +33,6 @@ class Prose {
   uint64_t state_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_DEMO_PROSE_H_

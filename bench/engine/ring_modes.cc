@@ -18,7 +18,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct Arguments {
@@ -113,10 +113,10 @@ absl::Status Run(const Arguments& a) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
 
 int main(int argc, char** argv) {
-  annulus::Arguments arguments;
+  annulus::bench::Arguments arguments;
   CLI::App app("Times ring attention in both modes and judges the cost model's choices");
   app.add_option("--ranks", arguments.ranks)->check(CLI::Range(2, 64));
   app.add_option("--threads", arguments.threads)->check(CLI::Range(1, 4096));
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   app.add_option("--cached", arguments.cached)->delimiter(',')->check(CLI::Range(0, 1 << 28));
   app.add_option("--seconds", arguments.seconds, "Approximate seconds per mode and cell");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = annulus::Run(arguments);
+  const absl::Status status = annulus::bench::Run(arguments);
   if (status.ok()) return 0;
   std::cerr << "annulus-ring-modes: " << status << "\n";
   return 1;

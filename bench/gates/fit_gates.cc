@@ -13,7 +13,7 @@
 #include "bench/model/lone_reader.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 absl::Status ReadAll(LoneReader& reader, std::span<const int32_t> tokens) {
@@ -122,4 +122,4 @@ absl::Status WriteGates(const AttentionGates& gates, const GateShape& shape,
   return absl::DataLossError(absl::StrCat(path, " could not be written in full"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

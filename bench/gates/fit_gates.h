@@ -11,7 +11,7 @@
 #include "engine/runner/rank_model.h"
 #include "engine/sparse/gate_fitting.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // How well the gates of one layer fit, as the mean over its heads: see FittedGate.
 struct GateLoss {
@@ -35,6 +35,6 @@ absl::Status WriteGates(const AttentionGates& gates, const GateShape& shape,
 // The shape that gates for this model must have.
 GateShape GateShapeOf(const RankModel& model);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_GATES_FIT_GATES_H_

@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/block_scores.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Adds weight * softmax of log masses.
@@ -134,4 +134,4 @@ absl::Status GateCollector::AddBlock(const Look& look, int32_t block, int64_t fi
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

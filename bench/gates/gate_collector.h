@@ -6,7 +6,7 @@
 #include "engine/runner/attention_observer.h"
 #include "engine/sparse/gate_fitting.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Watches a model read one document after another, and collects the data that gates are fitted to:
 // the mean query of some query blocks, how much attention each page got from some of the block's
@@ -38,6 +38,6 @@ class GateCollector : public AttentionObserver {
   std::vector<std::vector<std::vector<GateExamples>>> layers_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_GATES_GATE_COLLECTOR_H_

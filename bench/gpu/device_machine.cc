@@ -10,7 +10,7 @@
 #include "bench/gpu/op_timer.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Rows of weights or inputs that are drawn; they repeat.
@@ -143,4 +143,4 @@ absl::StatusOr<std::unique_ptr<BenchMachine>> OpenDeviceMachine(
   return machine;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -9,7 +9,7 @@
 #include "bench/model/bench_machine.h"
 #include "kernels/base/activations.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct DeviceMachineOptions {
   Activations activations = Activations::kFloat;  // the model's
@@ -32,6 +32,6 @@ struct DeviceMachineOptions {
 absl::StatusOr<std::unique_ptr<BenchMachine>> OpenDeviceMachine(
     std::unique_ptr<Backend> backend, KernelRegistry kernels, const DeviceMachineOptions& options);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_GPU_DEVICE_MACHINE_H_

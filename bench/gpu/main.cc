@@ -10,7 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 const std::vector<std::string> kOps = {"copy", "decode",  "linear",
@@ -79,6 +79,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
 
-int main(int argc, char** argv) { return annulus::Main(argc, argv); }
+int main(int argc, char** argv) { return annulus::bench::Main(argc, argv); }

@@ -10,7 +10,7 @@
 #include "bench/report/statistics.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -121,4 +121,4 @@ absl::StatusOr<double> OpTimer::DeviceSeconds(const std::function<absl::Status()
   return seconds / runs;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Seconds per run of an op; each is a median.
 struct OpSeconds {
@@ -63,6 +63,6 @@ class OpTimer {
   OpSeconds copy_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_GPU_OP_TIMER_H_

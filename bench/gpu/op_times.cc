@@ -14,7 +14,7 @@
 #include "bench/gpu/op_timer.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kPageTokens = 64;
@@ -405,4 +405,4 @@ absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptio
   return OpTimes(backend, ops, options, report).Run();
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

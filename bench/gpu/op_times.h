@@ -10,7 +10,7 @@
 #include "bench/report/row.h"
 #include "kernels/registry.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Times single ops on a device other than the host, and compares each with its bound.
 
@@ -62,6 +62,6 @@ struct OpTimesOptions {
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_GPU_OP_TIMES_H_

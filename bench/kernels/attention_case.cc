@@ -9,7 +9,7 @@
 
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Normal numbers from a table: drawing each anew would take longer than the attention.
@@ -174,4 +174,4 @@ absl::Status AttentionCase::Run(Stream& stream) {
   return ops_->attention(stream, params);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -10,7 +10,7 @@
 #include "kernels/ops/shards.h"
 #include "kernels/registry.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // One layer's attention of one sequence, with queries, keys and values drawn from a seeded normal
 // distribution.
@@ -76,6 +76,6 @@ class AttentionCase {
   double density_ = 1;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_KERNELS_ATTENTION_CASE_H_

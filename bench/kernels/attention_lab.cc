@@ -15,7 +15,7 @@
 #include "kernels/cpu/register.h"
 #include "kernels/ops/shards.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct Options {
@@ -185,6 +185,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
 
-int main(int argc, char** argv) { return annulus::Main(argc, argv); }
+int main(int argc, char** argv) { return annulus::bench::Main(argc, argv); }

@@ -10,7 +10,7 @@
 #include "bench/peak/amx_access.h"
 #include "bench/peak/loops.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Far larger than a second-level cache; the third level of a server may hold it, so that reads are
@@ -91,4 +91,4 @@ absl::StatusOr<double> MeasureBound(Bound bound, int threads) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // CPU seconds that all threads of this process have spent computing. Unlike a wall clock, this does
 // not advance while other programs on a shared machine run. They still affect it through the clock
@@ -18,6 +18,6 @@ enum class Bound { kF32, kBF16, kI8, kAmxBF16, kAmxI8, kMemoryRead };
 // processor lacks the instructions.
 absl::StatusOr<double> MeasureBound(Bound bound, int threads);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_KERNELS_CPU_CLOCK_H_

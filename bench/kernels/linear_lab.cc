@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct Options {
@@ -174,6 +174,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench
 
-int main(int argc, char** argv) { return annulus::Main(argc, argv); }
+int main(int argc, char** argv) { return annulus::bench::Main(argc, argv); }

@@ -12,7 +12,7 @@
 #include "bench/report/statistics.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Streams whose tokens are compared with those that they have alone.
@@ -171,4 +171,4 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
   return row;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

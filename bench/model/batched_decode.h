@@ -12,7 +12,7 @@
 #include "engine/api.h"
 #include "engine/model/model_config.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct BatchedDecodeOptions {
   int32_t depth = 0;      // tokens of each prompt, at least 1
@@ -44,6 +44,6 @@ absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const M
                                   const std::function<std::vector<int32_t>(int32_t)>& prompt,
                                   BenchProgress& progress);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_BATCHED_DECODE_H_

@@ -13,7 +13,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/registry.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Measures how fast the machine reads memory. Call it between the runs that are timed.
 class MemoryMeter {
@@ -51,6 +51,6 @@ class BenchMachine {
   virtual std::string memory_name() const = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_BENCH_MACHINE_H_

@@ -9,7 +9,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Follows one request. Thread-safe.
 class BenchSink final : public TokenSink {
@@ -54,6 +54,6 @@ class BenchSink final : public TokenSink {
   std::optional<Completion> completion_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_BENCH_SINK_H_

@@ -1,6 +1,6 @@
 #include "bench/model/engine_counts.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 std::optional<double> PatternHits(const Engine& engine) {
   double hits = 0;
@@ -26,4 +26,4 @@ double ExposedSeconds(const Engine& engine) {
   return seconds;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

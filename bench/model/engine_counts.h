@@ -5,7 +5,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Figures from an engine's metrics, counted since the engine was created.
 
@@ -16,6 +16,6 @@ std::optional<double> PatternHits(const Engine& engine);
 // Seconds that ranks had nothing to attend because they waited for a peer, summed over the ranks.
 double ExposedSeconds(const Engine& engine);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_ENGINE_COUNTS_H_

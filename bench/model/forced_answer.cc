@@ -10,7 +10,7 @@
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int32_t kMatch = PromptLookup::kMatch;
@@ -81,4 +81,4 @@ absl::StatusOr<ForcedAnswer> ForceAnswer(const std::string& what, int32_t depth,
   return forced;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // A prompt, and the answer that the model is forced to give.
 struct ForcedAnswer {
@@ -23,6 +23,6 @@ struct ForcedAnswer {
 absl::StatusOr<ForcedAnswer> ForceAnswer(const std::string& what, int32_t depth, int32_t tokens,
                                          int32_t vocabulary, std::mt19937& random);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_FORCED_ANSWER_H_

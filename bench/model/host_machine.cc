@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 class HostMemoryMeter final : public MemoryMeter {
@@ -65,4 +65,4 @@ absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& m
   return std::make_unique<HostMachine>(meter, threads, peak, std::move(backend));
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 #include "bench/model/bench_machine.h"
 #include "bench/peak/peak_meter.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The host's processor with `threads` threads, and the ceilings that `meter` measures; `meter` must
 // outlive the machine. `peak` is the ceiling for products; if absent, the fastest that applies.
@@ -16,6 +16,6 @@ namespace annulus {
 absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& meter, int threads,
                                                               std::optional<PeakKind> peak);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_HOST_MACHINE_H_

@@ -9,7 +9,7 @@
 #include "engine/model/rope.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 LoneReader::LoneReader(const RankModel& model, const Options& options)
     : model_(model), options_(options) {}
@@ -105,4 +105,4 @@ absl::StatusOr<RankResult> LoneReader::Read(std::span<const int32_t> tokens, boo
   return std::move(results.front());
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

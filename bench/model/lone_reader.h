@@ -11,7 +11,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/sparse/assignment.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Reads texts with a model on one rank, one text after another and piece by piece, without the
 // engine's loop: for tools that look at more than the engine reports. Not thread-safe.
@@ -50,6 +50,6 @@ class LoneReader {
   int32_t next_ = 0;  // next row
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_LONE_READER_H_

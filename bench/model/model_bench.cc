@@ -23,7 +23,7 @@
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{200};
@@ -482,4 +482,4 @@ absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machi
   return ModelBench(options, machine, progress).Run(report);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

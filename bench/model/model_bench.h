@@ -13,7 +13,7 @@
 #include "bench/report/row.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // How many tokens at the end of a prompt differ if prompts are shared: about a question's.
 inline constexpr int32_t kOwnTokens = 64;
@@ -65,6 +65,6 @@ struct ModelBenchOptions {
 absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_MODEL_BENCH_H_

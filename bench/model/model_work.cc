@@ -7,7 +7,7 @@
 #include "engine/model/matrix_reader.h"
 #include "kernels/base/quantize.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Weights that a row meets in one layer: those that every row needs, and those that only a row
@@ -116,4 +116,4 @@ double KvBytesPerToken(const ModelConfig& config, DType kv) {
   return KvBytesPerTokenAndLayer(config, kv) * static_cast<double>(config.layers.size());
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

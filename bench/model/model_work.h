@@ -6,7 +6,7 @@
 #include "engine/model/model_config.h"
 #include "kernels/base/dtype.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The arithmetic that a decoder's definition requires: two operations per multiply-add of its
 // linear layers and of the causal half of attention. Norms, rope, softmax and the like are not
@@ -30,6 +30,6 @@ double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DTyp
 // Bytes of one token's keys and values in all layers.
 double KvBytesPerToken(const ModelConfig& config, DType kv);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_MODEL_MODEL_WORK_H_

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #endif
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 
 #if defined(__x86_64__)
 
@@ -28,4 +28,4 @@ AmxAccess RequestAmx() { return AmxAccess::kAbsent; }
 
 #endif
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // More rounds than around a run: the choice is made once.
@@ -75,4 +75,4 @@ absl::StatusOr<CeilingRates> Ceiling::Measure() const {
   return rates;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 #include "bench/peak/peak_meter.h"
 #include "kernels/base/dtype.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The rates that a run is compared with: that of the fastest instructions it may use for its
 // products, and that of the fastest vector instructions. Without tile instructions, both are the
@@ -48,6 +48,6 @@ class Ceiling {
   PeakKind vector_ = PeakKind::kF32;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_PEAK_CEILING_H_

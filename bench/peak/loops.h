@@ -6,7 +6,7 @@
 // The loops that PeakMeter times. Each translation unit is compiled for one instruction set and
 // exports only one function, so that none of its code can be linked into code for a lesser machine.
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 
 // Repeats a body of `operations` operations. Returns the result only so that the compiler cannot
 // remove the work.
@@ -39,6 +39,6 @@ OperationLoop AvxVnniLoop();     // the same on 256 bits
 OperationLoop AmxBf16Loop();
 OperationLoop AmxInt8Loop();
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak
 
 #endif  // ANNULUS_BENCH_PEAK_LOOPS_H_

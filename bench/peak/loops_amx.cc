@@ -2,7 +2,7 @@
 
 #include "bench/peak/loops.h"
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 namespace {
 
 // Tiles 0..3 are sums, 4..7 factors; each is 16 rows of 64 bytes (Intel SDM, LDTILECFG).
@@ -65,4 +65,4 @@ constexpr double kBytesMultiplied = 4.0 * 16 * 16 * 64;
 OperationLoop AmxBf16Loop() { return {&RunBf16, kBytesMultiplied, "tdpbf16ps"}; }
 OperationLoop AmxInt8Loop() { return {&RunInt8, 2 * kBytesMultiplied, "tdpbusd"}; }
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak

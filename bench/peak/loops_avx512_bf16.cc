@@ -2,7 +2,7 @@
 
 #include "bench/peak/loops.h"
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 namespace {
 
 constexpr int kChains = 24;
@@ -26,4 +26,4 @@ float Run(int64_t iterations) {
 
 OperationLoop Avx512Bf16Loop() { return {&Run, 64.0 * kChains, "vdpbf16ps zmm"}; }
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak

@@ -2,7 +2,7 @@
 
 #include "bench/peak/loops.h"
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 namespace {
 
 constexpr int kChains = 24;
@@ -29,4 +29,4 @@ float Run(int64_t iterations) {
 
 OperationLoop Avx512VnniLoop() { return {&Run, 128.0 * kChains, "vpdpbusd zmm"}; }
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak

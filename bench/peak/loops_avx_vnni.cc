@@ -2,7 +2,7 @@
 
 #include "bench/peak/loops.h"
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 namespace {
 
 constexpr int kChains = 12;
@@ -29,4 +29,4 @@ float Run(int64_t iterations) {
 
 OperationLoop AvxVnniLoop() { return {&Run, 64.0 * kChains, "vpdpbusd ymm"}; }
 
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak

@@ -19,7 +19,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -249,4 +249,4 @@ absl::StatusOr<double> PeakMeter::ReadOnce(const ReadBuffer& buffer, int threads
   return MeasureRead(vectors_.read, buffer, threads, {.rounds = 1, .slices = 1});
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

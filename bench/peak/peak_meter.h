@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "bench/peak/loops.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The kinds of ceilings that fractions refer to. A multiply-add counts as two operations.
 enum class PeakKind : uint8_t {
@@ -102,6 +102,6 @@ class PeakMeter {
   std::string refused_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_PEAK_PEAK_METER_H_

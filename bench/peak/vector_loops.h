@@ -14,7 +14,7 @@
 #define ANNULUS_PEAK_REGISTER "w"
 #endif
 
-namespace annulus::peak {
+namespace annulus::bench::peak {
 namespace {
 
 template <int kBytes>
@@ -101,6 +101,6 @@ VectorLoops MakeVectorLoops(const char* multiply_add, const char* exponential) {
 }
 
 }  // namespace
-}  // namespace annulus::peak
+}  // namespace annulus::bench::peak
 
 #endif  // ANNULUS_BENCH_PEAK_VECTOR_LOOPS_H_

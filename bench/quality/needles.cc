@@ -17,7 +17,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kAnswerTokens = 32;
@@ -151,4 +151,4 @@ absl::StatusOr<int> CountAnswered(Engine& engine, absl::string_view text,
   return right;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 struct Needle {
   std::string cue;       // the sentence up to the answer
@@ -40,6 +40,6 @@ std::string PlantNeedles(absl::string_view text, std::span<const Needle> needles
 absl::StatusOr<int> CountAnswered(Engine& engine, absl::string_view text,
                                   std::span<const Needle> needles);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_QUALITY_NEEDLES_H_

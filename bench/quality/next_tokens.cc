@@ -8,7 +8,7 @@
 #include "bench/report/statistics.h"
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // ln of the sum of exp(logits), of which `most` is the largest.
@@ -74,4 +74,4 @@ double NextTokens::same_choice() const {
   return static_cast<double>(same_) / static_cast<double>(count());
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 
 // What the reference expects at one position; made once for all models that are compared with it.
 struct ExpectedToken {
@@ -45,6 +45,6 @@ class NextTokens {
   std::vector<double> divergences_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_QUALITY_NEXT_TOKENS_H_

@@ -9,7 +9,7 @@
 #include "bench/model/lone_reader.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // So many rows are compared at a time. Their logits are kept of the reference and of one other:
@@ -98,4 +98,4 @@ absl::StatusOr<std::vector<Quality>> CompareQuality(const QualityModel& referenc
   return all;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

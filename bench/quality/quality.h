@@ -15,7 +15,7 @@
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // One of the models that read the same text.
 struct QualityModel {
@@ -46,6 +46,6 @@ absl::StatusOr<std::vector<Quality>> CompareQuality(const QualityModel& referenc
                                                     std::span<const int32_t> tokens,
                                                     const std::function<void(int64_t)>& read);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_QUALITY_QUALITY_H_

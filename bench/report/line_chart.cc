@@ -10,7 +10,7 @@
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kWidth = 560;  // of a chart
@@ -55,7 +55,7 @@ class Axis {
 };
 
 std::string TickText(double value) {
-  return value >= 1 ? FormatCount(std::llround(value)) : absl::StrFormat("%g", value);
+  return value >= 1 ? client::FormatCount(std::llround(value)) : absl::StrFormat("%g", value);
 }
 
 class ChartText {
@@ -67,7 +67,7 @@ class ChartText {
     absl::StrAppendFormat(&text_,
                           "<text x=\"%d\" y=\"26\" font-size=\"15\" font-weight=\"600\" "
                           "fill=\"#172033\">%s</text>\n",
-                          left_, EscapeMarkup(chart_.title));
+                          left_, client::EscapeMarkup(chart_.title));
     DrawAxes();
     std::vector<size_t> order;
     for (size_t i = 0; i < chart_.lines.size(); ++i) {
@@ -106,8 +106,8 @@ class ChartText {
                           "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
                           "<text x=\"%d\" y=\"%d\">%s</text>\n",
                           left_ + kPlotWidth / 2, kTop + kPlotHeight + 38,
-                          EscapeMarkup(chart_.x_label), left_, kTop - 8,
-                          EscapeMarkup(chart_.y_label));
+                          client::EscapeMarkup(chart_.x_label), left_, kTop - 8,
+                          client::EscapeMarkup(chart_.y_label));
   }
 
   void DrawLine(size_t line) {
@@ -128,7 +128,7 @@ class ChartText {
                           "<path d=\"M%d %dh18\" %s stroke-width=\"3\"/>"
                           "<text x=\"%d\" y=\"%d\" fill=\"#172033\">%s</text>\n",
                           x, y - 4, StrokeOf(line), x + 24, y,
-                          EscapeMarkup(chart_.lines[line].name));
+                          client::EscapeMarkup(chart_.lines[line].name));
   }
 
   const LineChart& chart_;
@@ -172,4 +172,4 @@ std::string DrawLineCharts(const std::vector<LineChart>& charts) {
       width, kHeight, width, kHeight, width, kHeight, body);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

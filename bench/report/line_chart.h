@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 
 // Lines on logarithmic axes.
 struct LineChart {
@@ -23,6 +23,6 @@ struct LineChart {
 // order of their last points. Charts without a point are left out.
 std::string DrawLineCharts(const std::vector<LineChart>& charts);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_LINE_CHART_H_

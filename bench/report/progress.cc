@@ -5,7 +5,7 @@
 
 #include <iostream>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kDefaultColumns = 80;
@@ -22,9 +22,10 @@ int ColumnsOf() {
 
 }  // namespace
 
-ProgressDisplay MakeDisplay(std::ostream& err) {
-  return ProgressDisplay(
-      err, IsTerminal(err) ? ProgressDisplay::Mode::kBar : ProgressDisplay::Mode::kLines,
+client::ProgressDisplay MakeDisplay(std::ostream& err) {
+  return client::ProgressDisplay(
+      err,
+      IsTerminal(err) ? client::ProgressDisplay::Mode::kBar : client::ProgressDisplay::Mode::kLines,
       ColumnsOf);
 }
 
@@ -43,7 +44,7 @@ void BenchProgress::Done(const Work& work) {
 }
 
 void BenchProgress::Show(const Work& work) {
-  ProgressSample sample;
+  client::ProgressSample sample;
   sample.phase = "Measuring";
   sample.done = done_.tokens + work.tokens;
   sample.total = total_.tokens;
@@ -55,4 +56,4 @@ void BenchProgress::Show(const Work& work) {
   display_.Show(sample);
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -7,10 +7,10 @@
 
 #include "client/format/progress.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // A display suited to `err`: a bar on a terminal, else a line now and then.
-ProgressDisplay MakeDisplay(std::ostream& err);
+client::ProgressDisplay MakeDisplay(std::ostream& err);
 
 // Shows the progress of a whole command on standard error. Estimates the time left from operations
 // instead of tokens, because later tokens cost more. Not thread-safe.
@@ -31,12 +31,12 @@ class BenchProgress {
   void Clear() { display_.Clear(); }
 
  private:
-  ProgressDisplay display_;
+  client::ProgressDisplay display_;
   const std::chrono::steady_clock::time_point start_;
   Work total_;
   Work done_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_PROGRESS_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 void ResidentMemory::Resume() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
@@ -22,4 +22,4 @@ void ResidentMemory::Pause(int64_t held) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

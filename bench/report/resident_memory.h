@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace annulus {
+namespace annulus::bench {
 
 // The largest resident memory of this process between Resume and Pause, so that the bench's own
 // buffers can be left out. Linux tracks the peak (VmHWM of /proc/self/status) and resets it on
@@ -21,6 +21,6 @@ class ResidentMemory {
   int64_t peak_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_RESIDENT_MEMORY_H_

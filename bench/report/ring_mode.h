@@ -6,7 +6,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The names of ring modes in flags and rows.
 inline constexpr std::array<std::pair<const char*, RingMode>, 3> kRingModes = {
@@ -18,6 +18,6 @@ constexpr const char* RingModeName(RingMode mode) {
 static_assert(kRingModes[static_cast<size_t>(RingMode::kPassKv)].second == RingMode::kPassKv);
 static_assert(kRingModes[static_cast<size_t>(RingMode::kPassQ)].second == RingMode::kPassQ);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_RING_MODE_H_

@@ -10,7 +10,7 @@
 #include "client/format/table.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // 963e9 -> "963 G", 4.5e10 -> "45 G", 812.3 -> "812".
@@ -20,9 +20,9 @@ std::string FormatLarge(double value) {
     const char* suffix;
   } kUnits[] = {{1e12, " T"}, {1e9, " G"}, {1e6, " M"}};
   for (const auto& [unit, suffix] : kUnits) {
-    if (value >= unit) return absl::StrCat(FormatRate(value / unit), suffix);
+    if (value >= unit) return absl::StrCat(client::FormatRate(value / unit), suffix);
   }
-  return FormatRate(value);
+  return client::FormatRate(value);
 }
 
 // Below this, whole milliseconds say too little.
@@ -34,16 +34,16 @@ std::string FormatNumber(double value, Row::Unit unit) {
     case Row::Unit::kPlain:
       return absl::StrFormat("%.4g", value);
     case Row::Unit::kCount:
-      return FormatCount(static_cast<int64_t>(value));
+      return client::FormatCount(static_cast<int64_t>(value));
     case Row::Unit::kSeconds:
       return value < kShortSeconds ? absl::StrFormat("%.3g ms", value * 1e3)
-                                   : FormatDuration(value);
+                                   : client::FormatDuration(value);
     case Row::Unit::kPerSecond:
       return FormatLarge(value);
     case Row::Unit::kShare:
       return absl::StrFormat("%.3f", value);
     case Row::Unit::kBytes:
-      return FormatBytes(static_cast<int64_t>(value));
+      return client::FormatBytes(static_cast<int64_t>(value));
   }
   return "";
 }
@@ -55,27 +55,27 @@ void Row::Add(absl::string_view name, std::string json, std::string text, bool n
 }
 
 Row& Row::Text(absl::string_view name, absl::string_view value) {
-  Add(name, JsonWriter().String(value).text(), std::string(value), false);
+  Add(name, client::JsonWriter().String(value).text(), std::string(value), false);
   return *this;
 }
 
 Row& Row::Int(absl::string_view name, int64_t value, Unit unit) {
-  const std::string text =
-      unit == Unit::kCount ? FormatCount(value) : FormatNumber(static_cast<double>(value), unit);
-  Add(name, JsonWriter().Int(value).text(), text, true);
+  const std::string text = unit == Unit::kCount ? client::FormatCount(value)
+                                                : FormatNumber(static_cast<double>(value), unit);
+  Add(name, client::JsonWriter().Int(value).text(), text, true);
   return *this;
 }
 
 Row& Row::Number(absl::string_view name, double value, Unit unit) {
-  Add(name, JsonWriter().Double(value).text(), FormatNumber(value, unit), true);
+  Add(name, client::JsonWriter().Double(value).text(), FormatNumber(value, unit), true);
   return *this;
 }
 
 std::string Row::Json() const {
   std::string text = "{";
   for (const Field& field : fields_) {
-    absl::StrAppend(&text, text.size() > 1 ? "," : "", JsonWriter().String(field.name).text(), ":",
-                    field.json);
+    absl::StrAppend(&text, text.size() > 1 ? "," : "",
+                    client::JsonWriter().String(field.name).text(), ":", field.json);
   }
   return text + "}";
 }
@@ -108,12 +108,13 @@ void RowWriter::Finish() {
 }
 
 std::string RowWriter::TableText() const {
-  std::vector<Table::Column> columns;
+  std::vector<client::Table::Column> columns;
   for (const Row::Field& field : rows_.front().fields_) {
     if (!field.table) continue;
-    columns.push_back({field.name, field.number ? Table::Align::kRight : Table::Align::kLeft});
+    columns.push_back(
+        {field.name, field.number ? client::Table::Align::kRight : client::Table::Align::kLeft});
   }
-  Table table(std::move(columns));
+  client::Table table(std::move(columns));
   for (const Row& row : rows_) {
     std::vector<std::string> cells;
     for (const Row::Field& field : row.fields_) {
@@ -143,4 +144,4 @@ std::string RowWriter::MarkdownText() const {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // One measurement: named values in the order in which they were added. Written as a JSON object on
 // one line for programs, or as a line of a table for people.
@@ -77,6 +77,6 @@ class RowWriter {
   bool wrote_ = false;     // whether a table was written
 };
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_ROW_H_

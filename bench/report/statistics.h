@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 
 // The smallest of `values` that is greater than or equal to at least `share` of them (nearest
 // rank). NaN if there are no values. 0 < share <= 1.
@@ -20,6 +20,6 @@ inline double Percentile(std::vector<double> values, double share) {
 
 inline double Median(std::vector<double> values) { return Percentile(std::move(values), 0.5); }
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_REPORT_STATISTICS_H_

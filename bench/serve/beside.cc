@@ -15,7 +15,7 @@
 #include "client/generation.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using BesideClock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ double Since(BesideClock::time_point start, BesideClock::time_point end) {
 }
 
 // Notes when tokens come, and what is said before them of the prompt. Thread-safe.
-class TokenTimes final : public GenerationObserver {
+class TokenTimes final : public client::GenerationObserver {
  public:
   void OnQueued(const v1::Queued&) override {}
   void OnProgress(const v1::PromptProgress& progress) override {
@@ -57,15 +57,15 @@ class TokenTimes final : public GenerationObserver {
 };
 
 absl::Status Failed(const char* what, const grpc::Status& status, const std::string& server) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", DescribeFailure(status, server)));
+  return absl::UnavailableError(absl::StrCat(what, ": ", client::DescribeFailure(status, server)));
 }
 
 // Sends a request; what it came to, with times from `due` on. `progress`, if not null, gets what
 // was said of its prompt.
-RequestOutcome Send(Connection& connection, const v1::GenerationSpec& spec,
+RequestOutcome Send(client::Connection& connection, const v1::GenerationSpec& spec,
                     BesideClock::time_point due, std::vector<HeardProgress>* progress = nullptr) {
   TokenTimes watch;
-  const Generation generation = StreamGenerate(connection, spec, watch);
+  const client::Generation generation = client::StreamGenerate(connection, spec, watch);
   RequestOutcome outcome;
   outcome.code = generation.status.error_code();
   outcome.message = generation.status.error_message();
@@ -78,7 +78,7 @@ RequestOutcome Send(Connection& connection, const v1::GenerationSpec& spec,
 }
 
 // Requests that arrive while `ended` is false.
-std::vector<RequestOutcome> SendArrivals(Connection& connection, const LoadOptions& load,
+std::vector<RequestOutcome> SendArrivals(client::Connection& connection, const LoadOptions& load,
                                          std::mt19937& random, const std::atomic<bool>& ended) {
   constexpr double kLongest = 3600;  // seconds
   const std::vector<double> times = ArrivalTimes(load.rate, kLongest, load.seed);
@@ -129,7 +129,7 @@ Row ProgressRow(const BesideResult& result) {
 }
 
 // Why a stream that was to outlast the long prompt did not.
-absl::Status StreamEnded(const Generation& stream, const std::string& server) {
+absl::Status StreamEnded(const client::Generation& stream, const std::string& server) {
   if (!stream.status.ok()) return Failed("the stream", stream.status, server);
   return absl::InvalidArgumentError(
       "the stream ended before the long prompt was read; raise --stream-tokens");
@@ -137,13 +137,13 @@ absl::Status StreamEnded(const Generation& stream, const std::string& server) {
 
 }  // namespace
 
-absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
+absl::StatusOr<BesideResult> RunBeside(const client::ConnectionOptions& connection,
                                        const BesideOptions& options,
                                        const std::function<void(const std::string&)>& progress) {
-  Cancellation others;
-  Cancellation of_stream;
-  ANNULUS_ASSIGN_OR_RETURN(const auto open, Connection::Open(connection, others));
-  ANNULUS_ASSIGN_OR_RETURN(const auto streaming, Connection::Open(connection, of_stream));
+  client::Cancellation others;
+  client::Cancellation of_stream;
+  ANNULUS_ASSIGN_OR_RETURN(const auto open, client::Connection::Open(connection, others));
+  ANNULUS_ASSIGN_OR_RETURN(const auto streaming, client::Connection::Open(connection, of_stream));
   std::mt19937 random(options.load.seed);
   BesideResult result;
 
@@ -158,11 +158,11 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
 
   progress("the long prompt beside a stream and short requests");
   TokenTimes watch;
-  Generation stream;
+  client::Generation stream;
   std::atomic<bool> stream_ended{false};
   std::thread stream_thread(
       [&, spec = RandomSpec(options.load, 16, options.stream_tokens, random)] {
-        stream = StreamGenerate(*streaming, spec, watch);
+        stream = client::StreamGenerate(*streaming, spec, watch);
         stream_ended = true;
       });
   while (!stream_ended && watch.times().size() < 3) {
@@ -228,4 +228,4 @@ std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& re
   return rows;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

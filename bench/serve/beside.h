@@ -11,7 +11,7 @@
 #include "bench/serve/load.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Measures how a long prompt affects the requests that are served at the same time.
 struct BesideOptions {
@@ -39,7 +39,7 @@ struct BesideResult {
 // Lets the server read a long prompt alone, then another one while a stream is running and short
 // requests arrive at random (open loop). Calls `progress` with what is going on. Returns an error
 // if the stream or a long prompt fails; short requests may fail.
-absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
+absl::StatusOr<BesideResult> RunBeside(const client::ConnectionOptions& connection,
                                        const BesideOptions& options,
                                        const std::function<void(const std::string&)>& progress);
 
@@ -47,6 +47,6 @@ absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
 // the short requests.
 std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& result);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_SERVE_BESIDE_H_

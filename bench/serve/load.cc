@@ -13,7 +13,7 @@
 #include "client/generation.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ double SecondsSince(Clock::time_point start) {
 }
 
 // Notes when tokens come.
-class Stopwatch final : public GenerationObserver {
+class Stopwatch final : public client::GenerationObserver {
  public:
   Stopwatch(Clock::time_point due, RequestOutcome& outcome) : due_(due), outcome_(outcome) {}
 
@@ -49,10 +49,10 @@ class Stopwatch final : public GenerationObserver {
   double last_ = 0;
 };
 
-void SendOne(Connection& connection, const v1::GenerationSpec& spec, Clock::time_point due,
+void SendOne(client::Connection& connection, const v1::GenerationSpec& spec, Clock::time_point due,
              RequestOutcome& outcome) {
   Stopwatch watch(due, outcome);
-  const Generation generation = StreamGenerate(connection, spec, watch);
+  const client::Generation generation = client::StreamGenerate(connection, spec, watch);
   outcome.code = generation.status.error_code();
   outcome.message = generation.status.error_message();
   outcome.end = SecondsSince(due);
@@ -96,7 +96,7 @@ std::vector<double> ArrivalTimes(double rate, double duration, uint32_t seed) {
 }
 
 absl::StatusOr<LoadResult> RunLoad(
-    Connection& connection, const LoadOptions& options,
+    client::Connection& connection, const LoadOptions& options,
     const std::function<void(int64_t sent, int64_t ended)>& progress) {
   const std::vector<double> times = ArrivalTimes(options.rate, options.duration, options.seed);
   const std::vector<int32_t> lengths = PromptLengths(options, times.size());
@@ -140,4 +140,4 @@ absl::StatusOr<LoadResult> RunLoad(
   return result;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

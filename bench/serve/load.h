@@ -14,7 +14,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/connection.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // Arrival times of requests in [0, duration), in seconds: a Poisson process with `rate` arrivals
 // per second. Deterministic in `seed`.
@@ -63,9 +63,9 @@ v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_
 // for all. Calls `progress` now and then with how many were sent and how many have ended.
 // RESOURCE_EXHAUSTED if the system gives no more threads: each request in flight takes one.
 absl::StatusOr<LoadResult> RunLoad(
-    Connection& connection, const LoadOptions& options,
+    client::Connection& connection, const LoadOptions& options,
     const std::function<void(int64_t sent, int64_t ended)>& progress);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_SERVE_LOAD_H_

@@ -9,7 +9,7 @@
 #include "bench/report/statistics.h"
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 Row LatencyRow(const char* name, const std::vector<double>& seconds) {
@@ -118,10 +118,10 @@ std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) 
   rows.push_back(LatencyRow("e2e", end));
   for (const auto& [code, failure] : failures) {
     Row row;
-    row.Text("code", CodeName(code)).Int("requests", failure.first);
+    row.Text("code", client::CodeName(code)).Int("requests", failure.first);
     rows.push_back(row.Text("message", failure.second));
   }
   return rows;
 }
 
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include "bench/report/row.h"
 #include "bench/serve/load.h"
 
-namespace annulus {
+namespace annulus::bench {
 
 // The result of a load as rows:
 // - the throughput: "requests", which are "succeeded" + "rejected" + "cancelled" + "failed", and
@@ -18,6 +18,6 @@ namespace annulus {
 // - for each code of failure: "code", "requests", "message" of the first.
 std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result);
 
-}  // namespace annulus
+}  // namespace annulus::bench
 
 #endif  // ANNULUS_BENCH_SERVE_LOAD_REPORT_H_

@@ -14,7 +14,7 @@
 #include "client/format/json.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
@@ -361,4 +361,4 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   return session.Finish();
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

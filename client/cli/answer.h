@@ -7,7 +7,7 @@
 #include "client/cli/session.h"
 #include "client/generation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct AnswerOptions {
   bool timings = false;     // a summary on standard error
@@ -39,6 +39,6 @@ void ShowReading(Session& session, const v1::PromptProgress& progress);
 inline constexpr int kTimingsIndent = 11;
 std::string TimingsText(const v1::Completion& completion);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_ANSWER_H_

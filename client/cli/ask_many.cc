@@ -10,7 +10,7 @@
 
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int kTries = 6;
@@ -201,4 +201,4 @@ grpc::Status AskMany(Session& session, const std::vector<v1::GenerationSpec>& re
   return Pool(session, requests, options).Run(take);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

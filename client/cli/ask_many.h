@@ -8,7 +8,7 @@
 #include "client/cli/session.h"
 #include "client/generation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // A request of AskMany that has ended, with success or failure.
 struct Asked {
@@ -44,6 +44,6 @@ grpc::Status AskMany(Session& session, const std::vector<v1::GenerationSpec>& re
 // have the call, or rejects the caller.
 bool IsForAll(const grpc::Status& status);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_ASK_MANY_H_

@@ -7,7 +7,7 @@
 #include "client/failure.h"
 #include "client/many_generations.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Whether the question may succeed if it is asked again, by itself.
@@ -109,4 +109,4 @@ AskedTogether AskTogether(Session& session, const v1::GenerationSpec& shared,
   return together.Finish(StreamMany(session.connection(), request, together));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

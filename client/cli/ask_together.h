@@ -9,7 +9,7 @@
 #include "client/cli/ask_many.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The outcome of AskTogether.
 struct AskedTogether {
@@ -30,6 +30,6 @@ AskedTogether AskTogether(Session& session, const v1::GenerationSpec& shared,
                           const std::vector<std::string>& questions,
                           const std::function<bool(Asked)>& take);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_ASK_TOGETHER_H_

@@ -22,7 +22,7 @@
 #include "client/format/units.h"
 #include "client/generation.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kTerminal[] = "terminal";
@@ -356,4 +356,4 @@ void AddAttentionCommands(CLI::App& app, CommonOptions& common, Action& action) 
   AddExplain(attention, common, action);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

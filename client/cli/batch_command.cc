@@ -23,7 +23,7 @@
 #include "client/format/units.h"
 #include "client/read/files.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int64_t kLargestBatch = int64_t{1} << 30;
@@ -278,4 +278,4 @@ void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -14,7 +14,7 @@
 #include "client/cli/json_input.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using BatchJson = nlohmann::ordered_json;
@@ -185,4 +185,4 @@ std::string RequestKey(const std::string& id, const v1::GenerationSpec& spec) {
   return absl::BytesToHexString(digest);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "annulus/v1/inference.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // One request of a batch.
 struct BatchLine {
@@ -29,6 +29,6 @@ absl::StatusOr<BatchLine> ParseBatchLine(const std::string& text, int64_t number
 // spec, including the names of its documents.
 std::string RequestKey(const std::string& id, const v1::GenerationSpec& spec);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_BATCH_LINE_H_

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/json_input.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 absl::Status WriteFailed(const std::string& path) {
@@ -111,4 +111,4 @@ absl::Status BatchStore::Finish(const std::vector<std::string>& keys) {
   return written;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

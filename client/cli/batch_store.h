@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The answers of a batch on disk. A running batch appends each answer to OUT.part; when it is
 // complete, Finish replaces OUT atomically. So OUT, if it exists, is always complete, and a run
@@ -49,6 +49,6 @@ class BatchStore {
 // UNAVAILABLE if writing fails.
 absl::Status WriteAtOnce(const std::string& path, absl::string_view bytes);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_BATCH_STORE_H_

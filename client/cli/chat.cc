@@ -17,7 +17,7 @@
 #include "client/format/units.h"
 #include "client/read/files.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kPrompt[] = "> ";
@@ -240,4 +240,4 @@ int Chat::Quit(const std::string& /*argument*/) {
   return 0;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "client/cli/line_source.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct ChatOptions {
   v1::GenerationSpec spec;  // without messages and documents
@@ -63,6 +63,6 @@ class Chat {
   bool left_ = false;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_CHAT_H_

@@ -6,7 +6,7 @@
 #include "client/cli/help.h"
 #include "client/cli/options.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 int RunChat(Session& session, const ChatOptions& options) {
@@ -47,4 +47,4 @@ void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -12,7 +12,7 @@
 #include "client/cli/user_config.h"
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kExamples[] =
@@ -132,4 +132,4 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   return line.action(session);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

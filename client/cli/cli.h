@@ -6,7 +6,7 @@
 
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Runs the command line `arguments` (without the program's name) and returns the exit code:
 // - 0: success;
@@ -18,6 +18,6 @@ namespace annulus {
 int RunCli(const std::vector<std::string>& arguments, Console& console,
            const Environment& environment, Cancellation& cancellation);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_CLI_H_

@@ -5,7 +5,7 @@
 
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Each function adds one group of commands to `app`. When the command line names one of them,
 // parsing stores in `action` how to run it. `common` and `action` must outlive `app`.
@@ -33,6 +33,6 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action);
 // tokenize
 void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_COMMANDS_H_

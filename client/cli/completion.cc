@@ -8,7 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "client/cli/help.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // The kinds of values that completion can offer.
@@ -271,4 +271,4 @@ std::string FishCompletion(const CLI::App& app) {
   return script;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

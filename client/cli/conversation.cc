@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/json_input.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -68,4 +68,4 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std
   return conversation;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

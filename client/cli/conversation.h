@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // A conversation of `annulus chat`, as it is saved and loaded.
 struct Conversation {
@@ -24,6 +24,6 @@ std::string ConversationJson(const Conversation& conversation);
 // `what` names it in the message.
 absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std::string& text);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_CONVERSATION_H_

@@ -18,7 +18,7 @@
 #include "client/format/json.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 struct DocumentOptions {
@@ -418,4 +418,4 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
       "Examples:\n  annulus documents delete book.txt\n  annulus documents rm 'draft*' --force");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

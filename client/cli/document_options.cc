@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
   const auto add = [&](const char* flag, std::vector<std::string>& patterns, const char* help) {
@@ -34,4 +34,4 @@ void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
   for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cli/inputs.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Adds --include, --exclude and --skip-unreadable. `choice` must outlive `command`.
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);
@@ -20,6 +20,6 @@ void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);
 void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
                              size_t argument_count, absl::string_view without_documents);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_DOCUMENT_OPTIONS_H_

@@ -10,7 +10,7 @@
 #include "client/format/text.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Shortens a name that is a hash, whose 64 digits a terminal has no room for, to a pattern that
@@ -79,4 +79,4 @@ std::string DocumentTable(std::span<const v1::Document> documents, int columns) 
   return table.Render(columns);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -6,7 +6,7 @@
 
 #include "annulus/v1/document.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // How long ago a request last used the document: "3 min 3 s ago", or "never".
 std::string LastUsed(const v1::Document& document);
@@ -23,6 +23,6 @@ std::string ShownTitle(const v1::Document& document);
 // AGE and empty columns. With `columns` 0, for output that is not a terminal, shows everything.
 std::string DocumentTable(std::span<const v1::Document> documents, int columns);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_DOCUMENT_TABLE_H_

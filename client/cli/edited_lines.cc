@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int kRememberedLines = 1000;
@@ -68,4 +68,4 @@ class TerminalLines : public LineSource {
 
 std::unique_ptr<LineSource> EditLines() { return std::make_unique<TerminalLines>(); }
 
-}  // namespace annulus
+}  // namespace annulus::client

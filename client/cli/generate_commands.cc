@@ -11,7 +11,7 @@
 #include "client/cli/questions.h"
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 struct GenerateOptions {
@@ -239,4 +239,4 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

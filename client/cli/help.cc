@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kColumns = 98;
@@ -87,4 +87,4 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
   return absl::StrCat(help, "\n", app->get_footer(), "\n");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

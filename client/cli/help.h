@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace annulus {
+namespace annulus::client {
 
 // Groups of options in --help, which lists a command's own options first, then attention, sampling,
 // output and server.
@@ -28,6 +28,6 @@ std::string FullName(const CLI::App& command);
 // The subcommands of `app`, in the order of --help.
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_HELP_H_

@@ -8,7 +8,7 @@
 #include "client/cli/options.h"
 #include "client/documents.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Timeout of the call for names; the shell blocks for it while the user types.
@@ -92,4 +92,4 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -18,7 +18,7 @@
 #include "client/format/table.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Columns at which the values begin.
@@ -367,4 +367,4 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

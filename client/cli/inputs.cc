@@ -12,7 +12,7 @@
 #include "client/format/text.h"
 #include "client/read/kind.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Uploads a text unless the server has it with the same title. The model sees the title, so a text
@@ -268,4 +268,4 @@ int ExitAfter(int exit_code, const ProvidedDocuments& provided) {
   return exit_code == 0 && provided.skipped > 0 ? kExitPartial : exit_code;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -15,7 +15,7 @@
 #include "client/read/files.h"
 #include "client/read/read.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The argument that stands for standard input.
 inline constexpr char kStandardInput[] = "-";
@@ -86,6 +86,6 @@ absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string&
 // Returns `exit_code`, or 3 in place of 0 if files were skipped.
 int ExitAfter(int exit_code, const ProvidedDocuments& provided);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_INPUTS_H_

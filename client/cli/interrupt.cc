@@ -8,7 +8,7 @@
 
 #include "client/failure.h"
 
-namespace annulus {
+namespace annulus::client {
 
 InterruptHandler::InterruptHandler(Cancellation& cancellation) {
   termios terminal;
@@ -48,4 +48,4 @@ void InterruptHandler::Leave() {
   _exit(kExitInterrupted);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 
 #include "client/cancellation.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // During its lifetime, turns SIGINT (Ctrl-C) into a cancellation. If no call is in flight, or at
 // the second signal, restores the terminal to its state at construction and ends the process with
@@ -31,6 +31,6 @@ class InterruptHandler {
   std::thread thread_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_INTERRUPT_H_

@@ -2,7 +2,7 @@
 
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 
 std::optional<nlohmann::ordered_json> ParseJson(const std::string& text) {
   constexpr int kDeepest = 32;
@@ -19,4 +19,4 @@ std::optional<nlohmann::ordered_json> ParseJson(const std::string& text) {
   return json;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-namespace annulus {
+namespace annulus::client {
 
 // Parses untrusted JSON and keeps the order of keys. nullopt if the text is not JSON in UTF-8, or
 // is nested more than 32 levels deep, because copying and printing the value are recursive.
 std::optional<nlohmann::ordered_json> ParseJson(const std::string& text);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_JSON_INPUT_H_

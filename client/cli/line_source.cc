@@ -2,7 +2,7 @@
 
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 
 std::optional<std::string> StreamLines::Next(const std::string& /*prompt*/) {
   std::string line;
@@ -10,4 +10,4 @@ std::optional<std::string> StreamLines::Next(const std::string& /*prompt*/) {
   return std::string(absl::StripSuffix(line, "\r"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

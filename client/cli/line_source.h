@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace annulus {
+namespace annulus::client {
 
 // A source of input lines: a terminal or a stream.
 class LineSource {
@@ -26,6 +26,6 @@ class StreamLines : public LineSource {
   std::istream& in_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_LINE_SOURCE_H_

@@ -9,7 +9,7 @@
 #include "client/format/json.h"
 #include "client/format/table.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 std::string JsonText(const std::string& text) { return JsonWriter().String(text).text(); }
@@ -36,4 +36,4 @@ std::string LogprobsTable(std::span<const v1::TokenLogprob> logprobs, int column
   return table.Render(columns);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -26,24 +26,24 @@ int TerminalColumns() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  annulus::Cancellation cancellation;
-  const annulus::InterruptHandler interrupts(cancellation);
+  annulus::client::Cancellation cancellation;
+  const annulus::client::InterruptHandler interrupts(cancellation);
   // Turn off gRPC's own log: the user already sees each failure as a status.
   gpr_set_log_function([](gpr_log_func_args*) {});
   std::ios::sync_with_stdio(false);
 
-  annulus::Console console{.in = std::cin,
-                           .out = std::cout,
-                           .err = std::cerr,
-                           .in_is_terminal = isatty(STDIN_FILENO) == 1,
-                           .out_is_terminal = isatty(STDOUT_FILENO) == 1,
-                           .err_is_terminal = isatty(STDERR_FILENO) == 1,
-                           .columns = &TerminalColumns,
-                           .edit_lines = &annulus::EditLines};
+  annulus::client::Console console{.in = std::cin,
+                                   .out = std::cout,
+                                   .err = std::cerr,
+                                   .in_is_terminal = isatty(STDIN_FILENO) == 1,
+                                   .out_is_terminal = isatty(STDOUT_FILENO) == 1,
+                                   .err_is_terminal = isatty(STDERR_FILENO) == 1,
+                                   .columns = &TerminalColumns,
+                                   .edit_lines = &annulus::client::EditLines};
   const auto environment = [](const char* name) -> std::optional<std::string> {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
-  return annulus::RunCli(std::vector<std::string>(argv + 1, argv + argc), console, environment,
-                         cancellation);
+  return annulus::client::RunCli(std::vector<std::string>(argv + 1, argv + argc), console,
+                                 environment, cancellation);
 }

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/help.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Escapes text for roff.
@@ -130,4 +130,4 @@ class Page {
 
 std::string ManPage(const CLI::App& app) { return Page().Make(app); }
 
-}  // namespace annulus
+}  // namespace annulus::client

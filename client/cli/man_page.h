@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace annulus {
+namespace annulus::client {
 
 // Returns the manual page annulus(1) in man(7) format, generated from the text of --help.
 std::string ManPage(const CLI::App& app);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_MAN_PAGE_H_

@@ -18,7 +18,7 @@
 #include "client/format/units.h"
 #include "client/read/files.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Tokens of the context reserved for document titles and frames, the chat template and the
@@ -280,4 +280,4 @@ void MapReduce::DeleteOwn() {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "client/cli/preset.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct MapReduceOptions {
   v1::GenerationSpec spec;  // without input and documents
@@ -69,6 +69,6 @@ class MapReduce {
   int skipped_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_MAP_REDUCE_H_

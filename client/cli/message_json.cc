@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -158,4 +158,4 @@ std::string JsonLine(const nlohmann::ordered_json& value) {
   return absl::StrCat(json.text(), "\n");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 
 #include "client/format/json.h"
 
-namespace annulus {
+namespace annulus::client {
 
 enum class AbsentField { kLeftOut, kNull };
 
@@ -41,6 +41,6 @@ void WriteMembers(const nlohmann::ordered_json& object, JsonWriter& json);
 // Returns `value` on a line of its own, with the newline.
 std::string JsonLine(const nlohmann::ordered_json& value);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_MESSAGE_JSON_H_

@@ -9,7 +9,7 @@
 #include "client/cli/help.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // The innermost command that the command line names, or `app` if it names none.
@@ -75,4 +75,4 @@ std::string DescribeMisuse(const CLI::App& app, const CLI::ParseError& error) {
                       " --help' says what is allowed.");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

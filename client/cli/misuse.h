@@ -4,12 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace annulus {
+namespace annulus::client {
 
 // Says what is wrong with a command line that `app` could not parse. For an unknown name, suggests
 // the nearest known one. A last line says which --help to read. Does not end in a newline.
 std::string DescribeMisuse(const CLI::App& app, const CLI::ParseError& error);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_MISUSE_H_

@@ -11,7 +11,7 @@
 #include "client/cli/help.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr double kLongestConnecting = 3600;
@@ -247,4 +247,4 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->type_name("ID:BIAS");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -6,7 +6,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Adds the server, TLS, token, profile and output options. `options` must outlive `command`.
 void AddCommonOptions(CLI::App& command, CommonOptions& options);
@@ -20,6 +20,6 @@ void ReadEnvironment(const Environment& environment, CommonOptions& options);
 // given leave their fields unset. `spec` must outlive `command`.
 void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_OPTIONS_H_

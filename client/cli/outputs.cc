@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/inputs.h"
 
-namespace annulus {
+namespace annulus::client {
 
 int WriteOutput(Session& session, const std::string& path, absl::string_view bytes) {
   if (path.empty() || path == kStandardInput) {
@@ -20,4 +20,4 @@ int WriteOutput(Session& session, const std::string& path, absl::string_view byt
   return session.CannotWrite(absl::StrCat(path, ": ", std::strerror(errno)));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -14,7 +14,7 @@
 #include "client/format/table.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Column at which the values begin.
@@ -158,4 +158,4 @@ void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -16,7 +16,7 @@
 #include "client/format/text.h"
 #include "client/read/files.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int64_t kLongestPreset = 1 << 20;
@@ -202,4 +202,4 @@ absl::StatusOr<Preset> ParsePreset(const PresetText& text) {
   return preset;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The questions of `summarize` and `extract`. In questions, {what} stands for the text of --what.
 struct Preset {
@@ -39,6 +39,6 @@ absl::StatusOr<PresetText> FindPreset(absl::string_view command, const std::stri
 // Parses a preset. INVALID_ARGUMENT, with its file and line, if the text is wrong.
 absl::StatusOr<Preset> ParsePreset(const PresetText& preset);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_PRESET_H_

@@ -10,7 +10,7 @@
 #include "client/failure.h"
 #include "client/format/table.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 struct PresetOptions {
@@ -114,4 +114,4 @@ void AddPresetCommands(CLI::App& app, CommonOptions& common, Action& action,
                    "  annulus extract 'letters/*.docx' --what 'sender, amount' --preset json");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -18,7 +18,7 @@
 #include "client/format/json.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // As many questions as the server runs at a time for one client; more would only wait there.
@@ -167,4 +167,4 @@ int AskQuestions(Session& session, const v1::GenerationSpec& base,
   return answers.answered() > 0 ? kExitPartial : ExitCode(answers.failure());
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 inline constexpr int kMostQuestions = 1000;
 
@@ -26,6 +26,6 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text);
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
                  const std::vector<std::string>& questions, bool timings);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_QUESTIONS_H_

@@ -5,7 +5,7 @@
 #include "client/format/json.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int kExitCannotWrite = 1;
@@ -120,4 +120,4 @@ int Session::Finish() {
   return kExitCannotWrite;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -16,7 +16,7 @@
 #include "client/format/json.h"
 #include "client/format/progress.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The streams that a command reads and writes. Tests use string streams.
 struct Console {
@@ -118,6 +118,6 @@ void WriteFailure(const grpc::Status& status, JsonWriter& json);
 // Runs a command; returns the exit code.
 using Action = std::function<int(Session&)>;
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_SESSION_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Size in bytes of the first part of `text`, which must be longer than `most_bytes`.
@@ -33,4 +33,4 @@ std::vector<absl::string_view> CutText(absl::string_view text, size_t most_bytes
   return parts;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -16,7 +16,7 @@
 #include "client/cli/message_json.h"
 #include "client/cli/options.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 struct TokenizeOptions {
@@ -105,4 +105,4 @@ void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action) {
   });
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

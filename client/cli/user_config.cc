@@ -14,7 +14,7 @@
 #include "client/format/text.h"
 #include "client/read/files.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int64_t kLongestConfig = 1 << 20;
@@ -253,4 +253,4 @@ absl::StatusOr<std::vector<std::string>> WithSettings(const std::string& path,
   return arguments;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

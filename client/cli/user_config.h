@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "client/cli/session.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // One key of the user's configuration file.
 struct UserSetting {
@@ -37,6 +37,6 @@ absl::StatusOr<std::vector<std::string>> WithSettings(const std::string& path,
                                                       const Environment& environment,
                                                       std::vector<std::string> arguments);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_USER_CONFIG_H_

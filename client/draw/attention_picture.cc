@@ -8,7 +8,7 @@
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using Anchor = Canvas::Anchor;
@@ -216,4 +216,4 @@ Image DrawCells(absl::string_view cells, absl::string_view computed, int side,
   return image;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

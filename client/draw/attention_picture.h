@@ -10,7 +10,7 @@
 #include "client/draw/cell_scale.h"
 #include "client/draw/png.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // A picture of which queries attend which keys: one square of cells for each head, all with the
 // same colour scale.
@@ -45,6 +45,6 @@ std::string DrawText(const AttentionPicture& picture, int columns);
 Image DrawCells(absl::string_view cells, absl::string_view computed, int side,
                 const CellScale& scale);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_ATTENTION_PICTURE_H_

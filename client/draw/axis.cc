@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus {
+namespace annulus::client {
 
 std::vector<int64_t> AxisTicks(int64_t tokens, int intervals) {
   constexpr int64_t kMost = int64_t{1} << 60;  // steps stay far from overflow
@@ -18,4 +18,4 @@ std::vector<int64_t> AxisTicks(int64_t tokens, int intervals) {
   return ticks;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

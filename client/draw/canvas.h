@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct Color {
   uint8_t red = 0;
@@ -40,6 +40,6 @@ class Canvas {
   virtual void Title(int x, int y, absl::string_view text, Color color) = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_CANVAS_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr Color kLight = {176, 208, 242};
@@ -38,4 +38,4 @@ Color CellScale::ColorOf(int step) {
   return {mix(kLight.red, kDark.red), mix(kLight.green, kDark.green), mix(kLight.blue, kDark.blue)};
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

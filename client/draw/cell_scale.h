@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "client/draw/canvas.h"
 
-namespace annulus {
+namespace annulus::client {
 
 inline constexpr Color kLeftOut = {233, 238, 245};      // causal but not attended
 inline constexpr Color kNotComputed = {247, 241, 228};  // background of rows not computed
@@ -40,6 +40,6 @@ class CellScale {
   int least_ = 255;  // the smallest share of the attended cells
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_CELL_SCALE_H_

@@ -14,7 +14,7 @@
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // The value to colour for one layer and head; nullopt if unknown.
@@ -239,4 +239,4 @@ absl::StatusOr<std::string> ExplainMaps(const v1::AttentionReport& report, int64
   return absl::StrCat(html, "</div>\n", *maps);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

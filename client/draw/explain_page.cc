@@ -10,7 +10,7 @@
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kStyle[] = R"(
@@ -221,4 +221,4 @@ absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run) {
       EscapeMarkup(run.answer.text), "</b></pre>\n", Times(run), *maps, "</main></body></html>\n");
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "annulus/v1/inference.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // A finished request and, optionally, the same request with dense attention.
 struct ExplainedRun {
@@ -50,6 +50,6 @@ std::optional<SavedTime> SavedSeconds(const ExplainedRun& run);
 // head, and the blocks that each chose. INTERNAL as for ExplainMaps.
 absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_EXPLAIN_PAGE_H_

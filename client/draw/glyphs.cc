@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Sorted by character, for the binary search below.
@@ -69,4 +69,4 @@ const Glyph& GlyphOf(char character) {
   return found != end && found->character == character ? *found : kBox;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace annulus {
+namespace annulus::client {
 
 // The bitmap of a character: 5 dots wide, 7 rows above the base line and 2 below.
 struct Glyph {
@@ -21,6 +21,6 @@ struct Glyph {
 // Returns the glyph of a lower case letter, a digit or one of a few signs; a box for anything else.
 const Glyph& GlyphOf(char character);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_GLYPHS_H_

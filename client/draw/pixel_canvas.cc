@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "client/draw/glyphs.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int kDot = 2;       // pixels per dot in texts
@@ -62,4 +62,4 @@ void PixelCanvas::Title(int x, int y, absl::string_view text, Color color) {
   Write(x * kScale, y * kScale, text, color, kTitleDot);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -6,7 +6,7 @@
 #include "client/draw/canvas.h"
 #include "client/draw/png.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Draws pixels, kScale for each unit. Writes texts in lower case with a small built-in font;
 // characters that the font lacks become boxes.
@@ -30,6 +30,6 @@ class PixelCanvas final : public Canvas {
   Image image_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_PIXEL_CANVAS_H_

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 
 static_assert(sizeof(Color) == 3, "pixels are handed to libpng as they lie");
 
@@ -31,4 +31,4 @@ absl::StatusOr<std::string> EncodePng(const Image& image) {
   return bytes;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

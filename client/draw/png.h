@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "client/draw/canvas.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Pixels, row by row from the top left corner.
 struct Image {
@@ -27,6 +27,6 @@ struct Image {
 // Encodes a PNG file. INTERNAL with libpng's message if encoding fails.
 absl::StatusOr<std::string> EncodePng(const Image& image);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_PNG_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 const char* AnchorName(Canvas::Anchor anchor) {
@@ -132,4 +132,4 @@ void SvgCanvas::Title(int x, int y, absl::string_view text, Color color) {
 
 std::string SvgCanvas::Document() const { return absl::StrCat(text_, "</svg>\n"); }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -5,7 +5,7 @@
 
 #include "client/draw/canvas.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Draws an SVG document. Escapes texts.
 class SvgCanvas final : public Canvas {
@@ -32,6 +32,6 @@ std::string EscapeMarkup(absl::string_view text);
 // Returns a colour as in "#0b3c7d".
 std::string ColorText(Color color);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_DRAW_SVG_CANVAS_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 std::string Quote(absl::string_view value) {
@@ -79,4 +79,4 @@ JsonWriter& JsonWriter::Shortest(Number value) {
   return Scalar(absl::string_view(digits.data(), static_cast<size_t>(end - digits.data())));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Writes one JSON value (RFC 8259) on one line, in the order of the calls. The caller must balance
 // begins and ends, and give each value in an object a key. Doubles get the fewest digits that parse
@@ -41,6 +41,6 @@ class JsonWriter {
   bool needs_comma_ = false;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_JSON_H_

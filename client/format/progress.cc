@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/format/units.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr std::chrono::milliseconds kBarInterval{100};
@@ -174,4 +174,4 @@ ProgressTicker::ProgressTicker(ProgressDisplay& display)
         }
       }) {}
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -13,7 +13,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // One progress report of a running task.
 struct ProgressSample {
@@ -107,6 +107,6 @@ class ProgressTicker {
   std::jthread thread_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_PROGRESS_H_

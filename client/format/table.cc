@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 
 std::string Table::RenderBlocks() const {
   size_t width = 0;
@@ -53,4 +53,4 @@ std::string Table::Render(int columns) const {
   return result;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

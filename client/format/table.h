@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace annulus {
+namespace annulus::client {
 
 // A plain text table: a header row, then data rows; two blanks between columns, no trailing blanks.
 class Table {
@@ -32,6 +32,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_TABLE_H_

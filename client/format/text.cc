@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
@@ -194,4 +194,4 @@ size_t DisplayWidth(absl::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

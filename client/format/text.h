@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Replaces the escapes \n, \t and \\ by the characters that they stand for. INVALID_ARGUMENT for
 // any other escape and for a backslash at the end.
@@ -41,6 +41,6 @@ std::string Wrapped(absl::string_view text, int columns, int indent);
 // replaced or swapped with a neighbour. The word with the fewest changes wins.
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_TEXT_H_

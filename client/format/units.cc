@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Limits above which durations and rates are shown as "?"; values far above would not fit an
@@ -76,4 +76,4 @@ std::string FormatRate(double per_second) {
   return FormatCount(std::llround(per_second));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Numbers formatted for people, in ASCII.
 
@@ -32,6 +32,6 @@ std::optional<double> ParseSeconds(absl::string_view text);
 // ("5,244"). Rates that are negative, not finite, or 1e15 and more become "?".
 std::string FormatRate(double per_second);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_UNITS_H_

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kUnpackBytes = 256 << 10;  // at a time
@@ -117,4 +117,4 @@ absl::StatusOr<std::string> ZipArchive::Read(const std::string& name, ReadBudget
   return absl::NotFoundError(absl::StrCat(what_, " lacks its part ", name, "; it may be broken"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

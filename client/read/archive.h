@@ -13,7 +13,7 @@
 
 struct zip;
 
-namespace annulus {
+namespace annulus::client {
 
 // Unpacks all members of a gzip file and charges the unpacked bytes to the budget. INVALID_ARGUMENT
 // if the file is broken, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file
@@ -50,6 +50,6 @@ class ZipArchive {
   std::vector<std::string> names_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_ARCHIVE_H_

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kErrorBytes = 4096;
@@ -168,4 +168,4 @@ absl::StatusOr<ChildResult> RunChild(const std::vector<std::string>& command,
   return result;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

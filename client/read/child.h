@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct ChildLimits {
   std::chrono::steady_clock::time_point deadline;
@@ -33,6 +33,6 @@ inline constexpr char kInputPath[] = "/dev/fd/3";
 absl::StatusOr<ChildResult> RunChild(const std::vector<std::string>& command,
                                      absl::string_view input, const ChildLimits& limits);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_CHILD_H_

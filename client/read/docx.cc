@@ -15,7 +15,7 @@
 #include "client/read/text_builder.h"
 #include "client/read/xml.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kMainPart[] = "word/document.xml";
@@ -242,4 +242,4 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
   return text.Read((*main)->document_element());
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "client/read/archive.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Whether the archive is a Word document (Office Open XML).
 bool IsDocx(const ZipArchive& archive);
@@ -20,6 +20,6 @@ bool IsDocx(const ZipArchive& archive);
 absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& archive,
                                      ReadBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_DOCX_H_

@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/format/text.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // How much text uchardet gets; more would not change its guess.
@@ -98,4 +98,4 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
                    ") and its encoding cannot be told; convert it first, for example by iconv"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

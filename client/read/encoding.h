@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 struct Utf8Text {
   std::string text;
@@ -20,6 +20,6 @@ struct Utf8Text {
 absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
                                 const std::string& declared = "");
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_ENCODING_H_

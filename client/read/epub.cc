@@ -12,7 +12,7 @@
 #include "client/read/html.h"
 #include "client/read/xml.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 int HexDigit(char c) {
@@ -108,4 +108,4 @@ absl::StatusOr<std::string> ReadEpub(absl::string_view what, const ZipArchive& a
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "client/read/archive.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Returns the pages of an e-book in reading order, each as from ReadHtml. Leaves out the table of
 // contents and pages outside of the reading order. INVALID_ARGUMENT if the book is broken or
@@ -17,6 +17,6 @@ namespace annulus {
 absl::StatusOr<std::string> ReadEpub(absl::string_view what, const ZipArchive& archive,
                                      ReadBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_EPUB_H_

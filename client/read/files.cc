@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kMaxFiles = 10000;
@@ -154,4 +154,4 @@ absl::StatusOr<std::string> LoadFile(const std::string& path, int64_t limit) {
   return bytes;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Selects among the files of a folder or a pattern: those that match any `include` and no
 // `exclude`. A pattern without "/" is matched against the file's name, any other against the file's
@@ -37,6 +37,6 @@ absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_
 // `limit` bytes, DATA_LOSS if reading fails.
 absl::StatusOr<std::string> LoadFile(const std::string& path, int64_t limit);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_FILES_H_

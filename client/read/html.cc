@@ -16,7 +16,7 @@
 #include "client/read/kind.h"
 #include "client/read/text_builder.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Name of the encoding that a page declares at its beginning; empty if it declares none.
@@ -309,4 +309,4 @@ absl::StatusOr<Utf8Text> ReadHtml(absl::string_view what, std::string bytes, Rea
   return page;
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

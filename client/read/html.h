@@ -8,7 +8,7 @@
 #include "client/read/encoding.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Returns the visible text of a page: headings, paragraphs, lists, table rows and preformatted
 // text. Leaves out scripts, styles, templates and form fields. If the page has no heading, its
@@ -16,6 +16,6 @@ namespace annulus {
 // DEADLINE_EXCEEDED at a limit. `what` names the page in messages.
 absl::StatusOr<Utf8Text> ReadHtml(absl::string_view what, std::string bytes, ReadBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_HTML_H_

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
@@ -88,4 +88,4 @@ absl::StatusOr<std::unique_ptr<HtmlTree>> HtmlTree::Parse(absl::string_view what
                    " MiB to read as HTML; convert it to plain text first"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // A parsed page. Gumbo itself bounds neither memory nor time, and frees its tree by a recursion as
 // deep as the page. So this class gives Gumbo all its memory, counts it, and frees it in whole
@@ -36,6 +36,6 @@ class HtmlTree {
   const GumboOutput* output_ = nullptr;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_HTML_TREE_H_

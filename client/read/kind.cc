@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Bytes that a file begins with, and more of them at a fixed place where the first are also how a
@@ -95,4 +95,4 @@ Detected DetectKind(absl::string_view head) {
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

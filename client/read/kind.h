@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 enum class FileKind {
   kText,  // also everything without a known signature
@@ -29,6 +29,6 @@ inline constexpr size_t kDetectBytes = 4096;
 // Detects what a file is from its first bytes alone, never from its name.
 Detected DetectKind(absl::string_view head);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_KIND_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 
 absl::Status ReadBudget::TakeBytes(absl::string_view what, int64_t bytes) {
   bytes_left_ -= bytes;
@@ -26,4 +26,4 @@ absl::Status ReadBudget::CheckTime(absl::string_view what) const {
                    " seconds to read; convert it to plain text first"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

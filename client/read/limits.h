@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Bounds for reading one file, so that a hostile file cannot exhaust memory or time. The defaults
 // are far above any real document.
@@ -53,6 +53,6 @@ class ReadBudget {
   int entries_left_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_LIMITS_H_

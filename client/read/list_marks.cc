@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/read/xml.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 // Larger numbers in a document are cut to this one.
@@ -179,4 +179,4 @@ std::string OdtNumbering::Next(const pugi::xml_node& item) {
   return MarkOf(absl::StrCat(text, level->suffix));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // The mark of items in lists without numbers.
 inline constexpr char kBulletMark[] = "- ";
@@ -83,6 +83,6 @@ class OdtNumbering {
   std::map<std::string, int> last_;  // by depth and style: the count at the end of the last list
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_LIST_MARKS_H_

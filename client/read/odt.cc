@@ -10,7 +10,7 @@
 #include "client/read/text_builder.h"
 #include "client/read/xml.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 class OdtText {
@@ -148,4 +148,4 @@ absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& ar
   return reader.Read(LocalChild((*content)->document_element(), "body"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -8,7 +8,7 @@
 #include "client/read/archive.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Returns the headings, paragraphs, lists and table rows of an OpenDocument text in document order.
 // Notes become "[^1]", with their text at the end. Leaves out tracked deletions and comments.
@@ -17,6 +17,6 @@ namespace annulus {
 absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& archive,
                                     ReadBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_ODT_H_

@@ -9,7 +9,7 @@
 #include "client/format/text.h"
 #include "client/read/child.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr int kCannotOpen = 1;  // exit codes of pdftotext
@@ -92,4 +92,4 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
       "ocrmypdf IN.pdf OUT.pdf"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Returns the text of a PDF as pdftotext lays it out, with a line such as "[page 7]" above each
 // page. FAILED_PRECONDITION if pdftotext is not installed, INVALID_ARGUMENT if the file is
@@ -15,6 +15,6 @@ namespace annulus {
 absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view bytes,
                                     ReadBudget& budget);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_PDF_H_

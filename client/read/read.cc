@@ -16,7 +16,7 @@
 #include "client/read/odt.h"
 #include "client/read/pdf.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 constexpr char kBlanks[] = " \t\n\r\f\v";
@@ -168,4 +168,4 @@ std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
   return reader.TakeTexts();
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

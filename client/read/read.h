@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // One text found in a file, or the reason why it could not be read.
 struct FileText {
@@ -23,6 +23,6 @@ struct FileText {
 std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
                                 const ReadLimits& limits = {});
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_READ_H_

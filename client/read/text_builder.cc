@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 
 void TextBuilder::Start() {
   if (!line_open_) {
@@ -111,4 +111,4 @@ std::string TextBuilder::Take() {
   return std::move(text_);
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Lays out text like Markdown: an empty line between paragraphs, "# " before a heading, "- " before
 // an item, table rows as "| a | b |". Drops blanks at the ends of lines.
@@ -53,6 +53,6 @@ class TextBuilder {
   bool gap_pending_ = false;    // write an empty line before the next text
 };
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_TEXT_BUILDER_H_

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 absl::string_view WithoutPrefix(absl::string_view name) { return name.substr(name.rfind(':') + 1); }
@@ -67,4 +67,4 @@ pugi::xml_node LocalChild(const pugi::xml_node& node, absl::string_view name) {
   return {};
 }
 
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "client/read/limits.h"
 
-namespace annulus {
+namespace annulus::client {
 
 // Parses one XML part of a document. Never expands entities that the part defines. Limits the
 // depth, so that callers may walk the tree recursively, and the number of tags and attributes.
@@ -28,6 +28,6 @@ absl::string_view LocalAttribute(const pugi::xml_node& node, absl::string_view n
 // The first child with that name, ignoring namespace prefixes; null if there is none.
 pugi::xml_node LocalChild(const pugi::xml_node& node, absl::string_view name);
 
-}  // namespace annulus
+}  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_XML_H_

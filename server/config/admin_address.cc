@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 RuntimeFolders ReadRuntimeFolders() {
   return {std::getenv("RUNTIME_DIRECTORY"), std::getenv("XDG_RUNTIME_DIR"), geteuid()};
@@ -23,4 +23,4 @@ std::string AutomaticAdminSocket(const RuntimeFolders& folders, int port) {
   return absl::StrCat("/tmp/annulus-", folders.uid, "/", port, ".sock");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

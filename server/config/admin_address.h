@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // The variables and the user id from which `--admin-listen auto` derives a path. Null: not set.
 struct RuntimeFolders {
@@ -20,6 +20,6 @@ RuntimeFolders ReadRuntimeFolders();
 // /tmp/annulus-UID.
 std::string AutomaticAdminSocket(const RuntimeFolders& folders, int port);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_ADMIN_ADDRESS_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "server/config/options.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // Formats text as a YAML scalar: in double quotes, unless YAML reads it as the same text without.
@@ -44,4 +44,4 @@ std::string ConfigText(const OptionTexts& texts) {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/config/loopback.h"
 
-namespace annulus {
+namespace annulus::server {
 
 std::vector<Exposure> FindExposures(const ServerConfig& config) {
   std::vector<Exposure> found;
@@ -49,4 +49,4 @@ absl::Status CheckExposure(const ServerConfig& config) {
                    ", or say --insecure if only those whom you trust can reach it"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "server/config/server_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A listener that other machines can reach and that is not protected enough.
 struct Exposure {
@@ -24,6 +24,6 @@ std::vector<Exposure> FindExposures(const ServerConfig& config);
 // INVALID_ARGUMENT if there is an exposed listener, unless --insecure allows it.
 absl::Status CheckExposure(const ServerConfig& config);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_EXPOSURE_H_

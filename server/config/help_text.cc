@@ -5,7 +5,7 @@
 #include "engine/api.h"
 #include "server/config/options.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kHelpColumns = 98;
@@ -106,4 +106,4 @@ std::string ManualText(absl::string_view version) {
   return absl::StrCat(text, ".SH SEE ALSO\n.BR annulus (1)\n");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

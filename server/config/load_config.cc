@@ -19,7 +19,7 @@
 #include "server/config/plain_file.h"
 #include "server/config/yaml_file.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr char kVariablePrefix[] = "ANNULUS_";
@@ -321,4 +321,4 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   return command_line;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "server/config/options.h"
 #include "server/config/server_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 enum class Action : uint8_t {
   kServe,
@@ -48,6 +48,6 @@ Environment ReadEnvironment();
 absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments,
                                        const Environment& environment);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_LOAD_CONFIG_H_

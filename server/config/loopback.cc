@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 
-namespace annulus {
+namespace annulus::server {
 
 bool IsLoopbackAddress(absl::string_view host_port) {
   absl::string_view host = host_port.substr(0, host_port.rfind(':'));
@@ -25,4 +25,4 @@ bool IsLoopbackAddress(absl::string_view host_port) {
   return absl::EqualsIgnoreCase(text, "localhost");
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -11,7 +11,7 @@
 #include "kernels/base/gpu_kinds.h"
 #include "server/config/option_setters.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 absl::Status SetModel(absl::string_view text, ServerConfig& config) {
@@ -177,4 +177,4 @@ std::vector<Option> ModelOptions() {
   };
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -7,7 +7,7 @@
 
 #include "absl/strings/numbers.h"
 
-namespace annulus {
+namespace annulus::server {
 
 NotifyAddress ParseNotifyAddress(const char* socket, const char* watchdog_usec,
                                  const char* watchdog_pid, int self) {
@@ -29,4 +29,4 @@ NotifyAddress ReadNotifyAddress() {
                             std::getenv("WATCHDOG_PID"), getpid());
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

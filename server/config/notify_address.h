@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // How to reach the service manager that started this process, by the protocol of systemd: see
 // sd_notify(3) and sd_watchdog_enabled(3).
@@ -21,6 +21,6 @@ NotifyAddress ParseNotifyAddress(const char* socket, const char* watchdog_usec,
 // The same with the variables of this process.
 NotifyAddress ReadNotifyAddress();
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_NOTIFY_ADDRESS_H_

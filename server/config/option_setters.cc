@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using std::chrono::milliseconds;
 
@@ -57,4 +57,4 @@ absl::Status SetText(absl::string_view text, std::string& field) {
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 // text and stores the value in `field`. If the text is not allowed, it returns INVALID_ARGUMENT,
 // which says what is, and leaves `field` as it is.
 
-namespace annulus {
+namespace annulus::server {
 
 inline constexpr size_t kMiB = size_t{1} << 20;
 inline constexpr size_t kGiB = size_t{1} << 30;
@@ -46,6 +46,6 @@ absl::Status SetChoice(absl::string_view text, const NamedValues<T>& choices, T&
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_OPTION_SETTERS_H_

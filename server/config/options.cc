@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "server/config/option_setters.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 std::vector<Option> AllOptions() {
@@ -46,4 +46,4 @@ std::string VariableName(const Option& option) {
   return absl::StrCat("ANNULUS_", absl::AsciiStrToUpper(YamlKey(option)));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "server/config/server_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // One option. The same row defines its flag, variable, YAML key, default, --help and error
 // messages.
@@ -57,6 +57,6 @@ std::string ConfigText(const OptionTexts& texts);
 // the others with `below`; each line ends in a newline.
 std::string Paragraph(absl::string_view text, absl::string_view first, absl::string_view below);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_OPTIONS_H_

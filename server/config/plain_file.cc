@@ -12,7 +12,7 @@
 #include "kernels/base/format_bytes.h"
 #include "server/config/value_parsers.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 class Descriptor {
@@ -106,4 +106,4 @@ absl::Status CheckFileToWrite(absl::string_view option, const std::string& path)
                                                  " is not a folder that can be written"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Reads the file that an option names. Follows links. Refuses folders, pipes, sockets and devices,
 // because reading these could block or never end. NOT_FOUND if the file does not exist or cannot be
@@ -23,6 +23,6 @@ absl::StatusOr<std::string> ReadPlainFile(absl::string_view option, const std::s
 // regular file, or if it does not exist and its folder is writable; INVALID_ARGUMENT otherwise.
 absl::Status CheckFileToWrite(absl::string_view option, const std::string& path);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_PLAIN_FILE_H_

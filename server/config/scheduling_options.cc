@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/config/option_setters.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::hours;
@@ -178,4 +178,4 @@ std::vector<Option> SchedulingOptions() {
   };
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // kNamed: a kind of GPU that --plan calculates for (ServerConfig::planned_gpu).
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda, kNamed };
@@ -72,6 +72,6 @@ struct ServerConfig {
   LogFormat log_format = LogFormat::kText;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_SERVER_CONFIG_H_

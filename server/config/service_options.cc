@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "server/config/option_setters.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::hours;
@@ -170,4 +170,4 @@ std::vector<Option> ServiceOptions() {
   };
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

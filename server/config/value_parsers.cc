@@ -12,7 +12,7 @@
 #include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestQuote = 80;
@@ -121,4 +121,4 @@ absl::Status UnknownChoice(absl::string_view text, const std::vector<std::string
                                                  NearestName(text, known), ")"));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

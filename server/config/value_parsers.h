@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Quotes what was given for a message, cut after 80 bytes.
 std::string QuoteValue(absl::string_view text);
@@ -51,6 +51,6 @@ absl::StatusOr<T> ParseChoice(absl::string_view text, const NamedValues<T>& choi
   return UnknownChoice(text, known);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_VALUE_PARSERS_H_

@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/config/plain_file.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
@@ -43,4 +43,4 @@ absl::StatusOr<std::vector<YamlEntry>> ReadYamlFile(const std::string& path) {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

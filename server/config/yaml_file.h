@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace annulus {
+namespace annulus::server {
 
 struct YamlEntry {
   std::string key;
@@ -19,6 +19,6 @@ struct YamlEntry {
 // INVALID_ARGUMENT, with file and line, if it is longer than 1 MiB, not YAML or not flat.
 absl::StatusOr<std::vector<YamlEntry>> ReadYamlFile(const std::string& path);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_YAML_FILE_H_

@@ -1,6 +1,6 @@
 #include "server/identity/call_roles.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 struct Row {
@@ -53,4 +53,4 @@ std::vector<absl::string_view> AllMethods() {
 
 bool HasRolesRow(absl::string_view method) { return Find(method) != nullptr; }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "server/identity/roles.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Returns the roles for a method: a caller must have one of them. Empty: every known caller may
 // call it. A method that is missing in the table needs the role admin, so that a new method is
@@ -19,6 +19,6 @@ bool HasRolesRow(absl::string_view method);
 // Names of all methods with a row.
 std::vector<absl::string_view> AllMethods();
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_CALL_ROLES_H_

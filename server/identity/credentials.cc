@@ -13,7 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/config/plain_file.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr char kTokensOption[] = "tokens-file";
@@ -139,4 +139,4 @@ bool Credentials::IsAdminToken(absl::string_view authorization) const {
   return hash && known->admin && known->admin->Is(*hash);
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

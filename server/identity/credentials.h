@@ -13,7 +13,7 @@
 #include "server/config/server_config.h"
 #include "server/identity/tenant_file.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The tokens and certificate names in --auth-token-file, --admin-token-file and --tokens-file.
 // Thread-safe.
@@ -68,6 +68,6 @@ class Credentials {
 // NOT_FOUND or INVALID_ARGUMENT if there is no such regular file, or if the line is empty.
 absl::StatusOr<std::string> ReadTokenFile(absl::string_view option, const std::string& path);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_CREDENTIALS_H_

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::server {
 
 FileWatch::FileWatch(std::vector<std::string> paths) : paths_(std::move(paths)) {
   std::erase(paths_, "");
@@ -37,4 +37,4 @@ std::string FileWatch::Look() const {
   return text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

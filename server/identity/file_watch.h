@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace annulus {
+namespace annulus::server {
 
 // Detects that one of several files was replaced or written. Not thread-safe.
 class FileWatch {
@@ -25,6 +25,6 @@ class FileWatch {
   std::string last_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_FILE_WATCH_H_

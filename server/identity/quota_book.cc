@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -143,4 +143,4 @@ void QuotaBook::GiveBackDocument(const Caller& caller, size_t bytes) {
   --account.documents;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

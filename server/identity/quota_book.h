@@ -15,7 +15,7 @@
 #include "engine/api.h"
 #include "server/identity/tenant_file.h"
 
-namespace annulus {
+namespace annulus::server {
 
 enum class Quota : uint8_t {
   kRequestsPerMinute,
@@ -137,6 +137,6 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
   std::map<TenantId, Account> accounts_;  // one for each tenant that the tokens file ever had
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_QUOTA_BOOK_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/config/value_parsers.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 const NamedValues<Role>& RoleNames() {
@@ -26,4 +26,4 @@ std::string RolesText(Roles roles, absl::string_view between) {
   return text.empty() ? "none" : text;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A permission of a caller.
 enum class Role : uint8_t {
@@ -47,6 +47,6 @@ absl::StatusOr<Role> ParseRole(absl::string_view name);
 // documents". "none" if empty.
 std::string RolesText(Roles roles, absl::string_view between);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_ROLES_H_

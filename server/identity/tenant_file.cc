@@ -14,7 +14,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/config/value_parsers.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Fields = std::map<std::string, YAML::Node>;
@@ -189,4 +189,4 @@ absl::StatusOr<TenantFile> ParseTenantFile(const std::string& path, const std::s
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

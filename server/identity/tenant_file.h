@@ -11,7 +11,7 @@
 #include "server/identity/roles.h"
 #include "server/identity/token_hash.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // What all callers of a tenant together may use. 0: no limit except the server's.
 struct Quotas {
@@ -57,6 +57,6 @@ struct TenantFile {
 //           roles: [generate]
 absl::StatusOr<TenantFile> ParseTenantFile(const std::string& path, const std::string& text);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_TENANT_FILE_H_

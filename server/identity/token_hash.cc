@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr char kPrefix[] = "sha256:";
@@ -66,4 +66,4 @@ absl::Status CheckNewToken(absl::string_view token) {
   return absl::OkStatus();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The SHA-256 of a token; the token itself is not kept. A fast hash without salt is safe, because
 // tokens are long and random; CheckNewToken rejects those that could be guessed.
@@ -32,6 +32,6 @@ class TokenHash {
 // characters that a header cannot carry.
 absl::Status CheckNewToken(absl::string_view token);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_IDENTITY_TOKEN_HASH_H_

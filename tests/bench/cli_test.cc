@@ -13,7 +13,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Enough to read in a moment; the figures do not matter here.
@@ -403,4 +403,4 @@ TEST(BenchConfigs, AreSupportedShapes) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -18,7 +18,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::FakeServer;
@@ -169,4 +169,4 @@ TEST_F(ConnectionTest, CancelledCallsFailAtOnce) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::FakeServer;
@@ -161,4 +161,4 @@ TEST_F(DocumentsTest, GetsAndDeletes) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -6,7 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::MakeFailure;
@@ -155,4 +155,4 @@ TEST(DescribeFailure, BearsGarbageInTheDetails) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

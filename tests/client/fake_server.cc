@@ -33,7 +33,7 @@ v1::Document Describe(const std::string& name, const std::string& text, const st
   v1::Document document;
   document.set_name(name);
   document.set_size_bytes(static_cast<int64_t>(text.size()));
-  document.set_sha256(ReadDocument(stream)->sha256);
+  document.set_sha256(client::ReadDocument(stream)->sha256);
   document.set_token_count(static_cast<int64_t>(text.size()));
   document.set_age(61);
   document.set_title(title);

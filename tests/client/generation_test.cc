@@ -7,7 +7,7 @@
 
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::ElementsAre;
@@ -81,4 +81,4 @@ TEST_F(GenerationTest, IsCancelledFromAnotherThread) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -12,7 +12,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -32,8 +32,8 @@ class QuestionsTest : public ::testing::Test {
   Json One(std::vector<std::string> arguments) {
     return Json::parse(Annulus(std::move(arguments)), nullptr, /*allow_exceptions=*/false);
   }
-  DemoDocument Write(const std::string& name, int64_t bytes, uint64_t seed) {
-    DemoDocument document = MakeDemoDocument({.bytes = bytes, .seed = seed}).value();
+  bench::DemoDocument Write(const std::string& name, int64_t bytes, uint64_t seed) {
+    bench::DemoDocument document = bench::MakeDemoDocument({.bytes = bytes, .seed = seed}).value();
     directory_.Write(name, document.text);
     return document;
   }
@@ -45,7 +45,7 @@ class QuestionsTest : public ::testing::Test {
 
 TEST_F(QuestionsTest, OnePrefillServesAll) {
   ASSERT_TRUE(daemon_.WaitUntilReady()) << daemon_.output();
-  const DemoDocument document = Write("records.txt", 20'000, 3);
+  const bench::DemoDocument document = Write("records.txt", 20'000, 3);
   std::string questions;
   constexpr size_t kQuestions = 24;
   for (size_t i = 0; i < kQuestions; ++i) {
@@ -79,8 +79,8 @@ TEST_F(QuestionsTest, OnePrefillServesAll) {
 
 TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
   ASSERT_TRUE(daemon_.WaitUntilReady()) << daemon_.output();
-  const DemoDocument document = Write("one.txt", 20'000, 4);
-  const DemoDocument other = Write("other.txt", 20'000, 5);
+  const bench::DemoDocument document = Write("one.txt", 20'000, 4);
+  const bench::DemoDocument other = Write("other.txt", 20'000, 5);
   const std::string& cue = document.facts[0].cue;
   const Json unknown = One({"plan", Path("one.txt"), cue});
   EXPECT_EQ(unknown["cached_tokens"], 0) << unknown;
@@ -113,4 +113,4 @@ TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -71,8 +71,8 @@ TEST_F(DaemonAttentionTest, ThePolicyOfTheDaemonHoldsUntilARequestNamesAnother) 
   ASSERT_TRUE(admin_->GetServerInfo(&context, {}, &info).ok());
   EXPECT_EQ(info.attention(), kWindow);
 
-  const DemoDocument document = MakeDemoDocument({.bytes = 12'000}).value();
-  const DemoFact& fact = document.facts.front();  // far behind the window
+  const bench::DemoDocument document = bench::MakeDemoDocument({.bytes = 12'000}).value();
+  const bench::DemoFact& fact = document.facts.front();  // far behind the window
   ASSERT_TRUE(Generate(document.text + fact.cue, "").ok());
   EXPECT_EQ(report().policy(), kWindow);
   EXPECT_GT(report().density(), 0.01);
@@ -92,7 +92,7 @@ TEST_F(DaemonAttentionTest, ThePolicyOfTheDaemonHoldsUntilARequestNamesAnother) 
 // Layers, ranks and steps share block lists: 97% of them are there already in steady serving.
 TEST_F(DaemonAttentionTest, BlockListsAreReused) {
   Start({"--attention", "strided"});
-  const DemoDocument document = MakeDemoDocument({.bytes = 6'000}).value();
+  const bench::DemoDocument document = bench::MakeDemoDocument({.bytes = 6'000}).value();
   for (int question = 0; question < 8; ++question) {
     const std::string prompt = document.text + document.facts[question % 2].cue;
     ASSERT_TRUE(Generate(prompt, "", /*to_the_end=*/true).ok());
@@ -139,8 +139,8 @@ TEST_F(DaemonAttentionTest, ABlockThatIsNoMultipleOfThePageIsRefused) {
 // What a contract did stands in the reply and in the metrics.
 TEST_F(DaemonAttentionTest, ContractsAreReportedAndMeasured) {
   Start({"--model", "builtin:recall3"});
-  const DemoDocument document = MakeDemoDocument({.bytes = 2'500}).value();
-  const DemoFact& fact = document.facts.front();
+  const bench::DemoDocument document = bench::MakeDemoDocument({.bytes = 2'500}).value();
+  const bench::DemoFact& fact = document.facts.front();
   ASSERT_TRUE(Generate(document.text + fact.cue, "adaptive:coverage=0.9").ok());
   EXPECT_EQ(response_.text(), fact.answer);
   EXPECT_TRUE(report().contract_met());
@@ -171,4 +171,4 @@ TEST(DaemonAttentionExitTest, ADaemonWithABadPolicyDoesNotStart) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -211,4 +211,4 @@ TEST(DaemonCheckTest, BadTemplatesAndSamplingAreRefusedAtLoad) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

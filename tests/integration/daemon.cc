@@ -19,7 +19,7 @@
 
 #include "kernels/base/check.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -191,4 +191,4 @@ std::string Daemon::Address(const std::string& key) const {
   return "127.0.0.1:" + std::to_string(std::stoi(output().substr(at + key.size())));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A program that runs beside the test, with what it prints on both its streams. Killed at the end.
 class Program {
@@ -70,6 +70,6 @@ class Daemon : public Program {
   std::string Address(const std::string& key) const;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_INTEGRATION_DAEMON_H_

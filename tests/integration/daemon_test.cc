@@ -24,7 +24,7 @@
 #include "tests/integration/no_device.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -97,9 +97,9 @@ class DaemonTest : public ::testing::Test {
 
 TEST_F(DaemonTest, AnswersFromADocumentAndStopsOnSigterm) {
   Start();
-  const DemoDocument document = MakeDemoDocument({.bytes = 20'000}).value();
+  const bench::DemoDocument document = bench::MakeDemoDocument({.bytes = 20'000}).value();
   ASSERT_TRUE(Upload("records", document.text).ok());
-  for (const DemoFact& fact : document.facts) {
+  for (const bench::DemoFact& fact : document.facts) {
     auto request = Ask("records", fact.cue, 40);
     request.mutable_spec()->mutable_sampling()->add_stop("\n");
     const StreamResult result = ReadStream(*inference_, request);
@@ -120,7 +120,7 @@ TEST_F(DaemonTest, AnswersFromADocumentAndStopsOnSigterm) {
 // Ranks, their workers and all other threads sleep when there is nothing to do.
 TEST_F(DaemonTest, IdleRanksUseNoProcessor) {
   Start({"--threads", "6"});
-  const DemoDocument document = MakeDemoDocument({.bytes = 20'000}).value();
+  const bench::DemoDocument document = bench::MakeDemoDocument({.bytes = 20'000}).value();
   ASSERT_TRUE(Upload("records", document.text).ok());
   ASSERT_TRUE(ReadStream(*inference_, Ask("records", document.facts[0].cue, 5)).status.ok());
   const double before = daemon_->ProcessorSeconds();
@@ -343,4 +343,4 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -16,7 +16,7 @@
 #include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -124,4 +124,4 @@ TEST(EmulatedDaemonTest, TheProcessorServesOnlyWhereItMay) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/mebibyte.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using testing::kMiB;
@@ -109,4 +109,4 @@ TEST(HostileMemoryTest, CallsMadeToTakeMemoryStayWithinTheBudget) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

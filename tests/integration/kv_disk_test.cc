@@ -24,7 +24,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 class KvDiskTest : public ::testing::Test {
@@ -122,17 +122,17 @@ class KvDiskTest : public ::testing::Test {
   std::unique_ptr<v1::InferenceService::Stub> inference_;
 };
 
-DemoDocument Document(int64_t bytes) {
-  DemoOptions options;
+bench::DemoDocument Document(int64_t bytes) {
+  bench::DemoOptions options;
   options.bytes = bytes;
-  return *MakeDemoDocument(options);
+  return *bench::MakeDemoDocument(options);
 }
 
 TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   constexpr int64_t kBytes = kSanitized ? 20'000 : 100'000;
-  const DemoDocument document = Document(kBytes);
+  const bench::DemoDocument document = Document(kBytes);
   Start();
-  const DemoFact& fact = document.facts.at(1);
+  const bench::DemoFact& fact = document.facts.at(1);
   const Answer first = Ask(document.text + fact.cue);
   EXPECT_EQ(first.text, fact.answer);
   EXPECT_EQ(first.completion.usage().cached_tokens(), 0);
@@ -246,4 +246,4 @@ TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) { ExpectToGoOn(testing::PlainM
 TEST_F(KvDiskTest, APromptOfAModelWithWindowsToo) { ExpectToGoOn("builtin:recall"); }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

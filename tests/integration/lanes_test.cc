@@ -18,7 +18,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -129,4 +129,4 @@ TEST_F(LanesTest, SigtermEndsTheProcessSoonAfterItsGrace) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

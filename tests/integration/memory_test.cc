@@ -22,7 +22,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kPageTokens = 64;
@@ -39,7 +39,7 @@ class ServedMemoryTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (kSanitized) GTEST_SKIP() << "resident memory is the sanitizer's";
-    document_ = MakeDemoDocument({.bytes = Tokens()}).value();
+    document_ = bench::MakeDemoDocument({.bytes = Tokens()}).value();
     // The document's pages in float32, and 100 MiB for the window, the questions and the answers.
     const int64_t kv_memory = Tokens() * 1024 + (int64_t{100} << 20);
     daemon_ = std::make_unique<Daemon>(std::vector<std::string>{
@@ -77,7 +77,7 @@ class ServedMemoryTest : public ::testing::TestWithParam<int> {
   }
 
   // Asks for a fact; looks at the load at every event of the prompt's progress.
-  std::vector<v1::GetLoadResponse> Ask(const DemoFact& fact) {
+  std::vector<v1::GetLoadResponse> Ask(const bench::DemoFact& fact) {
     v1::StreamGenerateRequest request;
     request.mutable_spec()->set_text(fact.cue);
     request.mutable_spec()->add_documents("d");
@@ -130,7 +130,7 @@ class ServedMemoryTest : public ::testing::TestWithParam<int> {
     return all > 0;
   }
 
-  DemoDocument document_;
+  bench::DemoDocument document_;
   std::unique_ptr<Daemon> daemon_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
@@ -169,4 +169,4 @@ TEST_P(ServedMemoryTest, ThePeakIsWhatAdmissionForesawAndRanksHoldTheirShare) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ServedMemoryTest, ::testing::Values(1, 4));
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 #include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A daemon of `ranks` ranks that has no device to compute with: it lives until it is told to end,
 // and its log, its answers, health and metrics say so; the first two say `why`.
@@ -60,6 +60,6 @@ inline void ExpectStaysWithoutDevice(Daemon& daemon, const std::string& why, int
   EXPECT_EQ(daemon.WaitForExit(std::chrono::seconds(30)), 0) << daemon.output();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_INTEGRATION_NO_DEVICE_H_

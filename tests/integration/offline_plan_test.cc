@@ -15,7 +15,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using testing::kMiB;
@@ -59,8 +59,8 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
   const testing::TempDirectory folder;
   constexpr int kAnswer = 8;
   constexpr int64_t kQuestion = 4;  // bytes, and so tokens, with what stands before it
-  const DemoDocument document =
-      MakeDemoDocument({.bytes = planned.tokens - kAnswer - kQuestion}).value();
+  const bench::DemoDocument document =
+      bench::MakeDemoDocument({.bytes = planned.tokens - kAnswer - kQuestion}).value();
   folder.Write("document.txt", document.text);
   Program ask({testing::BuildFolder() / "annulus", "ask", folder.path() / "document.txt", "Who",
                "--max-tokens", absl::StrCat(kAnswer), "--quiet", "--server", daemon.address()},
@@ -72,4 +72,4 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

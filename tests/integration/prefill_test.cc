@@ -13,7 +13,7 @@
 #include "tests/integration/plain_model.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -41,11 +41,11 @@ class PrefilledDocumentTest : public DocumentsTest {
   PrefilledDocumentTest() {
     daemon_ =
         std::make_unique<Daemon>(std::vector<std::string>{"--ranks", "2", "--kv-memory", "64MiB"});
-    document_ = MakeDemoDocument({.bytes = 20'000}).value();
+    document_ = bench::MakeDemoDocument({.bytes = 20'000}).value();
     directory_.Write("records.txt", document_.text);
   }
 
-  DemoDocument document_;
+  bench::DemoDocument document_;
 };
 
 TEST_F(PrefilledDocumentTest, AskFindsWhatPutHasRead) {
@@ -55,7 +55,7 @@ TEST_F(PrefilledDocumentTest, AskFindsWhatPutHasRead) {
   const Json put = Annulus({"documents", "put", "--prefill", file});
   EXPECT_EQ(put["prefilled"]["tokens"], pages) << put;
   EXPECT_EQ(put["prefilled"]["cached_tokens"], 0);
-  for (const DemoFact& fact : document_.facts) {
+  for (const bench::DemoFact& fact : document_.facts) {
     const Json answer = Annulus({"ask", file, fact.cue, "--stop", "\\n"});
     EXPECT_EQ(answer["usage"]["cached_tokens"], pages) << answer;
     EXPECT_EQ(answer["text"], fact.answer);
@@ -71,7 +71,7 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   daemon_ = std::make_unique<Daemon>(std::vector<std::string>{
       "--model", testing::PlainModel(directory_), "--ranks", "2", "--kv-memory", "64MiB"});
   ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
-  const std::string text = MakeDemoDocument({.bytes = 3'000}).value().text;
+  const std::string text = bench::MakeDemoDocument({.bytes = 3'000}).value().text;
   const auto put = [&](const std::string& name, const std::string& version) {
     directory_.Write(name, version);
     return Annulus({"documents", "put", "--prefill", directory_.path() / name, "--title",
@@ -111,7 +111,7 @@ TEST_F(DocumentsTest, APinnedDocumentStays) {
       std::vector<std::string>{"--model", testing::PlainModel(directory_), "--kv-memory", "8MiB",
                                "--max-pinned", "40", "--max-pinned-by-tenant", "40"});
   ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
-  const std::string text = MakeDemoDocument({.bytes = 1'000}).value().text;
+  const std::string text = bench::MakeDemoDocument({.bytes = 1'000}).value().text;
   directory_.Write("a.txt", text);
   const Json put = Annulus(
       {"documents", "put", "--prefill", "--pin", "--ttl", "1h", directory_.path() / "a.txt"});
@@ -137,4 +137,4 @@ TEST_F(DocumentsTest, APinnedDocumentStays) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

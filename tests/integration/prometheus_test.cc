@@ -16,7 +16,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -126,4 +126,4 @@ TEST_F(PrometheusTest, PromtoolFindsNothingToBlame) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

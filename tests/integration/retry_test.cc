@@ -12,7 +12,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kPrompt = kThreadSanitizer ? 30'000 : 200'000;
@@ -97,4 +97,4 @@ TEST_F(RetryTest, ACallThatComesAgainWhileTheFirstRunsGetsTheSameAnswer) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "tests/support/notify_socket.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -81,4 +81,4 @@ TEST(PrintConfigTest, WhatItPrintsIsReadBack) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

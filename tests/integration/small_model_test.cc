@@ -21,7 +21,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using testing::ChildProcess;
@@ -158,4 +158,4 @@ TEST_F(SmallModelTest, ConvertedItGivesTheSameTokens) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -63,7 +63,7 @@ void StressClient::Run(int requests) {
 }
 
 void StressClient::Ask() {
-  const DemoFact& fact = world_.document.facts[Below(world_.document.facts.size())];
+  const bench::DemoFact& fact = world_.document.facts[Below(world_.document.facts.size())];
   v1::StreamGenerateRequest request;
   v1::GenerationSpec& spec = *request.mutable_spec();
   spec.add_documents(world_.name);
@@ -218,4 +218,4 @@ void StressClient::Judge(const std::string& kind, const grpc::Status& status,
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -16,14 +16,14 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "bench/demo/document.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // What all clients of a stress run know.
 struct StressWorld {
   std::string address;
   // A stored document, and others that may follow it in a prompt: what they share is its beginning.
   std::string name;
-  DemoDocument document;
+  bench::DemoDocument document;
   std::vector<std::string> followers;
   std::chrono::seconds limit{60};  // of calls that are meant to succeed
   int long_answer = 600;           // tokens of an answer that is read slowly
@@ -78,6 +78,6 @@ grpc::Status UploadText(v1::DocumentService::Stub& stub, grpc::ClientContext& co
                         const std::string& name, const std::string& text, size_t chunk,
                         size_t stop_after = SIZE_MAX);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_INTEGRATION_STRESS_CLIENT_H_

@@ -20,7 +20,7 @@
 #include "tests/integration/stress_client.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -62,7 +62,7 @@ class StressTest : public ::testing::Test {
     // Somebody must read its log, or it would wait.
     reader_ = std::thread([this] { daemon_->WaitForOutput(" drained", std::chrono::hours(1)); });
     world_.name = "records";
-    world_.document = MakeDemoDocument({.bytes = 20'000}).value();
+    world_.document = bench::MakeDemoDocument({.bytes = 20'000}).value();
     world_.limit = seconds(kSanitized ? 240 : 60);
     world_.long_answer = kThreadSanitizer ? 60 : 600;
     Put(world_.name, world_.document.text);
@@ -201,4 +201,4 @@ TEST_F(StressTest, NothingIsLostAndNothingStays) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

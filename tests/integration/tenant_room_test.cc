@@ -17,7 +17,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
@@ -160,4 +160,4 @@ TEST_F(TenantsRoomTest, WhoOpensTheSocketStopsTheDaemon) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

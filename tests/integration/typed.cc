@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -58,4 +58,4 @@ std::string TypedTest::Read(const std::string& name) const {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -12,7 +12,7 @@
 #include "tests/integration/daemon.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // What somebody types into a shell, and what appears.
 struct TypedLine {
@@ -52,6 +52,6 @@ class TypedTest : public ::testing::Test {
   const testing::TempDirectory folder_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_INTEGRATION_TYPED_H_

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "tests/integration/typed.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -222,4 +222,4 @@ TEST_F(TypedAskingTest, PicturesAreWrittenByTheirNames) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/integration/typed.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -212,4 +212,4 @@ TEST_F(TypedDialogTest, AWatchedStatusFollowsWhatTheDaemonDoes) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -12,7 +12,7 @@
 #include "tests/integration/typed.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST_F(TypedReadingTest, DocumentsAreKeptByName) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -12,7 +12,7 @@
 
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,4 +116,4 @@ TEST_F(AdminSocketTest, WhatTheSystemRefusesIsSaid) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -478,4 +478,4 @@ TEST(StartTest, AddressesInUseAndBadFilesAreClearErrors) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 v1::Delta MakeDelta(int number) {
@@ -67,4 +67,4 @@ TEST(AnswerBytes, TheEndOfALongAnswerMovesBlocksAndEncodesNone) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -19,7 +19,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -481,4 +481,4 @@ TEST(AskManyDrainTest, WhatWasAdmittedEndsUnlessTheTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -15,7 +15,7 @@
 #include "tests/server/named_tenants.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -360,4 +360,4 @@ TEST_F(AttachTest, AStopWithAnswersKeptAndCallsAttachedEndsThem) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "tests/server/generate_fixture.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -193,4 +193,4 @@ TEST_F(AttentionCallTest, BadPoliciesAreToldWhatIsAllowedAndNothingStarts) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -202,4 +202,4 @@ TEST_F(BoundedSinkTest, OutlivesItsDeliveryThread) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -5,7 +5,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 template <typename Write>
@@ -48,4 +48,4 @@ TestIdentity MakeIdentity(const std::string& host, long seconds) {
   return identity;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

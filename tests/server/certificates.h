@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // A certificate and its key, in PEM form.
 struct TestIdentity {
@@ -14,6 +14,6 @@ struct TestIdentity {
 // A certificate for `host`, signed by itself, that ends in so many seconds.
 TestIdentity MakeIdentity(const std::string& host = "localhost", long seconds = 3600);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_CERTIFICATES_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -273,4 +273,4 @@ TEST_F(ChatTest, TheModelsSamplingIsTheDefault) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

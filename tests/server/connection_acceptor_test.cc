@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -153,4 +153,4 @@ TEST(MakeRoomForConnectionsTest, TellsHowManyFit) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/http2_peer.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
@@ -189,4 +189,4 @@ TEST_F(TrickleTest, AClientThatGrpcHoldsUpIsNotToBlame) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

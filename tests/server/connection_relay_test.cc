@@ -25,7 +25,7 @@
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -279,4 +279,4 @@ TEST(AddressOfTest, CutsIpv6ToItsNetwork) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

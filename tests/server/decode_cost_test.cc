@@ -31,7 +31,7 @@
 #include "tests/server/wire_generator.h"
 #include "tests/support/counting_heap.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -208,4 +208,4 @@ TEST(DecodeMessageTest, HoldsWhatDecodingTakesOrRefusesWithTheNumbers) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

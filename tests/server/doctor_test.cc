@@ -12,7 +12,7 @@
 #include "server/connection_acceptor.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST_F(DoctorTest, NothingToReadIsToldToo) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

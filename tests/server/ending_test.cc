@@ -11,7 +11,7 @@
 
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -357,4 +357,4 @@ TEST_F(EndingTest, ManyStreamsThatComeAndGoLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

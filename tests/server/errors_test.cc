@@ -10,7 +10,7 @@
 #include "server/request_builder.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -117,4 +117,4 @@ TEST(Errors, ResourcesAndMetadataAreCarried) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

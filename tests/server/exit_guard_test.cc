@@ -12,7 +12,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -87,4 +87,4 @@ TEST(ExitGuardDeathTest, AJobThatNeverEndsHoldsNoStopUp) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 FairQueue Queue(size_t waiting = 100, int running_of_client = 100) {
@@ -134,4 +134,4 @@ TEST(FairQueueTest, SharesAreEqualWhateverTheJobs) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

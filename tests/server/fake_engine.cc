@@ -12,7 +12,7 @@
 #include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -415,4 +415,4 @@ EngineReport FakeEngine::Report() const {
   return {std::move(load), {running, latency, snapshot}};
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // What a fake request does, in this order.
 struct FakeScript {
@@ -179,6 +179,6 @@ class FakeEngine final : public Engine {
   int active_ = 0;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_FAKE_ENGINE_H_

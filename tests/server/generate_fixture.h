@@ -9,7 +9,7 @@
 
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A server that serves, and the inference service's client.
 class GenerateFixture : public ::testing::Test {
@@ -29,6 +29,6 @@ class GenerateFixture : public ::testing::Test {
   v1::GenerateResponse response_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_GENERATE_FIXTURE_H_

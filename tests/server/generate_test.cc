@@ -12,7 +12,7 @@
 #include "tests/server/generate_fixture.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -368,4 +368,4 @@ TEST_F(GenerateTest, TokenizeAndDetokenizeAreInverse) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // gRPC's own sends a message to every watcher for each of these.
@@ -43,4 +43,4 @@ TEST(HealthBoardTest, PassesOnChangesOnly) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -17,7 +17,7 @@
 #include "tests/server/test_server.h"
 #include "tests/server/witness.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -183,4 +183,4 @@ TEST_F(HostileTest, PreparationThatTakesLongHoldsUpNobodyElse) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

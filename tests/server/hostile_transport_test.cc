@@ -22,7 +22,7 @@
 #include "tests/server/witness.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -337,4 +337,4 @@ TEST_F(SilentPeerTest, ConnectionsWithoutASignOfLifeAreDropped) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

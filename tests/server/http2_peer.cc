@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -168,4 +168,4 @@ bool Http2Peer::TakeFrame(FrameType type, uint32_t stream) {
   return false;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

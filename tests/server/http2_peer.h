@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Types and flags in use.
 enum class FrameType : uint8_t {
@@ -77,6 +77,6 @@ class Http2Peer {
   std::string received_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_HTTP2_PEER_H_

@@ -20,7 +20,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -282,4 +282,4 @@ TEST_F(OperatorHttpTest, ProbesNeedNoTokenAndGetAVerdict) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -24,7 +24,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::steady_clock;
@@ -210,4 +210,4 @@ TEST_F(HttpsTest, ACertificateTellsWhoMayReadMetrics) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

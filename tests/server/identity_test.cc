@@ -19,7 +19,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using grpc::StatusCode;
@@ -342,4 +342,4 @@ TEST(CallIdTest, EveryCallTellsItsId) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

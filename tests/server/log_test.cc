@@ -24,7 +24,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -245,4 +245,4 @@ TEST(LogLimiterTest, TellsHowManyWereHeldBackOnce) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -258,4 +258,4 @@ TEST(LargeHeadersTest, FailTheirOwnCallOnly) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

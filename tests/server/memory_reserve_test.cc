@@ -11,7 +11,7 @@
 
 #include "server/call_memory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -70,4 +70,4 @@ TEST(MemoryReserve, KeepsSmallAllocationsFromFailing) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -18,7 +18,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 class MetricsTest : public ::testing::Test {
@@ -315,4 +315,4 @@ TEST_F(MetricsTest, PromtoolAgrees) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

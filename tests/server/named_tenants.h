@@ -9,7 +9,7 @@
 #include "server/authenticator.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // The caller's tenant is what its metadata "x-tenant" says; without it the call is refused.
 class NamedTenants final : public Authenticator {
@@ -28,6 +28,6 @@ class NamedTenants final : public Authenticator {
   }
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_NAMED_TENANTS_H_

@@ -16,7 +16,7 @@
 #include "server/sha256.h"
 #include "tests/server/fake_engine.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -171,4 +171,4 @@ TEST(Lifecycle, ADrainBeforeServingStays) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include "absl/strings/cord.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 class PlanTest : public ::testing::Test {
@@ -106,4 +106,4 @@ TEST_F(PlanTest, ErrorsAreThoseOfGenerate) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -13,7 +13,7 @@
 
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -221,4 +221,4 @@ TEST_F(PrefillDocumentTest, CancellingEndsTheWork) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

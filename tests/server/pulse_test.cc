@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -38,4 +38,4 @@ TEST(PulseTest, ASicknessThatPassesIsNoReasonToRestart) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

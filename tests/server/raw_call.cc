@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 std::string ToString(grpc::ByteBuffer& buffer) {
@@ -83,4 +83,4 @@ grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::s
   return call.Finish();
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // One call to any method, with bytes in place of messages, so that tests can send what no client
 // library would. Each step blocks until it is done.
@@ -44,6 +44,6 @@ class RawCall {
 grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                      const std::string& bytes, std::string* answer = nullptr);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_RAW_CALL_H_

@@ -8,7 +8,7 @@
 #include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 // gRPC's own service takes a thread of its few for each call, for as long as the client likes.
@@ -33,4 +33,4 @@ TEST(ReflectionTest, CallsThatAreHeldTakeItFromOthersAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

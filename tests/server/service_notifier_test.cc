@@ -9,7 +9,7 @@
 #include "tests/support/notify_socket.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::microseconds;
@@ -88,4 +88,4 @@ TEST_F(ServiceNotifierTest, NobodyNeedListen) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

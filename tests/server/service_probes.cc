@@ -2,7 +2,7 @@
 
 #include <google/protobuf/unknown_field_set.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using google::protobuf::UnknownFieldSet;
@@ -69,4 +69,4 @@ std::vector<std::string> ReflectedServices(const std::shared_ptr<grpc::Channel>&
   return names;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

@@ -9,7 +9,7 @@
 
 #include "tests/server/raw_call.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // Values 0 to 3 are those of grpc.health.v1.HealthCheckResponse.ServingStatus.
 enum class HealthStatus {
@@ -33,6 +33,6 @@ class HealthWatch {
 
 std::vector<std::string> ReflectedServices(const std::shared_ptr<grpc::Channel>& channel);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_SERVICE_PROBES_H_

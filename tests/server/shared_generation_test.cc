@@ -15,7 +15,7 @@
 #include "server/errors.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -283,4 +283,4 @@ TEST_F(SharedGenerationTest, SharesHoldInRandomOrders) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

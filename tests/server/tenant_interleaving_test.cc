@@ -16,7 +16,7 @@
 #include "server/document_store.h"
 #include "server/errors.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 constexpr int kInterleavings = kSanitized ? 5'000 : 100'000;
@@ -104,4 +104,4 @@ TEST(TenantInterleavingTest, EachIsToldWhatItWouldBeToldAlone) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

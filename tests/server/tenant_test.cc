@@ -11,7 +11,7 @@
 #include "tests/server/named_tenants.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(TenantOfEverybodyTest, IsTheDefault) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

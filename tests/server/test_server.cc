@@ -17,7 +17,7 @@
 #include "kernels/base/check.h"
 #include "server/config/load_config.h"
 
-namespace annulus {
+namespace annulus::server {
 
 TestServer::TestServer(std::vector<std::string> flags,
                        std::unique_ptr<const Authenticator> authenticator)
@@ -199,4 +199,4 @@ std::map<std::string, double> ScrapeSamples(const std::string& address) {
   return samples;
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

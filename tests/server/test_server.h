@@ -22,7 +22,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A server on a free port of 127.0.0.1 with a fake engine, and a channel to it. No metrics unless
 // the flags ask for them.
@@ -118,6 +118,6 @@ inline std::string Scrape(const std::string& address) { return HttpGet(address, 
 // Every sample of the text form: "name{labels}" -> value.
 std::map<std::string, double> ScrapeSamples(const std::string& address);
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_TEST_SERVER_H_

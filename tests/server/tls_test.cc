@@ -14,7 +14,7 @@
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 std::string WriteTemporary(const std::string& name, const std::string& content) {
@@ -227,4 +227,4 @@ TEST(TlsTest, FilesThatAreNoPemAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

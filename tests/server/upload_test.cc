@@ -11,7 +11,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -286,4 +286,4 @@ TEST_F(UploadTest, ListsByName) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

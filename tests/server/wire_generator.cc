@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -120,4 +120,4 @@ std::string WireGenerator::Text() {
   return std::string(size, static_cast<char>('a' + Below(26)));
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

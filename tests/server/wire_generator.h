@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-namespace annulus {
+namespace annulus::server {
 
 // Bytes of a message that take much more memory than they have bytes: empty messages, packed
 // numbers, groups and fields that nobody knows, tiny texts, fields that come again and again.
@@ -35,6 +35,6 @@ class WireGenerator {
   std::mt19937_64 random_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_WIRE_GENERATOR_H_

@@ -4,7 +4,7 @@
 
 #include "kernels/base/sanitizers.h"
 
-namespace annulus {
+namespace annulus::server {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -54,4 +54,4 @@ void WitnessedTest::Witness() {
   }
 }
 
-}  // namespace annulus
+}  // namespace annulus::server

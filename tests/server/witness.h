@@ -12,7 +12,7 @@
 
 #include "tests/server/test_server.h"
 
-namespace annulus {
+namespace annulus::server {
 
 // A server with a stream of short deltas that runs during the whole test, and must not have stood
 // still at its end. A prompt that ends in '~' is answered without end, any other by "x".
@@ -35,6 +35,6 @@ class WitnessedTest : public ::testing::Test {
   std::thread thread_;
 };
 
-}  // namespace annulus
+}  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_WITNESS_H_

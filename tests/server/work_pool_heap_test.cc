@@ -15,7 +15,7 @@
 #include "server/work_pool.h"
 #include "tests/support/counting_heap.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using testing::FailAllocation;
@@ -101,4 +101,4 @@ TEST(WorkPoolHeapTest, AJobThatCouldNotBeQueuedNeverRuns) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -312,4 +312,4 @@ TEST_F(WorkPoolTest, WhoWaitsAsideHoldsNoPlace) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

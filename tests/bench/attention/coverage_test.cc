@@ -14,7 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int kPage = 64;
@@ -182,4 +182,4 @@ TEST(Coverage, OfStructuredAttentionIsWithinTwoHundredthsOfTheContract) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

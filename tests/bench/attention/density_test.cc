@@ -3,7 +3,7 @@
 #include "engine/sparse/block_pattern.h"
 #include "gtest/gtest.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 TEST(WithDensity, ComesAsCloseAsOneBlockFromAbove) {
@@ -64,4 +64,4 @@ TEST(WithDensity, RefusesPoliciesWithoutAnExtent) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 std::vector<PatternQuality> Measure(std::vector<const char*> names, QualityOptions options) {
@@ -93,4 +93,4 @@ TEST(PatternQuality, TheStructureIsSparse) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

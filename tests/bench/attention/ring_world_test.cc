@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 class BenchRingWorld : public ::testing::TestWithParam<int> {
@@ -117,4 +117,4 @@ TEST_P(BenchRingWorld, ADecodeStepChoosesPagesOfEveryCopy) {
 INSTANTIATE_TEST_SUITE_P(Ranks, BenchRingWorld, ::testing::Values(1, 3, 7));
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct Occurrences {
@@ -141,4 +141,4 @@ TEST(DemoDocumentTest, OptionsOutOfRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -13,7 +13,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 struct Outcome {
@@ -87,4 +87,4 @@ TEST_F(DemoProgramTest, MisuseIsExplained) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 TEST(ProseTest, SentencesArePlainAsciiOfModestLength) {
@@ -53,4 +53,4 @@ TEST(ProseTest, ExpandReplacesNamesAndKeepsTheRest) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

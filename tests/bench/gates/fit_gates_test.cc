@@ -14,7 +14,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using testing::CpuWorld;
@@ -185,4 +185,4 @@ TEST(FitGates, FilesOfTheWrongShapeAreRefusedWithTheAllowedOne) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -13,7 +13,7 @@
 #include "tests/support/cuda/emulated_streams.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using cuda::EmulatedDevice;
@@ -149,4 +149,4 @@ TEST_F(DeviceMachineTest, WithoutKernelsThereIsNothingToMeasure) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using std::chrono::milliseconds;
@@ -80,4 +80,4 @@ TEST_F(OpTimerTest, ErrorsOfTheOpEndTheMeasurement) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

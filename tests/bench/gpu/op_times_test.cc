@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/support/cuda/emulated_device.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // On an emulated GPU, whose memory the host cannot touch: the figures mean nothing, but every op is
@@ -97,4 +97,4 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

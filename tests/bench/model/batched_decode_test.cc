@@ -3,7 +3,7 @@
 #include "bench/model/model_work.h"
 #include "gtest/gtest.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // See model_work_test.cc.
@@ -53,4 +53,4 @@ TEST(BatchedWork, CountsSharedTokensOnceAndEveryRun) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr int32_t kVocabulary = 50'000;
@@ -58,4 +58,4 @@ TEST(ForcedAnswer, ShortPromptsAndBadFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

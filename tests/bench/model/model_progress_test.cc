@@ -12,7 +12,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -63,4 +63,4 @@ TEST(ModelProgress, CountsTheTokensOfAllStreams) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

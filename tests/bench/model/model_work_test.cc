@@ -3,7 +3,7 @@
 #include "bench/model/bench_machine.h"
 #include "gtest/gtest.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // hidden 8, intermediate 16, 4 heads and 2 kv heads of 4, vocabulary 32. Per layer: keys and values
@@ -89,4 +89,4 @@ TEST(ModelWork, Int8InputsMeetEveryIntegerWeightAsInt8) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

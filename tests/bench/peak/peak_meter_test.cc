@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 constexpr PeakEffort kLittle{.rounds = 1, .slices = 3, .slice_seconds = 0.001};
@@ -42,4 +42,4 @@ TEST(PeakMeter, EveryAvailableRateIsMeasuredOnOneThreadAndMore) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -15,7 +15,7 @@
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using testing::CpuWorld;
@@ -91,4 +91,4 @@ TEST(NeedlesTest, ALanguageModelIsAskedInItsTemplate) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

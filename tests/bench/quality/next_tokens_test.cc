@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 // Logits of probabilities, moved by a constant, which means nothing.
@@ -58,4 +58,4 @@ TEST(NextTokensTest, HugeLogitsStayFinite) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

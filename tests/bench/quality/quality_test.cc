@@ -12,7 +12,7 @@
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using testing::CpuWorld;
@@ -145,4 +145,4 @@ TEST(QualityTest, PoliciesAreMeasuredWithTheirDensity) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,4 +44,4 @@ TEST(LineChart, BearsOnePointAndNone) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 Row Sample(int64_t tokens, double rate) {
@@ -59,4 +59,4 @@ TEST(RowWriter, WritesMarkdown) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

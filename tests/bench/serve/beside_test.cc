@@ -5,7 +5,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 TEST(BesideRows, HaveTheRatesAndTheLatencies) {
@@ -59,7 +59,7 @@ TEST(RunBeside, NotesWhatIsSaidOfThePromptAlone) {
     if (spec.token_ids().ids_size() == 400) return {{progress, token, end}};
     return {.events = std::vector<v1::StreamGenerateResponse>(5, token), .wait_for_cancel = true};
   });
-  ConnectionOptions connection;
+  client::ConnectionOptions connection;
   connection.server = server.address();
   BesideOptions options;
   options.long_prompt = 400;
@@ -81,7 +81,7 @@ TEST(RunBeside, AStreamThatEndsTooSoonIsSaid) {
   v1::StreamGenerateResponse end;
   end.mutable_completion()->set_finish_reason(v1::FINISH_REASON_LENGTH);
   server.SetReply({{token, end}});
-  ConnectionOptions connection;
+  client::ConnectionOptions connection;
   connection.server = server.address();
   BesideOptions options;
   options.long_prompt = 20;
@@ -92,4 +92,4 @@ TEST(RunBeside, AStreamThatEndsTooSoonIsSaid) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

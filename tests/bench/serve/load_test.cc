@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::bench {
 namespace {
 
 v1::StreamGenerateResponse DeltaOf(std::vector<int32_t> ids) {
@@ -37,10 +37,10 @@ LoadOptions Quick() {
 }
 
 LoadResult Load(const testing::FakeServer& server, const LoadOptions& options) {
-  Cancellation cancellation;
-  ConnectionOptions connection;
+  client::Cancellation cancellation;
+  client::ConnectionOptions connection;
   connection.server = server.address();
-  const auto open = Connection::Open(connection, cancellation);
+  const auto open = client::Connection::Open(connection, cancellation);
   EXPECT_TRUE(open.ok()) << open.status();
   auto result = RunLoad(**open, options, [](int64_t, int64_t) {});
   EXPECT_TRUE(result.ok()) << result.status();
@@ -222,4 +222,4 @@ TEST(LoadRows, GivePercentilesOfWhatSucceeded) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::bench

@@ -12,7 +12,7 @@
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 Generation Story() {
@@ -237,4 +237,4 @@ TEST(JsonLines, TellEachEventAsItComes) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "client/cli/cli.h"
 #include "tests/client/cli/generate_test.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliResult;
@@ -206,4 +206,4 @@ TEST_F(AskedDocuments, AskTakesAPipedDocumentOnlyIfNoneIsNamed) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

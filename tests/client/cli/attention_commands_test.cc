@@ -10,7 +10,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::AllOf;
@@ -196,4 +196,4 @@ TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -15,7 +15,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -235,4 +235,4 @@ TEST_F(BatchTest, BadLinesAreFoundBeforeAnythingIsAsked) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -14,7 +14,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -187,4 +187,4 @@ TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -16,7 +16,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliResult;
@@ -180,4 +180,4 @@ TEST(Cli, TokenizesStandardInputByteForByte) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

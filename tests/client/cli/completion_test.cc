@@ -18,7 +18,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::ChildProcess;
@@ -151,4 +151,4 @@ TEST_F(Completion, ShellsThatAreNotKnownAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -9,7 +9,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -240,4 +240,4 @@ TEST_F(DocumentCommands, DeleteForgets) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

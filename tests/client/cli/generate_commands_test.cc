@@ -12,7 +12,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "tests/client/cli/generate_test.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -342,4 +342,4 @@ TEST_F(GenerateCommands, ControlCharactersReachFilesButNotTerminals) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

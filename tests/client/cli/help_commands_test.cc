@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/cli/run_cli.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -31,4 +31,4 @@ TEST(Help, TheManualHasEveryCommandAndOptionOnce) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliResult;
@@ -258,4 +258,4 @@ TEST_F(InfoCommands, ARefusedCallIsOneJsonObject) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

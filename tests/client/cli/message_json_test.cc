@@ -12,7 +12,7 @@
 #include "annulus/v1/model.pb.h"
 #include "annulus/v1/plan.pb.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 template <typename Message>
@@ -99,4 +99,4 @@ TEST(WriteMembers, GoOnInTheSameObject) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

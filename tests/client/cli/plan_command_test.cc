@@ -8,7 +8,7 @@
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -122,4 +122,4 @@ TEST_F(PlanCommand, FailuresAreTold) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -14,7 +14,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliResult;
@@ -164,4 +164,4 @@ TEST(Preset, BuiltInOnesAreGoodAndWrongOnesAreOneSentence) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

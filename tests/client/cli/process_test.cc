@@ -14,7 +14,7 @@
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::AllOf;
@@ -118,4 +118,4 @@ TEST(Process, AnUnreachableServerIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

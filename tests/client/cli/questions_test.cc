@@ -14,7 +14,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliInput;
@@ -314,4 +314,4 @@ TEST_F(QuestionsInOneCall, WithATimeoutEachQuestionIsACall) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

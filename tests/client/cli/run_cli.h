@@ -16,7 +16,7 @@ struct CliInput {
   bool err_is_terminal = false;
   int columns = 100;
   std::map<std::string, std::string> environment{};
-  Cancellation* cancellation = nullptr;  // absent: nothing interrupts
+  client::Cancellation* cancellation = nullptr;  // absent: nothing interrupts
 };
 
 struct CliResult {

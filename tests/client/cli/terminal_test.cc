@@ -14,7 +14,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::AllOf;
@@ -144,4 +144,4 @@ TEST_F(Terminal, NoColourIsSelected) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -11,7 +11,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using testing::CliResult;
@@ -178,4 +178,4 @@ TEST_F(UserConfigTest, WhatIsNoFileIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

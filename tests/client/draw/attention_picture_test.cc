@@ -15,7 +15,7 @@
 #include "client/draw/pixel_canvas.h"
 #include "client/draw/svg_canvas.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::ElementsAre;
@@ -271,4 +271,4 @@ TEST(EscapeMarkup, LeavesNothingThatEndsAnElement) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

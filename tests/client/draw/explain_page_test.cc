@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::AllOf;
@@ -200,4 +200,4 @@ TEST(ExplainPage, AStrangeServerDoesNoHarm) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

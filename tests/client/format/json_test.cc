@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 TEST(JsonWriter, NestsAndSeparates) {
@@ -36,4 +36,4 @@ TEST(JsonWriter, WritesNumbersThatReadBackTheSame) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

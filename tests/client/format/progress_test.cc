@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::AllOf;
@@ -235,4 +235,4 @@ TEST_F(Display, NoneIsSilent) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 TEST(Table, AlignsColumns) {
@@ -29,4 +29,4 @@ TEST(Table, BecomesBlocksWhereItIsTooWide) {
 TEST(Table, WithoutRowsIsItsHeader) { EXPECT_EQ(Table({{"A"}, {"B"}}).Render(), "A  B\n"); }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 TEST(Unescape, KnowsNewlineTabAndBackslash) {
@@ -95,4 +95,4 @@ TEST(MeantWord, FindsASlip) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

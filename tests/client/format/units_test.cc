@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 TEST(FormatShare, HasThreeDigits) {
@@ -71,4 +71,4 @@ TEST(ParseSeconds, TakesUnitsAndBareNumbers) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -18,7 +18,7 @@
 #include "tests/client/read/make_zip.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -246,4 +246,4 @@ TEST(Hostile, DamagedPartsOfDocuments) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -13,7 +13,7 @@
 #include "tests/client/read/make_zip.h"
 #include "tests/support/test_data.h"
 
-namespace annulus {
+namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST(Read, KeepsPagesOfABookInItsOrder) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::client

@@ -10,7 +10,7 @@
 
 namespace {
 
-class Printer final : public annulus::GenerationObserver {
+class Printer final : public annulus::client::GenerationObserver {
  public:
   void OnQueued(const annulus::v1::Queued&) override {}
   void OnProgress(const annulus::v1::PromptProgress&) override {}
@@ -21,14 +21,15 @@ class Printer final : public annulus::GenerationObserver {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  annulus::Cancellation cancellation;
-  auto connection = annulus::Connection::Open({.server = argv[1]}, cancellation);
+  annulus::client::Cancellation cancellation;
+  auto connection = annulus::client::Connection::Open({.server = argv[1]}, cancellation);
   if (!connection.ok()) return 1;
   annulus::v1::GenerationSpec spec;
   spec.set_text(argv[2]);
   spec.mutable_sampling()->set_max_tokens(8);
   Printer printer;
-  const annulus::Generation answer = annulus::StreamGenerate(**connection, spec, printer);
+  const annulus::client::Generation answer =
+      annulus::client::StreamGenerate(**connection, spec, printer);
   std::cout << std::endl;
   return answer.status.ok() ? 0 : 1;
 }

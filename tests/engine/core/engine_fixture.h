@@ -68,11 +68,11 @@ class EngineFixture : public ::testing::Test {
     return held;
   }
 
-  static DemoDocument Document(int64_t bytes, uint64_t seed) {
-    DemoOptions options;
+  static bench::DemoDocument Document(int64_t bytes, uint64_t seed) {
+    bench::DemoOptions options;
     options.bytes = bytes;
     options.seed = seed;
-    return MakeDemoDocument(options).value();
+    return bench::MakeDemoDocument(options).value();
   }
 
   std::unique_ptr<Backend> backend_;

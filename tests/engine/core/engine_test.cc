@@ -32,7 +32,7 @@ class EngineTest : public testing::EngineFixture {};
 
 TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
   // Three chunks under sanitizers, which make attending slow.
-  const DemoDocument document = Document(kSanitized ? 1500 : 6000, 3);
+  const bench::DemoDocument document = Document(kSanitized ? 1500 : 6000, 3);
   std::vector<std::pair<int, RingMode>> rings;
   for (const int ranks : {1, 2, 3, 4}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAuto}) {
@@ -44,7 +44,7 @@ TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
     options.ring_mode = mode;
     auto engine = Make(options);
     std::vector<std::shared_ptr<CollectingSink>> sinks;
-    for (const DemoFact& fact : document.facts) {
+    for (const bench::DemoFact& fact : document.facts) {
       RequestSpec spec = Spec(*engine, document.text + fact.cue);
       spec.sampling.stop = {"\n"};
       sinks.push_back(Start(*engine, std::move(spec)));
@@ -77,7 +77,7 @@ TEST_F(EngineTest, DetokenizedTextIsUtf8WhateverTheIds) {
 
 TEST_F(EngineTest, ProgressGrowsToTheWholePrompt) {
   auto engine = Make(Options());
-  const DemoDocument document = Document(4000, 4);
+  const bench::DemoDocument document = Document(4000, 4);
   RequestSpec spec = Spec(*engine, document.text, 2);
   const int64_t total = static_cast<int64_t>(spec.prompt.size());
   auto sink = Start(*engine, std::move(spec));

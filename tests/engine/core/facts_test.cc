@@ -34,7 +34,7 @@ constexpr int64_t kWindow = 512;
 constexpr char kBlind[] = "window:sinks=64,window=512";
 
 // Whether no row of the answer sees a byte of it in a document of `tokens` under kBlind.
-bool OutOfSight(const DemoFact& fact, int64_t tokens) {
+bool OutOfSight(const bench::DemoFact& fact, int64_t tokens) {
   const auto cue = static_cast<int64_t>(fact.cue.size());
   const int64_t begin = fact.offset + cue;
   const int64_t end = begin + static_cast<int64_t>(fact.answer.size());
@@ -53,8 +53,8 @@ class Reader {
   Reader(const std::string& model, int64_t tokens, int ranks, RingMode mode)
       : backend_(CreateCpuBackend().value()) {
     RegisterCpuKernels(registry_);
-    DemoOptions demo{.bytes = tokens, .seed = 6, .depths = {0.01, 0.25, 0.5, 0.75, 0.99}};
-    document_ = MakeDemoDocument(demo).value();
+    bench::DemoOptions demo{.bytes = tokens, .seed = 6, .depths = {0.01, 0.25, 0.5, 0.75, 0.99}};
+    document_ = bench::MakeDemoDocument(demo).value();
     EngineOptions options;
     options.steps_through_bytes = true;
     options.model = model;
@@ -75,7 +75,7 @@ class Reader {
   };
   Found Ask(const std::string& policy) {
     Found found;
-    for (const DemoFact& fact : document_.facts) {
+    for (const bench::DemoFact& fact : document_.facts) {
       RequestSpec spec;
       spec.prompt = engine_->Tokenize(document_.text + fact.cue, true, CancelFlag::Never()).value();
       spec.shared_prefixes = {static_cast<int32_t>(document_.text.size())};
@@ -95,12 +95,12 @@ class Reader {
     }
     return found;
   }
-  const DemoDocument& document() const { return document_; }
+  const bench::DemoDocument& document() const { return document_; }
 
  private:
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
-  DemoDocument document_;
+  bench::DemoDocument document_;
   std::unique_ptr<Engine> engine_;  // last: it uses the others
 };
 
@@ -124,7 +124,7 @@ void CheckFacts(const std::string& model, int64_t tokens, int64_t pages, double 
     Reader reader(model, tokens, ranks, mode);
     const Reader::Found found = reader.Ask(finding);
     const Reader::Found lost = reader.Ask(kBlind);
-    const std::vector<DemoFact>& facts = reader.document().facts;
+    const std::vector<bench::DemoFact>& facts = reader.document().facts;
     std::cout << model << ", " << tokens << " tokens, " << ranks << " ranks, "
               << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q") << ": " << finding
               << " density " << found.density << " finds " << found.count() << " of "

@@ -375,14 +375,14 @@ TEST_F(MemoryTest, PressureDropsTheLeastRecentlyUsedPrefix) {
   auto engine = Make(2, size_t{16} << 20);
   const int64_t room = engine->Load().ranks[0].kv_bytes_total * 2;
   const int64_t tokens = room / engine->model().kv_bytes_per_token * 2 / 5;
-  std::vector<DemoDocument> documents;
+  std::vector<bench::DemoDocument> documents;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
-    DemoOptions options;
+    bench::DemoOptions options;
     options.bytes = tokens;
     options.seed = seed;
-    documents.push_back(MakeDemoDocument(options).value());
+    documents.push_back(bench::MakeDemoDocument(options).value());
   }
-  const auto ask = [&](const DemoDocument& document) {
+  const auto ask = [&](const bench::DemoDocument& document) {
     RequestSpec spec = Spec(Bytes(document.text + document.facts[1].cue), 64);
     spec.shared_prefixes = {static_cast<int32_t>(tokens)};
     spec.sampling.stop = {"\n"};

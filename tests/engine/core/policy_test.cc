@@ -37,10 +37,10 @@ class PolicyTest : public ::testing::Test {
   }
 
   void WriteDocument(int64_t bytes) {
-    DemoOptions demo;
+    bench::DemoOptions demo;
     demo.bytes = bytes;
     demo.seed = 4;
-    document_ = MakeDemoDocument(demo).value();
+    document_ = bench::MakeDemoDocument(demo).value();
   }
 
   void Start() {
@@ -53,7 +53,7 @@ class PolicyTest : public ::testing::Test {
     std::string text;
     Completion done;
   };
-  Answer Ask(const DemoFact& fact, const std::string& policy) {
+  Answer Ask(const bench::DemoFact& fact, const std::string& policy) {
     RequestSpec spec;
     spec.prompt = engine_->Tokenize(document_.text + fact.cue, true, CancelFlag::Never()).value();
     spec.shared_prefixes = {static_cast<int32_t>(document_.text.size())};
@@ -71,7 +71,7 @@ class PolicyTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
   EngineOptions options_;
-  DemoDocument document_;
+  bench::DemoDocument document_;
   bool details_ = false;
   std::unique_ptr<Engine> engine_;  // last: it uses the others
 };
@@ -109,7 +109,7 @@ TEST_F(PolicyTest, KeysAndValuesOfChoicesFromContentServeThatPolicyAlone) {
   options_.model = "builtin:recall3";
   WriteDocument(2'500);
   Start();
-  const DemoFact& fact = document_.facts[1];
+  const bench::DemoFact& fact = document_.facts[1];
   std::string before;
   const std::vector<std::string> policies = {"adaptive:coverage=0.9",     "adaptive:tau=0.9",
                                              "hierarchical:coverage=0.9", "hierarchical:near=4",
@@ -170,7 +170,7 @@ TEST_F(PolicyTest, TheEngineHasADefault) {
 
 TEST_F(PolicyTest, TopPagesFindFacts) {
   Start();
-  for (const DemoFact& fact : document_.facts) {
+  for (const bench::DemoFact& fact : document_.facts) {
     const Answer answer = Ask(fact, "top_pages:pages=32");
     EXPECT_EQ(answer.text, fact.answer) << fact.depth;
     EXPECT_LT(answer.done.attention.density, 1);

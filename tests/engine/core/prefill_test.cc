@@ -30,9 +30,9 @@ class PrefillTest : public ::testing::TestWithParam<int> {
  protected:
   PrefillTest() : backend_(CreateCpuBackend().value()) {
     RegisterCpuKernels(registry_);
-    DemoOptions options;
+    bench::DemoOptions options;
     options.bytes = kDocumentBytes;
-    document_ = MakeDemoDocument(options).value();
+    document_ = bench::MakeDemoDocument(options).value();
     EngineOptions engine;
     engine.ranks = GetParam();
     engine.threads = GetParam();
@@ -84,13 +84,13 @@ class PrefillTest : public ::testing::TestWithParam<int> {
 
   const std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
-  DemoDocument document_;
+  bench::DemoDocument document_;
   int64_t kept_ = 0;  // tokens of the document in whole pages
   std::unique_ptr<Engine> engine_;
 };
 
 TEST_P(PrefillTest, KeepsWholePagesAndGeneratesNothing) {
-  const DemoFact& fact = document_.facts.front();
+  const bench::DemoFact& fact = document_.facts.front();
   const Ended before = Run(Spec(document_.text + fact.cue));
   EXPECT_EQ(before.completion.usage.cached_tokens, 0);
 
@@ -175,9 +175,9 @@ TEST_P(PrefillTest, QuestionsAddTheirOwnPagesOnly) {
 }
 
 TEST_P(PrefillTest, ACancelledOneGoesOnWhereItStood) {
-  DemoOptions options;
+  bench::DemoOptions options;
   options.bytes = kLongBytes;
-  const std::string text = MakeDemoDocument(options).value().text;
+  const std::string text = bench::MakeDemoDocument(options).value().text;
   const auto sink = std::make_shared<CollectingSink>();
   const RequestId id = engine_->Submit(Ahead(text), sink).value();
   ASSERT_TRUE(sink->WaitProgress(1));

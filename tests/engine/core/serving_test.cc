@@ -79,11 +79,11 @@ class ServingEngineTest : public ::testing::Test {
     return 0;
   }
 
-  static DemoDocument Document(int64_t bytes, uint64_t seed) {
-    DemoOptions options;
+  static bench::DemoDocument Document(int64_t bytes, uint64_t seed) {
+    bench::DemoOptions options;
     options.bytes = bytes;
     options.seed = seed;
-    return MakeDemoDocument(options).value();
+    return bench::MakeDemoDocument(options).value();
   }
 
   // Waits until so many requests run, or wait and were looked at.
@@ -207,13 +207,13 @@ TEST_F(ServingEngineTest, AQueuedRequestIsToldAtOnce) {
 // Eight questions sent at once over one document.
 TEST_F(ServingEngineTest, EightQuestionsAtOnceReadTheirDocumentOnce) {
   const int bytes = kSanitized ? 1500 : 6000;
-  const DemoDocument document = Document(bytes, 5);
+  const bench::DemoDocument document = Document(bytes, 5);
   const std::vector<std::pair<int, bool>> ways = {{1, true}, {1, false}, {3, true}, {3, false}};
   for (const auto& [ranks, told] : testing::ThinnedIfSanitized(ways, 2)) {
     Make(Options(ranks));
     std::vector<Started> asked;
     for (int i = 0; i < 8; ++i) {
-      const DemoFact& fact = document.facts[i % document.facts.size()];
+      const bench::DemoFact& fact = document.facts[i % document.facts.size()];
       RequestSpec spec =
           Spec(document.text + fact.cue + std::string(i / document.facts.size(), ' '), 4);
       if (told) spec.shared_prefixes = {bytes};
@@ -235,7 +235,7 @@ TEST_F(ServingEngineTest, EightQuestionsAtOnceReadTheirDocumentOnce) {
 
 TEST_F(ServingEngineTest, WhenTheOneThatReadsADocumentGoesTheNextContinues) {
   Make(Options(2));
-  const DemoDocument document = Document(kSanitized ? 6000 : 60'000, 6);
+  const bench::DemoDocument document = Document(kSanitized ? 6000 : 60'000, 6);
   const auto spec = [&] {
     RequestSpec request = Spec(document.text + document.facts[0].cue, 64);
     request.shared_prefixes = {static_cast<int32_t>(document.text.size())};
@@ -271,7 +271,7 @@ TEST_F(ServingEngineTest, ARetryOfACancelledPromptContinuesThere) {
 // A budget that one chunk of 512 tokens is far beyond: chunks shrink while a stream runs, and no
 // token changes.
 TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
-  const DemoDocument document = Document(kSanitized ? 1500 : 12'000, 7);
+  const bench::DemoDocument document = Document(kSanitized ? 1500 : 12'000, 7);
   std::vector<int32_t> ids;
   std::vector<TokenLogprob> logprobs;
   for (const auto budget : {0ms, 1ms}) {
@@ -318,7 +318,7 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
 // Pages that take many times the budget, on real ranks: chunks are suspended between layers, beside
 // a stream and a short prompt, and no bit changes.
 TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
-  const DemoDocument document = Document(kSanitized ? 1500 : 6000, 8);
+  const bench::DemoDocument document = Document(kSanitized ? 1500 : 6000, 8);
   for (const int ranks : {1, 3}) {
     std::vector<int32_t> ids;
     std::vector<float> bits;

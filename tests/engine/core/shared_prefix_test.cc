@@ -24,10 +24,10 @@ class SharedPrefixTest : public testing::EngineFixture {};
 // Questions about one document share its keys and values; the answer has the same bits.
 TEST_F(SharedPrefixTest, ASharedPrefixIsComputedOnce) {
   constexpr int kBytes = kSanitized ? 2000 : 6000;
-  const DemoDocument document = Document(kBytes, 5);
+  const bench::DemoDocument document = Document(kBytes, 5);
   for (const int ranks : {1, 3}) {
     auto engine = Make(Options(ranks));
-    const auto ask = [&](const DemoFact& fact) {
+    const auto ask = [&](const bench::DemoFact& fact) {
       RequestSpec spec = Spec(*engine, document.text + fact.cue);
       spec.shared_prefixes = {kBytes};
       spec.sampling.stop = {"\n"};
@@ -56,7 +56,7 @@ TEST_F(SharedPrefixTest, ASharedPrefixIsComputedOnce) {
 
 // Hits are a tenant's own: another one's look like a prompt that nobody ever sent, in every figure.
 TEST_F(SharedPrefixTest, NothingIsSharedBetweenTenants) {
-  const DemoDocument document = Document(3000, 11);
+  const bench::DemoDocument document = Document(3000, 11);
   for (const bool policy : {false, true}) {
     auto engine = Make(Options(2));
     const auto ask = [&](const TenantId& tenant) {
@@ -108,7 +108,7 @@ TEST_F(SharedPrefixTest, CachedPrefixesMakeRoom) {
       engine->Load().ranks[0].kv_bytes_total + engine->Load().ranks[1].kv_bytes_total;
   const int64_t tokens = total / engine->model().kv_bytes_per_token * 2 / 3;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    const DemoDocument document = Document(tokens, seed);
+    const bench::DemoDocument document = Document(tokens, seed);
     RequestSpec spec = Spec(*engine, document.text + document.facts[0].cue);
     spec.shared_prefixes = {static_cast<int32_t>(tokens)};
     spec.sampling.stop = {"\n"};
@@ -125,7 +125,7 @@ TEST_F(SharedPrefixTest, WaitingForRoomKeepsThePrefixThatTheRequestWillReuse) {
   options.kv_memory_bytes = 32 << 20;
   auto engine = Make(options);
   const int64_t room = engine->Load().ranks[0].kv_bytes_total / engine->model().kv_bytes_per_token;
-  const DemoDocument document = Document(room * 3 / 10, 5);
+  const bench::DemoDocument document = Document(room * 3 / 10, 5);
   RequestSpec first = Spec(*engine, document.text, 1);
   first.shared_prefixes = {static_cast<int32_t>(std::ssize(first.prompt))};
   ASSERT_TRUE(Start(*engine, std::move(first))->Wait()->status.ok());

@@ -22,7 +22,7 @@ namespace {
 using testing::PackingBackend;
 using testing::PlainForward;
 
-static_assert(kDemoContextBytes == kRecallContext);
+static_assert(bench::kDemoContextBytes == kRecallContext);
 
 template <typename Code>
 int Product(const Code& a, const Code& b) {
@@ -227,10 +227,10 @@ struct Conversation {
 };
 
 Conversation Converse(int64_t bytes, const std::vector<double>& depths) {
-  const DemoDocument document =
-      MakeDemoDocument({.bytes = bytes, .seed = 3, .depths = depths}).value();
+  const bench::DemoDocument document =
+      bench::MakeDemoDocument({.bytes = bytes, .seed = 3, .depths = depths}).value();
   Conversation conversation{document.text, document.text.size(), {}};
-  for (const DemoFact& fact : document.facts) {
+  for (const bench::DemoFact& fact : document.facts) {
     conversation.text += fact.cue;
     for (const char byte : fact.answer + "\n") {
       conversation.answers.push_back(conversation.text.size());

@@ -80,7 +80,7 @@ struct MaskedCheckpoint {
     }
     const TempDirectory directory;
     const std::string path = (directory.path() / "gates.safetensors").string();
-    ANNULUS_CHECK(WriteGates(drawn, shape, path).ok());
+    ANNULUS_CHECK(bench::WriteGates(drawn, shape, path).ok());
     return std::make_shared<const AttentionGates>(
         ReadGates(*SafetensorsCheckpoint::OpenFile(path).value(), shape).value());
   }

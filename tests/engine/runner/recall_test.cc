@@ -107,7 +107,7 @@ double Difference(const DriverResult& a, const DriverResult& b) {
 void CheckRings(int64_t tokens, DType kv_dtype, const std::optional<AttentionAssignment>& attention,
                 const std::function<double(int degree)>& tolerance) {
   CpuWorld world;
-  const std::string text = MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
+  const std::string text = bench::MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
   const std::vector<int32_t> prompt(text.begin(), text.end());
   const std::vector<Prediction> expected = PredictableRows(text, RowCount(tokens));
   ASSERT_EQ(expected.size(), RowCount(tokens));
@@ -146,13 +146,14 @@ void CheckRings(int64_t tokens, DType kv_dtype, const std::optional<AttentionAss
 struct Recital {
   // What rows of the document must copy lies more than `distance` tokens back.
   Recital(int64_t tokens, size_t distance) {
-    DemoOptions demo{.bytes = tokens, .seed = 3, .depths = {0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99}};
+    bench::DemoOptions demo{
+        .bytes = tokens, .seed = 3, .depths = {0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99}};
     // A short document has no room for as many.
     if (tokens < 10'000) demo.depths = {0.01, 0.5, 0.99};
-    const DemoDocument document = MakeDemoDocument(demo).value();
+    const bench::DemoDocument document = bench::MakeDemoDocument(demo).value();
     std::string text = document.text;
     inside = PredictableRows(text, RowCount(tokens), distance);
-    for (const DemoFact& fact : document.facts) {
+    for (const bench::DemoFact& fact : document.facts) {
       text += fact.cue;
       Fact& recited = facts.emplace_back();
       recited.depth = fact.depth;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 TEST(AdminAddressTest, IsInTheFolderThatIsThisDaemonsAlone) {
@@ -14,4 +14,4 @@ TEST(AdminAddressTest, IsInTheFolderThatIsThisDaemonsAlone) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

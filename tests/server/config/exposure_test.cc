@@ -5,7 +5,7 @@
 
 #include "server/config/loopback.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -49,4 +49,4 @@ TEST(ExposureTest, TellsWhatToSet) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

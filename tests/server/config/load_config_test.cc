@@ -15,7 +15,7 @@
 #include "server/config/options.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -490,4 +490,4 @@ TEST_F(LoadConfigTest, TheManualHasEveryOption) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::microseconds;
@@ -30,4 +30,4 @@ TEST(NotifyAddressTest, PassesOverWhatIsNotForIt) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

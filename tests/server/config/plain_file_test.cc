@@ -11,7 +11,7 @@
 #include "server/config/load_config.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -93,4 +93,4 @@ TEST_F(PlainFileTest, OptionsThatNameFilesAreChecked) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

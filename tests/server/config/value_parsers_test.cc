@@ -7,7 +7,7 @@
 
 #include "kernels/base/nearest_name.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::hours;
@@ -78,4 +78,4 @@ TEST(NearestName, CountsEditsAndSwaps) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

@@ -16,7 +16,7 @@
 #include "server/identity/file_watch.h"
 #include "tests/support/temp_directory.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -140,4 +140,4 @@ TEST(CallRolesTest, EveryCallHasARow) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

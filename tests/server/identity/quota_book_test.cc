@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -150,4 +150,4 @@ TEST_F(QuotaBookTest, DocumentsAreCountedOnceAndGivenBack) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server

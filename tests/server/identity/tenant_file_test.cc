@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-namespace annulus {
+namespace annulus::server {
 namespace {
 
 using ::testing::AllOf;
@@ -138,4 +138,4 @@ TEST(TokenHashTest, TokensThatCouldBeGuessedAreRefused) {
 }
 
 }  // namespace
-}  // namespace annulus
+}  // namespace annulus::server
