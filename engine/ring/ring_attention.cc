@@ -197,7 +197,7 @@ class RingAttention::LayerRun {
     return absl::OkStatus();
   }
 
-  absl::Status Attend(const RingPlan::Step& step) {
+  absl::Status Attend(RingPlan::Step& step) {
     if (step.items.empty()) return absl::OkStatus();
     AttentionParams params;
     params.shape = ring_.config_.shape;
@@ -207,6 +207,7 @@ class RingAttention::LayerRun {
     params.window = layer_.window;
     params.shards = ring_.config_.shards;
     params.items = step.items;
+    params.layout = &step.layout;
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Time(
         ring_.stream_, [&] { return ring_.ops_.attention(ring_.stream_, params); }));
     ANNULUS_RETURN_IF_ERROR(MergeAll(step.merges));

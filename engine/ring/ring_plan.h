@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -95,11 +96,12 @@ class RingPlan {
     std::vector<Returned> returned;
   };
   struct Step {
-    std::vector<PeerStep> peers;       // [rank]
-    std::vector<KvPageView> views;     // of own pages, in the first layer
-    std::vector<AttentionItem> items;  // of the step's single attention call
-    std::vector<uint8_t> own_pages;    // [item] whether it attends own pages
-    std::vector<Merge> merges;         // after these items have been attended
+    std::vector<PeerStep> peers;              // [rank]
+    std::vector<KvPageView> views;            // of own pages, in the first layer
+    std::vector<AttentionItem> items;         // of the step's single attention call
+    std::unique_ptr<AttentionLayout> layout;  // of that call, in all layers
+    std::vector<uint8_t> own_pages;           // [item] whether it attends own pages
+    std::vector<Merge> merges;                // after these items have been attended
   };
 
   bool laid_out_ = false;

@@ -68,7 +68,7 @@ void RingPlanner::LayOut(RingPlan& plan) {
   for (int peer = 0; steps > 0 && peer < ranks_; ++peer) {
     if (peer != rank_) ListQueries(peer, plan.queries_[peer]);
   }
-  plan.steps_.assign(static_cast<size_t>(steps), {});
+  plan.steps_ = std::vector<RingPlan::Step>(static_cast<size_t>(steps));
   for (int s = 0; s < steps; ++s) ListStep(s, plan.steps_[s]);
   plan.laid_out_ = true;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/base/dtype.h"
@@ -151,6 +152,13 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 // block.
 inline constexpr int32_t kAttentionSpan = 8192;
 
+// What a table derives from the items of attention calls, such as the order of their pages. Only
+// that table can read it.
+class AttentionLayout {
+ public:
+  virtual ~AttentionLayout() = default;
+};
+
 struct AttentionParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
@@ -159,6 +167,14 @@ struct AttentionParams {
   int32_t window = 0;  // 0: no window
   int shards = 1;      // virtual shards (shards.h): a power of two up to kMostVirtualShards
   std::span<const AttentionItem> items;
+  // Where the op keeps what it derives from the items; null: nowhere. The layers of a step attend
+  // the same rows and pages, so their calls pass the same `layout`. The first of them, which finds
+  // it empty, fills it; the others only read it. A table may ignore it.
+  //
+  // Such calls must use one stream and one array of items. Only page_offset and the addresses of
+  // queries and states may change in it. The items and the arrays they name must outlive the
+  // layout.
+  std::unique_ptr<AttentionLayout>* layout = nullptr;
 };
 
 // Merges two states of the same rows and heads: into = into (+) from. This is the only merge
