@@ -83,7 +83,8 @@ struct UnitLayout final : AttentionLayout {
       : items(params.items),
         units(params, BlockPositions(states)),
         parties(units, states.group(), PartyRows(states, params), threads),
-        few_positions(parties.most_positions()) {
+        few_positions(parties.most_positions()),
+        dilated(params.items.size()) {
     for (const Unit& unit : units.all()) {
       most_positions = std::max(most_positions, unit.positions);
       if (HasFewRows(unit, states.group())) few_positions = std::max(few_positions, unit.positions);
@@ -104,6 +105,7 @@ struct UnitLayout final : AttentionLayout {
   int few_positions;       // of a unit with few rows, or of a party; 0: there is none
   bool in_pieces;          // whether threads share out `tasks` instead of units
   std::vector<PieceTask> tasks;
+  std::vector<std::unique_ptr<AttentionLayout>> dilated;  // [item] null unless it has branches
 };
 
 class AttentionRun {
@@ -294,18 +296,19 @@ class AttentionRun {
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params) {
   CheckAttention(params);
-  for (const AttentionItem& item : params.items) {
-    if (item.branches.empty()) continue;
-    ANNULUS_RETURN_IF_ERROR(DilatedAttention(isa, stream, params, item));
-  }
   const AttentionStates states(isa, params);
   std::unique_ptr<AttentionLayout> own;
   std::unique_ptr<AttentionLayout>& kept = params.layout != nullptr ? *params.layout : own;
   if (kept == nullptr) kept = std::make_unique<UnitLayout>(states, params, stream.threads());
-  const auto& layout = static_cast<const UnitLayout&>(*kept);
+  auto& layout = static_cast<UnitLayout&>(*kept);
   ANNULUS_CHECK(layout.items.data() == params.items.data() &&
                 layout.items.size() == params.items.size())
       << "a layout of other items";
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    if (params.items[i].branches.empty()) continue;
+    ANNULUS_RETURN_IF_ERROR(
+        DilatedAttention(isa, stream, params, params.items[i], layout.dilated[i]));
+  }
   return AttentionRun(states, params, layout).Run(stream);
 }
 
