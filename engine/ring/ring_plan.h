@@ -59,7 +59,7 @@ class RingPlan {
   using Merge = std::pair<AttentionState, AttentionState>;
   // A message to a peer, and the part sizes expected from the same peer in the same round.
   struct Message {
-    std::vector<RingPart> parts;
+    RingParts parts;
     std::vector<size_t> expected;
     int64_t bytes = 0;  // of `parts`
 
@@ -67,8 +67,8 @@ class RingPlan {
   };
   struct Queries {
     Message message;
-    bool received = false;        // in this layer
-    std::vector<RingPart> parts;  // the received parts, if `received`
+    bool received = false;  // in this layer
+    RingParts parts;        // the received parts, if `received`
   };
   // Attention items whose queries are one part of a peer's message. If `page` is set, the next two
   // parts are keys and values of sampled rows, to be written to that page from `slot` on.
