@@ -11,6 +11,7 @@ set(reads_engine_metrics engine engine/base engine/sparse)
 set(reads_bench_attention engine/scheduler)  # who holds which pages
 set(reads_bench_peak bench/report)
 set(reads_kernels_base_test tests/engine/sampling)
+set(reads_kernels_cpu_heap_test tests/kernels/cuda)
 set(reads_kernels_cpu_test tests/kernels/cuda)
 set(reads_engine_device_test tests/engine/memory tests/engine/tiers)
 set(reads_engine_ring_test engine/scheduler)

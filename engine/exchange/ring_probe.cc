@@ -180,14 +180,14 @@ absl::Status RingProbe::SendAround(int index, const std::vector<size_t>& parts, 
   RingLink link(ring_->channel(index), *rank.stream, std::chrono::seconds(30), &heartbeat_);
   const int next = (index + 1) % options_.ranks;
   const int previous = (index + options_.ranks - 1) % options_.ranks;
+  // The layers of a step have their lists ready.
+  std::vector<RingPart> list;
+  for (const size_t bytes : parts) list.push_back({rank.pages.data(), bytes});
+  RingMessage message{next, 0, std::move(list)};
+  RingExpectation expected{previous, 0, parts, copies() ? rank.arrivals.data() : nullptr};
   for (int round = 0; round < rounds; ++round) {
-    RingMessage message{next, static_cast<uint64_t>(round), {}};
-    for (const size_t bytes : parts) message.parts.push_back({rank.pages.data(), bytes});
-    std::vector<RingMessage> sent;
-    sent.push_back(std::move(message));
-    ANNULUS_RETURN_IF_ERROR(
-        link.Post(std::move(sent), {{previous, static_cast<uint64_t>(round), parts,
-                                     copies() ? rank.arrivals.data() : nullptr}}));
+    message.tag = expected.tag = static_cast<uint64_t>(round);
+    ANNULUS_RETURN_IF_ERROR(link.Post({&message, 1}, {&expected, 1}));
     ANNULUS_RETURN_IF_ERROR(link.Receive(previous, round, parts).status());
     ANNULUS_RETURN_IF_ERROR(rank.stream->Synchronize());
   }

@@ -3,13 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/steady_time.h"
+#include "engine/memory/align.h"
 #include "kernels/backend.h"
 
 namespace annulus {
@@ -20,6 +24,45 @@ struct RingPart {
   size_t bytes = 0;
 };
 
+// The parts of a message. Copies of this object share one list, which never changes: the layers of
+// a step send the same parts, each layer so many bytes further on, without a list of their own.
+class RingParts {
+ public:
+  RingParts() = default;
+  RingParts(std::vector<RingPart> parts) {
+    if (parts.empty()) return;
+    list_ = std::make_shared<const std::vector<RingPart>>(std::move(parts));
+  }
+  RingParts(std::initializer_list<RingPart> parts) : RingParts(std::vector<RingPart>(parts)) {}
+
+  size_t size() const { return list_ == nullptr ? 0 : list_->size(); }
+  bool empty() const { return list_ == nullptr; }
+  RingPart operator[](size_t i) const {
+    const RingPart& part = (*list_)[i];
+    return {part.data + offset_, part.bytes};
+  }
+
+  // The same parts, each `bytes` further on.
+  RingParts After(size_t bytes) const {
+    RingParts moved = *this;
+    moved.offset_ += bytes;
+    return moved;
+  }
+  // These parts once they have been copied to `into`: see RingExpectation.
+  RingParts CopiedTo(const std::byte* into) const {
+    std::vector<RingPart> copies(size());
+    for (size_t i = 0; i < size(); ++i) {
+      copies[i] = {into, (*list_)[i].bytes};
+      into += AlignUp(copies[i].bytes);
+    }
+    return copies;
+  }
+
+ private:
+  std::shared_ptr<const std::vector<RingPart>> list_;  // null: no parts
+  size_t offset_ = 0;
+};
+
 // A message to a peer. `tag` identifies it; the receiver must expect the same. If `host` is true,
 // the parts are in host memory that the ops of every device can read: the channel passes addresses,
 // and all work that writes the parts must have ended. Otherwise they are in the memory of the
@@ -27,13 +70,13 @@ struct RingPart {
 struct RingMessage {
   int peer = 0;
   uint64_t tag = 0;
-  std::vector<RingPart> parts;
+  RingParts parts;
   bool host = false;
 };
 
 // A message this rank expects from `peer`. `into` is the destination on this rank's device; parts
-// are laid out in order, each aligned to kMemoryAlignment. Null if the parts are in host memory, or
-// if the channel passes addresses instead of copying (copies() == false).
+// are laid out in order, each aligned to kMemoryAlignment. Null if the parts are in host memory. A
+// channel that passes addresses instead of copying (copies() == false) needs no expectations.
 struct RingExpectation {
   int peer = 0;
   uint64_t tag = 0;
@@ -76,8 +119,8 @@ class RingChannel {
   // peer's stream had when it posted that message. Therefore RingAttention keeps queries until the
   // layer's states have come back, states until the same peer's next request, and pages, which have
   // no answer, until the step has ended on all ranks.
-  virtual absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
-                            std::vector<RingExpectation> expected, SteadyTime deadline) = 0;
+  virtual absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
+                            std::span<const RingExpectation> expected, SteadyTime deadline) = 0;
 
   // Returns the next message from `peer`, which an earlier Post must have expected. `part_bytes`:
   // the expected size of each part. Work enqueued on `stream` from now on may read the message. If
@@ -85,9 +128,9 @@ class RingChannel {
   // all work that the sender's stream had when it posted the message. DEADLINE_EXCEEDED, naming the
   // peer, if `deadline` passes; the call may then be repeated. Parts stay valid as long as the
   // sender's do; copies, as long as `into`.
-  virtual absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
-                                                        std::span<const size_t> part_bytes,
-                                                        SteadyTime deadline) = 0;
+  virtual absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
+                                            std::span<const size_t> part_bytes,
+                                            SteadyTime deadline) = 0;
 
   // Returns the seconds for which streams passed to Receive were blocked waiting for messages,
   // since the previous call. Does not include the time that the calling thread waited. Call only

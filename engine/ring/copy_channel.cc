@@ -19,31 +19,31 @@ class CopyRing::End final : public RingChannel {
   int size() const override { return ring_->mail_.ranks(); }
   bool copies() const override { return true; }
 
-  absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
-                    std::vector<RingExpectation> expected, SteadyTime) override {
+  absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
+                    std::span<const RingExpectation> expected, SteadyTime) override {
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
     ANNULUS_ASSIGN_OR_RETURN(const SharedEvent so_far, ring_->events_[rank_]->Take());
     ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
-    for (RingExpectation& expectation : expected) {
+    for (const RingExpectation& expectation : expected) {
       const int peer = expectation.peer;
       Lane& lane = ring_->lane(peer, rank_);
       std::lock_guard lock(lane.mutex);
-      lane.expected.push_back({std::move(expectation), so_far});
+      lane.expected.push_back({expectation, so_far});
       ANNULUS_RETURN_IF_ERROR(ring_->Match(peer, rank_, lane));
     }
-    for (RingMessage& message : sent) {
+    for (const RingMessage& message : sent) {
       const int peer = message.peer;
       Lane& lane = ring_->lane(rank_, peer);
       std::lock_guard lock(lane.mutex);
-      lane.sent.push_back({std::move(message), so_far});
+      lane.sent.push_back({message, so_far});
       ANNULUS_RETURN_IF_ERROR(ring_->Match(rank_, peer, lane));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
-                                                std::span<const size_t> part_bytes,
-                                                SteadyTime deadline) override {
+  absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
+                                    std::span<const size_t> part_bytes,
+                                    SteadyTime deadline) override {
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.Peek(rank_, peer, deadline).status());
     Letter letter = ring_->mail_.Pop(rank_, peer);
     ANNULUS_RETURN_IF_ERROR(letter.status);
@@ -146,12 +146,7 @@ CopyRing::Letter CopyRing::Send(int from, int to, Lane& lane, Outgoing outgoing,
     letter.arrived = outgoing.written;
   }
   letter.message = std::move(outgoing.message);
-  if (!letter.copied) return letter;
-  std::byte* at = expectation.into;
-  for (RingPart& part : letter.message.parts) {
-    part.data = at;
-    at += AlignUp(part.bytes);
-  }
+  if (letter.copied) letter.message.parts = letter.message.parts.CopiedTo(expectation.into);
   return letter;
 }
 
@@ -159,7 +154,9 @@ absl::Status CopyRing::StartCopy(int to, Lane& lane, const Outgoing& outgoing,
                                  const Incoming& incoming, Letter& letter) {
   std::vector<DeviceCopy> copies;
   std::byte* at = incoming.expectation.into;
-  for (const RingPart& part : outgoing.message.parts) {
+  const RingParts& parts = outgoing.message.parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const RingPart part = parts[i];
     // Pages that lie side by side travel as one.
     if (!copies.empty() && copies.back().to + copies.back().bytes == at &&
         copies.back().from + copies.back().bytes == part.data) {

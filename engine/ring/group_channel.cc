@@ -27,14 +27,13 @@ class GroupRing::End final : public RingChannel {
   size_t send_bytes() const override { return SendBytes(size()); }
   void UseSendArea(std::span<std::byte> area) override { area_ = area; }
 
-  absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
-                    std::vector<RingExpectation> expected, SteadyTime deadline) override {
+  absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
+                    std::span<const RingExpectation> expected, SteadyTime deadline) override {
     std::vector<Communicator::Message> sends;
     std::vector<Communicator::Message> receives;
-    for (RingMessage& message : sent) {
-      const int peer = message.peer;
+    for (const RingMessage& message : sent) {
       if (!message.host) sends.push_back(PartsOf(message));
-      ANNULUS_RETURN_IF_ERROR(ring_->mail_.Put(rank_, peer, std::move(message)));
+      ANNULUS_RETURN_IF_ERROR(ring_->mail_.Put(rank_, message.peer, message));
     }
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
     for (const RingExpectation& expectation : expected) {
@@ -46,20 +45,19 @@ class GroupRing::End final : public RingChannel {
     ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
     ANNULUS_RETURN_IF_ERROR(
         Reason(member().Exchange(sends, receives, area_, *so_far, *done, OfMachine(deadline))));
-    for (RingExpectation& expectation : expected) {
+    for (const RingExpectation& expectation : expected) {
       if (expectation.into == nullptr) continue;
       awaited_[expectation.peer].push_back({expectation.into, done});
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
-                                                std::span<const size_t> part_bytes,
-                                                SteadyTime deadline) override {
-    ANNULUS_ASSIGN_OR_RETURN(const RingMessage* const header,
-                             ring_->mail_.Peek(rank_, peer, deadline));
-    ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, *header));
-    if (header->host) return ring_->mail_.Pop(rank_, peer).parts;
+  absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
+                                    std::span<const size_t> part_bytes,
+                                    SteadyTime deadline) override {
+    ANNULUS_ASSIGN_OR_RETURN(const RingMessage message, ring_->mail_.Peek(rank_, peer, deadline));
+    ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, message));
+    if (message.host) return ring_->mail_.Pop(rank_, peer).parts;
     std::deque<Awaited>& awaited = awaited_[peer];
     if (awaited.empty()) {
       return absl::InternalError(absl::StrCat("rank ", rank_, " did not expect message ", tag,
@@ -67,14 +65,9 @@ class GroupRing::End final : public RingChannel {
     }
     ANNULUS_RETURN_IF_ERROR(WaitForGroup(peer, *awaited.front().done, deadline));
     ANNULUS_RETURN_IF_ERROR(stream.Await(*awaited.front().done));
-    RingMessage message = ring_->mail_.Pop(rank_, peer);
-    std::byte* at = awaited.front().into;
+    RingParts parts = ring_->mail_.Pop(rank_, peer).parts.CopiedTo(awaited.front().into);
     awaited.pop_front();
-    for (RingPart& part : message.parts) {
-      part.data = at;
-      at += AlignUp(part.bytes);
-    }
-    return std::move(message.parts);
+    return parts;
   }
 
   absl::StatusOr<double> TakeStreamWaits() override { return 0.0; }
@@ -96,7 +89,8 @@ class GroupRing::End final : public RingChannel {
 
   static Communicator::Message PartsOf(const RingMessage& message) {
     Communicator::Message sent{message.peer, {}};
-    for (const RingPart& part : message.parts) {
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      const RingPart part = message.parts[i];
       // Messages have one type for both directions; what is sent is only read.
       sent.parts.push_back({const_cast<std::byte*>(part.data), part.bytes});
     }

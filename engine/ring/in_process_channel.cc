@@ -16,25 +16,24 @@ class InProcessRing::End final : public RingChannel {
   int size() const override { return ring_->mail_.ranks(); }
   bool copies() const override { return false; }
 
-  absl::Status Post(Stream& stream, std::vector<RingMessage> sent, std::vector<RingExpectation>,
-                    SteadyTime) override {
+  absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
+                    std::span<const RingExpectation>, SteadyTime) override {
     std::shared_ptr<Event> written;
-    for (RingMessage& message : sent) {
-      const int peer = message.peer;
+    for (const RingMessage& message : sent) {
       const bool enqueued = ring_->events_ != nullptr && !message.host;
       if (enqueued && written == nullptr) {
         ANNULUS_ASSIGN_OR_RETURN(written, ring_->events_->Take());
         ANNULUS_RETURN_IF_ERROR(stream.Record(*written));
       }
       ANNULUS_RETURN_IF_ERROR(
-          ring_->mail_.Put(rank_, peer, {std::move(message), enqueued ? written : nullptr}));
+          ring_->mail_.Put(rank_, message.peer, {message, enqueued ? written : nullptr}));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
-                                                std::span<const size_t> part_bytes,
-                                                SteadyTime deadline) override {
+  absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
+                                    std::span<const size_t> part_bytes,
+                                    SteadyTime deadline) override {
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.Peek(rank_, peer, deadline).status());
     Letter letter = ring_->mail_.Pop(rank_, peer);
     ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, letter.message));

@@ -2,7 +2,6 @@
 #define ANNULUS_ENGINE_RING_MAILBOX_H_
 
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -26,6 +25,7 @@ class Mailboxes {
     for (int rank = 0; rank < ranks; ++rank) {
       boxes_.push_back(std::make_unique<Box>());
       boxes_.back()->from.resize(static_cast<size_t>(ranks));
+      for (auto& letters : boxes_.back()->from) letters.reserve(kUsualLetters);
     }
   }
 
@@ -42,9 +42,9 @@ class Mailboxes {
     return absl::OkStatus();
   }
 
-  // Waits for the first letter from `from` to `to`. The letter stays in the box until Pop.
-  // DEADLINE_EXCEEDED names both ranks.
-  absl::StatusOr<Letter*> Peek(int to, int from, SteadyTime deadline) {
+  // Waits for the first letter from `from` to `to` and returns a copy; it stays in the box until
+  // Pop. DEADLINE_EXCEEDED names both ranks.
+  absl::StatusOr<Letter> Peek(int to, int from, SteadyTime deadline) {
     Box& box = *boxes_[to];
     std::unique_lock lock(box.mutex);
     const bool ready = clock_.WaitUntil(
@@ -54,14 +54,15 @@ class Mailboxes {
           absl::StrCat("rank ", to, " waited too long for rank ", from));
     }
     if (!box.aborted.ok()) return box.aborted;
-    return &box.from[from].front();  // a deque: later letters leave it where it is
+    return box.from[from].front();
   }
 
   Letter Pop(int to, int from) {
     Box& box = *boxes_[to];
     std::lock_guard lock(box.mutex);
-    Letter letter = std::move(box.from[from].front());
-    box.from[from].pop_front();
+    std::vector<Letter>& letters = box.from[from];
+    Letter letter = std::move(letters.front());
+    letters.erase(letters.begin());
     return letter;
   }
 
@@ -91,10 +92,14 @@ class Mailboxes {
   }
 
  private:
+  // More than one rank sends another in a layer.
+  static constexpr size_t kUsualLetters = 16;
+
   struct Box {
     mutable std::mutex mutex;
     std::condition_variable arrived;
-    std::vector<std::deque<Letter>> from;  // [sender]
+    // [sender] in their order. Few wait at a time, and unlike a deque a vector keeps its memory.
+    std::vector<std::vector<Letter>> from;
     absl::Status aborted;
   };
 

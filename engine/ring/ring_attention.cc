@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/ring/ring_planner.h"
-#include "engine/ring/ring_round.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -22,7 +21,8 @@ RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTab
       ops_(ops),
       stream_(stream),
       config_(config),
-      timer_(backend) {}
+      timer_(backend),
+      round_(link_) {}
 
 absl::Status RingAttention::CountSeconds() {
   ANNULUS_RETURN_IF_ERROR(link_.CountStreamWaits());
@@ -40,7 +40,9 @@ RingCounters RingAttention::TakeCounters() {
 class RingAttention::LayerRun {
  public:
   LayerRun(RingAttention& ring, const RingLayer& layer, RingPlan& plan)
-      : ring_(ring), layer_(layer), plan_(plan), round_(ring.link_) {}
+      : ring_(ring), layer_(layer), plan_(plan), round_(ring.round_) {
+    round_.Clear();
+  }
 
   absl::Status Run() {
     const int steps = static_cast<int>(plan_.steps_.size());
@@ -73,14 +75,13 @@ class RingAttention::LayerRun {
     return layer_.tag | (static_cast<uint64_t>(s) << 2) | kind;
   }
 
-  // Adds a message to the round. `parts`: where they are in this layer.
-  absl::Status Add(int peer, uint64_t tag, std::vector<RingPart> parts,
-                   const RingPlan::Message& message, std::span<std::byte>& slot) {
-    return round_.Add(peer, tag, std::move(parts), message.expected, slot);
+  // Adds a message to the round. `offset`: bytes from its parts to those of this layer.
+  absl::Status Add(int peer, uint64_t tag, const RingPlan::Message& message,
+                   std::span<std::byte>& slot, size_t offset = 0) {
+    return round_.Add(peer, tag, message.parts.After(offset), message.expected, slot);
   }
 
-  absl::StatusOr<std::vector<RingPart>> Receive(int peer, int s, Kind kind,
-                                                const RingPlan::Message& message) {
+  absl::StatusOr<RingParts> Receive(int peer, int s, Kind kind, const RingPlan::Message& message) {
     return ring_.link_.Receive(peer, Tag(s, kind), message.expected);
   }
 
@@ -94,8 +95,7 @@ class RingAttention::LayerRun {
       queries.received = false;
       if (queries.message.empty()) continue;
       ring_.link_.counters().bytes_pass_q += queries.message.bytes;
-      ANNULUS_RETURN_IF_ERROR(
-          Add(peer, Tag(0, kQuery), queries.message.parts, queries.message, slot));
+      ANNULUS_RETURN_IF_ERROR(Add(peer, Tag(0, kQuery), queries.message, slot));
     }
     return absl::OkStatus();
   }
@@ -116,10 +116,8 @@ class RingAttention::LayerRun {
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       const RingPlan::Message& pages = plan_.steps_[s].peers[peer].pages;
       if (pages.empty()) continue;
-      std::vector<RingPart> parts = pages.parts;
-      for (RingPart& part : parts) part.data += layer_.page_offset;
       ring_.link_.counters().bytes_pass_kv += pages.bytes;
-      ANNULUS_RETURN_IF_ERROR(Add(peer, Tag(s, kPages), std::move(parts), pages, slot));
+      ANNULUS_RETURN_IF_ERROR(Add(peer, Tag(s, kPages), pages, slot, layer_.page_offset));
     }
     return absl::OkStatus();
   }
@@ -131,7 +129,7 @@ class RingAttention::LayerRun {
       ANNULUS_RETURN_IF_ERROR(ReceivePages(peer, s, step.peers[peer]));
       for (const RingPlan::Served& served : step.peers[peer].served) {
         ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
-        ANNULUS_RETURN_IF_ERROR(Serve(served, &plan_.queries_[peer].parts[served.part], step));
+        ANNULUS_RETURN_IF_ERROR(Serve(served, plan_.queries_[peer].parts, step));
       }
     }
     for (size_t i = 0; i < step.items.size(); ++i) {
@@ -149,18 +147,17 @@ class RingAttention::LayerRun {
   absl::Status ReceivePages(int peer, int s, PeerStep& with) {
     if (with.pages.expected.empty()) return absl::OkStatus();
     ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> pages,
-                             Receive(peer, s, kPages, with.pages));
+    ANNULUS_ASSIGN_OR_RETURN(const RingParts pages, Receive(peer, s, kPages, with.pages));
     for (size_t i = 0; i < pages.size(); ++i) {
       with.views[i].data = pages[i].data - PeersOffset();
     }
     return absl::OkStatus();
   }
 
-  // `parts`: the queries, and for sampled rows their keys and values.
-  absl::Status Serve(const RingPlan::Served& served, const RingPart* parts, RingPlan::Step& step) {
+  // `parts`: from served.part on the queries, and for sampled rows their keys and values.
+  absl::Status Serve(const RingPlan::Served& served, const RingParts& parts, RingPlan::Step& step) {
     for (size_t i = 0; i < served.items; ++i) {
-      step.items[served.first_item + i].query.data = Floats(parts[0]);
+      step.items[served.first_item + i].query.data = Floats(parts[served.part]);
     }
     if (served.page == nullptr) return absl::OkStatus();
     // Another rank computed the rows that are written into the page here.
@@ -177,8 +174,8 @@ class RingAttention::LayerRun {
     const int64_t value_columns = int64_t{shape.kv_heads} * shape.v_dim;
     KvAppendParams params;
     params.shape = shape;
-    params.k = {Floats(parts[1]), served.rows, key_columns, key_columns};
-    params.v = {Floats(parts[2]), served.rows, value_columns, value_columns};
+    params.k = {Floats(parts[served.part + 1]), served.rows, key_columns, key_columns};
+    params.v = {Floats(parts[served.part + 2]), served.rows, value_columns, value_columns};
     params.pages = std::span<std::byte* const>(pages).first(rows);
     params.slots = std::span<const int32_t>(slots).first(rows);
     return ring_.ops_.kv_append(ring_.stream_, params);
@@ -197,7 +194,7 @@ class RingAttention::LayerRun {
     return absl::OkStatus();
   }
 
-  absl::Status Attend(const RingPlan::Step& step) {
+  absl::Status Attend(RingPlan::Step& step) {
     if (step.items.empty()) return absl::OkStatus();
     AttentionParams params;
     params.shape = ring_.config_.shape;
@@ -207,6 +204,7 @@ class RingAttention::LayerRun {
     params.window = layer_.window;
     params.shards = ring_.config_.shards;
     params.items = step.items;
+    params.layout = &step.layout;
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Time(
         ring_.stream_, [&] { return ring_.ops_.attention(ring_.stream_, params); }));
     ANNULUS_RETURN_IF_ERROR(MergeAll(step.merges));
@@ -221,7 +219,7 @@ class RingAttention::LayerRun {
       const RingPlan::Message& states = plan_.steps_[s].peers[peer].states;
       if (states.empty()) continue;
       ring_.link_.counters().bytes_pass_q += states.bytes;
-      ANNULUS_RETURN_IF_ERROR(Add(peer, Tag(s, kState), states.parts, states, slot));
+      ANNULUS_RETURN_IF_ERROR(Add(peer, Tag(s, kState), states, slot));
     }
     return absl::OkStatus();
   }
@@ -231,11 +229,10 @@ class RingAttention::LayerRun {
       const PeerStep& with = plan_.steps_[s].peers[peer];
       if (with.states.expected.empty()) continue;
       ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
-      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
-                               Receive(peer, s, kState, with.states));
-      const RingPart* next = parts.data();
+      ANNULUS_ASSIGN_OR_RETURN(const RingParts parts, Receive(peer, s, kState, with.states));
+      size_t next = 0;
       for (const RingPlan::Returned& returned : with.returned) {
-        ANNULUS_RETURN_IF_ERROR(Absorb(returned, next[0], next[1]));
+        ANNULUS_RETURN_IF_ERROR(Absorb(returned, parts[next], parts[next + 1]));
         next += 2;
       }
     }
@@ -261,7 +258,7 @@ class RingAttention::LayerRun {
   RingAttention& ring_;
   const RingLayer& layer_;
   RingPlan& plan_;
-  RingRound round_;  // the one that is being made
+  RingRound& round_;
 };
 
 void RingAttention::LayOut(const RingLayer& layer, RingPlan& plan) const {

@@ -7,6 +7,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/ring/ring_link.h"
 #include "engine/ring/ring_plan.h"
+#include "engine/ring/ring_round.h"
 #include "engine/ring/shard_map.h"
 #include "engine/ring/work_timer.h"
 #include "kernels/registry.h"
@@ -75,8 +76,8 @@ class RingAttention {
 
   // Lays out `plan` for `layer` and all other layers that share its items, shards and buffers.
   void LayOut(const RingLayer& layer, RingPlan& plan) const;
-  // Runs one layer. Lays out `plan` first unless that has been done. With one rank, only the first
-  // layer allocates heap memory; with several, messages do in every layer.
+  // Runs one layer. Lays out `plan` first unless that has been done. Only the first layer allocates
+  // heap memory, unless the channel copies: then messages do in every layer.
   absl::Status Run(const RingLayer& layer, RingPlan& plan);
   // Runs a single layer with a plan of its own.
   absl::Status Run(const RingLayer& layer);
@@ -101,6 +102,7 @@ class RingAttention {
   Stream& stream_;
   const RingAttentionConfig config_;
   WorkTimer timer_;
+  RingRound round_;  // the one that is being made
 };
 
 }  // namespace annulus

@@ -7,13 +7,11 @@
 
 namespace annulus {
 
-absl::Status RingLink::Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected) {
-  std::erase_if(sent, [](const RingMessage& message) { return message.parts.empty(); });
-  std::erase_if(expected, [](const RingExpectation& wanted) { return wanted.part_bytes.empty(); });
+absl::Status RingLink::Post(std::span<const RingMessage> sent,
+                            std::span<const RingExpectation> expected) {
   if (sent.empty() && expected.empty()) return absl::OkStatus();
   const SteadyTime start = Now();
-  const absl::Status status =
-      channel_.Post(stream_, std::move(sent), std::move(expected), start + timeout_);
+  const absl::Status status = channel_.Post(stream_, sent, expected, start + timeout_);
   counters_.send_seconds += SecondsBetween(start, Now());
   return status;
 }
@@ -24,8 +22,8 @@ absl::Status RingLink::CountStreamWaits() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RingPart>> RingLink::Receive(int peer, uint64_t tag,
-                                                        std::span<const size_t> part_bytes) {
+absl::StatusOr<RingParts> RingLink::Receive(int peer, uint64_t tag,
+                                            std::span<const size_t> part_bytes) {
   const SteadyTime start = Now();
   auto parts = channel_.Receive(stream_, peer, tag, part_bytes, start + timeout_);
   while (absl::IsDeadlineExceeded(parts.status())) {
@@ -43,15 +41,17 @@ absl::StatusOr<int64_t> RingLink::Exchange(const Round& round) {
   std::vector<RingExpectation> expected;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    RingMessage& message = messages.emplace_back(RingMessage{peer, round.tag, {}, true});
-    round.give(peer, message.parts);
-    for (const RingPart& part : message.parts) sent += static_cast<int64_t>(part.bytes);
-    round.expect(peer, expected.emplace_back(RingExpectation{peer, round.tag, {}}).part_bytes);
+    std::vector<RingPart> parts;
+    round.give(peer, parts);
+    for (const RingPart& part : parts) sent += static_cast<int64_t>(part.bytes);
+    if (!parts.empty()) messages.push_back({peer, round.tag, std::move(parts), true});
+    RingExpectation wanted{peer, round.tag, {}};
+    round.expect(peer, wanted.part_bytes);
+    if (!wanted.part_bytes.empty()) expected.push_back(std::move(wanted));
   }
-  ANNULUS_RETURN_IF_ERROR(Post(std::move(messages), expected));
+  ANNULUS_RETURN_IF_ERROR(Post(messages, expected));
   for (const RingExpectation& wanted : expected) {
-    if (wanted.part_bytes.empty()) continue;
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
+    ANNULUS_ASSIGN_OR_RETURN(const RingParts parts,
                              Receive(wanted.peer, wanted.tag, wanted.part_bytes));
     ANNULUS_RETURN_IF_ERROR(round.take(wanted.peer, parts));
   }

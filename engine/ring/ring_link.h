@@ -31,12 +31,11 @@ class RingLink {
   // Whether messages are copied: see RingChannel.
   bool copies() const { return channel_.copies(); }
 
-  // Posts one round. Skips messages and expectations without parts.
-  absl::Status Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected);
+  // Posts one round, in which every message and expectation has parts; nothing if there are none.
+  absl::Status Post(std::span<const RingMessage> sent, std::span<const RingExpectation> expected);
   // Returns the next message from `peer`: see RingChannel::Receive. DEADLINE_EXCEEDED by the rule
   // above.
-  absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
-                                                std::span<const size_t> part_bytes);
+  absl::StatusOr<RingParts> Receive(int peer, uint64_t tag, std::span<const size_t> part_bytes);
 
   // Adds the time that the stream was blocked on messages to counters().wait_seconds. Call only
   // while the stream is idle.
@@ -52,7 +51,7 @@ class RingLink {
     // Appends the size in bytes of each part that the peer sends.
     absl::FunctionRef<void(int peer, std::vector<size_t>& part_bytes)> expect;
     // Uses the parts that came. Called in the order of ranks; not for empty messages.
-    absl::FunctionRef<absl::Status(int peer, std::span<const RingPart> parts)> take;
+    absl::FunctionRef<absl::Status(int peer, const RingParts& parts)> take;
   };
   // Exchanges one round and returns the number of bytes sent.
   absl::StatusOr<int64_t> Exchange(const Round& round);

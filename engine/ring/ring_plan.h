@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,7 +59,7 @@ class RingPlan {
   using Merge = std::pair<AttentionState, AttentionState>;
   // A message to a peer, and the part sizes expected from the same peer in the same round.
   struct Message {
-    std::vector<RingPart> parts;
+    RingParts parts;
     std::vector<size_t> expected;
     int64_t bytes = 0;  // of `parts`
 
@@ -66,8 +67,8 @@ class RingPlan {
   };
   struct Queries {
     Message message;
-    bool received = false;        // in this layer
-    std::vector<RingPart> parts;  // the received parts, if `received`
+    bool received = false;  // in this layer
+    RingParts parts;        // the received parts, if `received`
   };
   // Attention items whose queries are one part of a peer's message. If `page` is set, the next two
   // parts are keys and values of sampled rows, to be written to that page from `slot` on.
@@ -95,11 +96,12 @@ class RingPlan {
     std::vector<Returned> returned;
   };
   struct Step {
-    std::vector<PeerStep> peers;       // [rank]
-    std::vector<KvPageView> views;     // of own pages, in the first layer
-    std::vector<AttentionItem> items;  // of the step's single attention call
-    std::vector<uint8_t> own_pages;    // [item] whether it attends own pages
-    std::vector<Merge> merges;         // after these items have been attended
+    std::vector<PeerStep> peers;              // [rank]
+    std::vector<KvPageView> views;            // of own pages, in the first layer
+    std::vector<AttentionItem> items;         // of the step's single attention call
+    std::unique_ptr<AttentionLayout> layout;  // of that call, in all layers
+    std::vector<uint8_t> own_pages;           // [item] whether it attends own pages
+    std::vector<Merge> merges;                // after these items have been attended
   };
 
   bool laid_out_ = false;

@@ -1,6 +1,8 @@
 #include "engine/ring/ring_planner.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "engine/ring/ring_attention.h"
 #include "kernels/base/check.h"
@@ -24,6 +26,11 @@ size_t LseBytes(const AttentionState& state) {
 size_t RowBytes(int columns) { return static_cast<size_t>(columns) * sizeof(float); }
 
 const std::byte* Bytes(const float* data) { return reinterpret_cast<const std::byte*>(data); }
+
+RingPart PartOfRows(const ConstMatrixView& rows) {
+  ANNULUS_CHECK(rows.stride == rows.cols) << "rows of a message are dense";
+  return {Bytes(rows.data), static_cast<size_t>(rows.rows) * RowBytes(static_cast<int>(rows.cols))};
+}
 
 }  // namespace
 
@@ -68,31 +75,30 @@ void RingPlanner::LayOut(RingPlan& plan) {
   for (int peer = 0; steps > 0 && peer < ranks_; ++peer) {
     if (peer != rank_) ListQueries(peer, plan.queries_[peer]);
   }
-  plan.steps_.assign(static_cast<size_t>(steps), {});
+  plan.steps_ = std::vector<RingPlan::Step>(static_cast<size_t>(steps));
   for (int s = 0; s < steps; ++s) ListStep(s, plan.steps_[s]);
   plan.laid_out_ = true;
 }
 
-void RingPlanner::AddRows(const ConstMatrixView& rows, RingPlan::Message& message) {
-  ANNULUS_CHECK(rows.stride == rows.cols) << "rows of a message are dense";
-  const size_t bytes = static_cast<size_t>(rows.rows) * RowBytes(static_cast<int>(rows.cols));
-  message.parts.push_back({Bytes(rows.data), bytes});
-  message.bytes += static_cast<int64_t>(bytes);
+void RingPlanner::SetParts(std::vector<RingPart> parts, RingPlan::Message& message) {
+  for (const RingPart& part : parts) message.bytes += static_cast<int64_t>(part.bytes);
+  message.parts = std::move(parts);
 }
 
 // Own queries for `peer`, if it holds what they see, and the parts of its queries.
 void RingPlanner::ListQueries(int peer, RingPlan::Queries& queries) {
   RingPlan::Message& message = queries.message;
+  std::vector<RingPart> parts;
   for (size_t i = 0; i < layer_.items.size(); ++i) {
     const RingItem& item = layer_.items[i];
     const int other = item.index_of(peer);
     first_query_[peer].push_back(message.expected.size());
     if (item.mode != RingMode::kPassQ || other < 0) continue;
     if (Sees(i, item.index, other)) {
-      AddRows(OwnRows(layer_.query, item), message);
+      parts.push_back(PartOfRows(OwnRows(layer_.query, item)));
       if (item.carries_row(other)) {
-        AddRows(OwnRows(layer_.key, item), message);
-        AddRows(OwnRows(layer_.value, item), message);
+        parts.push_back(PartOfRows(OwnRows(layer_.key, item)));
+        parts.push_back(PartOfRows(OwnRows(layer_.value, item)));
       }
     }
     if (!Sees(i, other, item.index)) continue;
@@ -102,24 +108,26 @@ void RingPlanner::ListQueries(int peer, RingPlan::Queries& queries) {
     message.expected.push_back(rows * RowBytes(KeyColumns()));
     message.expected.push_back(rows * RowBytes(ValueColumns()));
   }
+  SetParts(std::move(parts), message);
 }
 
 // The own pages that rows of `peer` visit at ring step s, and its pages that own rows visit.
 void RingPlanner::ListPages(int peer, int s, RingPlan::Message& pages) const {
+  std::vector<RingPart> parts;
   for (size_t i = 0; i < layer_.items.size(); ++i) {
     const RingItem& item = layer_.items[i];
     const int other = item.index_of(peer);
     if (item.mode != RingMode::kPassKv || other < 0) continue;
     if (Visits(i, other, item.index, s)) {
       for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
-        pages.parts.push_back({layer_.page_data(page.page), config_.layer_page_bytes});
-        pages.bytes += static_cast<int64_t>(config_.layer_page_bytes);
+        parts.push_back({layer_.page_data(page.page), config_.layer_page_bytes});
       }
     }
     if (!Visits(i, item.index, other, s)) continue;
     pages.expected.insert(pages.expected.end(), layer_.shards[i].held_by[other].size(),
                           config_.layer_page_bytes);
   }
+  SetParts(std::move(parts), pages);
 }
 
 void RingPlanner::ListStep(int s, RingPlan::Step& step) {
@@ -258,14 +266,14 @@ void RingPlanner::Settle(size_t i, std::vector<RingPlan::Merge>& merges) {
 
 // The states of rows of `peer` that were attended here.
 void RingPlanner::ListSentStates(int peer, RingPlan::Step& step) const {
-  RingPlan::Message& states = step.peers[peer].states;
+  std::vector<RingPart> parts;
   for (const Work& work : work_) {
     const RingItem& item = layer_.items[work.item];
     if (work.runner == item.index || item.ring[work.runner] != peer) continue;
-    states.parts.push_back({Bytes(work.state.o), OutputBytes(work.state)});
-    states.parts.push_back({Bytes(work.state.lse), LseBytes(work.state)});
-    states.bytes += static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
+    parts.push_back({Bytes(work.state.o), OutputBytes(work.state)});
+    parts.push_back({Bytes(work.state.lse), LseBytes(work.state)});
   }
+  SetParts(std::move(parts), step.peers[peer].states);
 }
 
 // The states of own rows that `peer` has attended at ring step s, in the order in which they come.

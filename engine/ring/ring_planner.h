@@ -42,7 +42,7 @@ class RingPlanner {
   int KeyColumns() const;
   int ValueColumns() const;
 
-  static void AddRows(const ConstMatrixView& rows, RingPlan::Message& message);
+  static void SetParts(std::vector<RingPart> parts, RingPlan::Message& message);
   void ListQueries(int peer, RingPlan::Queries& queries);
   void ListPages(int peer, int s, RingPlan::Message& pages) const;
   void ListStep(int s, RingPlan::Step& step);

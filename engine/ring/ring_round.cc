@@ -7,9 +7,13 @@
 
 namespace annulus {
 
-absl::Status RingRound::Add(int peer, uint64_t tag, std::vector<RingPart> parts,
-                            std::vector<size_t> bytes, std::span<std::byte>& slot) {
-  std::byte* into = nullptr;
+void RingRound::Clear() {
+  sent_.clear();
+  expected_.clear();
+}
+
+absl::Status RingRound::Add(int peer, uint64_t tag, RingParts parts,
+                            const std::vector<size_t>& bytes, std::span<std::byte>& slot) {
   if (link_.copies() && !bytes.empty()) {
     size_t needed = 0;
     for (const size_t part : bytes) needed += AlignUp(part);
@@ -18,16 +22,17 @@ absl::Status RingRound::Add(int peer, uint64_t tag, std::vector<RingPart> parts,
           "rank ", link_.rank(), " has ", slot.size(), " bytes left for what its peers send, and ",
           needed, " come from rank ", peer, "; lower chunk-tokens, or use pass-Q"));
     }
-    into = slot.data();
+    expected_.push_back({peer, tag, bytes, slot.data()});
     slot = slot.subspan(needed);
   }
-  sent_.push_back({peer, tag, std::move(parts)});
-  expected_.push_back({peer, tag, std::move(bytes), into});
+  if (!parts.empty()) sent_.push_back({peer, tag, std::move(parts)});
   return absl::OkStatus();
 }
 
 absl::Status RingRound::Post() {
-  return link_.Post(std::exchange(sent_, {}), std::exchange(expected_, {}));
+  const absl::Status status = link_.Post(sent_, expected_);
+  Clear();
+  return status;
 }
 
 }  // namespace annulus

@@ -191,7 +191,7 @@ class BlockChooser::LayerChoice {
         bytes.push_back((part.ladder.size() + 1) * sizeof(double));
       });
     };
-    const auto take = [&](int peer, std::span<const RingPart> parts) {
+    const auto take = [&](int peer, const RingParts& parts) {
       size_t next = 0;
       ForEachShared(peer, [&](const Choice&, const PartChoice& part) {
         std::vector<double>& total = totals[&part];

@@ -27,7 +27,7 @@ absl::Status ListExchange::Run() {
           ListBytes(static_cast<size_t>(context_.kv_heads()) * rows, item.seen[other].size()));
     }
   };
-  const auto take = [&](int peer, std::span<const RingPart> parts) {
+  const auto take = [&](int peer, const RingParts& parts) {
     size_t next = 0;
     for (const Choice& item : choices_) {
       const int other = IndexOf(*item.ring, peer);

@@ -72,7 +72,7 @@ absl::Status ScoreExchange::Acknowledge() {
     });
     if (owed) bytes.push_back(sizeof(kRead));
   };
-  const auto take = [](int, std::span<const RingPart>) { return absl::OkStatus(); };
+  const auto take = [](int, const RingParts&) { return absl::OkStatus(); };
   return ChoiceRound(context_, layer_, 3, give, expect, take);
 }
 
@@ -101,7 +101,7 @@ absl::Status ScoreExchange::SendQueries() {
                       sizeof(float));
     });
   };
-  const auto take = [&](int peer, std::span<const RingPart> parts) {
+  const auto take = [&](int peer, const RingParts& parts) {
     absl::Status status;
     size_t next = 0;
     ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
@@ -298,7 +298,7 @@ absl::Status ScoreExchange::ReturnScores() {
       }
     });
   };
-  const auto take = [&](int peer, std::span<const RingPart> parts) {
+  const auto take = [&](int peer, const RingParts& parts) {
     size_t next = 0;
     ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (Asks(item, query, other)) Merge(item, query, other, FloatsOf(parts[next++]));

@@ -34,7 +34,7 @@ absl::Status SumExchange::ReturnSums() {
                       sizeof(float));
     });
   };
-  const auto take = [&](int peer, std::span<const RingPart> parts) {
+  const auto take = [&](int peer, const RingParts& parts) {
     absl::Status status;
     size_t next = 0;
     ForEachSummed(peer, [&](Choice& item, ChoiceQuery& query, int other) {
@@ -77,7 +77,7 @@ absl::Status SumExchange::SendSums() {
       bytes.push_back(static_cast<size_t>(query.groups[other] * context_.heads()) * sizeof(float));
     });
   };
-  const auto take = [&](int peer, std::span<const RingPart> parts) {
+  const auto take = [&](int peer, const RingParts& parts) {
     absl::Status status;
     size_t next = 0;
     ForEachSummed(peer, [&](Choice& item, ChoiceQuery& query, int other) {

@@ -36,9 +36,11 @@ struct Piece {
 // All units of a call: the rows of every item that has no branches.
 class AttentionUnits {
  public:
-  // A unit has at most `block_positions` positions. `params` must outlive this object.
+  // A unit has at most `block_positions` positions. The items and their arrays must outlive this
+  // object.
   AttentionUnits(const AttentionParams& params, int block_positions)
-      : params_(params),
+      : kv_heads_(params.shape.kv_heads),
+        window_(params.window),
         block_positions_(block_positions),
         order_(params.shape, params.shards, CountLists(params), CountListedPages(params)) {
     for (const AttentionItem& item : params.items) {
@@ -73,15 +75,15 @@ class AttentionUnits {
     const int64_t rows = item.positions.size();
     if (item.blocks.full) {
       const PageList pages = order_.Sorted(item.pages, nullptr, std::ssize(item.pages));
-      for (int h = 0; h < params_.shape.kv_heads; ++h) AddRows(item, h, 0, rows, pages);
+      for (int h = 0; h < kv_heads_; ++h) AddRows(item, h, 0, rows, pages);
       return;
     }
     const BlockLists& lists = item.blocks;
     const int64_t blocks = lists.query_block_rows.size() - 1;
-    const int heads_per_group = params_.shape.kv_heads / lists.head_groups;
+    const int heads_per_group = kv_heads_ / lists.head_groups;
     for (int64_t b = 0; b < blocks; ++b) {
       PageList pages;
-      for (int h = 0; h < params_.shape.kv_heads; ++h) {
+      for (int h = 0; h < kv_heads_; ++h) {
         if (h % heads_per_group == 0) {
           const int64_t list = h / heads_per_group * blocks + b;
           const int32_t begin = lists.offsets[list];
@@ -104,15 +106,15 @@ class AttentionUnits {
       unit.positions = static_cast<int>(std::min<int64_t>(block_positions_, end - row));
       unit.pages = pages;
       const std::span<const int32_t> positions = item.positions;
-      unit.first_key = params_.window > 0
-                           ? std::max<int64_t>(0, int64_t{positions[row]} - params_.window + 1)
-                           : 0;
+      unit.first_key =
+          window_ > 0 ? std::max<int64_t>(0, int64_t{positions[row]} - window_ + 1) : 0;
       unit.end_key = int64_t{positions[row + unit.positions - 1]} + 1;
       units_.push_back(unit);
     }
   }
 
-  const AttentionParams& params_;
+  const int kv_heads_;
+  const int32_t window_;
   const int block_positions_;
   PageOrder order_;
   std::vector<Unit> units_;

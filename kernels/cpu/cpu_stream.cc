@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads, Proces
   std::unique_ptr<CpuStream> stream(
       new CpuStream(threads, std::move(processors), std::move(group)));
   stream->is_lent_.resize(static_cast<size_t>(most));
+  stream->runs_ = std::vector<Run>(static_cast<size_t>(most));
   try {
     stream->workers_.reserve(most - 1);
     for (int thread = 1; thread < most; ++thread) {
@@ -227,22 +228,17 @@ void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
 }
 
 void CpuStream::ParallelRuns(int64_t tasks, Body body) {
-  struct alignas(64) Run {  // a cache line each
-    std::atomic<int64_t> next;
-    int64_t end;
-  };
   const int64_t count = std::min<int64_t>(threads(), tasks);
-  std::vector<Run> runs(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    runs[i].next.store(tasks * i / count, std::memory_order_relaxed);
-    runs[i].end = tasks * (i + 1) / count;
+    runs_[i].next.store(tasks * i / count, std::memory_order_relaxed);
+    runs_[i].end = tasks * (i + 1) / count;
   }
   // A lent thread that went back leaves its run to the others; it may come again, some times.
   constexpr int64_t kReturns = 8;
   const int64_t turns = group_ != nullptr && tasks > count ? count + kReturns : count;
   ParallelFor(turns, [&](int64_t own, int thread) {
     for (int64_t i = 0; i < count; ++i) {
-      Run& run = runs[(own + i) % count];
+      Run& run = runs_[(own + i) % count];
       for (;;) {
         if (Settle(thread)) return;
         const int64_t task = run.next.fetch_add(1, std::memory_order_relaxed);

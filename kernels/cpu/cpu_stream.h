@@ -99,6 +99,11 @@ class CpuStream final : public Stream {
 
   CpuStream(int threads, Processors processors, std::shared_ptr<ThreadGroup> group)
       : own_threads_(threads), processors_(std::move(processors)), group_(std::move(group)) {}
+  // Consecutive tasks of one thread in ParallelRuns, on a cache line of its own.
+  struct alignas(64) Run {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
   // The byte ranges that the next op will read, from WillRead; empty if unknown.
   struct Ahead {
     std::array<std::span<const std::byte>, kMostRanges> ranges;
@@ -144,6 +149,7 @@ class CpuStream final : public Stream {
   std::vector<std::thread> workers_;
   std::chrono::steady_clock::time_point job_start_;  // used by the caller's thread only
   std::vector<char> is_lent_;  // [thread]; each entry is used by its own thread only
+  std::vector<Run> runs_;      // [thread]
   Workspace op_scratch_;
   Workspace outer_scratch_;
   Workspace result_scratch_;

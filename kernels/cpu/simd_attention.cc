@@ -2,10 +2,12 @@
 // into pieces (a shard's pages in a span), lets the inner kernels attend them, and merges the
 // pieces in the tree of kernels/ops/shards.h.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/attention_parties.h"
 #include "kernels/cpu/attention_states.h"
@@ -32,80 +34,107 @@ constexpr int kFetchRows = 32;
 constexpr int64_t kWavePieces = 64;
 constexpr size_t kWaveBytes = size_t{8} << 20;
 
-class AttentionRun {
- public:
-  AttentionRun(const SimdKernels& isa, const AttentionParams& params, int threads)
-      : params_(params),
-        states_(isa, params),
-        group_(states_.group()),
-        units_(params, BlockPositions()),
-        parties_(units_, group_, PartyRows(), threads),
-        streams_(states_, units_.order(), params) {
-    few_positions_ = parties_.most_positions();
-    for (const Unit& unit : units_.all()) {
-      most_positions_ = std::max(most_positions_, unit.positions);
-      if (HasFewRows(unit)) few_positions_ = std::max(few_positions_, unit.positions);
+// A piece and the index of its unit.
+struct PieceTask {
+  int64_t unit;
+  Piece piece;
+};
+
+// The most positions of a unit.
+int BlockPositions(const AttentionStates& states) {
+  const int rows = states.paired()
+                       ? std::min(kPairedBlockRows / states.group(), kPairedBlockPositions)
+                       : kBlockRows / states.group();
+  return std::max(1, rows);
+}
+
+// The most rows of a unit that may join others. A window hides shared keys from some rows; and
+// kernels that touch rows in multiples would touch a neighbour's.
+int PartyRows(const AttentionStates& states, const AttentionParams& params) {
+  return params.window > 0 || states.row_multiple() > 1 ? 0 : kFetchRows;
+}
+
+bool HasFewRows(const Unit& unit, int group) { return unit.positions * group <= kFetchRows; }
+
+// Calls visit(piece) for every piece of which some row may see a key: leaves in order, spans of a
+// leaf ascending.
+template <class Visit>
+void ForEachPiece(const Unit& unit, int shards, const Visit& visit) {
+  const int64_t span_tokens = int64_t{kAttentionSpan} * shards;
+  const AttentionItem& item = *unit.item;
+  const int end_leaf = item.leaves > 0 ? item.first_leaf + item.leaves : shards;
+  for (int leaf = item.first_leaf; leaf < end_leaf; ++leaf) {
+    const int64_t end = unit.pages.end_of(leaf);
+    int64_t page = unit.pages.Find(unit.pages.begin_of(leaf), end, unit.first_key);
+    while (page < end && unit.pages[page].first_position < unit.end_key) {
+      const int64_t span = unit.pages[page].first_position / span_tokens;
+      const int64_t span_end = std::min(unit.end_key, (span + 1) * span_tokens);
+      Piece piece{leaf, page, page + 1};
+      while (piece.end < end && unit.pages[piece.end].first_position < span_end) ++piece.end;
+      visit(piece);
+      page = piece.end;
+    }
+  }
+}
+
+// What calls with one AttentionParams::layout share.
+struct UnitLayout final : AttentionLayout {
+  UnitLayout(const AttentionStates& states, const AttentionParams& params, int threads)
+      : items(params.items),
+        units(params, BlockPositions(states)),
+        parties(units, states.group(), PartyRows(states, params), threads),
+        few_positions(parties.most_positions()),
+        dilated(params.items.size()) {
+    for (const Unit& unit : units.all()) {
+      most_positions = std::max(most_positions, unit.positions);
+      if (HasFewRows(unit, states.group())) few_positions = std::max(few_positions, unit.positions);
+    }
+    // A unit is one thread's: pieces are shared out better, and read memory in a worse order.
+    in_pieces = units.size() < 4 * threads && units.size() % threads != 0;
+    for (int64_t u = 0; in_pieces && u < units.size(); ++u) {
+      ForEachPiece(units[u], params.shards, [&](const Piece& piece) {
+        tasks.push_back({u, piece});
+      });
     }
   }
 
-  absl::Status Run(CpuStream& stream) {
-    const int64_t units = units_.size();
-    if (units == 0) return absl::OkStatus();
-    // A unit is one thread's: pieces are shared out better, and read memory in a worse order.
-    const bool few = units < 4 * stream.threads() && units % stream.threads() != 0;
-    return few ? RunPieces(stream) : RunUnits(stream);
+  const std::span<const AttentionItem> items;
+  const AttentionUnits units;
+  const AttentionParties parties;
+  int most_positions = 0;  // of a unit
+  int few_positions;       // of a unit with few rows, or of a party; 0: there is none
+  bool in_pieces;          // whether threads share out `tasks` instead of units
+  std::vector<PieceTask> tasks;
+  std::vector<std::unique_ptr<AttentionLayout>> dilated;  // [item] null unless it has branches
+};
+
+class AttentionRun {
+ public:
+  AttentionRun(const AttentionStates& states, const AttentionParams& params,
+               const UnitLayout& layout)
+      : params_(params),
+        states_(states),
+        group_(states.group()),
+        layout_(layout),
+        units_(layout.units),
+        parties_(layout.parties),
+        streams_(states, units_.order(), params) {}
+
+  absl::Status Run(CpuStream& stream) const {
+    if (units_.size() == 0) return absl::OkStatus();
+    return layout_.in_pieces ? RunPieces(stream) : RunUnits(stream);
   }
 
  private:
-  // A piece and the index of its unit.
-  struct Task {
-    int64_t unit;
-    Piece piece;
-  };
-
-  // Calls visit(piece) for every piece of which some row may see a key: leaves in order, spans of a
-  // leaf ascending.
-  template <class Visit>
-  void ForEachPiece(const Unit& unit, const Visit& visit) const {
-    const int64_t span_tokens = int64_t{kAttentionSpan} * params_.shards;
-    const AttentionItem& item = *unit.item;
-    const int end_leaf = item.leaves > 0 ? item.first_leaf + item.leaves : params_.shards;
-    for (int leaf = item.first_leaf; leaf < end_leaf; ++leaf) {
-      const int64_t end = unit.pages.end_of(leaf);
-      int64_t page = unit.pages.Find(unit.pages.begin_of(leaf), end, unit.first_key);
-      while (page < end && unit.pages[page].first_position < unit.end_key) {
-        const int64_t span = unit.pages[page].first_position / span_tokens;
-        const int64_t span_end = std::min(unit.end_key, (span + 1) * span_tokens);
-        Piece piece{leaf, page, page + 1};
-        while (piece.end < end && unit.pages[piece.end].first_position < span_end) ++piece.end;
-        visit(piece);
-        page = piece.end;
-      }
-    }
-  }
-
-  int BlockPositions() const {
-    return std::max(1, states_.paired() ? std::min(kPairedBlockRows / group_, kPairedBlockPositions)
-                                        : kBlockRows / group_);
-  }
-
-  // The most rows of a unit that may join others. A window hides shared keys from some rows; and
-  // kernels that touch rows in multiples would touch a neighbour's.
-  int PartyRows() const {
-    return params_.window > 0 || states_.row_multiple() > 1 ? 0 : kFetchRows;
-  }
-
-  bool HasFewRows(const Unit& unit) const { return unit.positions * group_ <= kFetchRows; }
-
   // Leaves the state of the unit's rows over one piece in block.o and block.lse. `next_task`: what
   // this thread attends after it, most likely. Null: unknown. `wide`: of the calling thread.
-  void AttendPiece(const Task& task, const Task* next_task, const AttentionBlock& block,
+  void AttendPiece(const PieceTask& task, const PieceTask* next_task, const AttentionBlock& block,
                    float* wide) const {
     const Unit& unit = units_[task.unit];
     // Weights of keys that matter little, times small values, are subnormal.
     const FlushSubnormals flush;
     states_.chunks().Begin(block);
-    const bool fetch = HasFewRows(unit) || unit.pages.chosen != nullptr;
+    const bool fetch = HasFewRows(unit, group_) || unit.pages.chosen != nullptr;
     PagePart part = states_.PartOf(unit, unit.pages.indices[task.piece.begin]);
     for (int64_t i = task.piece.begin; i < task.piece.end; ++i) {
       PagePart next;
@@ -131,14 +160,15 @@ class AttentionRun {
 
   // Units side by side: the pieces of one after the other, or its pages where it has few rows.
   absl::Status RunUnits(CpuStream& stream) const {
-    const int64_t floats = states_.StateFloats(most_positions_);
+    const int most_positions = layout_.most_positions;
+    const int64_t floats = states_.StateFloats(most_positions);
     const int64_t state_floats = LeafStack::Places(params_.shards) * floats;
-    const int64_t running_floats = states_.RunningFloats(most_positions_);
+    const int64_t running_floats = states_.RunningFloats(most_positions);
     const int64_t wide_floats = states_.chunks().WideFloats();
-    const int64_t thread_floats = UnitFloats(most_positions_, few_positions_);
+    const int64_t thread_floats = UnitFloats(most_positions, layout_.few_positions);
     // As much as any call asks for, so that what is held does not follow the lengths of prompts.
-    const int most = BlockPositions();
-    const int few_rows = PartyRows() > 0 ? AttentionParties::kMostRows : kFetchRows;
+    const int most = BlockPositions(states_);
+    const int few_rows = PartyRows(states_, params_) > 0 ? AttentionParties::kMostRows : kFetchRows;
     const int64_t planned = UnitFloats(most, few_rows / group_);
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
                              stream.Scratch(stream.threads() * planned * sizeof(float)));
@@ -167,7 +197,7 @@ class AttentionRun {
       };
       if (party.count > 1) {
         streams_.AttendParty(units_, members, party.shared_pages, streams, wide, finish);
-      } else if (HasFewRows(unit)) {
+      } else if (HasFewRows(unit, group_)) {
         streams_.AttendUnit(unit, streams, wide, finish);
       } else {
         const auto merge = [&](int into, int from) {
@@ -187,16 +217,16 @@ class AttentionRun {
   void AttendPieces(int64_t index, const Place& place, float* running, float* wide) const {
     const Unit& unit = units_[index];
     AttentionBlock block = states_.Block(unit, running, running);  // the state follows
-    const auto attend = [&](const Task& task, const Task* next) {
+    const auto attend = [&](const PieceTask& task, const PieceTask* next) {
       const StateRef state = place(task.piece.leaf);
       block.o = state.o;
       block.lse = state.lse;
       AttendPiece(task, next, block, wide);
       block.queries_ready = true;
     };
-    std::optional<Task> task;
-    ForEachPiece(unit, [&](const Piece& piece) {
-      const Task next{index, piece};
+    std::optional<PieceTask> task;
+    ForEachPiece(unit, params_.shards, [&](const Piece& piece) {
+      const PieceTask next{index, piece};
       if (task.has_value()) attend(*task, &next);
       task = next;
     });
@@ -206,12 +236,9 @@ class AttentionRun {
   // Pieces side by side (decode: few rows, long past), in waves that bound the workspace. The
   // states are merged in the same order as above, with the same bits.
   absl::Status RunPieces(CpuStream& stream) const {
-    std::vector<Task> tasks;
-    for (int64_t u = 0; u < units_.size(); ++u) {
-      ForEachPiece(units_[u], [&](const Piece& piece) { tasks.push_back({u, piece}); });
-    }
-    const int64_t floats = states_.StateFloats(most_positions_);
-    const int64_t running_floats = states_.RunningFloats(most_positions_);
+    const std::span<const PieceTask> tasks = layout_.tasks;
+    const int64_t floats = states_.StateFloats(layout_.most_positions);
+    const int64_t running_floats = states_.RunningFloats(layout_.most_positions);
     const int64_t wave = std::min(
         std::ssize(tasks),
         std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)), stream.threads(), kWavePieces));
@@ -240,13 +267,13 @@ class AttentionRun {
     for (int64_t first = 0; first < std::ssize(tasks); first += wave) {
       const int64_t count = std::min(wave, std::ssize(tasks) - first);
       stream.ParallelRuns(count, [&](int64_t i, int thread) {
-        const Task& task = tasks[first + i];
+        const PieceTask& task = tasks[first + i];
         float* const own = threads + thread * thread_floats;
         AttendPiece(task, i + 1 < count ? &task + 1 : nullptr,
                     states_.Block(units_[task.unit], done + i * floats, own), own + running_floats);
       });
       for (int64_t i = 0; i < count; ++i) {
-        const Task& task = tasks[first + i];
+        const PieceTask& task = tasks[first + i];
         finish_before(task.unit);
         float* const state = states + tree.Push(task.piece.leaf, merge) * floats;
         states_.Copy(units_[task.unit], at(task.unit, done + i * floats), at(task.unit, state));
@@ -257,24 +284,32 @@ class AttentionRun {
   }
 
   const AttentionParams& params_;
-  const AttentionStates states_;
+  const AttentionStates& states_;
   const int group_;
-  const AttentionUnits units_;
-  const AttentionParties parties_;
+  const UnitLayout& layout_;
+  const AttentionUnits& units_;
+  const AttentionParties& parties_;
   const AttentionStreams streams_;
-  int most_positions_ = 0;  // of a unit
-  int few_positions_ = 0;   // of a unit with few rows, or of a party; 0: there is none
 };
 
 }  // namespace
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params) {
   CheckAttention(params);
-  for (const AttentionItem& item : params.items) {
-    if (item.branches.empty()) continue;
-    ANNULUS_RETURN_IF_ERROR(DilatedAttention(isa, stream, params, item));
+  const AttentionStates states(isa, params);
+  std::unique_ptr<AttentionLayout> own;
+  std::unique_ptr<AttentionLayout>& kept = params.layout != nullptr ? *params.layout : own;
+  if (kept == nullptr) kept = std::make_unique<UnitLayout>(states, params, stream.threads());
+  auto& layout = static_cast<UnitLayout&>(*kept);
+  ANNULUS_CHECK(layout.items.data() == params.items.data() &&
+                layout.items.size() == params.items.size())
+      << "a layout of other items";
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    if (params.items[i].branches.empty()) continue;
+    ANNULUS_RETURN_IF_ERROR(
+        DilatedAttention(isa, stream, params, params.items[i], layout.dilated[i]));
   }
-  return AttentionRun(isa, params, stream.threads()).Run(stream);
+  return AttentionRun(states, params, layout).Run(stream);
 }
 
 }  // namespace annulus::cpu

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_KERNELS_CPU_SIMD_OPS_H_
 #define ANNULUS_KERNELS_CPU_SIMD_OPS_H_
 
+#include <memory>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cpu/cpu_stream.h"
@@ -29,9 +31,11 @@ absl::Status KvAppend(const SimdKernels& isa, CpuStream& stream, const KvAppendP
 absl::Status KvRead(const SimdKernels& isa, CpuStream& stream, const KvReadParams& params);
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params);
-// Computes `item`, one of params.items, which has branches. Ignores the other items.
+// Computes `item`, one of params.items, which has branches. Ignores the other items. `layout` is
+// this item's, and empty in the first call: see AttentionParams::layout.
 absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
-                              const AttentionParams& params, const AttentionItem& item);
+                              const AttentionParams& params, const AttentionItem& item,
+                              std::unique_ptr<AttentionLayout>& layout);
 // `dot` is null if the table has no dot-product kernels.
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params);

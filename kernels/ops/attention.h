@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/base/dtype.h"
@@ -126,6 +127,13 @@ inline bool Attends(const AttentionItem& item, int leaf) {
 // Positions per shard in one span: see the order of summation below.
 inline constexpr int32_t kAttentionSpan = 8192;
 
+// What a table derives from the items of attention calls, such as the order of their pages. Only
+// that table can read it.
+class AttentionLayout {
+ public:
+  virtual ~AttentionLayout() = default;
+};
+
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head h
 // / (heads / kv_heads). The score of a key is scale * (query . key), then the soft cap (Gemma 2,
 // Gemma Team 2024). Source: FlashAttention (Dao et al. 2022), online softmax (Milakov and
@@ -160,6 +168,14 @@ struct AttentionParams {
   int32_t window = 0;  // 0: no window
   int shards = 1;      // virtual shards (shards.h): a power of two up to kMostVirtualShards
   std::span<const AttentionItem> items;
+  // Where the op keeps what it derives from the items; null: nowhere. The layers of a step attend
+  // the same rows and pages, so their calls pass the same `layout`. The first of them, which finds
+  // it empty, fills it; the others only read it. A table may ignore it.
+  //
+  // Such calls must use one stream and one array of items. Only page_offset and the addresses of
+  // queries and states may change in it. The items and the arrays they name must outlive the
+  // layout.
+  std::unique_ptr<AttentionLayout>* layout = nullptr;
 };
 
 // Merges two states of the same rows and heads: into = into (+) from. This is the only merge

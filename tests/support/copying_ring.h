@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,27 +42,27 @@ class CopyingRing final : public RingGroup {
     int size() const override { return link_.size(); }
     bool copies() const override { return true; }
 
-    absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
-                      std::vector<RingExpectation> expected, SteadyTime deadline) override {
+    absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
+                      std::span<const RingExpectation> expected, SteadyTime deadline) override {
       for (const RingExpectation& each : expected) into_[each.peer].push_back(each.into);
-      return link_.Post(stream, std::move(sent), std::move(expected), deadline);
+      return link_.Post(stream, sent, expected, deadline);
     }
 
-    absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
-                                                  std::span<const size_t> part_bytes,
-                                                  SteadyTime deadline) override {
-      ANNULUS_ASSIGN_OR_RETURN(std::vector<RingPart> parts,
+    absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
+                                      std::span<const size_t> part_bytes,
+                                      SteadyTime deadline) override {
+      ANNULUS_ASSIGN_OR_RETURN(const RingParts parts,
                                link_.Receive(stream, peer, tag, part_bytes, deadline));
       std::deque<std::byte*>& expected = into_[peer];
-      std::byte* into = expected.front();
+      std::byte* const into = expected.front();
       expected.pop_front();
       if (into == nullptr) return parts;
-      for (RingPart& part : parts) {
-        std::memcpy(into, part.data, part.bytes);
-        part.data = into;
-        into += AlignUp(part.bytes);
+      std::byte* at = into;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        std::memcpy(at, parts[i].data, parts[i].bytes);
+        at += AlignUp(parts[i].bytes);
       }
-      return parts;
+      return parts.CopiedTo(into);
     }
 
     absl::StatusOr<double> TakeStreamWaits() override { return link_.TakeStreamWaits(); }

@@ -62,9 +62,8 @@ class AddressesTest : public ::testing::Test {
     ASSERT_TRUE(device_->Copy(*streams_[rank], into.data(), part.data, part.bytes).ok());
   }
   absl::Status Send(int from, uint64_t tag, DeviceBuffer& memory) {
-    std::vector<RingMessage> sent;
-    sent.push_back({1 - from, tag, {{memory.data(), kBytes}}});
-    return ring_->channel(from).Post(*streams_[from], std::move(sent), {}, Later());
+    const RingMessage sent{1 - from, tag, {{memory.data(), kBytes}}};
+    return ring_->channel(from).Post(*streams_[from], {&sent, 1}, {}, Later());
   }
   absl::StatusOr<RingPart> Receive(int to, uint64_t tag, std::chrono::milliseconds limit = 5s) {
     const size_t bytes[] = {kBytes};
@@ -179,9 +178,8 @@ TEST_F(AddressesTest, RanksOnThreadsOfTheirOwn) {
 // Messages of host parts are written when they are posted.
 TEST_F(AddressesTest, HostPartsNeedNoEvent) {
   std::vector<std::byte> host(kBytes);
-  std::vector<RingMessage> sent;
-  sent.push_back({1, 3, {{host.data(), kBytes}}, /*host=*/true});
-  ASSERT_TRUE(ring_->channel(0).Post(*streams_[0], std::move(sent), {}, Later()).ok());
+  const RingMessage sent{1, 3, {{host.data(), kBytes}}, /*host=*/true};
+  ASSERT_TRUE(ring_->channel(0).Post(*streams_[0], {&sent, 1}, {}, Later()).ok());
   const auto part = Receive(1, 3);
   ASSERT_TRUE(part.ok()) << part.status();
   EXPECT_EQ(part->data, host.data());
@@ -277,12 +275,9 @@ TEST(EmulatedRing, ThreadsOfTwoDevicesExchangeByEveryTransport) {
           const std::vector<std::byte> value(kPart, static_cast<std::byte>(2 * round + rank));
           std::byte* const data = owns[rank].data() + round * kPart;
           ASSERT_TRUE(device.Copy(stream, data, value.data(), kPart).ok());
-          std::vector<RingMessage> sent;
-          sent.push_back(
-              {1 - rank, 7, {{data, bytes[0]}, {data + bytes[0], bytes[1]}}, /*host=*/false});
-          const absl::Status posted =
-              channel.Post(stream, std::move(sent),
-                           {{1 - rank, 7, bytes, slots[rank].data() + round * kSlot}}, deadline);
+          const RingMessage sent{1 - rank, 7, {{data, bytes[0]}, {data + bytes[0], bytes[1]}}};
+          const RingExpectation expected{1 - rank, 7, bytes, slots[rank].data() + round * kSlot};
+          const absl::Status posted = channel.Post(stream, {&sent, 1}, {&expected, 1}, deadline);
           ASSERT_TRUE(posted.ok()) << posted;
           const auto parts = channel.Receive(stream, 1 - rank, 7, bytes, deadline);
           ASSERT_TRUE(parts.ok()) << parts.status();

@@ -43,14 +43,16 @@ class TransportTest : public ::testing::TestWithParam<RingTransport> {
 
   absl::Status Send(int from, int to, uint64_t tag, std::vector<RingPart> parts,
                     bool host = false) {
-    return ring_->channel(from).Post(*stream_, {{to, tag, std::move(parts), host}}, {}, Later(1s));
+    const RingMessage message{to, tag, std::move(parts), host};
+    return ring_->channel(from).Post(*stream_, {&message, 1}, {}, Later(1s));
   }
   absl::Status Expect(int to, int from, uint64_t tag, std::vector<size_t> bytes, std::byte* into) {
-    return ring_->channel(to).Post(*stream_, {}, {{from, tag, std::move(bytes), into}}, Later(1s));
+    const RingExpectation expected{from, tag, std::move(bytes), into};
+    return ring_->channel(to).Post(*stream_, {}, {&expected, 1}, Later(1s));
   }
-  absl::StatusOr<std::vector<RingPart>> Receive(int to, int from, uint64_t tag,
-                                                const std::vector<size_t>& bytes,
-                                                std::chrono::milliseconds limit = 5s) {
+  absl::StatusOr<RingParts> Receive(int to, int from, uint64_t tag,
+                                    const std::vector<size_t>& bytes,
+                                    std::chrono::milliseconds limit = 5s) {
     return ring_->channel(to).Receive(*stream_, from, tag, bytes, Later(limit));
   }
   SteadyTime Later(std::chrono::milliseconds delay) const { return clock_.Now() + delay; }
@@ -181,8 +183,7 @@ TEST_P(TransportTest, RoundsOfAllWithAllEnd) {
             sent.push_back({peer, tag, {PartOf(own[round])}});
             expected.push_back({peer, tag, {64}, into[round][peer].data()});
           }
-          absl::Status status =
-              channel.Post(*stream, std::move(sent), std::move(expected), Later(5s));
+          absl::Status status = channel.Post(*stream, sent, expected, Later(5s));
           if (!status.ok()) return status;
           for (int peer = 0; peer < 3; ++peer) {
             if (peer == rank) continue;
@@ -217,8 +218,10 @@ absl::Status ReceiveByGroup(SeparateDevices::Faults faults, std::chrono::millise
   const Bytes bytes = Filled(1);
   Bytes into{};
   const SteadyTime now = Clock::Real().Now();
-  EXPECT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, now + 1s).ok());
-  EXPECT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, now + 1s).ok());
+  const RingMessage message{1, 4, {PartOf(bytes)}};
+  const RingExpectation expected{0, 4, {64}, into.data()};
+  EXPECT_TRUE(ring->channel(0).Post(*stream, {&message, 1}, {}, now + 1s).ok());
+  EXPECT_TRUE(ring->channel(1).Post(*stream, {}, {&expected, 1}, now + 1s).ok());
   const size_t sizes[] = {64};
   return ring->channel(1).Receive(*stream, 0, 4, sizes, now + patience).status();
 }
