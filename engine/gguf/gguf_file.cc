@@ -196,12 +196,14 @@ absl::Status GgufFile::Read(const GgufTensor& tensor, uint64_t offset,
   return PartOf(tensor).file.ReadAt(tensor.offset + offset, destination);
 }
 
+absl::Status GgufFile::CheckServed(const GgufTensor& tensor) const {
+  if (tensor.type->served()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(path_, ": tensor ", tensor.name, " is stored as ",
+                                               tensor.type->name, "; served: ", ServedGgufTypes()));
+}
+
 absl::StatusOr<std::vector<float>> GgufFile::ReadAsFloat(const GgufTensor& tensor) const {
-  if (!tensor.type->served()) {
-    return absl::UnimplementedError(absl::StrCat(path_, ": tensor ", tensor.name, " is stored as ",
-                                                 tensor.type->name,
-                                                 "; served: ", ServedGgufTypes()));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckServed(tensor));
   std::vector<std::byte> stored(tensor.bytes);
   ANNULUS_RETURN_IF_ERROR(Read(tensor, 0, stored));
   const auto blocks = static_cast<int64_t>(tensor.bytes / tensor.type->bytes);

@@ -52,7 +52,11 @@ class GgufFile {
   absl::Status Read(const GgufTensor& tensor, uint64_t offset,
                     std::span<std::byte> destination) const;
 
-  // Reads all values of a small tensor as float32. UNIMPLEMENTED: an unsupported type.
+  // UNIMPLEMENTED if the tensor's type is not served; names path(), the tensor and the types that
+  // are.
+  absl::Status CheckServed(const GgufTensor& tensor) const;
+
+  // Reads all values of a small tensor as float32. Errors of CheckServed and Read.
   absl::StatusOr<std::vector<float>> ReadAsFloat(const GgufTensor& tensor) const;
 
  private:

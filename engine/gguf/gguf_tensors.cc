@@ -332,10 +332,8 @@ absl::StatusOr<TensorInfo> GgufTensors::Describe(absl::string_view name) const {
   if (found == entries_.end()) {
     return absl::NotFoundError(absl::StrCat(file_.path(), " has no tensor ", name));
   }
-  const GgufTensor& source = *found->second.source;
-  if (source.type->served()) return found->second.info;
-  return absl::UnimplementedError(absl::StrCat("tensor ", source.name, " is stored as ",
-                                               source.type->name, "; served: ", ServedGgufTypes()));
+  ANNULUS_RETURN_IF_ERROR(file_.CheckServed(*found->second.source));
+  return found->second.info;
 }
 
 absl::Status GgufTensors::Read(absl::string_view name, std::span<std::byte> destination) const {

@@ -297,4 +297,12 @@ absl::StatusOr<GgufTokenizerFiles> MakeGgufTokenizer(const GgufFile& file) {
   return TokenizerReader(file).Read();
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const GgufTokenizerFiles& files,
+                                                             absl::string_view path) {
+  if (!files.tokenizer_json.empty()) {
+    return LoadTokenizerJson(files.tokenizer_json, path, files.config, path);
+  }
+  return LoadTokenizerModel(files.tokenizer_model, path, files.config, path);
+}
+
 }  // namespace annulus

@@ -1,10 +1,13 @@
 #ifndef ANNULUS_ENGINE_GGUF_GGUF_TOKENIZER_H_
 #define ANNULUS_ENGINE_GGUF_GGUF_TOKENIZER_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/gguf/gguf_file.h"
+#include "engine/text/tokenizer.h"
 
 namespace annulus {
 
@@ -20,6 +23,11 @@ struct GgufTokenizerFiles {
 // out of range; names file and key. UNIMPLEMENTED: an unsupported kind or pre-tokenizer. Sources:
 // docs/gguf.md of the ggml project; patterns are those in the publishers' own tokenizer.json files.
 absl::StatusOr<GgufTokenizerFiles> MakeGgufTokenizer(const GgufFile& file);
+
+// Loads what MakeGgufTokenizer returned. `path` names the GGUF file in messages. Errors of
+// LoadTokenizerJson and LoadTokenizerModel.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const GgufTokenizerFiles& files,
+                                                             absl::string_view path);
 
 }  // namespace annulus
 

@@ -101,15 +101,8 @@ absl::StatusOr<ModelFiles> OpenGguf(const std::string& path, GgufTensors::Codes 
   files.widened = std::move(model.widened);
   files.architecture = files.config.architecture;
   files.description = absl::StrCat("a ", files.config.model_type, " model in a GGUF file");
-  const GgufTokenizerFiles& tokenizer = model.tokenizer;
-  if (!tokenizer.tokenizer_json.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(
-        files.tokenizer, LoadTokenizerJson(tokenizer.tokenizer_json, path, tokenizer.config, path));
-  } else {
-    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadTokenizerModel(tokenizer.tokenizer_model, path,
-                                                                 tokenizer.config, path));
-  }
-  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Parse(tokenizer.config, path));
+  ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadGgufTokenizer(model.tokenizer, path));
+  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Parse(model.tokenizer.config, path));
   return files;
 }
 

@@ -1,7 +1,9 @@
 #include "engine/text/sentencepiece_library.h"
 
 #include <dlfcn.h>
-#ifdef __SANITIZE_ADDRESS__
+
+#include "absl/base/config.h"
+#ifdef ABSL_HAVE_LEAK_SANITIZER  // GCC's and clang's
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -26,7 +28,7 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 
 void* Allocate(size_t size) {
   void* const memory = std::malloc(size);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef ABSL_HAVE_LEAK_SANITIZER
   // The leak sanitizer does not look into other namespaces: it takes what only static objects of
   // the library point to for lost.
   if (memory != nullptr) __lsan_ignore_object(memory);

@@ -12,7 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/gguf/gguf_model.h"
-#include "engine/text/tokenizer.h"
+#include "engine/gguf/gguf_tokenizer.h"
+#include "tests/fuzz/encode.h"
 
 namespace annulus {
 namespace {
@@ -23,10 +24,8 @@ constexpr size_t kMostTensorBytes = size_t{64} << 20;
 void ReadAll(const std::string& path, GgufTensors::Codes codes) {
   const auto model = OpenGgufModel(path, codes);
   if (!model.ok()) return;
-  const GgufTokenizerFiles& tokenizer = model->tokenizer;
-  if (!tokenizer.tokenizer_json.empty()) {
-    LoadTokenizerJson(tokenizer.tokenizer_json, path, tokenizer.config, path).IgnoreError();
-  }
+  const auto tokenizer = LoadGgufTokenizer(model->tokenizer, path);
+  if (tokenizer.ok()) testing::EncodeShortText(**tokenizer);
   for (const std::string& name : model->tensors->Names()) {
     const auto info = model->tensors->Describe(name);
     if (!info.ok() || info->bytes() > kMostTensorBytes) continue;

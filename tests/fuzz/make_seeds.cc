@@ -5,12 +5,19 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "engine/codec/step_codec.h"
+#include "engine/gguf/gguf_model.h"
+#include "engine/text/sentencepiece_file.h"
 #include "tests/engine/codec/plan_example.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/engine/model/safetensors_writer.h"
@@ -31,6 +38,54 @@ void Write(const fs::path& path, absl::string_view content) {
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
+// The character map of a sentencepiece model among the goldens.
+std::string GoldenCharacterMap() {
+  std::ifstream file(testing::TestFile("engine/text/golden/small/unigram_map.model"),
+                     std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  return ParseSentencePieceFile(bytes).value().character_map;
+}
+
+// Writes a tokenizer of the kind, with what only that kind reads: merges, bytes, a character map.
+// Returns the size of its vocabulary.
+int64_t SetTokenizer(absl::string_view kind, GgufWriter& writer) {
+  using Type = SentencePieceFile::Type;
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  const auto add = [&](std::string token, Type type) {
+    tokens.push_back(std::move(token));
+    types.push_back(static_cast<int32_t>(type));
+  };
+  add("<s>", Type::kControl);
+  for (const char* token : {"a", "b", "ab", "\u0120", "\u2581", "c"}) add(token, Type::kNormal);
+  add("<user>", Type::kUserDefined);
+  if (kind == "gpt2") {
+    writer.Set("tokenizer.ggml.pre", "gpt-2");
+    writer.Set("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  } else {
+    writer.Set("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(tokens.size()));
+    add("<unk>", Type::kUnknown);
+  }
+  if (kind == "llama") {
+    for (int byte = 0; byte < 256; ++byte) add(absl::StrFormat("<0x%02X>", byte), Type::kByte);
+  }
+  if (kind == "t5") {
+    const std::string map = GoldenCharacterMap();
+    writer.Raw("tokenizer.ggml.precompiled_charsmap", 9,
+               absl::StrCat(GgufNumber<uint32_t>(0), GgufNumber<uint64_t>(map.size()), map));
+  }
+  std::vector<float> scores(tokens.size());
+  std::iota(scores.rbegin(), scores.rend(), -static_cast<float>(scores.size()));
+  writer.Set("tokenizer.ggml.model", kind);
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  writer.Set("tokenizer.ggml.token_type", types);
+  writer.Set("tokenizer.ggml.scores", scores);
+  writer.Set("tokenizer.ggml.bos_token_id", 0u);
+  writer.Set("tokenizer.ggml.add_bos_token", true);
+  writer.Set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  return std::ssize(tokens);
+}
+
 // A whole tiny model: one layer with a hidden size of 32, matrices of one type.
 std::string GgufModelFile(const char* architecture, const char* tokenizer, uint32_t type,
                           size_t block_bytes) {
@@ -49,21 +104,12 @@ std::string GgufModelFile(const char* architecture, const char* tokenizer, uint3
   }
   writer.Set(prefix + "attention.layer_norm_rms_epsilon", 1e-5f);
   writer.Set(prefix + "rope.freq_base", 10000.0f);
-  const std::vector<std::string> tokens = {"<s>", "a", "b", "ab", "\xC4\xA0", "c"};
-  writer.Set("tokenizer.ggml.model", tokenizer);
-  writer.Set("tokenizer.ggml.pre", "gpt-2");
-  writer.Set("tokenizer.ggml.tokens", tokens);
-  writer.Set("tokenizer.ggml.token_type", std::vector<int32_t>{3, 1, 1, 1, 1, 1});
-  writer.Set("tokenizer.ggml.scores", std::vector<float>{0, -1, -2, -3, -4, -5});
-  writer.Set("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
-  writer.Set("tokenizer.ggml.bos_token_id", 0u);
-  writer.Set("tokenizer.ggml.add_bos_token", true);
-  writer.Set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const int64_t vocabulary = SetTokenizer(tokenizer, writer);
   const auto matrix = [&](const char* name, int64_t rows) {
     writer.AddTensor(name, {rows, 32}, type,
                      std::string(static_cast<size_t>(rows) * block_bytes, '\x11'));
   };
-  matrix("token_embd.weight", std::ssize(tokens));
+  matrix("token_embd.weight", vocabulary);
   matrix("blk.0.attn_q.weight", 32);
   matrix("blk.0.attn_k.weight", 16);
   matrix("blk.0.attn_v.weight", 16);
@@ -78,11 +124,18 @@ std::string GgufModelFile(const char* architecture, const char* tokenizer, uint3
   return writer.File();
 }
 
+// Throws if the model or its tokenizer does not load: the fuzzer would begin with a refused file.
+void WriteModel(const fs::path& path, const std::string& content) {
+  Write(path, content);
+  const GgufModel model = OpenGgufModel(path.string(), GgufTensors::Codes::kKeep).value();
+  LoadGgufTokenizer(model.tokenizer, path.string()).value();
+}
+
 void WriteGguf(const fs::path& folder) {
-  Write(folder / "llama_q4_1", GgufModelFile("llama", "gpt2", 3, 20));
-  Write(folder / "qwen3_q8_0", GgufModelFile("qwen3", "gpt2", 8, 34));
-  Write(folder / "gemma3_f16", GgufModelFile("gemma3", "llama", 1, 64));
-  Write(folder / "olmo2_mxfp4", GgufModelFile("olmo2", "t5", 39, 17));
+  WriteModel(folder / "llama_q4_1", GgufModelFile("llama", "gpt2", 3, 20));
+  WriteModel(folder / "qwen3_q8_0", GgufModelFile("qwen3", "gpt2", 8, 34));
+  WriteModel(folder / "gemma3_f16", GgufModelFile("gemma3", "llama", 1, 64));
+  WriteModel(folder / "olmo2_mxfp4", GgufModelFile("olmo2", "t5", 39, 17));
 }
 
 void WriteSafetensors(const fs::path& folder) {

@@ -36,7 +36,6 @@ using nlohmann::json;
 using testing::FilesOf;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
-using testing::LoadFiles;
 using Pieces = std::vector<std::string>;
 
 // A text, and its pieces by each pattern.
@@ -166,7 +165,7 @@ GgufTokenizerFiles FilesThatShowPieces(const char* pre, const std::string& text)
 }
 
 Pieces PiecesOf(const GgufTokenizerFiles& files, const std::string& text) {
-  const auto tokenizer = LoadFiles(files);
+  const auto tokenizer = LoadGgufTokenizer(files, "f.gguf");
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   if (!tokenizer.ok()) return {};
   const auto ids = (*tokenizer)->Encode(text, /*add_special=*/false);
@@ -209,7 +208,7 @@ TEST_P(GgufPreTokenizerTest, AddsTheBeginningWhereTheFileDoesNotSay) {
     if (said.has_value()) writer.Set("tokenizer.ggml.add_bos_token", *said);
     const auto files = FilesOf(writer);
     ASSERT_TRUE(files.ok()) << files.status();
-    const auto tokenizer = LoadFiles(*files);
+    const auto tokenizer = LoadGgufTokenizer(*files, "f.gguf");
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     const std::vector<int32_t> begun = {1, 0}, plain = {0};
     EXPECT_EQ(*(*tokenizer)->Encode("a", /*add_special=*/true),

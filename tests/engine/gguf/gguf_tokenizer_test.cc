@@ -24,7 +24,6 @@ namespace {
 using testing::FilesOf;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
-using testing::LoadFiles;
 using testing::TestData;
 using testing::TestFile;
 
@@ -88,7 +87,7 @@ TEST_P(GgufPublishedTest, GivesTheIdsOfTheTokenizerJson) {
   writer.Set("tokenizer.ggml.merges", merges);
   const auto files = FilesOf(writer);
   ASSERT_TRUE(files.ok()) << files.status();
-  const auto made = LoadFiles(*files);
+  const auto made = LoadGgufTokenizer(*files, "f.gguf");
   ASSERT_TRUE(made.ok()) << made.status();
   const auto original = LoadTokenizerJson(text, "tokenizer.json");
   ASSERT_TRUE(original.ok()) << original.status();
@@ -138,7 +137,7 @@ TEST_P(GgufSentencePieceTest, GivesTheIdsOfTheModel) {
   }
   const auto files = FilesOf(writer);
   ASSERT_TRUE(files.ok()) << files.status();
-  const auto made = LoadFiles(*files);
+  const auto made = LoadGgufTokenizer(*files, "f.gguf");
   ASSERT_TRUE(made.ok()) << made.status();
   const auto original = LoadTokenizerModel(bytes, "tokenizer.model", "{}", "c");
   ASSERT_TRUE(original.ok()) << original.status();
@@ -172,7 +171,7 @@ TEST(GgufTokenizerTest, CarriesTheTemplateAndTheEndsOfText) {
   const auto tokens = templates->special_tokens();
   ASSERT_EQ(tokens.size(), 2u);
   EXPECT_EQ(tokens[0], (std::pair<std::string, std::string>("bos_token", "<s>")));
-  const auto made = LoadFiles(*files);
+  const auto made = LoadGgufTokenizer(*files, "f.gguf");
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(*(*made)->Encode("", true), (std::vector<int32_t>{2}));
   EXPECT_TRUE((*made)->IsSpecial(3));
@@ -222,7 +221,8 @@ TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
   merges.Set("tokenizer.ggml.merges", std::vector<std::string>{"a c"});
   const auto files = FilesOf(merges);
   ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ(LoadFiles(*files).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LoadGgufTokenizer(*files, "f.gguf").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // Byte-level BPE builds every text from tokens of single bytes. The daemon can still serve token
@@ -232,7 +232,7 @@ TEST(GgufTokenizerTest, AByteLevelVocabularyWithoutBytesFailsTheText) {
   writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"ab", "cd"});
   const auto files = FilesOf(writer);
   ASSERT_TRUE(files.ok()) << files.status();
-  const auto made = LoadFiles(*files);
+  const auto made = LoadGgufTokenizer(*files, "f.gguf");
   ASSERT_TRUE(made.ok()) << made.status();
   const auto ids = (*made)->Encode("ab", false);
   EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument) << ids.status();
@@ -253,7 +253,7 @@ TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
       writer.Set("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
       const auto files = FilesOf(writer);
       EXPECT_TRUE(files.ok()) << files.status();
-      return LoadFiles(files.value_or(GgufTokenizerFiles()));
+      return LoadGgufTokenizer(files.value_or(GgufTokenizerFiles()), "f.gguf");
     };
     EXPECT_THAT(load({"a", "b"}, {1, 1}).status().message(),
                 HasSubstr("there is no unknown piece"));

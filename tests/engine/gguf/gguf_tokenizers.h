@@ -1,13 +1,9 @@
 #ifndef ANNULUS_TESTS_ENGINE_GGUF_GGUF_TOKENIZERS_H_
 #define ANNULUS_TESTS_ENGINE_GGUF_GGUF_TOKENIZERS_H_
 
-#include <memory>
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "engine/gguf/gguf_file.h"
 #include "engine/gguf/gguf_tokenizer.h"
-#include "engine/text/tokenizer.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/support/temp_directory.h"
 
@@ -20,14 +16,6 @@ inline absl::StatusOr<GgufTokenizerFiles> FilesOf(const GgufWriter& writer) {
   const auto file = GgufFile::Open((directory.path() / "m").string());
   if (!file.ok()) return file.status();
   return MakeGgufTokenizer(**file);
-}
-
-// Loads it as the daemon does.
-inline absl::StatusOr<std::unique_ptr<Tokenizer>> LoadFiles(const GgufTokenizerFiles& files) {
-  if (!files.tokenizer_json.empty()) {
-    return LoadTokenizerJson(files.tokenizer_json, "f.gguf", files.config, "f.gguf");
-  }
-  return LoadTokenizerModel(files.tokenizer_model, "f.gguf", files.config, "f.gguf");
 }
 
 }  // namespace annulus::testing
