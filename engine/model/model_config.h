@@ -12,6 +12,7 @@
 #include "engine/model/rope.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/norm_rule.h"
 
 namespace annulus {
 
@@ -80,7 +81,7 @@ struct ModelConfig {
   int32_t heads = 0;                // 1..1024, a multiple of kv_heads
   int32_t kv_heads = 0;             // >= 1
   int32_t head_dim = 0;             // 2..512, even
-  float rms_norm_eps = 1e-6f;       // (0, 1]
+  NormRule norm;                    // epsilon is in (0, 1]
   std::vector<RopeConfig> ropes;    // settings that layers refer to by index; may be empty
 
   float attention_scale = 0;       // scale of scores; 0: 1 / sqrt(head_dim)

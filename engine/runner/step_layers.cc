@@ -153,9 +153,8 @@ absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
     const MatrixView view = View(array, rows, pass);
     return {view.data, rows * view.cols / weight.size(), weight.size(), weight.size()};
   };
-  return ops().rms_norm(stream(),
-                        {in_parts(operation.input), weight.data(), model().config.rms_norm_eps,
-                         in_parts(operation.output), operation.accumulate});
+  return ops().rms_norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
+                                   in_parts(operation.output), operation.accumulate});
 }
 
 absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {

@@ -178,7 +178,7 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
   number("context_length", config.max_context);
-  writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);
   writer.Set(prefix + "rope.freq_base", static_cast<float>(config.ropes[0].theta));
   number("rope.dimension_count", config.ropes[0].pairs * 2);
   if (config.experts.count > 0) {
