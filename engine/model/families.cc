@@ -14,6 +14,20 @@
 namespace annulus {
 namespace {
 
+// FamilyTraits::norms, in the order of LayerNorm; the others norm inputs alone.
+using NormNames = NormTable<absl::string_view>;
+constexpr NormNames kInputAndHeadNorms = {{"input_layernorm", "post_attention_layernorm", "", "",
+                                           "self_attn.q_norm", "self_attn.k_norm"}};
+constexpr NormNames kInputAndOutputNorms = {{"input_layernorm", "pre_feedforward_layernorm",
+                                             "post_attention_layernorm",
+                                             "post_feedforward_layernorm"}};
+constexpr NormNames kGemma3Norms = {{"input_layernorm", "pre_feedforward_layernorm",
+                                     "post_attention_layernorm", "post_feedforward_layernorm",
+                                     "self_attn.q_norm", "self_attn.k_norm"}};
+constexpr NormNames kOlmo2Norms = {{"", "", "post_attention_layernorm",
+                                    "post_feedforward_layernorm", "self_attn.q_norm",
+                                    "self_attn.k_norm"}};
+
 constexpr std::array<Family, 12> kFamilies = {{
     {.architecture = "LlamaForCausalLM", .model_type = "llama", .biases = BiasRule::kAttentionMlp},
     {.architecture = "MistralForCausalLM",
@@ -39,7 +53,7 @@ constexpr std::array<Family, 12> kFamilies = {{
      .biases = BiasRule::kAttention,
      .windows = WindowRule::kFromLayer,
      .window_switch = true,
-     .traits = {.qk_norm = QkNorm::kPerHead}},
+     .traits = {.norms = kInputAndHeadNorms}},
     {.architecture = "Phi3ForCausalLM",
      .model_type = "phi3",
      .context = 4096,
@@ -57,7 +71,7 @@ constexpr std::array<Family, 12> kFamilies = {{
      .tied = true,
      .biases = BiasRule::kAttention,
      .windows = WindowRule::kAlternating,
-     .traits = {.post_norms = true},
+     .traits = {.norms = kInputAndOutputNorms},
      .gemma = true,
      .score_cap = 50,
      .logits_cap = 30},
@@ -74,7 +88,7 @@ constexpr std::array<Family, 12> kFamilies = {{
      .biases = BiasRule::kAttention,
      .windows = WindowRule::kPattern,
      .rope = RopeRule::kPerLayer,
-     .traits = {.post_norms = true, .qk_norm = QkNorm::kPerHead},
+     .traits = {.norms = kGemma3Norms},
      .gemma = true},
     {.architecture = "SmolLM3ForCausalLM",
      .model_type = "smollm3",
@@ -91,7 +105,7 @@ constexpr std::array<Family, 12> kFamilies = {{
      .context = 2048,
      .norm = {.epsilon = 1e-5f},
      .biases = BiasRule::kAttention,
-     .traits = {.pre_norms = false, .post_norms = true, .qk_norm = QkNorm::kWhole}},
+     .traits = {.norms = kOlmo2Norms, .norms_each_head = false}},
     {.architecture = "MixtralForCausalLM",
      .model_type = "mixtral",
      .context = 131072,
@@ -110,7 +124,7 @@ constexpr std::array<Family, 12> kFamilies = {{
      .windows = WindowRule::kUniform,
      .window_switch = true,
      .experts = ExpertsRule::kQwen,
-     .traits = {.qk_norm = QkNorm::kPerHead}},
+     .traits = {.norms = kInputAndHeadNorms}},
     {.architecture = "GptOssForCausalLM",
      .model_type = "gpt_oss",
      .context = 131072,

@@ -74,7 +74,8 @@ class CheckpointWriter {
                                                   {"block_sparse_moe.gate.", "ffn_gate_inp."},
                                                   {"mlp.gate.", "ffn_gate_inp."},
                                                   {"mlp.router.", "ffn_gate_inp."}});
-    const bool after = config_.traits.post_norms || std::string(of_.architecture) == "gpt-oss";
+    const bool after = !config_.traits.norms[LayerNorm::kAttentionOutput].empty() ||
+                       std::string(of_.architecture) == "gpt-oss";
     return absl::StrReplaceAll(
         made, {{"post_attention_layernorm", after ? "post_attention_norm" : "ffn_norm"}});
   }
