@@ -55,7 +55,7 @@ struct Family {
   int32_t kv_heads = 0;          // 0: equal to heads
   int32_t head_dim = 0;          // 0: hidden_size / heads
   double theta = 10000;
-  double epsilon = 1e-6;
+  NormRule norm = {};
   int64_t window = 0;  // 0: none
   bool attention_bias = false;
   bool tied = false;

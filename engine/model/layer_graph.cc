@@ -27,7 +27,6 @@ class LayerLister {
   using enum LayerRows;
   using Kind = Operation::Kind;
   using Operations = std::vector<Operation>;
-  using NormWeights = DeviceVector LayerWeights::*;
 
   void SetColumns() {
     const int64_t hidden = config_.hidden_size;
@@ -43,25 +42,25 @@ class LayerLister {
 
   void ListAttention() {
     Operations& list = graph_.attention;
-    const LayerArray input = AddInput(&LayerWeights::attention_norm, kAll, list);
+    const LayerArray input = AddInput(LayerNorm::kAttentionInput, kAll, list);
     list.push_back(Products(input, {{&LayerWeights::key, nullptr, kKey, kAll},
                                     {&LayerWeights::value, nullptr, kValue, kAll},
                                     {&LayerWeights::query, nullptr, kQuery, kWanted}}));
-    AddRotated(kKey, &LayerWeights::key_norm, kAll);
-    AddRotated(kQuery, &LayerWeights::query_norm, kWanted);
+    AddRotated(kKey, LayerNorm::kKey, kAll);
+    AddRotated(kQuery, LayerNorm::kQuery, kWanted);
     list.push_back({Kind::kAttend, kQuery, kAttended, kWanted});
     AddToResidual(kAttended, {&LayerWeights::output, nullptr, kResidual, kWanted},
-                  &LayerWeights::attention_post_norm, list);
+                  LayerNorm::kAttentionOutput, list);
   }
 
   void ListBlock() {
-    AddGated(AddInput(&LayerWeights::mlp_norm, kSlices, graph_.block), kSlices);
+    AddGated(AddInput(LayerNorm::kBlockInput, kSlices, graph_.block), kSlices);
     AddToResidual(kGate, {nullptr, &GatedWeights::down, kResidual, kSlices},
-                  &LayerWeights::mlp_post_norm, graph_.block);
+                  LayerNorm::kBlockOutput, graph_.block);
   }
 
   void ListExperts() {
-    const LayerArray input = AddInput(&LayerWeights::mlp_norm, kWanted, graph_.routing);
+    const LayerArray input = AddInput(LayerNorm::kBlockInput, kWanted, graph_.routing);
     graph_.routing.push_back(Products(
         input, {{&LayerWeights::router, nullptr, kRouterLogits, kWanted, /*float_input=*/true}}));
     AddGated(kExpertInput, kChoices);
@@ -69,19 +68,19 @@ class LayerLister {
         Products(kGate, {{nullptr, &GatedWeights::down, kExpertOutput, kChoices}}));
   }
 
+  bool Has(LayerNorm norm) const { return !config_.traits.norms[norm].empty(); }
+
   // What attention or the gated block reads: the residual, normed if the family norms before it.
-  LayerArray AddInput(NormWeights norm, LayerRows rows, Operations& list) const {
-    if (!config_.traits.pre_norms) return kResidual;
+  LayerArray AddInput(LayerNorm norm, LayerRows rows, Operations& list) const {
+    if (!Has(norm)) return kResidual;
     list.push_back({Kind::kNorm, kResidual, kNormed, rows, false, norm});
     return kNormed;
   }
 
   // Norm and rotation of queries or keys.
-  void AddRotated(LayerArray array, NormWeights norm, LayerRows rows) {
+  void AddRotated(LayerArray array, LayerNorm norm, LayerRows rows) {
     Operations& list = graph_.attention;
-    if (config_.traits.qk_norm != QkNorm::kNone) {
-      list.push_back({Kind::kNorm, array, array, rows, false, norm});
-    }
+    if (Has(norm)) list.push_back({Kind::kNorm, array, array, rows, false, norm});
     if (layer_.rope != kNoRope) list.push_back({Kind::kRotate, array, array, rows});
   }
 
@@ -94,18 +93,17 @@ class LayerLister {
 
   // residual += the product, normed first if the family norms after attention and the gated block.
   // These have read their input by then, so kNormed is free.
-  void AddToResidual(LayerArray input, Product product, NormWeights post_norm,
-                     Operations& list) const {
-    const bool normed = config_.traits.post_norms;
+  void AddToResidual(LayerArray input, Product product, LayerNorm norm, Operations& list) const {
+    const bool normed = Has(norm);
     product.output = normed ? kNormed : kResidual;
     list.push_back(Products(input, {product}, /*accumulate=*/!normed));
     if (!normed) return;
-    list.push_back({Kind::kNorm, kNormed, kResidual, product.rows, true, post_norm});
+    list.push_back({Kind::kNorm, kNormed, kResidual, product.rows, true, norm});
   }
 
   static Operation Products(LayerArray input, std::vector<Product> products,
                             bool accumulate = false) {
-    return {Kind::kProducts, input, input, kWanted, accumulate, nullptr, std::move(products)};
+    return {Kind::kProducts, input, input, kWanted, accumulate, {}, std::move(products)};
   }
 
   const ModelConfig& config_;

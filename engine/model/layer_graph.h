@@ -78,10 +78,10 @@ struct Operation {
 
   Kind kind = Kind::kNorm;
   LayerArray input = LayerArray::kResidual;
-  LayerArray output = LayerArray::kResidual;   // of kProducts: see Product::output
-  LayerRows rows = LayerRows::kWanted;         // of kProducts: see Product::rows
-  bool accumulate = false;                     // adds to the output instead of replacing it
-  DeviceVector LayerWeights::*norm = nullptr;  // weights of kNorm
+  LayerArray output = LayerArray::kResidual;  // of kProducts: see Product::output
+  LayerRows rows = LayerRows::kWanted;        // of kProducts: see Product::rows
+  bool accumulate = false;                    // adds to the output instead of replacing it
+  LayerNorm norm = {};                        // of kNorm: whose weights
   std::vector<Product> products = {};
 };
 

@@ -91,9 +91,10 @@ absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelCon
   config.layers.resize(static_cast<size_t>(layers));
   ANNULUS_ASSIGN_OR_RETURN(config.max_context, fields.Integer("max_position_embeddings", 1,
                                                               kMostContext, family.context));
+  config.norm = family.norm;
   ANNULUS_ASSIGN_OR_RETURN(const double epsilon,
-                           fields.Number("rms_norm_eps", kSmallestNormal, 1, family.epsilon));
-  config.rms_norm_eps = static_cast<float>(epsilon);
+                           fields.Number("rms_norm_eps", kSmallestNormal, 1, config.norm.epsilon));
+  config.norm.epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ENGINE_MODEL_MODEL_CONFIG_H_
 #define ANNULUS_ENGINE_MODEL_MODEL_CONFIG_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@
 #include "engine/model/rope.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/norm_rule.h"
 
 namespace annulus {
 
@@ -23,11 +26,26 @@ struct LayerConfig {
 };
 inline constexpr int32_t kNoRope = -1;
 
-// Normalisation of queries and keys before rotation.
-enum class QkNorm : uint8_t {
-  kNone,
-  kPerHead,  // each head separately, with one weight of [head_dim]
-  kWhole,    // all heads together, with a weight of [heads * head_dim] or [kv_heads * head_dim]
+// Where a layer may norm.
+enum class LayerNorm : uint8_t {
+  kAttentionInput,
+  kBlockInput,       // of the gated block, or of the router and the experts
+  kAttentionOutput,  // before it is added to the residual
+  kBlockOutput,      // likewise
+  kQuery,            // before rotation
+  kKey,              // likewise
+};
+inline constexpr size_t kLayerNorms = 6;
+
+// Something for each of them.
+template <class Value>
+struct NormTable {
+  std::array<Value, kLayerNorms> values = {};  // in the order of LayerNorm
+
+  constexpr Value& operator[](LayerNorm norm) { return values[static_cast<size_t>(norm)]; }
+  constexpr const Value& operator[](LayerNorm norm) const {
+    return values[static_cast<size_t>(norm)];
+  }
 };
 
 // A mixture of experts: for every row, a router chooses `chosen` of `count` gated blocks.
@@ -54,9 +72,11 @@ struct TensorLayout {
 // What all models of a family have in common, so that config.json does not say it. A row of the
 // families' table sets it, and LayerGraphs and the list of tensors follow it.
 struct FamilyTraits {
-  bool pre_norms = true;    // normalise the inputs of attention and the gated block
-  bool post_norms = false;  // normalise their outputs before they are added to the residual
-  QkNorm qk_norm = QkNorm::kNone;
+  // How a layer's tensors name the norms that it has, without ".weight"; "": there is none.
+  NormTable<absl::string_view> norms = {{"input_layernorm", "post_attention_layernorm"}};
+  // Queries and keys are normed head by head, with one weight of [head_dim]; otherwise all heads of
+  // a row together, with one of [heads * head_dim] or [kv_heads * head_dim].
+  bool norms_each_head = true;
   bool sinks = false;  // every head has a learned sink
   TensorLayout tensors = {};
 };
@@ -80,7 +100,7 @@ struct ModelConfig {
   int32_t heads = 0;                // 1..1024, a multiple of kv_heads
   int32_t kv_heads = 0;             // >= 1
   int32_t head_dim = 0;             // 2..512, even
-  float rms_norm_eps = 1e-6f;       // (0, 1]
+  NormRule norm;                    // epsilon is in (0, 1]
   std::vector<RopeConfig> ropes;    // settings that layers refer to by index; may be empty
 
   float attention_scale = 0;       // scale of scores; 0: 1 / sqrt(head_dim)

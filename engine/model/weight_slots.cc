@@ -1,6 +1,7 @@
 #include "engine/model/weight_slots.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
@@ -41,6 +42,7 @@ class SlotLister {
     AddMatrix({name + ".weight", {all, in}, out, in, 0, first}, target.weight);
     if (bias) AddVector({name + ".bias", {all}, out, 0, first}, target.bias);
   }
+  void AddNorms(const std::string& prefix, LayerWeights& layer);
   void AddAttention(const std::string& prefix, LayerWeights& layer);
   void AddMlp(const std::string& prefix, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
@@ -52,6 +54,18 @@ class SlotLister {
   const int64_t hidden_;
   WeightSlots slots_;
 };
+
+void SlotLister::AddNorms(const std::string& prefix, LayerWeights& layer) {
+  const bool each = config_.traits.norms_each_head;
+  const int64_t query = int64_t{each ? 1 : config_.heads} * config_.head_dim;
+  const int64_t key = int64_t{each ? 1 : config_.kv_heads} * config_.head_dim;
+  // In the order of LayerNorm.
+  const std::array<int64_t, kLayerNorms> sizes = {hidden_, hidden_, hidden_, hidden_, query, key};
+  for (size_t i = 0; i < kLayerNorms; ++i) {
+    const absl::string_view name = config_.traits.norms.values[i];
+    if (!name.empty()) AddNorm(absl::StrCat(prefix, name), sizes[i], layer.norms.values[i]);
+  }
+}
 
 void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
   const int64_t query = int64_t{config_.heads} * config_.head_dim;
@@ -69,11 +83,6 @@ void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
     AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
   }
   AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
-  if (config_.traits.qk_norm != QkNorm::kNone) {
-    const bool whole = config_.traits.qk_norm == QkNorm::kWhole;
-    AddNorm(prefix + "q_norm", whole ? query : config_.head_dim, layer.query_norm);
-    AddNorm(prefix + "k_norm", whole ? key : config_.head_dim, layer.key_norm);
-  }
   if (config_.traits.sinks)
     AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
 }
@@ -158,17 +167,7 @@ WeightSlots SlotLister::List() {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     LayerWeights& layer = weights_.layers[i];
     const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
-    // Checkpoints call the norm before the gated block "post_attention" where nothing else is.
-    const char* mlp_norm =
-        config_.traits.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    if (config_.traits.pre_norms) {
-      AddNorm(prefix + "input_layernorm", hidden_, layer.attention_norm);
-      AddNorm(prefix + mlp_norm, hidden_, layer.mlp_norm);
-    }
-    if (config_.traits.post_norms) {
-      AddNorm(prefix + "post_attention_layernorm", hidden_, layer.attention_post_norm);
-      AddNorm(prefix + "post_feedforward_layernorm", hidden_, layer.mlp_post_norm);
-    }
+    AddNorms(prefix, layer);
     AddAttention(prefix + "self_attn.", layer);
     if (config_.layers[i].experts) {
       AddExperts(prefix, layer);

@@ -58,21 +58,16 @@ struct ExpertsWeights {
 // The weights of one layer; members that the configuration does not have are empty. Norms hold the
 // factor itself: 1 + w for families whose checkpoints store w.
 struct LayerWeights {
-  DeviceVector attention_norm;       // [hidden]
-  LinearWeights query;               // [heads * head_dim, hidden]
-  LinearWeights key;                 // [kv_heads * head_dim, hidden]
-  LinearWeights value;               // [kv_heads * head_dim, hidden]
-  DeviceVector query_norm;           // [head_dim] or [heads * head_dim]
-  DeviceVector key_norm;             // [head_dim] or [kv_heads * head_dim]
-  DeviceVector sinks;                // [heads]
-  std::vector<float> host_sinks;     // the same, for the host
-  LinearWeights output;              // [hidden, heads * head_dim]
-  DeviceVector attention_post_norm;  // [hidden]
-  DeviceVector mlp_norm;             // [hidden]
-  GatedWeights mlp;                  // of layers without experts
-  LinearWeights router;              // [experts, hidden]
+  NormTable<DeviceVector> norms;  // [hidden], of queries and keys as FamilyTraits says
+  LinearWeights query;            // [heads * head_dim, hidden]
+  LinearWeights key;              // [kv_heads * head_dim, hidden]
+  LinearWeights value;            // [kv_heads * head_dim, hidden]
+  DeviceVector sinks;             // [heads]
+  std::vector<float> host_sinks;  // the same, for the host
+  LinearWeights output;           // [hidden, heads * head_dim]
+  GatedWeights mlp;               // of layers without experts
+  LinearWeights router;           // [experts, hidden]
   ExpertsWeights experts;
-  DeviceVector mlp_post_norm;  // [hidden]
 };
 
 // A model's weights, packed for one OpTable. Immutable: all ranks of a process share them.

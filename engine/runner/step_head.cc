@@ -82,8 +82,8 @@ absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
     const MatrixView residual =
         buffers_.Rows(LayerArray::kResidual, rows[first].row, end - first, hidden);
     ANNULUS_RETURN_IF_ERROR(state_.ops().rms_norm(
-        state_.stream(), {residual, weights.final_norm.data(), config.rms_norm_eps,
-                          normed.row_range(first, end - first)}));
+        state_.stream(),
+        {residual, weights.final_norm.data(), config.norm, normed.row_range(first, end - first)}));
   }
   const MatrixView logits = Logits(0, rows.size());
   ANNULUS_RETURN_IF_ERROR(

@@ -148,14 +148,13 @@ Activations StepLayers::ActivationsFor(const Product& product, DType dtype) cons
 absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
   const int64_t rows = RowsOf(operation.rows, pass);
   if (rows == 0) return absl::OkStatus();
-  const DeviceVector& weight = weights(pass.layer).*operation.norm;
+  const DeviceVector& weight = weights(pass.layer).norms[operation.norm];
   const auto in_parts = [&](LayerArray array) -> MatrixView {
     const MatrixView view = View(array, rows, pass);
     return {view.data, rows * view.cols / weight.size(), weight.size(), weight.size()};
   };
-  return ops().rms_norm(stream(),
-                        {in_parts(operation.input), weight.data(), model().config.rms_norm_eps,
-                         in_parts(operation.output), operation.accumulate});
+  return ops().rms_norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
+                                   in_parts(operation.output), operation.accumulate});
 }
 
 absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {

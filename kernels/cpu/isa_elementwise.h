@@ -26,7 +26,7 @@ inline void ForEachVector(int64_t count, const Step& step) {
 }
 
 template <class V>
-void RmsNormRow(const float* input, const float* weight, float epsilon, float* output, int64_t cols,
+void RmsNormRow(const float* input, const float* weight, NormRule norm, float* output, int64_t cols,
                 bool accumulate) {
   typename V::Float squares = V::Zero();
   ForEachVector<V>(cols, [&](auto load, auto) {
@@ -34,7 +34,7 @@ void RmsNormRow(const float* input, const float* weight, float epsilon, float* o
     squares = V::MulAdd(x, x, squares);
   });
   const float mean = V::Sum(squares) / static_cast<float>(cols);
-  const typename V::Float inverse = V::Set(1 / __builtin_sqrtf(mean + epsilon));
+  const typename V::Float inverse = V::Set(1 / __builtin_sqrtf(mean + norm.epsilon));
   ForEachVector<V>(cols, [&](auto load, auto store) {
     const typename V::Float value = V::Mul(V::Mul(load(input), inverse), load(weight));
     store(output, accumulate ? V::Add(load(output), value) : value);

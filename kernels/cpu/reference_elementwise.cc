@@ -15,7 +15,7 @@ absl::Status RmsNorm(Stream&, const RmsNormParams& params) {
     const float* x = params.input.row(r);
     float sum = 0;
     for (int64_t i = 0; i < cols; ++i) sum += x[i] * x[i];
-    const float root = std::sqrt(sum / static_cast<float>(cols) + params.epsilon);
+    const float root = std::sqrt(sum / static_cast<float>(cols) + params.norm.epsilon);
     float* const output = params.output.row(r);
     for (int64_t i = 0; i < cols; ++i) {
       const float value = x[i] / root * params.weight[i];

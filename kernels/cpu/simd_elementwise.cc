@@ -9,8 +9,8 @@ absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormPar
   const int64_t cols = params.output.cols;
   stream.ParallelRows(params.output.rows, 2 * cols, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      isa.rms_norm_row(params.input.row(r), params.weight, params.epsilon, params.output.row(r),
-                       cols, params.accumulate);
+      isa.rms_norm_row(params.input.row(r), params.weight, params.norm, params.output.row(r), cols,
+                       params.accumulate);
     }
   });
   return absl::OkStatus();

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/norm_rule.h"
+
 // The inner kernels that are compiled once per instruction set (isa_*.h, isa_*.cc), as a table of
 // plain functions over plain structs. The drivers around them (simd_*.cc) are compiled once, for
 // the baseline machine. They check arguments, split the work over threads, and call through the
@@ -206,7 +208,7 @@ struct SimdKernels {
   // Merges one row: (o, lse) = (o, lse) (+) (from_o, from_lse).
   void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
 
-  void (*rms_norm_row)(const float* input, const float* weight, float epsilon, float* output,
+  void (*rms_norm_row)(const float* input, const float* weight, NormRule norm, float* output,
                        int64_t cols, bool accumulate);
   // Indexed by Activation.
   void (*gated_mul_row[kGatedRows])(const float* gate, const float* up, float* output, int64_t cols,

@@ -57,9 +57,7 @@ size_t KvPageBytes(const KvPageShape& shape) {
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params) {
   CheckRmsNorm(params);
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  return StatusOf(LaunchRmsNorm(own->handle(), {params.input, params.weight, params.epsilon,
-                                                params.output, params.accumulate}),
-                  "rms_norm");
+  return StatusOf(LaunchRmsNorm(own->handle(), params), "rms_norm");
 }
 
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params) {

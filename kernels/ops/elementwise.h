@@ -5,17 +5,18 @@
 #include <span>
 
 #include "kernels/base/tensor_view.h"
+#include "kernels/ops/norm_rule.h"
 
 namespace annulus {
 
-// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon) (Zhang and
+// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + norm.epsilon) (Zhang and
 // Sennrich 2019). With `accumulate` the result is added to the output: some models normalise what a
 // block computes before they add it to the residual stream. Input and output may be the same memory
 // unless `accumulate`. The order in which a row is summed depends only on `cols`.
 struct RmsNormParams {
   ConstMatrixView input;          // [rows, cols]
   const float* weight = nullptr;  // [cols]
-  float epsilon = 0;
+  NormRule norm;
   MatrixView output;  // [rows, cols]
   bool accumulate = false;
 };

@@ -37,7 +37,7 @@ ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
 }
 
 // The order of the sum depends on cols alone.
-ANNULUS_DEVICE void NormaliseRow(const RmsNormArguments& a) {
+ANNULUS_DEVICE void NormaliseRow(const RmsNormParams& a) {
   float* const sums = reinterpret_cast<float*>(SharedMemory());
   const float* const x = a.input.row(BlockX());
   const int64_t cols = a.output.cols;
@@ -48,7 +48,7 @@ ANNULUS_DEVICE void NormaliseRow(const RmsNormArguments& a) {
   SyncThreads();
   float total = 0;
   for (int i = 0; i < kWarps; ++i) total += sums[i];
-  const float root = sqrtf(total / static_cast<float>(cols) + a.epsilon);
+  const float root = sqrtf(total / static_cast<float>(cols) + a.norm.epsilon);
   float* const output = a.output.row(BlockX());
   for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
     const float value = x[i] / root * a.weight[i];
@@ -298,7 +298,7 @@ ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
 
 // Rounds a row where `round` has an output, and else normalises it.
 struct WholeRowsArguments {
-  RmsNormArguments norm;
+  RmsNormParams norm;
   RoundRowsArguments round;
 };
 
@@ -317,7 +317,7 @@ Grid GridOfWholeRows(int64_t rows) {
 
 }  // namespace
 
-int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments) {
+int LaunchRmsNorm(StreamHandle stream, const RmsNormParams& arguments) {
   return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.output.rows),
                                  WholeRowsArguments{arguments, {}});
 }

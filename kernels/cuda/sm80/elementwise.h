@@ -16,15 +16,7 @@
 
 namespace annulus::cuda {
 
-struct RmsNormArguments {
-  ConstMatrixView input;
-  const float* weight;
-  float epsilon;
-  MatrixView output;
-  bool accumulate;
-};
-int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments);
-
+int LaunchRmsNorm(StreamHandle stream, const RmsNormParams& arguments);
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
 
 // output[r, c] = sums[r, c] * factor * row_scales[r] * column_scales[c] + bias[c], in this order,

@@ -74,7 +74,8 @@ class CheckpointWriter {
                                                   {"block_sparse_moe.gate.", "ffn_gate_inp."},
                                                   {"mlp.gate.", "ffn_gate_inp."},
                                                   {"mlp.router.", "ffn_gate_inp."}});
-    const bool after = config_.traits.post_norms || std::string(of_.architecture) == "gpt-oss";
+    const bool after = !config_.traits.norms[LayerNorm::kAttentionOutput].empty() ||
+                       std::string(of_.architecture) == "gpt-oss";
     return absl::StrReplaceAll(
         made, {{"post_attention_layernorm", after ? "post_attention_norm" : "ffn_norm"}});
   }
@@ -178,7 +179,7 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
   number("context_length", config.max_context);
-  writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);
   writer.Set(prefix + "rope.freq_base", static_cast<float>(config.ropes[0].theta));
   number("rope.dimension_count", config.ropes[0].pairs * 2);
   if (config.experts.count > 0) {

@@ -111,12 +111,12 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
   EXPECT_EQ(made->heads, config_.heads);
   EXPECT_EQ(made->kv_heads, config_.kv_heads);
   EXPECT_EQ(made->head_dim, config_.head_dim);
-  EXPECT_EQ(made->rms_norm_eps, config_.rms_norm_eps);
+  EXPECT_EQ(made->norm.epsilon, config_.norm.epsilon);
   EXPECT_EQ(made->max_context, config_.max_context);
   EXPECT_EQ(made->tie_word_embeddings, config_.tie_word_embeddings);
   EXPECT_EQ(made->attention_bias, config_.attention_bias);
   EXPECT_EQ(made->output_bias, config_.output_bias);
-  EXPECT_EQ(made->traits.qk_norm, config_.traits.qk_norm);
+  EXPECT_EQ(made->traits.norms.values, config_.traits.norms.values);
   EXPECT_EQ(made->activation, config_.activation);
   EXPECT_EQ(made->ropes[0].theta, config_.ropes[0].theta);
   EXPECT_EQ(made->ropes[0].pairs, config_.ropes[0].pairs);

@@ -86,7 +86,7 @@ TEST(GoldenPowerTest, SlightlyWrongModelsAreFarOff) {
   EXPECT_GT(error("mistral_window", [](ModelConfig& c) { c.layers[1].window = 0; }), 1e-2f);
   EXPECT_GT(error("llama_rope3_sharded", [](ModelConfig& c) { c.ropes[0].factor = 8.1; }), 1e-3f);
   EXPECT_GT(error("llama_mha", [](ModelConfig& c) { c.ropes[0].theta = 10010; }), 1e-3f);
-  EXPECT_GT(error("llama_gqa_bf16", [](ModelConfig& c) { c.rms_norm_eps = 1e-3f; }), 1e-4f);
+  EXPECT_GT(error("llama_gqa_bf16", [](ModelConfig& c) { c.norm.epsilon = 1e-3f; }), 1e-4f);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTest, ::testing::ValuesIn(testing::PlainGoldenNames()),

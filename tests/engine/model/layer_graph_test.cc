@@ -40,7 +40,7 @@ ModelConfig Small() {
 int64_t ExpectWeights(const LayerGraph& graph, const LayerWeights& layer,
                       const Operation& operation) {
   if (operation.kind == Kind::kNorm) {
-    const int64_t size = (layer.*operation.norm).size();
+    const int64_t size = layer.norms[operation.norm].size();
     EXPECT_GT(size, 0);
     EXPECT_EQ(graph.columns_of(operation.output) % size, 0);
     return size;
@@ -90,9 +90,7 @@ TEST(LayerGraphTest, NormsAndRopesAreOperationsWhereTheFamilyHasThem) {
   EXPECT_THAT(KindsOf(LayerGraphs(config)[0].attention),
               ElementsAre(Kind::kNorm, Kind::kProducts, Kind::kAttend, Kind::kProducts));
   config.layers[0].rope = 0;
-  config.traits.qk_norm = QkNorm::kPerHead;
-  config.traits.pre_norms = false;
-  config.traits.post_norms = true;
+  config.traits.norms = {{"", "", "after_attention", "after_block", "of_queries", "of_keys"}};
   const LayerGraph layer = LayerGraphs(config)[0];
   EXPECT_THAT(KindsOf(layer.attention),
               ElementsAre(Kind::kProducts, Kind::kNorm, Kind::kRotate, Kind::kNorm, Kind::kRotate,

@@ -67,7 +67,7 @@ TEST(ModelConfigTest, ReadsAllFields) {
   EXPECT_EQ(config.heads, 8);
   EXPECT_EQ(config.kv_heads, 4);
   EXPECT_EQ(config.head_dim, 16);
-  EXPECT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.norm.epsilon, 1e-5f);
   EXPECT_EQ(config.ropes[0].theta, 500000);
   EXPECT_EQ(config.ropes[0].pairs, 8);
   EXPECT_TRUE(config.attention_bias);
@@ -83,7 +83,7 @@ TEST(ModelConfigTest, HasTheDefaultsOfTransformers) {
   const ModelConfig config = Good({{"num_key_value_heads", ""}, {"max_position_embeddings", ""}});
   EXPECT_EQ(config.kv_heads, 8);
   EXPECT_EQ(config.head_dim, 8);
-  EXPECT_EQ(config.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config.norm.epsilon, 1e-6f);
   EXPECT_EQ(config.ropes[0].theta, 10000);
   EXPECT_EQ(config.ropes[0].kind, RopeKind::kDefault);
   EXPECT_EQ(config.max_context, 2048);

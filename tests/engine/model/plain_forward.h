@@ -73,7 +73,7 @@ class PlainForward {
       double sum = 0;
       for (size_t i = 0; i < weight.size(); ++i) sum += double{x[row + i]} * x[row + i];
       const double root =
-          std::sqrt(sum / static_cast<double>(weight.size()) + double{config_.rms_norm_eps});
+          std::sqrt(sum / static_cast<double>(weight.size()) + double{config_.norm.epsilon});
       for (size_t i = 0; i < weight.size(); ++i) {
         x[row + i] = static_cast<float>(x[row + i] / root * weight[i]);
       }

@@ -118,7 +118,7 @@ TEST(WeightsTest, LoadsEveryMatrixAndVector) {
   EXPECT_EQ(layer.query.weight.in_features, 8);
   EXPECT_EQ(layer.output.weight.in_features, 16);
   EXPECT_EQ(layer.mlp.down.weight.in_features, 12);
-  EXPECT_EQ(layer.attention_norm.size(), 8);
+  EXPECT_EQ(layer.norms[LayerNorm::kAttentionInput].size(), 8);
   EXPECT_TRUE(layer.query.bias.empty());
   EXPECT_EQ(layer.query.bias.data(), nullptr);
   ASSERT_TRUE(weights->separate_head.has_value());

@@ -27,11 +27,11 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
       TestMatrix actual(23, cols, 1);
       ASSERT_TRUE(
           Reference()
-              .rms_norm(*MakeStream(1), {input.view(), weight.row(0), epsilon, expected.view()})
+              .rms_norm(*MakeStream(1), {input.view(), weight.row(0), {epsilon}, expected.view()})
               .ok());
       ASSERT_TRUE(table()
                       .rms_norm(*MakeStream(table(), 2),
-                                {input.view(), weight.row(0), epsilon, actual.view()})
+                                {input.view(), weight.row(0), {epsilon}, actual.view()})
                       .ok());
       EXPECT_TRUE(actual.PaddingUntouched());
       for (int64_t r = 0; r < 23; ++r) {
@@ -46,7 +46,7 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
       for (int64_t r = 0; r < 23; ++r) {
         const MatrixView row = input.view().row_range(r, 1);
         ASSERT_TRUE(
-            table().rms_norm(*MakeStream(table(), 1), {row, weight.row(0), epsilon, row}).ok());
+            table().rms_norm(*MakeStream(table(), 1), {row, weight.row(0), {epsilon}, row}).ok());
         ASSERT_TRUE(SameBits(input.row(r), actual.row(r), cols));
       }
     }
@@ -173,7 +173,7 @@ TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
     output.FillNormal(random);
     const TestMatrix before = output;
     TestMatrix alone(7, cols);
-    const RmsNormParams plain{input.view(), weight.row(0), 1e-5f, alone.view()};
+    const RmsNormParams plain{input.view(), weight.row(0), {1e-5f}, alone.view()};
     ASSERT_TRUE(table().rms_norm(*MakeStream(table(), 1), plain).ok());
     RmsNormParams added = plain;
     added.output = output.view();
@@ -188,7 +188,7 @@ TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
     ASSERT_TRUE(table().scale(*MakeStream(table(), 2), {alone.view(), 2.5f}).ok());
     ASSERT_TRUE(
         table()
-            .rms_norm(*MakeStream(table(), 1), {input.view(), weight.row(0), 1e-5f, input.view()})
+            .rms_norm(*MakeStream(table(), 1), {input.view(), weight.row(0), {1e-5f}, input.view()})
             .ok());
     for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(alone.row(6)[c], input.row(6)[c] * 2.5f);
   }
