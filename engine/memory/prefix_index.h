@@ -74,9 +74,11 @@ class PrefixIndex {
   // texts that continue after `whole`.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
 
-  // Where `tokens` first differ from the most similar known text with the document, whatever its
-  // identity, if that is within the first page. Nothing if no known text has the document or one
-  // has the same first page. Looks at the document's 16 latest prompts.
+  // How many tokens `tokens` begin with that the most similar known text with the document begins
+  // with too, whatever its identity; less than a page. Nothing if no known text has the document,
+  // or if one that is compared has the same first page. Compares 16 of the document's prompts,
+  // those that became known or lost their last pages latest: of more, the most similar one may be
+  // older, and the result may then be too small.
   std::optional<int32_t> FirstDifference(DocumentTag document,
                                          std::span<const int32_t> tokens) const;
 

@@ -43,7 +43,8 @@ class PrefixReuse {
   // Why no more than `cached` tokens of the prompt could be reused, by what Find saw. Nothing if
   // the rest of the prompt has no whole page, if the tenant left no similar prompt, or if the
   // nearest one only ends before this prompt does. Prompts are similar that have the first page or
-  // a document in common.
+  // a document in common; of the latter, only those count that have the first of its documents that
+  // the tenant has sent before (PrefixIndex::FirstDifference says how many of them).
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
   // The whole prompt with its last token, if the tenant has all of it cached. Counts as a use of
