@@ -26,17 +26,24 @@ need() {
   done
 }
 
+# not_ready WHY: ends the script with what the daemon said.
+not_ready() {
+  printf '%s: the daemon %s; it said:\n' "$script" "$1" >&2
+  cat "$scratch/log" >&2
+  exit 1
+}
+
 # serve PROGRAM OPTION...: starts a daemon on free ports; $server and $metrics are where it listens.
+# Ends the script if it is not ready within $READY_SECONDS (default 600: weights may have to be made).
 serve() {
+  local limit=$((SECONDS + ${READY_SECONDS:-600}))
   stop_daemon
   : >"$scratch/log"  # or the loop below may still find what the last daemon said
   "$@" "${options[@]}" --listen 127.0.0.1:0 --metrics 127.0.0.1:0 >"$scratch/log" 2>&1 &
   daemon=$!
   until grep -q ' ready listen=' "$scratch/log"; do
-    if ! kill -0 "$daemon" 2>/dev/null; then
-      cat "$scratch/log" >&2
-      exit 1
-    fi
+    if ! kill -0 "$daemon" 2>/dev/null; then not_ready 'ended before it was ready'; fi
+    if ((SECONDS > limit)); then not_ready "was not ready within ${READY_SECONDS:-600} s"; fi
     sleep 0.2
   done
   server=127.0.0.1:$(sed -n 's/.* ready .* port=\([0-9]*\).*/\1/p' "$scratch/log")

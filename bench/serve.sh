@@ -31,7 +31,6 @@ begin serve "$@"
 source bench/daemon.sh
 need build/annulusd curl ${other:+"$other"}
 report=$tables report_rows=$rows chart=$folder/serve.svg
-touch "$report" "$report_rows"
 
 shape=random:bench/configs/qwen2.5-0.5b.json
 trace=random:bench/configs/trace.json
@@ -223,6 +222,9 @@ mixed() {
   printf '%s' "$ratios"
 } >>"$tables"
 
+# earlier FILE: what an earlier run wrote into it, if there was one.
+earlier() { if [[ -e $1 ]]; then cat "$1"; fi; }
+
 # keep PART: puts what was measured of the part into the report, in the place of what stood there.
 keep() {
   local each
@@ -240,7 +242,7 @@ keep() {
         cat "$tables"
       else
         # One blank line before it and none behind.
-        awk -v part="$each" '
+        earlier "$report" | awk -v part="$each" '
           /^<!-- part: / {
             on = $3 == part
             blank = "\n"
@@ -249,12 +251,12 @@ keep() {
           on && NF > 0 {
             printf "%s%s\n", blank, $0
             blank = ""
-          }' "$report"
+          }'
       fi
     done
   } >"$scratch/report"
   for each in $all_parts; do
-    if [[ $each == "$1" ]]; then cat "$rows"; else grep "^{\"part\":\"$each\"," "$report_rows" || true; fi
+    if [[ $each == "$1" ]]; then cat "$rows"; else earlier "$report_rows" | grep "^{\"part\":\"$each\"," || true; fi
   done >"$scratch/report_rows"
   cp "$scratch/report" "$report"
   cp "$scratch/report_rows" "$report_rows"

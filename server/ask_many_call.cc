@@ -84,8 +84,14 @@ absl::Status AskManyCall::RefusePost() {
   feeding_.reset();
   if (!active_.empty()) return absl::OkStatus();  // the end of one of them will post again
   if (!MayAskLocked()) return context_.PoolRefusal();
-  TakeNextLocked()->run.End(context_.PoolRefusal());
+  FailLocked(*TakeNextLocked(), context_.PoolRefusal());
   return absl::OkStatus();
+}
+
+// Notes the time here, since the reader may come for the end much later.
+void AskManyCall::FailLocked(Question& question, absl::Status status) {
+  context_.metrics.balance().NoteIfRefused(status, question.asked);
+  question.run.End(std::move(status));
 }
 
 bool AskManyCall::MayAskLocked() const {
@@ -253,7 +259,7 @@ void AskManyCall::UseRefusal(const std::shared_ptr<Question>& question, absl::St
     // If others have ended meanwhile, their memory is about to be freed: try again at once.
     const bool frees = !ended_.empty();
     const bool again = absl::IsResourceExhausted(status) && (frees || active_.size() > 1);
-    if (!again && !ends_call) return question->run.End(std::move(status));
+    if (!again && !ends_call) return FailLocked(*question, std::move(status));
     RetireLocked(question);
     next_ = question->index;
     waits_ = again && !frees;
@@ -316,10 +322,14 @@ google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& 
 
 grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackServerContext& call) {
   std::string id;
+  bool begun = false;
   {
     std::lock_guard lock(mutex_);
     id = request_id_;
+    begun = count_ > 0;
   }
+  // Whatever ends it later is no refusal of the call.
+  if (!begun) context_.metrics.balance().NoteIfRefused(status, arrived_);
   return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection}, status,
                            call);
 }

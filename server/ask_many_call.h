@@ -5,6 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,6 +53,7 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
     Question(ServiceContext& context, const CallFacts& facts, SinkReader& reader, int index);
 
     const int index;
+    const SteadyTime asked = std::chrono::steady_clock::now();  // when its turn came
     bool told = false;     // whether an event was written; used by the reader only
     absl::Status failure;  // not OK if part of the answer is missing; used by the reader only
     CallMemory memory;     // used by the pool's job only
@@ -107,11 +109,14 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   // These require mutex_ to be held.
   bool MayAskLocked() const;
   std::shared_ptr<Question> TakeNextLocked();
+  // Ends a question that was not asked with `status`.
+  void FailLocked(Question& question, absl::Status status);
   std::optional<Event> TakeEventLocked();
   void RetireLocked(const std::shared_ptr<Question>& question);
 
   ServiceContext& context_;
   SinkReader& reader_;
+  const SteadyTime arrived_ = std::chrono::steady_clock::now();
   // Set by Start, constant afterwards.
   CallFacts facts_;
   std::string client_;  // ClientOf the call: whose share of the pool it uses

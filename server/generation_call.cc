@@ -92,10 +92,7 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
                         completion.status, call);
   RequestBalance& balance = context_.metrics.balance();
   balance.Settle(static_cast<absl::StatusCode>(status.error_code()));
-  if (IsQueueFull(completion.status)) {
-    const auto took = std::chrono::steady_clock::now() - arrived_;
-    balance.NoteRefusal(std::chrono::duration<double>(took).count());
-  }
+  balance.NoteIfRefused(completion.status, arrived_);
   return status;
 }
 

@@ -1,9 +1,12 @@
 #include "server/request_balance.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
 #include <utility>
+
+#include "server/errors.h"
 
 namespace annulus::server {
 
@@ -35,7 +38,10 @@ void RequestBalance::Settle(absl::StatusCode code) {
   ++settled_[static_cast<size_t>(FateOf(code))];
 }
 
-void RequestBalance::NoteRefusal(double seconds) {
+void RequestBalance::NoteIfRefused(const absl::Status& status, SteadyTime arrived) {
+  if (!IsQueueFull(status)) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - arrived;
+  const double seconds = took.count();
   const auto bound = std::lower_bound(kRefusalBounds.begin(), kRefusalBounds.end(), seconds);
   std::lock_guard lock(mutex_);
   ++refusals_[static_cast<size_t>(bound - kRefusalBounds.begin())];
@@ -43,12 +49,12 @@ void RequestBalance::NoteRefusal(double seconds) {
 }
 
 MetricFamily RequestBalance::CollectRefusalsLocked() const {
-  MetricFamily family{
-      "annulus_refusal_seconds",
-      "Seconds from the arrival of a call that asks for a generation to its refusal for overload "
-      "(RESOURCE_EXHAUSTED, QUEUE_FULL).",
-      MetricFamily::Type::kHistogram,
-      {}};
+  MetricFamily family{"annulus_refusal_seconds",
+                      "Seconds from the arrival of a call that asks for a generation, or from the "
+                      "turn of a question "
+                      "of AskMany, to its refusal for overload (RESOURCE_EXHAUSTED, QUEUE_FULL).",
+                      MetricFamily::Type::kHistogram,
+                      {}};
   MetricSample& sample = family.samples.emplace_back();
   sample.sum = refusal_seconds_;
   for (size_t i = 0; i < refusals_.size(); ++i) {

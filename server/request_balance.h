@@ -27,8 +27,9 @@ class RequestBalance {
   // Call each once per call: Offer when it arrives, Settle when its status is known.
   void Offer();
   void Settle(absl::StatusCode code);
-  // Notes how long the server took to refuse a call for overload, from its arrival on.
-  void NoteRefusal(double seconds);
+  // If `status`, with which a call or question ends now, is a refusal for overload (IsQueueFull),
+  // notes how long it took from `arrived` on.
+  void NoteIfRefused(const absl::Status& status, SteadyTime arrived);
 
   // Returns the counts, all from the same moment, and the times of refusals.
   std::vector<MetricFamily> Collect() const;

@@ -179,8 +179,7 @@ class Coordinator {
   void ForgetCommon(const Request& request);
   bool WaitsForPages(const Request& request, const Request* large);
   bool BeginRestore(const Request& request, PageTier::Beginning& kept,
-                    const std::optional<PrefixReuse::Found>& before, PageOwner owner,
-                    const Request* large);
+                    const PrefixReuse::Found* before, PageOwner owner, const Request* large);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // Which beginnings of a prompt are cached.
   struct Lookup {
@@ -216,6 +215,12 @@ class Coordinator {
   // null for a new ring with nothing cached.
   std::vector<PrefixReuse::Found*> PlacesToTry(const PageDemand& demand,
                                                std::vector<PrefixReuse::Found>& found) const;
+  // Where the first `tokens` tokens of a request, which a tier has, may come back to, in the order
+  // in which that is tried: behind `before`, memory's part of them, or, null, all to a fresh ring.
+  std::vector<const PrefixReuse::Found*> PlacesToRestore(
+      const PageDemand& demand, int32_t tokens,
+      const std::optional<PrefixReuse::Found>& before) const;
+  std::vector<int> SequencesOnRanks() const;     // [rank] how many that run have pages there
   std::vector<int32_t> FreePages() const;        // [rank]
   std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds
   RequestPlan PlanNow(const RequestSpec& spec);

@@ -186,18 +186,18 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
       before = prefixes_.FindFull(spec, tier_->MostBefore(kept));
     }
     const double computed = serving_.PromptSeconds(in_memory, saved_to);
-    const auto begin = [&] {
-      const int32_t from = before.has_value() ? before->hit.tokens : 0;
-      standing = tier_->Look(id, spec.tenant, kept, {in_memory, from}, computed);
-      if (standing != PageTier::Standing::kReady) return false;
-      begun = BeginRestore(request, kept, before, owner, large);
-      return !begun;
-    };
-    bool lacks_room = begin();
-    if (lacks_room && before.has_value()) {
-      // The ranks that have memory's part may be too few: all is read, to others.
-      before.reset();
-      lacks_room = begin() || standing == PageTier::Standing::kSettled;
+    bool lacks_room = false;
+    for (const auto* const from : PlacesToRestore(DemandOf(request), kept.tokens, before)) {
+      // What was settled of another place, to which more is read, says nothing of this one.
+      if (standing == PageTier::Standing::kSettled) tier_->NoRoom(id);
+      const int32_t there = from == nullptr ? 0 : from->hit.tokens;
+      standing = tier_->Look(id, spec.tenant, kept, {in_memory, there}, computed);
+      const bool waits =
+          standing == PageTier::Standing::kComing || standing == PageTier::Standing::kWanting;
+      const bool ready = standing == PageTier::Standing::kReady;
+      begun = ready && BeginRestore(request, kept, from, owner, large);
+      lacks_room = !begun && !waits && (lacks_room || ready);
+      if (begun || waits) break;
     }
     if (lacks_room) tier_->NoRoom(id);
     return absl::OkStatus();
@@ -210,13 +210,13 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
          standing == PageTier::Standing::kWanting;
 }
 
-// Whether there is room for what the tier is to bring back, behind what memory has. Takes `kept` if
-// there is.
+// Whether there is room for what the tier is to bring back: behind what memory has, or, if `before`
+// is null, all of it. Takes `kept` if there is.
 bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning& kept,
-                               const std::optional<PrefixReuse::Found>& before, PageOwner owner,
+                               const PrefixReuse::Found* before, PageOwner owner,
                                const Request* large) {
   const RequestSpec& spec = request.spec();
-  const PrefixIndex::Hit* const hit = before.has_value() ? &before->hit : nullptr;
+  const PrefixIndex::Hit* const hit = before != nullptr ? &before->hit : nullptr;
   PageDemand demand = DemandOf(request);
   pages_.Open(owner, spec.tenant);
   if (hit != nullptr) {

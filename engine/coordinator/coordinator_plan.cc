@@ -54,12 +54,17 @@ RequestPlan Coordinator::PlanNow(const RequestSpec& spec) {
   return plan;
 }
 
-std::vector<PrefixReuse::Found*> Coordinator::PlacesToTry(
-    const PageDemand& demand, std::vector<PrefixReuse::Found>& found) const {
+std::vector<int> Coordinator::SequencesOnRanks() const {
   std::vector<int> running(ranks_.size(), 0);
   for (const auto& sequence : state_.running) {
     for (const int32_t rank : sequence->ring) ++running[rank];
   }
+  return running;
+}
+
+std::vector<PrefixReuse::Found*> Coordinator::PlacesToTry(
+    const PageDemand& demand, std::vector<PrefixReuse::Found>& found) const {
+  const std::vector<int> running = SequencesOnRanks();
   std::vector<std::pair<double, PrefixReuse::Found*>> order;
   for (PrefixReuse::Found& each : found) {
     order.emplace_back(
@@ -71,6 +76,22 @@ std::vector<PrefixReuse::Found*> Coordinator::PlacesToTry(
   std::vector<PrefixReuse::Found*> places;
   for (const auto& [work, from] : order) places.push_back(from);
   return places;
+}
+
+// Of a long text, memory may have the first pages alone, say a system prompt, on fewer ranks than
+// the text is worth. To read a token again counts as much as to compute one, though it takes less:
+// otherwise the tier would not be asked.
+std::vector<const PrefixReuse::Found*> Coordinator::PlacesToRestore(
+    const PageDemand& demand, int32_t tokens,
+    const std::optional<PrefixReuse::Found>& before) const {
+  if (!before.has_value()) return {nullptr};
+  const std::vector<int> running = SequencesOnRanks();
+  const int64_t rest = demand.tokens - tokens;
+  const double again =
+      static_cast<double>(rest + before->hit.tokens) / static_cast<double>(demand.tokens);
+  const double fresh = FreshWork(demand, running, options_.limits) * again;
+  if (fresh < RestOfWork(rest, before->ring, running, options_.limits)) return {nullptr, &*before};
+  return {&*before, nullptr};
 }
 
 std::vector<int32_t> Coordinator::FreePages() const {

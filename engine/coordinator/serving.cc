@@ -57,6 +57,7 @@ Contender Serving::ContenderOf(const Request& request, SteadyTime now) const {
   if (due != SteadyTime::max()) contender.until_deadline = SecondsBetween(now, due);
   contender.ends_at_deadline = spec.deadline == due;
   contender.answer = AnswerSeconds(spec);
+  contender.slowed = prompt_pace_.slowed();
   return contender;
 }
 
@@ -249,6 +250,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     uses.push_back(
         {.share = ShareOf(request.spec()), .prompt = !stream, .priority = request.spec().priority});
   }
+  LearnPace(plan, requests, seconds);
   pacer_.Took(plan, attention, streams, seconds);
   for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
   shares_.Charge(uses);
@@ -257,6 +259,26 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   if (plan.stretch.has_value()) metrics_.chunk_stretches.Increment();
   metrics_.step_cost_error.Set(pacer_.costs().error());
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
+}
+
+// By what was predicted before the step. Steps without rows of prompts count too: the prompts wait
+// meanwhile.
+void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double seconds) {
+  if (pacer_.costs().steps() == 0) return;  // no prediction yet
+  double alone = 0;
+  for (const PlanItem& item : plan.items) {
+    const Sequence& sequence = *requests.at(item.sequence)->sequence();
+    if (item.begin >= sequence.prompt_length) continue;
+    alone += pacer_.PromptSeconds(StateOf(sequence), item.begin, item.end);
+  }
+  if (plan.stretch.has_value()) {
+    alone *= static_cast<double>(plan.stretch->end_layer - plan.stretch->first_layer) / layers_;
+  }
+  const bool waits = std::any_of(requests.begin(), requests.end(), [](const auto& entry) {
+    const Sequence* const sequence = entry.second->sequence();
+    return sequence != nullptr && sequence->in_prefill() && !sequence->paused;
+  });
+  if (alone > 0 || waits) prompt_pace_.Learn(seconds, alone);
 }
 
 void Serving::CountAnswer(int64_t tokens) {

@@ -14,6 +14,7 @@
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/answer_length.h"
 #include "engine/scheduler/places.h"
+#include "engine/scheduler/prompt_pace.h"
 #include "engine/scheduler/quantum.h"
 
 namespace annulus {
@@ -101,6 +102,7 @@ class Serving {
   Contender ContenderOf(const Request& request, SteadyTime now) const;
   double AnswerSeconds(const RequestSpec& spec) const;
   void SetContending(const Requests& requests);
+  void LearnPace(const StepPlan& plan, const Requests& requests, double seconds);
 
   const double stall_seconds_;
   const int ranks_;
@@ -108,6 +110,7 @@ class Serving {
   const int max_running_;
   EngineMetrics& metrics_;
   StepPacer pacer_;
+  PromptPace prompt_pace_;
   FairShares shares_;
   Admission admission_;
   double turnover_seconds_ = 0.5;  // between the ends of two requests, moving mean

@@ -37,7 +37,7 @@ class DocumentPages {
   void Add(const TaggedDocuments& documents, Place place, int32_t end);
   void Remove(const TaggedDocuments& documents, Place place, int32_t end);
 
-  // Returns every place, as many times as it was added.
+  // Returns every place, as many times as it was added, in the order in which they were added.
   std::vector<Place> PlacesOf(DocumentTag tag) const;
   // The longest run of tokens from the document's first token to the end of a prompt. 0: no prompt
   // has it.

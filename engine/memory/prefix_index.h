@@ -75,9 +75,10 @@ class PrefixIndex {
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
 
   // For a prompt whose first page is not known: returns the first position at which `tokens` differ
-  // from a known text that has the document, whatever that text's identity. Of several such texts,
-  // takes the one that differs last; looks at the document's 16 latest prompts. Nothing if no known
-  // text has the document, or if one of them begins with the same page.
+  // from the most similar known text that has the document, whatever that text's identity. Nothing
+  // if no known text has the document, or if one that is compared has the same first page. Compares
+  // 16 of the document's prompts, those that became known or lost their last pages latest: if there
+  // are more, the most similar one may be older, and the result may then be too small.
   std::optional<int32_t> FirstDifference(DocumentTag document,
                                          std::span<const int32_t> tokens) const;
 

@@ -48,8 +48,10 @@ class PrefixReuse {
                           PrefixIndex::Nearest* nearest = nullptr);
   // Why no more than `cached` tokens of the prompt can be reused. `nearest`: from Find with the
   // same request and policy. Nothing if there is no particular reason: the rest of the prompt has
-  // no whole page, no known prompt of the tenant has the first page or a document in common with
-  // it, or the nearest one ends before this prompt does.
+  // no whole page, the tenant left no similar prompt, or the nearest one ends before this prompt
+  // does. Prompts are similar if they have the first page or a document in common; of the latter,
+  // only those count that have the first of its documents that the tenant has sent before
+  // (PrefixIndex::FirstDifference says how many of them).
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
   // Returns the whole prompt, with its last token, if all of it is known. Marks it as used. Only

@@ -20,7 +20,8 @@ constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
 constexpr double kLost = 1e-12;
 // What a deadline must leave room for, over what is predicted. An answer's length and the streams
-// that will run beside it are guesses.
+// that will run beside it are guesses. A prompt that is predicted too short is given up when most
+// of it is computed.
 constexpr double kPromptMargin = 1.1;
 constexpr double kAnswerMargin = 1.25;
 
@@ -62,7 +63,8 @@ struct Lane {
 size_t ShareName::owner_level() const { return tenant != TenantId().name() ? 0 : 1; }
 
 double SecondsNeeded(const Contender& contender, double ahead) {
-  return kPromptMargin * (ahead + contender.remaining) + kAnswerMargin * contender.answer;
+  return kPromptMargin * contender.slowed * (ahead + contender.remaining) +
+         kAnswerMargin * contender.answer;
 }
 
 double SecondsToReach(double urgency, const Contender& contender) {

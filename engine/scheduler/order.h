@@ -39,12 +39,13 @@ struct Contender {
   double remaining = 0;  // time for the rest of its prompt if it ran alone
   double total = 0;      // the same for its whole prompt, including what is done
   double answer = 0;     // time that its answer is expected to take after that
+  double slowed = 1;     // how many times as long prompts take now as alone: PromptPace
   double until_deadline = std::numeric_limits<double>::infinity();  // in seconds
   bool ends_at_deadline = false;  // an answer that is not complete by then is lost
 };
 
-// Predicted seconds from now until the answer is complete, if `ahead` seconds of other prompts come
-// first. Includes a margin for wrong predictions.
+// Predicted seconds from now until the answer is complete, if other prompts come first that take
+// `ahead` seconds alone. Includes a margin for wrong predictions.
 double SecondsNeeded(const Contender& contender, double ahead = 0);
 
 // Most seconds that a request waits until its stretch alone (see Urgency) reaches `urgency`.

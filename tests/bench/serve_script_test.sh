@@ -27,7 +27,7 @@ echo 'INFO ready listen=127.0.0.1:0 port=1 metrics_port=2'
 trap 'exit 0' TERM
 while :; do read -r -t 1 <> <(:); done
 END
-mkdir "$folder/old"
+mkdir "$folder/old" "$folder/silent"
 cp "$folder/build/annulusd" "$folder/old/annulusd"
 
 # Requests of the other daemon wait ten times as long if they are short. $PEAK is the rate of both loads;
@@ -97,6 +97,9 @@ run() {
 has() { grep -qF -- "$1" "$folder/out/serve.md" || fail "no '$1'"; }
 has_row() { grep -qF -- "$1" "$folder/out/serve.jsonl" || fail "no row '$1'"; }
 
+run 1 PARTS=overload RANKS=1 FAILS=--deadline
+if [[ -e $folder/out/serve.md || -e $folder/out/serve.jsonl ]]; then fail 'a report, though nothing was measured'; fi
+
 run 0 RANKS=1 OTHER_ANNULUSD="$folder/old/annulusd" ANNULUS_KV_DISK=/nowhere ANNULUS_TOKEN=secret
 grep -q ANNULUS_ "$COMMANDS" && fail 'settings and tokens of the caller reach the daemons'
 for part in decode cascade lookup beside overload mixed; do has "<!-- part: $part -->"; done
@@ -139,6 +142,15 @@ has '5 times overload, 4 ranks, 20 s'
 
 run 1 OTHER_ANNULUSD="$folder/old/absent"
 grep -qF 'old/absent is missing' "$folder/said" || fail 'a missing daemon is not named'
+
+program silent/annulusd <<'END'
+echo 'INFO loading'
+trap 'exit 0' TERM
+while :; do read -r -t 1 <> <(:); done
+END
+run 1 PARTS=mixed RANKS=1 READY_SECONDS=5 OTHER_ANNULUSD="$folder/silent/annulusd"
+grep -qF 'was not ready within 5 s' "$folder/said" || fail "no word of the wait: $(cat "$folder/said")"
+grep -qF 'INFO loading' "$folder/said" || fail "not what the daemon said: $(cat "$folder/said")"
 
 run 2 PARTS='mixed everything'
 grep -qF "'everything', which is no part" "$folder/said" || fail 'an unknown part is not named'

@@ -375,6 +375,22 @@ TEST_F(MeteredAskManyTest, EachFailureIsCounted) {
   EXPECT_EQ(Sample(name), before + 2);
 }
 
+TEST_F(MeteredAskManyTest, RefusalsForOverloadAreTimed) {
+  const std::string count = "annulus_refusal_seconds_count";
+  EXPECT_EQ(Ask(Questions({"", "good"})).failures.size(), 1u);  // wrong, which is no overload
+  EXPECT_EQ(Sample(count), 0);
+  absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  full.SetPayload(kRetryPayload, absl::Cord("750"));
+  server_.engine().set_submit_error(full);
+  const Answers answers = Ask(Numbered(3));
+  ASSERT_TRUE(answers.status.ok()) << answers.status.error_message();
+  ASSERT_EQ(answers.failures.size(), 3u);
+  for (const auto& [index, failure] : answers.failures) {
+    EXPECT_EQ(Details(failure).reason, "QUEUE_FULL") << index;
+  }
+  EXPECT_EQ(Sample(count), 3);
+}
+
 class QuotaAskManyTest : public ::testing::Test {
  protected:
   void Serve(const std::string& quotas) {

@@ -357,6 +357,30 @@ TEST_F(PageTierTest, ARankWithTheFirstPagesMayLackRoomForTheOthers) {
   EXPECT_EQ(answer.usage.restored_tokens, kText - kPage);
 }
 
+// The same if that rank has room, but would take longer for what is left to compute than two ranks
+// for that and the first pages, read again.
+TEST_F(PageTierTest, ALongTextDoesNotStayOnTheRankThatHasItsFirstPages) {
+  constexpr int kText = 800;
+  constexpr int kFirst = 48;
+  const EngineOptions options = Options(testing::WithWindows(folder_, /*slow=*/true), 2);
+  const std::vector<int32_t> text = Prompt(kText, 250);
+  for (const int tokens : {12, 100}) {
+    RequestSpec spec = Spec(text);
+    spec.sampling.max_tokens = tokens;
+    Answer expected;
+    {
+      const auto engine = Make(options);
+      expected = Ask(*engine, spec);
+      ASSERT_TRUE(WaitForWrites(*engine));
+    }
+    const auto engine = Make(options);
+    Ask(*engine, Spec({text.begin(), text.begin() + kFirst + 2}));
+    const Answer answer = Ask(*engine, spec);
+    EXPECT_EQ(answer, expected);
+    EXPECT_EQ(answer.usage.restored_tokens, kText - kPage - (tokens == 12 ? kFirst : 0)) << tokens;
+  }
+}
+
 // A document that is deleted takes what follows it along, and no more.
 TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
   const EngineOptions options = Options(WithoutWindows(folder_), 1);

@@ -35,6 +35,17 @@ TEST(DocumentPages, KnowsEachPlaceAndTheMostTokens) {
   EXPECT_EQ(pages.bytes(), 0);
 }
 
+// The latest prompts are those that a new one is compared with.
+TEST(DocumentPages, PlacesStayInOrderWhateverGoes) {
+  DocumentPages pages;
+  int places[4];
+  for (int& place : places) pages.Add({{1, 0}}, &place, 100);
+  pages.Remove({{1, 0}}, &places[1], 100);
+  EXPECT_THAT(pages.PlacesOf(1), ::testing::ElementsAre(&places[0], &places[2], &places[3]));
+  pages.Remove({{1, 0}}, &places[0], 100);
+  EXPECT_THAT(pages.PlacesOf(1), ::testing::ElementsAre(&places[2], &places[3]));
+}
+
 TEST(DocumentPages, RequestsFromBeforeADeletionAreKnown) {
   DocumentPages pages;
   const SteadyTime start;
