@@ -42,7 +42,6 @@ absl::StatusOr<RequestPlan> PlanQueue::Ask(RequestSpec spec, const std::function
   });
   std::lock_guard lock(mutex_);
   if (question->answer.has_value()) return *std::move(question->answer);
-  question->wanted = false;
   std::erase(waiting_, question);
   if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
   return RetryError(absl::StrCat("the engine was busy for ", kLongest.count(),

@@ -44,7 +44,6 @@ class PlanQueue {
   struct Question {
     explicit Question(RequestSpec spec) : spec(std::move(spec)) {}
     const RequestSpec spec;
-    bool wanted = true;
     std::optional<absl::StatusOr<RequestPlan>> answer;
   };
 

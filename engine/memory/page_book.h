@@ -80,7 +80,8 @@ using ContentHash = std::array<unsigned char, 32>;
 // running step may access, until the step has ended on all ranks.
 //
 // Every call takes constant time per page; counts are updated incrementally. Open and pages_of also
-// take time linear in the number of tenants that ever held a page. Not thread-safe: only for the
+// take time linear in the number of tenants that ever held a page. Clients cannot create tenants
+// (see TenantId), so the operator's list of callers bounds it. Not thread-safe: only for the
 // coordinator's thread.
 class PageBook {
  public:

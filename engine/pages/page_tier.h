@@ -185,7 +185,7 @@ class PageTier {
   // Ends the check and the restore. `computed`: the sequence whose last page is compared with the
   // sampled one; null if it could not be computed. If they differ, the levels drop the restored
   // pages, and none becomes known. Blocks at most a second for each group if the pages are on a
-  // device.
+  // device. If the device takes longer, no restored page becomes known, but the levels keep them.
   void EndCheck(PageOwner restore, const Sequence* computed);
 
   // Handles finished copies, starts new ones and ends waits that are over. Returns whether waiting

@@ -73,7 +73,10 @@ void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
       restore.checked = restore.sampled;
     } else {
       restore.missing = CacheMiss::Reason::kDiskSlower;
-      if (!absl::IsResourceExhausted(compared)) levels_.CopyFailed(compared);
+      // Too little memory or a slow device says nothing about the levels. If the device hangs,
+      // their own copies show it: see PageLevels::TurnOffHung.
+      const bool slow = absl::IsDeadlineExceeded(compared);
+      if (!slow && !absl::IsResourceExhausted(compared)) levels_.CopyFailed(compared);
     }
     if (same) restore.phase = Phase::kKnown;
     if (compared.ok() && !same) Distrust(restore);

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/runner/list_exchange.h"
@@ -107,14 +103,17 @@ class BlockChooser::LayerChoice {
     return best;
   }
 
-  // What own probes would cover under each rung.
+  // What each rung would cover of own probes.
   void Probe(const Choice& item, PartChoice& part) const {
     const auto heads = static_cast<size_t>(context_.heads());
     part.covered.assign(part.ladder.size() * heads, 0.0);
-    if (!item.probes.has_value() || !item.probes->scores.has_value()) return;
+    if (!item.probes.has_value()) return;
     const std::vector<int32_t>& positions = item.probes->positions[item.index()];
+    for (const int32_t row : positions) part.sampled[row].assign(part.ladder.size(), 0.0);
+    if (!item.probes->scores.has_value()) return;
     for (size_t n = 0; n < positions.size(); ++n) {
       const int32_t block = positions[n] / item.block;
+      std::vector<double>& sampled = part.sampled.at(positions[n]);
       for (size_t head = 0; head < heads; ++head) {
         const int kv_head = static_cast<int>(head) / context_.group();
         if (!part.part->heads[kv_head]) continue;
@@ -132,23 +131,10 @@ class BlockChooser::LayerChoice {
         shares.resize(part.ladder.size(), 1.0);  // all blocks
         for (size_t rung = 0; rung < shares.size(); ++rung) {
           part.covered[rung * heads + head] += shares[rung];
+          sampled[rung] += shares[rung];
         }
       }
     }
-  }
-
-  // Over the part's heads and own probes: the coverage of each rung, then what all would be.
-  std::vector<double> ProbeSums(const Choice& item, const PartChoice& part) const {
-    const auto heads = static_cast<size_t>(context_.heads());
-    std::vector<double> sums;
-    for (size_t rung = 0; rung < part.ladder.size(); ++rung) {
-      const auto by_head = std::span(part.covered).subspan(rung * heads, heads);
-      sums.push_back(std::accumulate(by_head.begin(), by_head.end(), 0.0));
-    }
-    const auto rows = item.probes ? item.probes->positions[item.index()].size() : 0;
-    const auto own = std::count(part.part->heads.begin(), part.part->heads.end(), true);
-    sums.push_back(static_cast<double>(rows) * static_cast<double>(own * context_.group()));
-    return sums;
   }
 
   static std::span<const int32_t> ChosenAt(const PartChoice& part, size_t rung, int32_t block,
@@ -158,59 +144,74 @@ class BlockChooser::LayerChoice {
     return part.ranking->order(q, kv_head).first(static_cast<size_t>(part.Count(q, kv_head, rung)));
   }
 
-  // Visits the parts under a contract whose sums this rank and `peer` tell each other.
+  // Visits the parts under a contract, with the positions of the sampled rows of which rank `from`
+  // tells rank `to` what each rung covers. One of the two is this rank.
   template <class Visit>
-  void ForEachShared(int peer, const Visit& visit) {
+  void ForEachTold(int from, int to, const Visit& visit) {
     for (Choice& item : choices_) {
-      const int other = IndexOf(*item.ring, peer);
-      if (other < 0 || item.own_rows() == 0 || item.positions(other).empty()) continue;
+      const int teller = IndexOf(*item.ring, from);
+      const int listener = IndexOf(*item.ring, to);
+      if (teller < 0 || listener < 0 || item.positions(listener).empty()) continue;
+      if (!item.probes.has_value()) continue;
+      const std::vector<int32_t>& rows = item.probes->positions[teller];
+      if (rows.empty()) continue;
       for (PartChoice& part : item.parts) {
-        if (part.bound()) visit(item, part);
+        if (part.bound()) visit(part, rows);
       }
     }
   }
 
-  // All ranks with rows add up what each rung would cover and take the first that is enough.
+  // Ranks tell each other what each rung covers of their sampled rows, so all take the same rung.
   absl::Status AgreeOnContract() {
-    std::map<const PartChoice*, std::vector<double>> totals;
-    for (const Choice& item : choices_) {
-      if (item.own_rows() == 0) continue;
-      for (const PartChoice& part : item.parts) totals[&part] = ProbeSums(item, part);
-    }
+    const int own = context_.link.rank();
     const auto give = [&](int peer, std::vector<RingPart>& parts) {
-      ForEachShared(peer, [&](const Choice& item, const PartChoice& part) {
-        const std::vector<double> own = ProbeSums(item, part);
-        std::vector<std::byte>& sums =
-            context_.messages.step.emplace_back(own.size() * sizeof(double));
-        std::memcpy(sums.data(), own.data(), sums.size());
-        parts.push_back({sums.data(), sums.size()});
+      ForEachTold(own, peer, [&](const PartChoice& part, const std::vector<int32_t>& rows) {
+        const size_t row_bytes = part.ladder.size() * sizeof(double);
+        std::vector<std::byte>& told = context_.messages.step.emplace_back(rows.size() * row_bytes);
+        for (size_t n = 0; n < rows.size(); ++n) {
+          std::memcpy(told.data() + n * row_bytes, part.sampled.at(rows[n]).data(), row_bytes);
+        }
+        parts.push_back({told.data(), told.size()});
       });
     };
     const auto expect = [&](int peer, std::vector<size_t>& bytes) {
-      ForEachShared(peer, [&](const Choice&, const PartChoice& part) {
-        bytes.push_back((part.ladder.size() + 1) * sizeof(double));
+      ForEachTold(peer, own, [&](const PartChoice& part, const std::vector<int32_t>& rows) {
+        bytes.push_back(rows.size() * part.ladder.size() * sizeof(double));
       });
     };
     const auto take = [&](int peer, const RingParts& parts) {
       size_t next = 0;
-      ForEachShared(peer, [&](const Choice&, const PartChoice& part) {
-        std::vector<double>& total = totals[&part];
-        std::vector<double> sums(total.size());
-        std::memcpy(sums.data(), parts[next++].data, sums.size() * sizeof(double));
-        for (size_t s = 0; s < sums.size(); ++s) total[s] += sums[s];
+      ForEachTold(peer, own, [&](PartChoice& part, const std::vector<int32_t>& rows) {
+        const std::byte* told = parts[next++].data;
+        for (const int32_t position : rows) {
+          std::vector<double>& sampled = part.sampled[position];
+          sampled.resize(part.ladder.size());
+          std::memcpy(sampled.data(), told, sampled.size() * sizeof(double));
+          told += sampled.size() * sizeof(double);
+        }
       });
       return absl::OkStatus();
     };
     ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 3, give, expect, take));
     for (Choice& item : choices_) {
+      if (item.own_rows() == 0) continue;
       for (PartChoice& part : item.parts) {
-        if (!part.bound() || item.own_rows() == 0) continue;
-        const std::vector<double>& total = totals[&part];
-        const double wanted = part.policy().coverage * total.back();
-        while (part.rung + 1 < part.ladder.size() && total[part.rung] < wanted) ++part.rung;
+        if (part.bound()) TakeRung(part);
       }
     }
     return absl::OkStatus();
+  }
+
+  // Takes the first rung that covers enough of the sampled rows of all ranks.
+  void TakeRung(PartChoice& part) const {
+    std::vector<double> totals(part.ladder.size(), 0.0);
+    for (const auto& [position, covered] : part.sampled) {
+      for (size_t rung = 0; rung < totals.size(); ++rung) totals[rung] += covered[rung];
+    }
+    const auto kv_heads = std::count(part.part->heads.begin(), part.part->heads.end(), true);
+    const auto all = static_cast<double>(std::ssize(part.sampled) * kv_heads * context_.group());
+    const double wanted = part.policy().coverage * all;
+    while (part.rung + 1 < part.ladder.size() && totals[part.rung] < wanted) ++part.rung;
   }
 
   void Choose(Choice& item) {

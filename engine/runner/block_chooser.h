@@ -13,8 +13,10 @@ namespace annulus {
 // the ranks agree on a tau, and the lists go to the ranks that hold the blocks (ListExchange).
 //
 // Agreeing on a tau is how AttentionPolicy::coverage is kept: 16 seeded rows are scored exactly,
-// block by block; the ranks add up the coverage that each of several increasing values of tau would
-// give, and take the first value whose mean over rows and heads is enough. The last: all blocks.
+// block by block; the ranks tell each other what each of several increasing values of tau would
+// cover of each row, and take the first value whose mean over rows and heads is enough. The last:
+// all blocks. Every rank adds up all rows in the order of positions. Sums in another order can
+// differ in their last bits, and then ranks could take different values.
 class BlockChooser {
  public:
   explicit BlockChooser(const ChoiceContext& context) : context_(context) {}

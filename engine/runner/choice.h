@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -156,6 +157,9 @@ struct PartChoice {
   std::vector<double> ladder;
   size_t rung = 0;              // the one chosen
   std::vector<double> covered;  // [rung][query head] coverage, summed over own sampled rows
+  // [position of a sampled row][rung] coverage, summed over the part's query heads. Has own rows,
+  // and those of all ranks once they have told each other.
+  std::map<int32_t, std::vector<double>> sampled;
   BlockPattern pattern;  // the choice for own rows; has all heads, but only this part's are valid
 
   const AttentionPolicy& policy() const { return *part->policy; }

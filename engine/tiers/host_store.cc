@@ -71,12 +71,20 @@ void HostStore::FreeOf(const PageKey& key) {
   Free(slot);
 }
 
-void HostStore::EndRead(Slot slot) {
+void HostStore::BeginRead(Slot slot, const PageKey& key) {
+  if (reads_[slot].readers++ == 0) pages_.Hold(key);
+}
+
+void HostStore::EndRead(Slot slot, const PageKey& key) {
   const auto read = reads_.find(slot);
   if (--read->second.readers > 0) return;
   const bool dropped = read->second.dropped;
   reads_.erase(read);
-  if (dropped) free_.push_back(slot);
+  if (dropped) {
+    free_.push_back(slot);
+  } else {
+    pages_.Release(key);
+  }
 }
 
 absl::StatusOr<bool> HostStore::PutNew(const EntryName& name, const PageMark& mark,
@@ -90,11 +98,11 @@ absl::StatusOr<bool> HostStore::PutNew(const EntryName& name, const PageMark& ma
     const auto given_up = pages_.MakeRoom(WantedFor(name, mark, use));
     if (!given_up.has_value()) {
       return absl::ResourceExhaustedError(
-          "no room: all other pages are held or were used at least as recently");
+          "no room: all other pages are held, are being read or were used at least as recently");
     }
     for (const EntryName& page : *given_up) FreeOf(page.key);
     if (free_.empty() && never_used_ == all_slots_) {
-      return absl::ResourceExhaustedError("the pages that make room are still being read");
+      return absl::ResourceExhaustedError("no room: pages that were dropped are still being read");
     }
     pages_.Count(name.tenant, bytes);
     if (free_.empty()) {
@@ -152,11 +160,11 @@ absl::StatusOr<std::optional<double>> HostStore::Read(const EntryName& name,
     const auto found = slots_.find(name.key);
     if (found == slots_.end()) return absl::NotFoundError("the page is gone");
     slot = found->second;
-    ++reads_[slot].readers;
+    BeginRead(slot, name.key);
   }
   const absl::Cleanup end = [&] {
     std::lock_guard lock(mutex_);
-    EndRead(slot);
+    EndRead(slot, name.key);
   };
   const std::span<const std::byte> bytes = BytesOf(slot);
   ANNULUS_ASSIGN_OR_RETURN(const EntryHeader header, ReadHeader(bytes.first(kEntryHeaderBytes)));

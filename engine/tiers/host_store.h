@@ -44,10 +44,12 @@ class HostStore final : public PageStore {
   bool OnDropped(const EntryName& name) override;
 
   std::span<std::byte> BytesOf(Slot slot);
-  // These require the lock. A slot that is being read becomes free when its last reader ends.
+  // These require the lock. A page that is being read is held: dropping it would not make room,
+  // since its slot becomes free only when its last reader ends.
   void Free(Slot slot);
   void FreeOf(const PageKey& key);
-  void EndRead(Slot slot);
+  void BeginRead(Slot slot, const PageKey& key);
+  void EndRead(Slot slot, const PageKey& key);
 
   const size_t page_bytes_;
   DeviceBuffer memory_;

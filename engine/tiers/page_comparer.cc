@@ -51,19 +51,16 @@ absl::StatusOr<bool> PageComparer::Same(Place one, Place other, std::chrono::mil
                         return std::memcmp(a.data(), b.data(), a.size()) == 0;
                       });
   }
-  // Made in advance, as making it allocates: a pair that is late must never be waited for again.
-  absl::Status late = absl::DeadlineExceededError(
-      absl::StrCat("a device has not copied two pages within ", most.count(), " ms"));
   std::unique_lock lock(mutex_);
-  ANNULUS_RETURN_IF_ERROR(late_);
+  if (busy_) return absl::DeadlineExceededError("a device still copies two earlier pages");
   same_.reset();
   pair_.emplace(std::move(one), std::move(other));
   changed_.notify_all();
   const SteadyTime due = clock_.Now() + most;
   if (clock_.WaitUntil(due, lock, changed_, [this] { return same_.has_value(); })) return *same_;
-  late_ = std::move(late);
   pair_.reset();
-  return late_;
+  return absl::DeadlineExceededError(
+      absl::StrCat("a device has not copied two pages within ", most.count(), " ms"));
 }
 
 void PageComparer::Loop() {
@@ -72,9 +69,11 @@ void PageComparer::Loop() {
     changed_.wait(lock, [this] { return stop_ || pair_.has_value(); });
     if (stop_) return;
     const Pair pair = *std::exchange(pair_, std::nullopt);
+    busy_ = true;
     lock.unlock();
     absl::StatusOr<bool> same = CopyAndCompare(pair);
     lock.lock();
+    busy_ = false;
     same_ = std::move(same);
     changed_.notify_all();
   }

@@ -36,9 +36,9 @@ class PageComparer {
     PagePieces pieces;
   };
   // Whether two complete pages have the same bytes. Blocks for `most` at longest. Errors:
-  // DEADLINE_EXCEEDED if the copies take longer, and from then on in every call; otherwise those of
-  // PageLane::CopyOut. After an error the comparer may still read the pages for a while, but the
-  // caller may change them. Not thread-safe.
+  // DEADLINE_EXCEEDED if the copies take longer, and at once in later calls until they have ended;
+  // otherwise those of PageLane::CopyOut. After an error the comparer may still read the pages for
+  // a while, but the caller may change them. Not thread-safe.
   absl::StatusOr<bool> Same(Place one, Place other, std::chrono::milliseconds most);
 
   // Bytes of all buffers.
@@ -62,8 +62,8 @@ class PageComparer {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  absl::Status late_;         // not OK once a call ran out of time
   std::optional<Pair> pair_;  // to be compared
+  bool busy_ = false;         // the thread compares a pair, whether or not Same still waits for it
   std::optional<absl::StatusOr<bool>> same_;
   std::thread thread_;
 };

@@ -60,8 +60,9 @@ class PageStore {
   // there, and is now labelled with the mark's documents too, or one of these documents was deleted
   // after the page's request came. Errors:
   // - RESOURCE_EXHAUSTED: no room in the store, or in the tenant's share, without dropping pages
-  //   that are held or were used no earlier than `use` (so a text that exceeds the limit keeps its
-  //   beginning); or the process is out of memory or file descriptors.
+  //   that are held, are being read from memory, or were used no earlier than `use` (so a text that
+  //   exceeds the limit keeps its beginning). No page was dropped then. Or the process is out of
+  //   memory or file descriptors.
   // - UNAVAILABLE: the store is off.
   absl::StatusOr<bool> Put(const PageMark& mark,
                            std::span<const std::span<const std::byte>> payload, int64_t use);

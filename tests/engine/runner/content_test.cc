@@ -1,5 +1,5 @@
-// Attention policies that look at content, and the coverage contract, on whole models: every row's
-// logits against a plain forward pass under the lists that the ranks report.
+// Attention policies that look at content, on whole models: every row's logits against a plain
+// forward pass under the lists that the ranks report.
 
 #include <algorithm>
 #include <cmath>
@@ -307,61 +307,6 @@ TEST(Content, AntidiagonalsChooseAlikeOnEveryRing) {
       EXPECT_LE(static_cast<double>(differ), 1e-3 * static_cast<double>(chosen)) << chosen;
       EXPECT_EQ(one.tokens, ring.tokens);
     }
-  }
-}
-
-struct Contract {
-  double coverage = 0;  // the smallest of a layer in a chunk
-  int raised = 0;
-  int dense = 0;
-};
-
-Contract Judge(const DriverResult& result) {
-  std::map<std::pair<int32_t, int32_t>, std::pair<double, double>> layers;
-  Contract contract;
-  contract.coverage = 1;
-  for (const LayerAttention& part : result.attention) {
-    auto& [sum, count] = layers[{part.layer, part.begin}];
-    for (const double covered : part.covered) sum += covered;
-    count += part.probes * static_cast<double>(part.covered.size());
-    contract.raised += part.raised;
-    contract.dense += part.dense;
-  }
-  for (const auto& [layer, mean] : layers) {
-    if (mean.second > 0) contract.coverage = std::min(contract.coverage, mean.first / mean.second);
-  }
-  return contract;
-}
-
-TEST(Content, TheContractIsKeptBeforeAttending) {
-  CpuWorld world;
-  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
-  const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
-  const std::vector<int32_t> prompt = RandomPrompt(700, checkpoint.config.vocabulary, 8);
-  const auto run = [&](const std::string& text, int ranks) {
-    DriverOptions options;
-    options.ranks = ranks;
-    options.prefill_rows = 64;
-    options.attention = ParsePolicy(text).value();
-    options.all_logits = true;
-    return StepDriver(world, model, options).Run({prompt}, 1)[0];
-  };
-  for (const int ranks : {1, 3}) {
-    for (const char* policy : {"adaptive:block=16,", "adaptive:block=16,estimator=pooled,",
-                               "hierarchical:near=1,block=16,", "window:window=16,block=16,"}) {
-      for (const char* coverage :
-           testing::ThinnedIfSanitized<const char*>({"0.3", "0.8", "0.97", "1"}, 2)) {
-        const std::string text = std::string(policy) + "coverage=" + coverage;
-        const Contract contract = Judge(run(text, ranks));
-        EXPECT_GE(contract.coverage, std::stod(coverage) - 1e-9) << text << ", " << ranks;
-        if (std::string(coverage) == "1") {
-          EXPECT_EQ(contract.coverage, 1) << text;
-        }
-      }
-    }
-    // The control: without a contract little is covered, and a contract had to do something.
-    EXPECT_LT(Judge(run("window:window=16,block=16", ranks)).coverage, 0.5);
-    EXPECT_GT(Judge(run("window:window=16,block=16,coverage=0.8", ranks)).dense, 0);
   }
 }
 

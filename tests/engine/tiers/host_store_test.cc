@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -160,6 +161,36 @@ TEST(HostStoreTest, TheLeastRecentlyUsedMakeRoomUnlessTheyAreHeld) {
   EXPECT_TRUE(PutInHost(*store, more[3], third).ok());
   EXPECT_FALSE(store->Has(KeyOf(old[1])));
   EXPECT_FALSE(store->Hold(KeyOf(old[1])));
+}
+
+// Its slot would be of no use before the reader is done, so the page would be lost for nothing.
+TEST(HostStoreTest, APageThatIsBeingReadMakesNoRoom) {
+  constexpr size_t kLarge = 1 << 20;  // a reader does little else than to read it
+  const auto store = HostStore::Create(KnownPages::FileBytes(kLarge), kLarge).value();
+  const std::vector<PageMark> marks = MarksOf(2);
+  const std::array payloads = {PayloadOf(marks[0], kLarge), PayloadOf(marks[1], kLarge)};
+  const auto put = [&](size_t page) {
+    const std::array<std::span<const std::byte>, 1> parts = {payloads[page]};
+    return store->Put(marks[page], parts, store->NextUse()).status();
+  };
+  std::atomic<bool> ends = false;
+  std::atomic<int> reads = 0;
+  std::thread reader([&] {
+    std::vector<std::byte> read(kLarge);
+    while (!ends) reads += store->Get(marks[0], read, /*use=*/0).ok() ? 1 : 0;
+  });
+  absl::Status full;
+  while (full.ok()) {  // until the reader is in the middle of the page
+    // Again and again, as a read that missed it may drop it once more.
+    for (const int before = reads; reads == before;) EXPECT_TRUE(put(0).ok());
+    full = put(1);
+  }
+  ends = true;
+  reader.join();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(store->Has(KeyOf(marks[0])));
+  EXPECT_TRUE(put(1).ok()) << "nobody reads now";
+  EXPECT_FALSE(store->Has(KeyOf(marks[0])));
 }
 
 // Memory is no disk, but its bits flip too.
