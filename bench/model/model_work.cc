@@ -10,32 +10,11 @@
 namespace annulus::bench {
 namespace {
 
-// Weights that a row meets in one layer: those that every row needs, and those that only a row
-// needs whose result is wanted. Of a mixture of experts a row meets those that it chose, and the
-// router.
-struct LayerSize {
-  double every_row = 0;
-  double wanted_row = 0;
-};
-
-LayerSize SizeOf(const ModelConfig& config, const LayerGraph& layer) {
-  LayerSize size;
-  ForEachOperation(layer, [&](const Operation& operation) {
-    for (const Product& product : operation.products) {
-      const double weights =
-          double{1} * layer.columns_of(operation.input) * layer.columns_of(product.output);
-      const int32_t times = product.rows == LayerRows::kChoices ? config.experts.chosen : 1;
-      (product.rows == LayerRows::kAll ? size.every_row : size.wanted_row) += weights * times;
-    }
-  });
-  return size;
-}
-
 // Weights that a row meets in all layers.
 double SizeOfLayers(const ModelConfig& config) {
   double weights = 0;
   for (const LayerGraph& layer : LayerGraphs(config)) {
-    const LayerSize size = SizeOf(config, layer);
+    const WeightCounts size = WeightsPerRow(config, layer);
     weights += size.every_row + size.wanted_row;
   }
   return weights;
@@ -86,7 +65,7 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
     const bool last = i + 1 == config.layers.size();
-    const LayerSize size = SizeOf(config, graph[i]);
+    const WeightCounts size = WeightsPerRow(config, graph[i]);
     flops += 2 * size.every_row * n + 2 * size.wanted_row * (last ? 1 : n);
     flops += FlopsPerPair(config) *
              (last ? KeysSeen(layer, tokens - 1, density) : PairsSeen(layer, tokens, density));

@@ -127,4 +127,31 @@ std::vector<LayerGraph> LayerGraphs(const ModelConfig& config) {
   return layers;
 }
 
+WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer) {
+  WeightCounts weights;
+  ForEachOperation(layer, [&](const Operation& operation) {
+    for (const Product& product : operation.products) {
+      const double matrix =
+          double{1} * layer.columns_of(operation.input) * layer.columns_of(product.output);
+      const int32_t times = product.rows == LayerRows::kChoices ? config.experts.chosen : 1;
+      (product.rows == LayerRows::kAll ? weights.every_row : weights.wanted_row) += matrix * times;
+    }
+  });
+  return weights;
+}
+
+double PairsInRows(const ModelConfig& config) {
+  const std::vector<LayerGraph> graph = LayerGraphs(config);
+  const double pair = 2.0 * config.heads * config.head_dim;  // scores and weighted values
+  double pairs = 0;
+  double row = 0;
+  for (size_t i = 0; i + 1 < graph.size(); ++i) {
+    const WeightCounts weights = WeightsPerRow(config, graph[i]);
+    const int32_t window = config.layers[i].window;
+    row += weights.every_row + weights.wanted_row + pair * window;
+    if (window == 0) pairs += pair;
+  }
+  return pairs > 0 ? pairs / row : 0;
+}
+
 }  // namespace annulus

@@ -111,6 +111,20 @@ void ForEachOperation(const LayerGraph& layer, const Visit& visit) {
   }
 }
 
+// Weights by which a layer multiplies a row. Of a mixture of experts a row meets the router and
+// those that it chose.
+struct WeightCounts {
+  double every_row = 0;
+  double wanted_row = 0;  // in the last layer only rows whose logits are wanted: LayerRows::kWanted
+};
+WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
+
+// The multiplications for a (row, key) pair of a prompt, over all layers with full attention, as a
+// multiple of those for one of its rows. Windows count as full and belong to the row. Leaves out
+// the last layer, in which a prompt's rows need only keys and values. 0 if no other layer has full
+// attention.
+double PairsInRows(const ModelConfig& config);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_MODEL_LAYER_GRAPH_H_

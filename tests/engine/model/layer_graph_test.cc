@@ -127,5 +127,16 @@ TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
   EXPECT_EQ(graph[1].columns_of(LayerArray::kGate), 12);
 }
 
+// Per layer: keys and values 2 * 8 * 8 = 128 weights; queries and output 2 * 8 * 16 = 256; gate, up
+// and down 3 * 8 * 12 = 288. A pair: 4 heads * (4 + 4 channels) = 32.
+TEST(LayerGraphTest, APairIsAShareOfARow) {
+  ModelConfig config = Small();
+  EXPECT_EQ(PairsInRows(config), 0);  // the last layer attends nothing
+  config.layers = {{}, {.window = 3}, {}};
+  EXPECT_DOUBLE_EQ(PairsInRows(config), 32.0 / (2 * 672 + 3 * 32));
+  config.layers = {{.window = 3}, {}};
+  EXPECT_EQ(PairsInRows(config), 0);
+}
+
 }  // namespace
 }  // namespace annulus
