@@ -287,7 +287,7 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
     Request& request = *requests_.at(sequence->id);
     const bool waits = sequence->in_prefill() && !sequence->paused && request.ProgressIsDue();
     if (!waits && !went_on.contains(sequence->id)) continue;
-    const Serving::PromptShare share = serving_.ShareDone(request);
+    const Serving::PromptShare share = serving_.ShareWithSteps(request, state_);
     request.ReportProgress(share.processed, share.done, share.left);
   }
 }

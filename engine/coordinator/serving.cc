@@ -32,6 +32,15 @@ PromptState StateOf(const Sequence& sequence) {
           .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
 }
 
+// The positions of the streams' next rows.
+std::vector<int32_t> StreamsOf(const EngineState& state) {
+  std::vector<int32_t> streams;
+  for (const auto& sequence : state.running) {
+    if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
+  }
+  return streams;
+}
+
 }  // namespace
 
 Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
@@ -89,6 +98,14 @@ Serving::PromptShare Serving::ShareDone(const Request& request) const {
   return share;
 }
 
+Serving::PromptShare Serving::ShareWithSteps(const Request& request,
+                                             const EngineState& state) const {
+  PromptShare share = ShareDone(request);
+  share.done += request.prompt_steps() * pacer_.StepSeconds();
+  share.left += pacer_.StepSecondsLeft(StateOf(*request.sequence()), StreamsOf(state));
+  return share;
+}
+
 double Serving::PromptSeconds(int32_t begin, int32_t end) const {
   return pacer_.PromptSeconds({.prompt_length = end, .degree = ranks_}, begin, end);
 }
@@ -99,10 +116,7 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
                                                     const Requests& requests,
                                                     SteadyTime now) const {
   if (pacer_.costs().steps() == 0) return std::nullopt;
-  std::vector<int32_t> streams;
-  for (const auto& sequence : state.running) {
-    if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
-  }
+  const std::vector<int32_t> streams = StreamsOf(state);
   const auto seconds_of = [&](const PromptState& one) {
     return pacer_.SecondsBeside(one, streams);
   };
@@ -237,8 +251,10 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   std::vector<ShareUse> uses;
   std::vector<AttentionClass> attention;
   double all = 0;
+  const double step = LayerShare(plan);
   for (const PlanItem& item : plan.items) {
-    const Request& request = *requests.at(item.sequence);
+    Request& request = *requests.at(item.sequence);
+    if (!item.sampled) request.CountPromptStep(step);
     attention.push_back(ClassOf(request.sequence()->attention.get()));
     const bool stream = item.sampled && item.begin >= request.sequence()->prompt_length;
     if (stream) ++streams;
@@ -271,14 +287,17 @@ void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double s
     if (item.begin >= sequence.prompt_length) continue;
     alone += pacer_.PromptSeconds(StateOf(sequence), item.begin, item.end);
   }
-  if (plan.stretch.has_value()) {
-    alone *= static_cast<double>(plan.stretch->end_layer - plan.stretch->first_layer) / layers_;
-  }
+  alone *= LayerShare(plan);
   const bool waits = std::any_of(requests.begin(), requests.end(), [](const auto& entry) {
     const Sequence* const sequence = entry.second->sequence();
     return sequence != nullptr && sequence->in_prefill() && !sequence->paused;
   });
   if (alone > 0 || waits) prompt_pace_.Learn(seconds, alone);
+}
+
+double Serving::LayerShare(const StepPlan& plan) const {
+  if (!plan.stretch.has_value()) return 1;
+  return static_cast<double>(plan.stretch->end_layer - plan.stretch->first_layer) / layers_;
 }
 
 void Serving::CountAnswer(int64_t tokens) {

@@ -56,7 +56,8 @@ class Serving {
   // returns true begins no new chunk.
   StepChoice Next(const EngineState& state, const Requests& requests,
                   const std::function<bool(SequenceId)>& waits, SteadyTime now) const;
-  // Learns from a finished step, and charges its time to the shares of its requests.
+  // Learns from a finished step, counts it for the requests whose prompts it read, and charges its
+  // time to the shares of its requests.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
   // Records that a stream waited `seconds` for its next `tokens` tokens. Returns whether that
@@ -78,6 +79,9 @@ class Serving {
     int64_t processed = 0;  // tokens, cached ones included
   };
   PromptShare ShareDone(const Request& request) const;
+  // The same, with what steps take besides their rows: by rows alone, the small steps at the start
+  // would make the rest seem too long. For a request that runs.
+  PromptShare ShareWithSteps(const Request& request, const EngineState& state) const;
 
   // Predicts when a request would have its first token if it were submitted now and admitted at
   // once: after the prompts that come before it in serving order, and beside the running streams.
@@ -103,6 +107,8 @@ class Serving {
   double AnswerSeconds(const RequestSpec& spec) const;
   void SetContending(const Requests& requests);
   void LearnPace(const StepPlan& plan, const Requests& requests, double seconds);
+  // The share of the layers that the step runs.
+  double LayerShare(const StepPlan& plan) const;
 
   const double stall_seconds_;
   const int ranks_;

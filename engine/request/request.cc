@@ -49,6 +49,7 @@ double Request::Elapsed() const { return SecondsBetween(submitted_, clock_.Now()
 void Request::Admit(Sequence* sequence) {
   sequence_ = sequence;
   begun_from_ = sequence->computed;
+  prompt_steps_ = 0;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
   if (std::exchange(has_begun_, true)) return;
   cached_tokens_ = sequence->computed;

@@ -75,6 +75,10 @@ class Request {
   bool has_begun() const { return has_begun_; }
   // How many tokens of the prompt to read were cached when it last began.
   int32_t begun_from() const { return begun_from_; }
+  // Records that a step ran this share of the layers for rows of the prompt to read.
+  void CountPromptStep(double share) { prompt_steps_ += share; }
+  // The sum of these shares since it last began.
+  double prompt_steps() const { return prompt_steps_; }
 
   // Prepares for a preemption: appends the sampled tokens to the prompt to read. If memory runs
   // out, throws and changes nothing.
@@ -95,8 +99,8 @@ class Request {
 
   // Tells the sink how many tokens of the prompt are processed, including cached ones, and when the
   // rest will be. `done`, `left`: predicted seconds for what this request has computed and still
-  // has to. No-op after the first token, or if `processed` is less than before: a preemption does
-  // not show.
+  // has to, steps included. No-op after the first token, or if `processed` is less than before: a
+  // preemption does not show.
   void ReportProgress(int64_t processed, double done, double left);
   // Whether 0.3 s have passed since the last progress report, or since admission.
   bool ProgressIsDue() const;
@@ -172,6 +176,7 @@ class Request {
   Sequence* sequence_ = nullptr;
   bool has_begun_ = false;
   int32_t begun_from_ = 0;
+  double prompt_steps_ = 0;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;

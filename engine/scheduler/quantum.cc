@@ -90,6 +90,16 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   return room;
 }
 
+StepPacer::Room StepPacer::RoomFor(const PromptState& prompt,
+                                   std::span<const int32_t> streams) const {
+  Room room = RoomBeside(streams);
+  // What a step has room for, whatever the time.
+  const int64_t fullest = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
+  room.limits.most_rows =
+      room.limits.most_rows > 0 ? std::min(room.limits.most_rows, fullest) : fullest;
+  return room;
+}
+
 StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
                            bool after_stretch) const {
   if (prompts.empty() || (after_stretch && !streams.empty())) return {};
@@ -187,11 +197,7 @@ int StepPacer::LongLayers(int first, int end) const {
 
 double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
   if (costs_.steps() == 0) return 0;
-  Room room = RoomBeside(streams);
-  // What a step has room for, whatever the time.
-  const int64_t fullest = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
-  room.limits.most_rows =
-      room.limits.most_rows > 0 ? std::min(room.limits.most_rows, fullest) : fullest;
+  const Room room = RoomFor(prompt, streams);
   const int64_t begin = prompt.computed;
   const int64_t end = prompt.prompt_length;
   double seconds = 0;
@@ -249,6 +255,21 @@ void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> atten
 double StepPacer::PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const {
   if (costs_.steps() == 0) return (end - begin) * kSecondsOfARow;
   return costs_.Predict(PromptWork(begin, end, prompt.attention, prompt.degree, plan_));
+}
+
+double StepPacer::StepSeconds() const {
+  StepWork step;
+  step.amount[StepWork::kStep] = 1;
+  return costs_.Predict(step);
+}
+
+double StepPacer::StepSecondsLeft(const PromptState& prompt,
+                                  std::span<const int32_t> streams) const {
+  if (prompt.computed >= prompt.prompt_length) return 0;
+  const int32_t end = PaceOf(prompt, RoomFor(prompt, streams)).end;
+  const double chunk = PromptSeconds(prompt, prompt.computed, end);
+  if (chunk <= 0) return 0;
+  return StepSeconds() * PromptSeconds(prompt, prompt.computed, prompt.prompt_length) / chunk;
 }
 
 }  // namespace annulus

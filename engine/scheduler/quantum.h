@@ -96,6 +96,12 @@ class StepPacer {
 
   // Predicted seconds that prompt rows [begin, end) add to a step. A guess before the first step.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
+  // Predicted seconds that every step takes besides its rows.
+  double StepSeconds() const;
+  // StepSeconds of all steps until the prompt is computed, if its chunks take about as long as the
+  // next one, which Next would choose if it were the only prompt, together with streams at these
+  // positions.
+  double StepSecondsLeft(const PromptState& prompt, std::span<const int32_t> streams) const;
 
   // Predicted seconds until the prompt is computed, in the chunks that Next would choose if it
   // were the only prompt, together with streams at these positions. Evaluates the cost at kLooks
@@ -123,6 +129,8 @@ class StepPacer {
   };
   Pace PaceOf(const PromptState& prompt, const Room& room) const;
   Room RoomBeside(std::span<const int32_t> streams) const;
+  // The same if the prompt is the only one.
+  Room RoomFor(const PromptState& prompt, std::span<const int32_t> streams) const;
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
   double StretchSeconds(const Room& room) const;
