@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/layer_graph.h"
 #include "engine/scheduler/prompt_lookup.h"
 #include "engine/scheduler/quantum.h"
 #include "kernels/base/status_macros.h"
@@ -55,6 +56,7 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   limits.draft_rows_per_rank = PromptLookup::kMostDraft;
   limits.tokens_per_rank = options.tokens_per_rank;
   limits.layers = model.layers();
+  limits.pairs_in_rows = PairsInRows(model.config);
   if (options.stall_budget != std::chrono::milliseconds(0) && limits.layers > 1) {
     limits.suspended_rows_per_rank =
         std::min(limits.prefill_rows_per_rank, kSuspendedPages * options.page_tokens);

@@ -18,6 +18,7 @@ struct PlanLimits {
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition
   int layers = 1;                    // of the model
+  double pairs_in_rows = 0;          // of the model: see StepCostModel
   // Most prompt rows per rank of a chunk that is suspended between layers; at least a page. 0: no
   // chunk is suspended.
   int suspended_rows_per_rank = 0;

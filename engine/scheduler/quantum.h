@@ -74,7 +74,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
-  StepPacer(double stall_seconds, const PlanLimits& plan) : stall_(stall_seconds), plan_(plan) {}
+  StepPacer(double stall_seconds, const PlanLimits& plan)
+      : stall_(stall_seconds), plan_(plan), costs_(plan.pairs_in_rows) {}
 
   // Returns what prompts do in the next step. `prompts`: in serving order; at most one has a
   // suspended chunk. `streams`: the positions of the streams' next rows, which run in any case

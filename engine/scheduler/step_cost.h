@@ -44,9 +44,20 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
 // refitted while steps run by least squares of errors relative to the prediction, over roughly the
-// last 30 steps. Weights about which these steps say nothing stay as they were. Plain data.
+// last 30 steps. Weights about which these steps say nothing stay as they were.
+//
+// The first tenth of a prompt tells little of what its pairs take, which later take most of the
+// time. So a dense pair counts as `pairs_in_rows` rows until steps have shown otherwise. That is a
+// guess by the model's shape (PairsInRows); it pulls at the weights and fades with every step of
+// which pairs should take a noticeable share, and does not come back. Plain data.
 class StepCostModel {
  public:
+  // Has no guess.
+  StepCostModel() = default;
+  // `pairs_in_rows`: the time of a dense pair over that of a prompt row without its pairs, at least
+  // 0. 0: unknown.
+  explicit StepCostModel(double pairs_in_rows);
+
   // Predicted seconds; 0 before the first step.
   double Predict(const StepWork& work) const;
   // Learns that a step with this work took `seconds`.
@@ -68,7 +79,9 @@ class StepCostModel {
   Row seconds_{};  // weights, per scaled unit
   std::array<Row, kFeatures> squares_{};
   Row products_{};
-  Row memory_{};  // how well each weight has been determined
+  Row memory_{};              // how well each weight has been determined
+  double pairs_in_rows_ = 0;  // between scaled units
+  double guess_ = 0;          // how much the guess still counts, as a share of prompt rows
   int64_t steps_ = 0;
   double error_ = 0;
   double margin_ = 0.25;

@@ -12,6 +12,8 @@
 namespace annulus {
 namespace {
 
+constexpr double kPairsInRows = 4e-5;
+
 PlanLimits LimitsOf(int ranks = 1) {
   PlanLimits limits;
   limits.ranks = ranks;
@@ -21,18 +23,19 @@ PlanLimits LimitsOf(int ranks = 1) {
   return limits;
 }
 
-// What steps really take: few rows are slower each than many, and it is noisy.
+// What steps really take: few rows are slower each than many, and it is noisy. `pair`: what a dense
+// pair takes, in rows.
 class StepMachine {
  public:
-  StepMachine(double row, uint32_t seed, double noise = 0.03)
-      : row_(row), noise_(noise), random_(seed) {}
+  StepMachine(double row, uint32_t seed, double noise = 0.03, double pair = kPairsInRows)
+      : row_(row), noise_(noise), pair_(pair), random_(seed) {}
   double Seconds(const StepWork& work) {
     const auto& a = work.amount;
     const double rows = a[StepWork::kRows];
     const double few = 0.03 * rows / (rows + 100);
     const double pairs = a[StepWork::kDensePairs] + 0.3 * a[StepWork::kPatternPairs] +
                          0.5 * a[StepWork::kContentPairs];
-    const double seconds = 0.03 + few + row_ * rows + row_ * 4e-5 * pairs +
+    const double seconds = 0.03 + few + row_ * rows + row_ * pair_ * pairs +
                            0.002 * a[StepWork::kSampled] + 2e-7 * a[StepWork::kKeys];
     return seconds * std::exp(std::normal_distribution<double>(0, noise_)(random_));
   }
@@ -40,6 +43,7 @@ class StepMachine {
  private:
   const double row_;
   const double noise_;
+  const double pair_;
   std::mt19937 random_;
 };
 
@@ -63,47 +67,50 @@ StepPlan PlanOf(const std::vector<PrefillTurn>& turns, const std::vector<PromptS
   return plan;
 }
 
-struct Trace {
-  std::vector<double> gaps;   // of the stream
-  std::vector<double> steps;  // of the same prompt without the stream
+struct Reading {
+  std::vector<double> steps;  // seconds
   double seconds = 0;
-  double alone = 0;  // the same prompt without the stream
   double error = 0;
-  double eta = 0;  // foreseen over real rest of the prompt alone, once a tenth is done
+  double eta = 0;  // foreseen over real rest, once a tenth is done
 };
 
-// A stream runs while a prompt of `tokens` is read.
-Trace ReadBesideAStream(int32_t tokens, double row, double budget, uint32_t seed) {
-  Trace trace;
+// A prompt of `tokens` is read, alone or while a stream runs.
+Reading Read(int32_t tokens, double row, double budget, uint32_t seed, bool stream,
+             double pair = kPairsInRows) {
+  PlanLimits limits = LimitsOf();
+  limits.pairs_in_rows = kPairsInRows;
+  StepMachine machine(row, seed, 0.03, pair);
+  StepPacer pacer(budget, limits);
+  std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = tokens}};
+  PromptState& prompt = prompts[0];
+  Reading reading;
   double tenth = 0;
-  for (const bool stream : {false, true}) {
-    StepMachine machine(row, seed);
-    StepPacer pacer(budget, LimitsOf());
-    std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = tokens}};
-    int32_t position = 100;
-    while (prompts[0].computed < tokens) {
-      const std::vector<int32_t> streams(stream ? 1 : 0, position);
-      const std::vector<PrefillTurn> turns = pacer.Next(prompts, streams, false).turns;
-      EXPECT_EQ(turns.size(), 1u);
-      EXPECT_GT(turns[0].end, prompts[0].computed);
-      EXPECT_TRUE(turns[0].end % 64 == 0 || turns[0].end == tokens);
-      const StepPlan plan = PlanOf(turns, prompts, streams);
-      const double seconds = machine.Seconds(WorkOf(plan, {}, 1));
-      pacer.Took(plan, {}, stream ? 1 : 0, seconds);
-      prompts[0].computed = turns[0].end;
-      ++position;
-      if (!stream && tenth == 0 && prompts[0].computed >= tokens / 10) {
-        tenth = trace.alone + seconds;
-        const double done = pacer.PromptSeconds(prompts[0], 0, prompts[0].computed);
-        trace.eta = tenth * pacer.PromptSeconds(prompts[0], prompts[0].computed, tokens) / done;
-      }
-      (stream ? trace.seconds : trace.alone) += seconds;
-      (stream ? trace.gaps : trace.steps).push_back(seconds);
-    }
-    trace.error = pacer.costs().error();
+  int32_t position = 100;
+  while (prompt.computed < tokens) {
+    const std::vector<int32_t> streams(stream ? 1 : 0, position);
+    std::vector<PrefillTurn> turns = pacer.Next(prompts, streams, false).turns;
+    EXPECT_EQ(turns.size(), 1u);
+    EXPECT_GT(turns[0].end, prompt.computed);
+    EXPECT_TRUE(turns[0].end % 64 == 0 || turns[0].end == tokens);
+    // As the scheduler cuts it.
+    turns[0].end = std::min(turns[0].end, prompt.computed + limits.prefill_rows_per_rank);
+    const StepPlan plan = PlanOf(turns, prompts, streams);
+    reading.steps.push_back(machine.Seconds(WorkOf(plan, {}, 1)));
+    reading.seconds += reading.steps.back();
+    pacer.Took(plan, {}, stream ? 1 : 0, reading.steps.back());
+    prompt.computed = turns[0].end;
+    ++position;
+    if (tenth > 0 || prompt.computed < tokens / 10) continue;
+    tenth = reading.seconds;  // and the rest is foreseen as by Serving::ShareWithSteps
+    const double done = pacer.PromptSeconds(prompt, 0, prompt.computed) +
+                        static_cast<double>(reading.steps.size()) * pacer.StepSeconds();
+    const double left = pacer.PromptSeconds(prompt, prompt.computed, tokens) +
+                        pacer.StepSecondsLeft(prompt, streams);
+    reading.eta = tenth * left / done;
   }
-  trace.eta /= trace.alone - tenth;
-  return trace;
+  reading.error = pacer.costs().error();
+  reading.eta /= reading.seconds - tenth;
+  return reading;
 }
 
 double Percentile(std::vector<double> values, double share) {
@@ -116,15 +123,38 @@ TEST(StallBudget, AStreamIsNotStalledByALongPrompt) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
     std::mt19937 random(seed);
     const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
-    const Trace trace = ReadBesideAStream(32768, row, 0.25, seed);
-    EXPECT_LE(Percentile(trace.gaps, 0.99), 0.25) << "seed " << seed << ", row " << row;
-    EXPECT_LE(trace.gaps.front(), 0.25) << "seed " << seed;
-    EXPECT_LT(trace.seconds, trace.alone / 0.6) << "seed " << seed << ", row " << row;
-    EXPECT_LT(trace.error, 0.15) << "seed " << seed;
-    EXPECT_NEAR(trace.eta, 1, 0.5) << "seed " << seed << ", row " << row;
-    wrong += std::abs(trace.eta - 1) / 100;
+    const Reading alone = Read(32768, row, 0.25, seed, false);
+    const Reading beside = Read(32768, row, 0.25, seed, true);
+    EXPECT_LE(Percentile(beside.steps, 0.99), 0.25) << "seed " << seed << ", row " << row;
+    EXPECT_LE(beside.steps.front(), 0.25) << "seed " << seed;
+    EXPECT_LT(beside.seconds, alone.seconds / 0.6) << "seed " << seed << ", row " << row;
+    EXPECT_LT(beside.error, 0.15) << "seed " << seed;
+    EXPECT_NEAR(alone.eta, 1, 0.15) << "seed " << seed << ", row " << row;
+    wrong += std::abs(alone.eta - 1) / 100;
   }
-  EXPECT_LT(wrong, 0.2);
+  EXPECT_LT(wrong, 0.05);
+}
+
+// On a fresh daemon, though pairs do not take what the model's shape makes expect: of a long prompt
+// from half to twice as much. The first tenth of a shorter one has hardly any.
+TEST(StallBudget, AfterATenthTheRestIsForeseen) {
+  struct Case {
+    int32_t tokens;
+    double most;  // times that pairs take more or less than expected
+  };
+  for (const auto& [tokens, most] : {Case{131'072, 2}, Case{32'768, std::sqrt(2)}}) {
+    double wrong = 0;
+    for (uint32_t seed = 1; seed <= 40; ++seed) {
+      std::mt19937 random(seed);
+      const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
+      const double power = std::uniform_real_distribution<double>(-1, 1)(random);
+      const double pair = std::pow(most, power) * kPairsInRows;
+      const Reading alone = Read(tokens, row, 0.25, seed, false, pair);
+      EXPECT_NEAR(alone.eta, 1, 0.2) << tokens << " tokens, seed " << seed;
+      wrong += std::abs(alone.eta - 1) / 40;
+    }
+    EXPECT_LT(wrong, 0.1) << tokens << " tokens";
+  }
 }
 
 // The client of a prompt that is read alone hears of it after every step: twice a second, however
@@ -134,10 +164,10 @@ TEST(StallBudget, PromptsAreToldOfTwiceASecondWhateverTheBudget) {
     for (uint32_t seed = 1; seed <= 20; ++seed) {
       std::mt19937 random(seed);
       const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
-      const Trace trace = ReadBesideAStream(32768, row, budget, seed);
-      const auto steps = static_cast<double>(trace.steps.size());
-      EXPECT_LE(trace.alone / steps, 0.5) << "budget " << budget << ", seed " << seed;
-      EXPECT_LE(Percentile(trace.steps, 0.99), 0.65) << "budget " << budget << ", seed " << seed;
+      const Reading alone = Read(32768, row, budget, seed, false);
+      const auto steps = static_cast<double>(alone.steps.size());
+      EXPECT_LE(alone.seconds / steps, 0.5) << "budget " << budget << ", seed " << seed;
+      EXPECT_LE(Percentile(alone.steps, 0.99), 0.65) << "budget " << budget << ", seed " << seed;
     }
   }
 }
@@ -333,6 +363,44 @@ TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
       }
     }
   }
+}
+
+// What steps show counts more than the guess, and stays when later steps show nothing of pairs.
+TEST(StepCostModel, TheGuessGivesWayToEvidence) {
+  for (const double times : {0.25, 4.0}) {
+    for (uint32_t seed = 1; seed <= 5; ++seed) {
+      constexpr double kRow = 4e-4;
+      std::mt19937 random(seed);
+      StepCostModel costs(kPairsInRows);
+      StepMachine machine(kRow, seed, /*noise=*/1e-6, times * kPairsInRows);
+      StepWork pairs;
+      pairs.amount[StepWork::kDensePairs] = 1e8;
+      const double real = kRow * times * kPairsInRows * 1e8;
+      for (int step = 1; step <= 300; ++step) {
+        const auto begin = static_cast<int32_t>(random() % 30'000);
+        StepWork work = step <= 150 ? EvenWork(begin, begin + 1024, AttentionClass::kDense)
+                                    : SampledWork(begin, begin + 1);
+        work.amount[StepWork::kStep] = 1;
+        costs.Learn(work, machine.Seconds(work));
+        if (step < 150) continue;
+        ASSERT_NEAR(costs.Predict(pairs) / real, 1, 0.05) << "seed " << seed << ", step " << step;
+      }
+    }
+  }
+}
+
+// With no steps to tell, a pair takes its share of a row.
+TEST(StepCostModel, APairIsGuessedUntilStepsShowIt) {
+  StepCostModel costs(kPairsInRows);
+  for (int step = 0; step < 20; ++step) {
+    StepWork work = EvenWork(0, 64 * (1 + step % 4), AttentionClass::kDense);
+    work.amount[StepWork::kDensePairs] = 0;
+    work.amount[StepWork::kStep] = 1;
+    costs.Learn(work, 0.01 + 1e-3 * work.amount[StepWork::kRows]);
+  }
+  StepWork pairs;
+  pairs.amount[StepWork::kDensePairs] = 1e6;
+  EXPECT_NEAR(costs.Predict(pairs), 1e6 * kPairsInRows * 1e-3, 1e-3);
 }
 
 }  // namespace
