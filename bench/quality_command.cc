@@ -112,6 +112,7 @@ class QualityRun {
       }
     }
     progress.Clear();
+    loaded_.clear();  // the engines that are asked for needles load their own
     RowWriter writer(context_.rows);
     for (size_t i = 0; i < savings.size(); ++i) {
       for (size_t length = 0; length < options_.tokens.size(); ++length) {

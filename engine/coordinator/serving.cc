@@ -190,6 +190,8 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   news_ = false;
   next_pass_ = now + kPassInterval;
   SetContending(requests);
+  // Nobody runs: what slowed prompts is over.
+  if (requests.size() == waiting.size()) prompt_pace_ = PromptPace();
   std::vector<Contender> contenders;
   for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));
   std::vector<Contender> begun;
@@ -277,8 +279,9 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }
 
-// By what was predicted before the step. Steps without rows of prompts count too: the prompts wait
-// meanwhile.
+// By what was predicted before the step. Counts the steps that a prompt lasts beyond, also those
+// without rows of prompts, which it waits for. The step in which the only prompt ends says little:
+// a few rows of a short prompt take the time of all streams.
 void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double seconds) {
   if (pacer_.costs().steps() == 0) return;  // no prediction yet
   double alone = 0;
@@ -292,7 +295,7 @@ void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double s
     const Sequence* const sequence = entry.second->sequence();
     return sequence != nullptr && sequence->in_prefill() && !sequence->paused;
   });
-  if (alone > 0 || waits) prompt_pace_.Learn(seconds, alone);
+  if (waits) prompt_pace_.Learn(seconds, alone);
 }
 
 double Serving::LayerShare(const StepPlan& plan) const {

@@ -19,6 +19,9 @@ namespace annulus {
 // How many rows of logits to compute at once. Bounds the buffer for large vocabularies: 19 MB for
 // 152K tokens. Each time the head is read whole, and for 8 rows that takes longer than to multiply.
 inline constexpr int64_t kLogitsRows = 32;
+// Of these, how many tokens a device chooses at once. Bounds what is uploaded with each row, up to
+// 13 bytes for each token of the vocabulary.
+inline constexpr int64_t kSampledRows = 8;
 
 // Bytes of the step arenas, for plans with at most `rows` rows on each rank, in a ring of at most
 // `ranks` ranks on such a device. If the device uses host memory, `host` is 0 and `device` covers

@@ -98,6 +98,7 @@ absl::Status StepHead::SampleOrCopy(std::span<const Row> rows) {
     std::vector<SampleRow> sampled;
     for (; end < rows.size() && rows[end].on_device == rows[begin].on_device; ++end) {
       if (!rows[end].on_device) continue;
+      if (std::ssize(sampled) == kSampledRows) break;
       sampled.push_back(SamplerOf(*rows[end].item).RowAt(rows_.positions[rows[end].row] + 1));
     }
     const MatrixView logits = Logits(begin, end - begin);

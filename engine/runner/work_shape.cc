@@ -64,7 +64,7 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
       static_cast<int64_t>(options.kv_memory_bytes / options.ranks / geometry.page_bytes());
   shape.lists = model.ops->block_scores != nullptr;
   shape.exact_rows = kProbeRows;
-  shape.sampled_rows = kLogitsRows;
+  shape.sampled_rows = kSampledRows;
   shape.vocabulary = model.config.vocabulary;
   if (options.graphs) {
     shape.held_layers = model.layers();
