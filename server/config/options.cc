@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "server/config/option_setters.h"
+#include "server/config/option_rows.h"
 
 namespace annulus::server {
 namespace {

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_CONFIG_OPTIONS_H_
 #define ANNULUS_SERVER_CONFIG_OPTIONS_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,6 +12,10 @@
 
 namespace annulus::server {
 
+// Parses an option's text into a configuration. INVALID_ARGUMENT quotes the text and says what is
+// allowed.
+using OptionParser = std::function<absl::Status(absl::string_view text, ServerConfig& config)>;
+
 // One option. The same row defines its flag, variable, YAML key, default, --help and error
 // messages.
 struct Option {
@@ -18,8 +23,7 @@ struct Option {
   const char* value_name;     // "SIZE", for --help
   const char* default_value;  // text that `parse` accepts
   const char* help;           // one sentence
-  // Parses the text into `config`. INVALID_ARGUMENT quotes the text and says what is allowed.
-  absl::Status (*parse)(absl::string_view text, ServerConfig& config);
+  OptionParser parse;
   bool bare = false;  // whether the flag alone, without a value after it, means "on"
   // Whether SIGHUP puts a new value into effect (OptionReload). Other options need a restart.
   bool reloads = false;

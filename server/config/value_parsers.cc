@@ -61,6 +61,18 @@ absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_
   return value;
 }
 
+absl::StatusOr<double> ParseShare(absl::string_view text) {
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t percent, ParseInteger(text, 0, 100));
+  return static_cast<double>(percent) / 100;
+}
+
+absl::StatusOr<std::string> ParseText(absl::string_view text) {
+  if (text.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError("the text has a NUL byte, which is not allowed");
+  }
+  return std::string(text);
+}
+
 absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high) {
   static const NamedValues<double> kUnits = {
       {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
