@@ -80,7 +80,7 @@ std::vector<Option> ModelOptions() {
       {"device", "cpu|cuda|auto", "auto",
        "What computes; auto: a GPU that can serve the model, else the processor. With --plan also "
        "a kind of GPU, for example h100-80gb.",
-       SetDevice},
+       OptionValue{SetDevice}},
       {"memory", "SIZE|auto", "auto",
        "With --plan: memory of the machine or of each GPU; auto: that of this machine, or of that "
        "kind of GPU.",
@@ -104,7 +104,7 @@ std::vector<Option> ModelOptions() {
       {"cpu-isa", "LEVEL|auto", "auto",
        "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx, on ARM "
        "reference or neon; auto: the best that the machine has.",
-       [](absl::string_view text, ServerConfig& c) {
+       OptionValue{[](absl::string_view text, ServerConfig& c) {
          return SetKernels(text, "cpu/",
                            {{"auto", ""},
                             {"reference", "cpu/reference"},
@@ -114,12 +114,12 @@ std::vector<Option> ModelOptions() {
                             {"amx", "cpu/amx"},
                             {"neon", "cpu/neon"}},
                            c);
-       }},
+       }}},
       {"gpu-kernels", "NAME|auto", "auto",
        "Force the GPU kernels sm80 or sm90 (compute capability 9.0 alone), or sm80-invariant or "
        "sm90-invariant: with these an answer has the same tokens and bits on every ring, alone or "
        "batched, cached or not, and they are slower; auto: the fastest.",
-       [](absl::string_view text, ServerConfig& c) {
+       OptionValue{[](absl::string_view text, ServerConfig& c) {
          return SetKernels(text, "cuda/",
                            {{"auto", ""},
                             {"sm80", "cuda/sm80"},
@@ -127,7 +127,7 @@ std::vector<Option> ModelOptions() {
                             {"sm80-invariant", "cuda/sm80-invariant"},
                             {"sm90-invariant", "cuda/sm90-invariant"}},
                            c);
-       }},
+       }}},
       {"weights-dtype", "DTYPE|auto", "auto",
        "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3, fp8_e5m2, "
        "or, on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as it is stored (float8 in blocks, "

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
@@ -45,11 +47,12 @@ T& FieldOf(ServerConfig& config, T Part::*field) {
 
 // Stores the value that `parse`, a function from a text to a StatusOr, returns.
 template <typename Part, typename T, typename Parse>
-OptionParser Into(T Part::*field, Parse parse) {
-  return [=](absl::string_view text, ServerConfig& config) -> absl::Status {
-    ANNULUS_ASSIGN_OR_RETURN(FieldOf(config, field), parse(text));
-    return absl::OkStatus();
-  };
+OptionValue Into(T Part::*field, Parse parse, std::string range = "") {
+  return {[=](absl::string_view text, ServerConfig& config) -> absl::Status {
+            ANNULUS_ASSIGN_OR_RETURN(FieldOf(config, field), parse(text));
+            return absl::OkStatus();
+          },
+          std::move(range)};
 }
 
 // The type picks the parser: an int is a whole number, milliseconds are a duration, size_t and
@@ -65,27 +68,41 @@ absl::StatusOr<T> ParseWithin(absl::string_view text, T low, T high) {
   }
 }
 
+template <typename T>
+std::string RangeText(T low, T high) {
+  if constexpr (std::is_same_v<T, int>) {
+    return absl::StrCat(low, " to ", high);
+  } else if constexpr (std::is_same_v<T, std::chrono::milliseconds>) {
+    return absl::StrCat(FormatMilliseconds(low), " to ", FormatMilliseconds(high));
+  } else {
+    return absl::StrCat(FormatBytes(low), " to ", FormatBytes(high));
+  }
+}
+
 // Accepts values from `low` to `high`.
 template <typename Part, typename T>
-OptionParser Within(T Part::*field, std::type_identity_t<T> low, std::type_identity_t<T> high) {
-  return Into(field, [=](absl::string_view text) { return ParseWithin<T>(text, low, high); });
+OptionValue Within(T Part::*field, std::type_identity_t<T> low, std::type_identity_t<T> high) {
+  return Into(
+      field, [=](absl::string_view text) { return ParseWithin<T>(text, low, high); },
+      RangeText<T>(low, high));
 }
 
 // Also accepts "auto", which stores 0: the engine chooses.
 template <typename Part, typename T>
-OptionParser WithinOrAuto(T Part::*field, std::type_identity_t<T> low,
-                          std::type_identity_t<T> high) {
-  return Into(field, [=](absl::string_view text) -> absl::StatusOr<T> {
+OptionValue WithinOrAuto(T Part::*field, std::type_identity_t<T> low,
+                         std::type_identity_t<T> high) {
+  const auto parse = [=](absl::string_view text) -> absl::StatusOr<T> {
     if (text == "auto") return T{};
     absl::StatusOr<T> value = ParseWithin<T>(text, low, high);
     if (value.ok()) return value;
     return absl::InvalidArgumentError(absl::StrCat(value.status().message(), ", or auto"));
-  });
+  };
+  return Into(field, parse, RangeText<T>(low, high));
 }
 
 // Accepts the names in `choices`.
 template <typename Part, typename T>
-OptionParser OneOf(T Part::*field, const NamedValues<T>& choices) {
+OptionValue OneOf(T Part::*field, const NamedValues<T>& choices) {
   return Into(field, [=](absl::string_view text) { return ParseChoice(text, choices); });
 }
 

@@ -40,12 +40,12 @@ double UnitFactor(absl::string_view unit, const NamedValues<double>& units) {
   return 0;
 }
 
+}  // namespace
+
 std::string FormatMilliseconds(std::chrono::milliseconds value) {
   if (value.count() % 1000 != 0) return absl::StrCat(value.count(), "ms");
   return absl::StrCat(value.count() / 1000, "s");
 }
-
-}  // namespace
 
 std::string QuoteValue(absl::string_view text) {
   if (text.size() <= kLongestQuote) return absl::StrCat("\"", text, "\"");

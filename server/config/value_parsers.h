@@ -38,6 +38,9 @@ absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text,
                                                         std::chrono::milliseconds low,
                                                         std::chrono::milliseconds high);
 
+// "500ms", "30s".
+std::string FormatMilliseconds(std::chrono::milliseconds value);
+
 // Checks "HOST:PORT" or "[IPV6]:PORT" with a port in 0..65535 (0: any free one). Returns the text.
 absl::StatusOr<std::string> ParseHostPort(absl::string_view text);
 
