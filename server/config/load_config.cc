@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
 absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config, OptionTexts* texts) {
   for (const Setting& setting : settings) {
     if (texts != nullptr) (*texts)[setting.option] = setting.value;
-    const absl::Status status = setting.option->parse(setting.value, config);
+    const absl::Status status = setting.option->value.parse(setting.value, config);
     if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat(setting.source, ": ", status.message()));
     }

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "server/config/option_setters.h"
+#include "server/config/option_rows.h"
 
 namespace annulus::server {
 namespace {
@@ -37,7 +37,9 @@ std::vector<const Option*> DifferingOptions(const OptionTexts& one, const Option
 }
 
 std::string Explanation(const Option& option) {
-  return absl::StrCat(option.help, option.reloads ? " SIGHUP reads it again." : "");
+  const std::string& range = option.value.range;
+  return absl::StrCat(option.help, range.empty() ? "" : " From ", range, range.empty() ? "" : ".",
+                      option.reloads ? " SIGHUP reads it again." : "");
 }
 
 std::string YamlKey(const Option& option) { return absl::StrReplaceAll(option.name, {{"-", "_"}}); }

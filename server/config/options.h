@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_CONFIG_OPTIONS_H_
 #define ANNULUS_SERVER_CONFIG_OPTIONS_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,15 +12,21 @@
 
 namespace annulus::server {
 
+// Which values an option has, and where they go.
+struct OptionValue {
+  // Parses the text into `config`. INVALID_ARGUMENT quotes the text and says what is allowed.
+  std::function<absl::Status(absl::string_view text, ServerConfig& config)> parse;
+  std::string range = {};  // "1 to 64"; empty: `value_name` and `help` say what is allowed
+};
+
 // One option. The same row defines its flag, variable, YAML key, default, --help and error
 // messages.
 struct Option {
   const char* name;           // "kv-memory": the flag without its dashes
   const char* value_name;     // "SIZE", for --help
-  const char* default_value;  // text that `parse` accepts
+  const char* default_value;  // text that `value` accepts
   const char* help;           // one sentence
-  // Parses the text into `config`. INVALID_ARGUMENT quotes the text and says what is allowed.
-  absl::Status (*parse)(absl::string_view text, ServerConfig& config);
+  OptionValue value;
   bool bare = false;  // whether the flag alone, without a value after it, means "on"
   // Whether SIGHUP puts a new value into effect (OptionReload). Other options need a restart.
   bool reloads = false;
@@ -40,7 +47,7 @@ std::vector<const Option*> DifferingOptions(const OptionTexts& one, const Option
 std::string YamlKey(const Option& option);       // "kv_memory"
 std::string VariableName(const Option& option);  // "ANNULUS_KV_MEMORY"
 
-// The option's help, and whether SIGHUP reads it again.
+// The option's help, its range, and whether SIGHUP reads it again.
 std::string Explanation(const Option& option);
 
 // The whole text of --help.

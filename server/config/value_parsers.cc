@@ -40,12 +40,12 @@ double UnitFactor(absl::string_view unit, const NamedValues<double>& units) {
   return 0;
 }
 
+}  // namespace
+
 std::string FormatMilliseconds(std::chrono::milliseconds value) {
   if (value.count() % 1000 != 0) return absl::StrCat(value.count(), "ms");
   return absl::StrCat(value.count() / 1000, "s");
 }
-
-}  // namespace
 
 std::string QuoteValue(absl::string_view text) {
   if (text.size() <= kLongestQuote) return absl::StrCat("\"", text, "\"");
@@ -59,6 +59,18 @@ absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_
         absl::StrCat(QuoteValue(text), " is not allowed: a whole number from ", low, " to ", high));
   }
   return value;
+}
+
+absl::StatusOr<double> ParseShare(absl::string_view text) {
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t percent, ParseInteger(text, 0, 100));
+  return static_cast<double>(percent) / 100;
+}
+
+absl::StatusOr<std::string> ParseText(absl::string_view text) {
+  if (text.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError("the text has a NUL byte, which is not allowed");
+  }
+  return std::string(text);
 }
 
 absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high) {

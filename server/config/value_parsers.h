@@ -23,6 +23,12 @@ std::string QuoteValue(absl::string_view text);
 // Parses a decimal integer in [low, high].
 absl::StatusOr<int64_t> ParseInteger(absl::string_view text, int64_t low, int64_t high);
 
+// Parses a whole percentage from 0 to 100 as a share from 0 to 1.
+absl::StatusOr<double> ParseShare(absl::string_view text);
+
+// Returns the text, unless it has a NUL byte.
+absl::StatusOr<std::string> ParseText(absl::string_view text);
+
 // Parses a size in [low, high] bytes: a number and an optional unit (B, kB, MB, GB, TB, KiB, MiB,
 // GiB or TiB in any case), for example "1024", "512MB" (10^6) or "1.5GiB" (2^30).
 absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high);
@@ -31,6 +37,9 @@ absl::StatusOr<size_t> ParseSize(absl::string_view text, size_t low, size_t high
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text,
                                                         std::chrono::milliseconds low,
                                                         std::chrono::milliseconds high);
+
+// "500ms", "30s".
+std::string FormatMilliseconds(std::chrono::milliseconds value);
 
 // Checks "HOST:PORT" or "[IPV6]:PORT" with a port in 0..65535 (0: any free one). Returns the text.
 absl::StatusOr<std::string> ParseHostPort(absl::string_view text);

@@ -461,6 +461,16 @@ TEST_F(LoadConfigTest, HelpHasExamplesAndFitsATerminal) {
   for (const absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 100);
 }
 
+// The range that a row checks is the one that people read.
+TEST_F(LoadConfigTest, HelpHasTheRanges) {
+  EXPECT_THAT(HelpText(), HasSubstr("are spread over. From 1 to 64. Default: 1."));
+  EXPECT_THAT(ConfigText({}), HasSubstr("are spread over. From 1 to 64.\n#ranks: 1\n"));
+  for (const char* text : {"From 1 MiB to 64 TiB. Default: auto.",
+                           "From 100ms to 7200s. Default: 15s.", "From 1 to 4096. Default: 64."}) {
+    EXPECT_THAT(ManualText("1"), HasSubstr(text));
+  }
+}
+
 TEST_F(LoadConfigTest, HelpListsThePolicies) {
   EXPECT_THAT(HelpText(),
               HasSubstr("\n  strided: the last blocks, and every stride-th block before them "));

@@ -54,6 +54,19 @@ TEST(ParseDuration, KnowsItsUnits) {
   }
 }
 
+TEST(ParseShare, TakesPercentages) {
+  EXPECT_EQ(ParseShare("0").value(), 0);
+  EXPECT_EQ(ParseShare("25").value(), 0.25);
+  EXPECT_EQ(ParseShare("100").value(), 1);
+  for (const char* bad : {"", "101", "-1", "0.5", "50%"}) EXPECT_FALSE(ParseShare(bad).ok()) << bad;
+}
+
+TEST(ParseText, RefusesOnlyNulBytes) {
+  EXPECT_EQ(ParseText("").value(), "");
+  EXPECT_EQ(ParseText("/models/a b\n").value(), "/models/a b\n");
+  EXPECT_FALSE(ParseText(absl::string_view("a\0b", 3)).ok());
+}
+
 TEST(ParseHostPort, TakesNamesAndBothFamilies) {
   for (const char* good : {"127.0.0.1:50051", "localhost:0", "[::1]:9464", "0.0.0.0:65535"}) {
     EXPECT_EQ(ParseHostPort(good).value(), good);
