@@ -118,7 +118,8 @@ TEST(Contract, RanksAgreeThoughTheOrderOfASumDecides) {
       found = first != last && coverage * count == larger;
       if (!found) continue;
       int dense = 0;
-      for (const LayerAttention& part : first_layer(prompt, coverage).at(begin)) {
+      const auto under_contract = first_layer(prompt, coverage);
+      for (const LayerAttention& part : under_contract.at(begin)) {
         dense += part.dense ? 1 : 0;
       }
       EXPECT_TRUE(dense == 0 || dense == kRanks) << dense << " ranks attend everything";
