@@ -43,7 +43,7 @@ serve() {
   daemon=$!
   until grep -q ' ready listen=' "$scratch/log"; do
     if ! kill -0 "$daemon" 2>/dev/null; then not_ready 'ended before it was ready'; fi
-    if ((SECONDS > limit)); then not_ready "was not ready within ${READY_SECONDS:-600} s"; fi
+    if ((SECONDS > limit)); then not_ready "was not ready within ${READY_SECONDS:-600} s; READY_SECONDS=N waits longer"; fi
     sleep 0.2
   done
   server=127.0.0.1:$(sed -n 's/.* ready .* port=\([0-9]*\).*/\1/p' "$scratch/log")

@@ -2,8 +2,8 @@
 # Measures what each saving costs in quality, and writes a report:
 #   ANNULUS_TEXTS=FOLDER bash bench/quality.sh [FOLDER]
 # Needs build/annulus-bench, the quickstart's model (deploy/fetch_model.sh brings it) and two novels,
-# moby_dick_utf8.txt and war_and_peace.txt, in $ANNULUS_TEXTS; three quarters of an hour on 2 cores,
-# which may have other work. FOLDER (default bench/results) gets quality.md, with every command and its table,
+# moby_dick_utf8.txt and war_and_peace.txt, in $ANNULUS_TEXTS; over an hour on 2 cores, which may
+# have other work. FOLDER (default bench/results) gets quality.md, with every command and its table,
 # quality.svg, a chart of them, and quality.jsonl, with every figure.
 set -euo pipefail
 

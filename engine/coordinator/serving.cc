@@ -279,9 +279,9 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }
 
-// By what was predicted before the step. Counts the steps that a prompt lasts beyond, also those
-// without rows of prompts, which it waits for. The step in which the only prompt ends says little:
-// a few rows of a short prompt take the time of all streams.
+// Call before pacer_.Took, so that a step is judged by what was predicted without it. Learns only
+// from steps after which some prompt is unfinished, also from those without prompt rows. The step
+// in which the only prompt ends is left out: few prompt rows, but the time of all streams.
 void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double seconds) {
   if (pacer_.costs().steps() == 0) return;  // no prediction yet
   double alone = 0;

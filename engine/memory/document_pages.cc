@@ -36,7 +36,7 @@ void DocumentPages::Remove(const TaggedDocuments& documents, Place place, int32_
     std::vector<End>& ends = found->second;
     const auto at = std::find(ends.begin(), ends.end(), End{place, end - document.begin});
     if (at == ends.end()) continue;
-    ends.erase(at);  // the others keep their order
+    ends.erase(at);  // the others keep their order: FirstDifference compares the latest
     --count_;
     if (ends.empty()) ends_.erase(found);
   }

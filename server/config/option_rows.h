@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -64,6 +65,7 @@ absl::StatusOr<T> ParseWithin(absl::string_view text, T low, T high) {
   } else if constexpr (std::is_same_v<T, std::chrono::milliseconds>) {
     return ParseDuration(text, low, high);
   } else {
+    static_assert(std::is_same_v<T, size_t> || std::is_same_v<T, int64_t>);
     return ParseSize(text, low, high);
   }
 }

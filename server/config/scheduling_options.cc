@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<milliseconds>> ParseStallBudget(absl::string_view t
 
 std::vector<Option> SchedulingOptions() {
   return {
-      {"page-tokens", "N", "64", "Tokens of one page of keys and values.",
+      {"page-tokens", "16|32|64|128|256", "64", "Tokens of one page of keys and values.",
        OneOf(&EngineOptions::page_tokens,
              {{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}})},
       {"chunk-tokens", "N", "2048", "Tokens that one step computes, all ranks together.",
@@ -34,7 +34,8 @@ std::vector<Option> SchedulingOptions() {
        "The longest that a running answer should wait for its next token while prompts are read "
        "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; off: chunks are "
        "as large as --chunk-tokens.",
-       Into(&EngineOptions::stall_budget, ParseStallBudget)},
+       Into(&EngineOptions::stall_budget, ParseStallBudget,
+            RangeText(milliseconds(1), milliseconds(hours(1))))},
       {"tokens-per-rank", "N", "2048",
        "A sequence is spread over one more rank for every N of its tokens.",
        Within(&EngineOptions::tokens_per_rank, 1, 1'000'000'000)},
@@ -90,9 +91,9 @@ std::vector<Option> SchedulingOptions() {
       {"max-pinned", "PERCENT", "50",
        "Largest share of the memory for keys and values that pinned documents may take; 0: "
        "nothing can be pinned.",
-       Into(&EngineOptions::max_pinned, ParseShare)},
+       Into(&EngineOptions::max_pinned, ParseShare, "0 to 100")},
       {"max-pinned-by-tenant", "PERCENT", "25", "The same for the pinned documents of each tenant.",
-       Into(&EngineOptions::max_pinned_by_tenant, ParseShare)},
+       Into(&EngineOptions::max_pinned_by_tenant, ParseShare, "0 to 100")},
       {"kv-host", "SIZE", "0",
        "Host memory that keeps keys and values of prompts for which --kv-memory has no room, "
        "until they are needed again or newer ones take their place; from there they move on to "

@@ -117,6 +117,7 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
   EXPECT_EQ(made->attention_bias, config_.attention_bias);
   EXPECT_EQ(made->output_bias, config_.output_bias);
   EXPECT_EQ(made->traits.norms.values, config_.traits.norms.values);
+  EXPECT_EQ(made->traits.norms_each_head, config_.traits.norms_each_head);
   EXPECT_EQ(made->activation, config_.activation);
   EXPECT_EQ(made->ropes[0].theta, config_.ropes[0].theta);
   EXPECT_EQ(made->ropes[0].pairs, config_.ropes[0].pairs);

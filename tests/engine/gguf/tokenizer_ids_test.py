@@ -6,7 +6,7 @@ The kinds are those of tokenizer.ggml.pre, and `llama` and `t5` of tokenizer.ggm
 tokenizer.json as the publishers of such models have it, BUILD/tests/gguf_ids a GGUF file, both with one
 small vocabulary that is trained here. Texts and vocabularies come from SEED.
 
-Skipped (77) if the package cannot be had from PyPI. It is kept in BUILD/python.
+Skipped (77) if the package cannot be had from PyPI. It is kept in a folder of BUILD/python.
 """
 
 import collections
@@ -293,7 +293,7 @@ def main():
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
     program = build / "tests" / "gguf_ids"
-    install(build / "python")
+    install(build / "python" / PACKAGE)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # it warns of programs started beside its threads
     rng = random.Random(SEED)
     # Without special tokens, which must not become tokens a second time.
