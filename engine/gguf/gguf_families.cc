@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -54,9 +55,12 @@ class ConfigWriter {
     const GgufValue* const value = file_.Find(key);
     return value == nullptr ? json() : value->Scalar();
   }
-  void Copy(const char* to, absl::string_view from) {
-    const json value = Value(from);
+  // A finite number, or null if there is none.
+  absl::StatusOr<json> Number(absl::string_view from) const;
+  absl::Status Copy(const char* to, absl::string_view from) {
+    ANNULUS_ASSIGN_OR_RETURN(const json value, Number(from));
     if (!value.is_null()) config_[to] = value;
+    return absl::OkStatus();
   }
   bool Has(absl::string_view tensor) const { return file_.FindTensor(tensor) != nullptr; }
   // Numbers that are the same in all layers; models whose layers differ store arrays.
@@ -64,9 +68,9 @@ class ConfigWriter {
   absl::Status WriteSizes();
   absl::Status WriteRope();
   absl::Status WriteFactors(const char* to, absl::string_view tensor, json& rope) const;
-  void WriteGemma();
-  void WriteWindow();
-  void WriteExperts();
+  absl::Status WriteGemma();
+  absl::Status WriteWindow();
+  absl::Status WriteExperts();
   void WriteTokens();
   void WriteKind();
 
@@ -75,15 +79,26 @@ class ConfigWriter {
   json config_ = json::object();
 };
 
+absl::StatusOr<json> ConfigWriter::Number(absl::string_view from) const {
+  const std::string key = absl::StrCat(family_.name, ".", from);
+  const GgufValue* const value = file_.Find(key);
+  if (value == nullptr) return json();
+  json number = value->Scalar();
+  if (number.is_number() && std::isfinite(number.get<double>())) return number;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file_.path(), ": ", key, " is ", value->Shown(), "; allowed: a finite number"));
+}
+
 absl::Status ConfigWriter::CopySame(const char* to, absl::string_view from) {
   const std::string key = absl::StrCat(family_.name, ".", from);
   const GgufValue* const value = file_.Find(key);
   if (value == nullptr) return absl::OkStatus();
-  if (value->kind != GgufValue::Kind::kArray) {
-    config_[to] = value->Scalar();
-    return absl::OkStatus();
+  if (value->kind != GgufValue::Kind::kArray) return Copy(to, from);
+  if (value->count == 0 || value->element == GgufValue::Kind::kString) {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", key, " is ", value->Shown(),
+                                                   "; allowed: numbers, one for each layer"));
   }
-  for (uint64_t i = 0; i < value->count && value->element != GgufValue::Kind::kString; ++i) {
+  for (uint64_t i = 0; i < value->count; ++i) {
     if (i > 0 && value->At(i) != value->At(0)) {
       return absl::UnimplementedError(
           absl::StrCat(file_.path(), ": ", key, " differs between layers (", value->At(0).dump(),
@@ -95,25 +110,26 @@ absl::Status ConfigWriter::CopySame(const char* to, absl::string_view from) {
 }
 
 absl::Status ConfigWriter::WriteSizes() {
-  Copy("hidden_size", "embedding_length");
-  Copy("num_hidden_layers", "block_count");
+  ANNULUS_RETURN_IF_ERROR(Copy("hidden_size", "embedding_length"));
+  ANNULUS_RETURN_IF_ERROR(Copy("num_hidden_layers", "block_count"));
   ANNULUS_RETURN_IF_ERROR(CopySame("intermediate_size", "feed_forward_length"));
   ANNULUS_RETURN_IF_ERROR(CopySame("num_attention_heads", "attention.head_count"));
   ANNULUS_RETURN_IF_ERROR(CopySame("num_key_value_heads", "attention.head_count_kv"));
-  Copy("head_dim", "attention.key_length");
-  Copy("max_position_embeddings", "context_length");
-  Copy("rms_norm_eps", "attention.layer_norm_rms_epsilon");
-  const json values = Value("attention.value_length");
-  if (!values.is_null() && values != Value("attention.key_length")) {
-    return absl::UnimplementedError(absl::StrCat(
-        file_.path(), ": ", family_.name, ".attention.value_length is ", values.dump(),
-        " and key_length ", Value("attention.key_length").dump(), "; served: the same for both"));
+  ANNULUS_RETURN_IF_ERROR(Copy("head_dim", "attention.key_length"));
+  ANNULUS_RETURN_IF_ERROR(Copy("max_position_embeddings", "context_length"));
+  ANNULUS_RETURN_IF_ERROR(Copy("rms_norm_eps", "attention.layer_norm_rms_epsilon"));
+  ANNULUS_ASSIGN_OR_RETURN(const json values, Number("attention.value_length"));
+  const json keys = Value("attention.key_length");
+  if (!values.is_null() && values != keys) {
+    return absl::UnimplementedError(
+        absl::StrCat(file_.path(), ": ", family_.name, ".attention.value_length is ", values.dump(),
+                     " and key_length ", keys.dump(), "; served: the same for both"));
   }
   const GgufTensor* const embedding = file_.FindTensor("token_embd.weight");
   if (embedding != nullptr && embedding->shape.size() == 2) {
     config_["vocab_size"] = static_cast<uint64_t>(embedding->shape[0]);
   } else {
-    Copy("vocab_size", "vocab_size");
+    ANNULUS_RETURN_IF_ERROR(Copy("vocab_size", "vocab_size"));
   }
   config_["tie_word_embeddings"] = !Has("output.weight");
   config_["attention_bias"] = Has("blk.0.attn_q.bias");
@@ -138,8 +154,8 @@ absl::Status ConfigWriter::WriteFactors(const char* to, absl::string_view tensor
 // Tensors of factors divide frequencies: one list is what Llama 3 makes of its settings, two are
 // longrope's. Both are written as longrope, which is exactly that.
 absl::Status ConfigWriter::WriteRope() {
-  Copy("rope_theta", "rope.freq_base");
-  const json rotated = Value("rope.dimension_count");
+  ANNULUS_RETURN_IF_ERROR(Copy("rope_theta", "rope.freq_base"));
+  ANNULUS_ASSIGN_OR_RETURN(const json rotated, Number("rope.dimension_count"));
   const json heads = config_.value("num_attention_heads", json());
   const json hidden = config_.value("hidden_size", json());
   json head_dim = config_.value("head_dim", json());
@@ -152,7 +168,7 @@ absl::Status ConfigWriter::WriteRope() {
     config_["partial_rotary_factor"] = rotated.get<double>() / head_dim.get<double>();
   }
   json rope = json::object();
-  const json original = Value("rope.scaling.original_context_length");
+  ANNULUS_ASSIGN_OR_RETURN(const json original, Number("rope.scaling.original_context_length"));
   const json type = Value("rope.scaling.type");
   if (Has("rope_factors_long.weight") || Has("rope_freqs.weight")) {
     const bool two = Has("rope_factors_long.weight");
@@ -161,27 +177,28 @@ absl::Status ConfigWriter::WriteRope() {
         "short_factor", two ? "rope_factors_short.weight" : "rope_freqs.weight", rope));
     ANNULUS_RETURN_IF_ERROR(
         WriteFactors("long_factor", two ? "rope_factors_long.weight" : "rope_freqs.weight", rope));
-    const json scale = Value("rope.scaling.attn_factor");
+    ANNULUS_ASSIGN_OR_RETURN(const json scale, Number("rope.scaling.attn_factor"));
     if (!two) rope["attention_factor"] = 1.0;
     if (two && !scale.is_null()) rope["attention_factor"] = scale;
     if (two && !original.is_null()) config_["original_max_position_embeddings"] = original;
   } else if (type == "linear" || type == "yarn") {
     rope["rope_type"] = type;
-    const json factor = Value("rope.scaling.factor");
+    ANNULUS_ASSIGN_OR_RETURN(const json factor, Number("rope.scaling.factor"));
     if (!factor.is_null()) rope["factor"] = factor;
     if (!original.is_null()) rope["original_max_position_embeddings"] = original;
     if (family_.experts == Experts::kGptOss) rope["truncate"] = false;
   } else if (!type.is_null() && type != "none") {
     return absl::UnimplementedError(
-        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ", type.dump(),
+        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ",
+                     file_.Find(absl::StrCat(family_.name, ".rope.scaling.type"))->Shown(),
                      "; served: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
   }
   if (!rope.empty()) config_["rope_scaling"] = std::move(rope);
   return absl::OkStatus();
 }
 
-void ConfigWriter::WriteGemma() {
-  if (!family_.gemma) return;
+absl::Status ConfigWriter::WriteGemma() {
+  if (!family_.gemma) return absl::OkStatus();
   const json layers = Value("block_count");
   const bool by_hidden = layers == (family_.name == "gemma2" ? kGemma2Layers27B : kGemma3Layers27B);
   const json heads = config_.value("num_attention_heads", json());
@@ -193,29 +210,33 @@ void ConfigWriter::WriteGemma() {
   } else if (!head_dim.is_null()) {
     config_["query_pre_attn_scalar"] = head_dim;
   }
-  const json score_cap = Value("attn_logit_softcapping");
-  const json logits_cap = Value("final_logit_softcapping");
+  ANNULUS_ASSIGN_OR_RETURN(const json score_cap, Number("attn_logit_softcapping"));
+  ANNULUS_ASSIGN_OR_RETURN(const json logits_cap, Number("final_logit_softcapping"));
   if (family_.name == "gemma2" || !score_cap.is_null())
     config_["attn_logit_softcapping"] = score_cap;
   if (family_.name == "gemma2" || !logits_cap.is_null()) {
     config_["final_logit_softcapping"] = logits_cap;
   }
+  return absl::OkStatus();
 }
 
 // 0 means none; a family without the key has no windows.
-void ConfigWriter::WriteWindow() {
-  const json window = Value("attention.sliding_window");
-  if (window.is_null()) return;
+absl::Status ConfigWriter::WriteWindow() {
+  ANNULUS_ASSIGN_OR_RETURN(const json window, Number("attention.sliding_window"));
+  if (window.is_null()) return absl::OkStatus();
   config_["sliding_window"] = window == 0 ? json() : window;
+  return absl::OkStatus();
 }
 
-void ConfigWriter::WriteExperts() {
-  if (family_.experts == Experts::kNone) return;
+absl::Status ConfigWriter::WriteExperts() {
+  if (family_.experts == Experts::kNone) return absl::OkStatus();
   const bool qwen = family_.experts == Experts::kSeparate;
-  Copy(qwen ? "num_experts" : "num_local_experts", "expert_count");
-  Copy("num_experts_per_tok", "expert_used_count");
-  Copy(qwen ? "moe_intermediate_size" : "intermediate_size", "expert_feed_forward_length");
+  ANNULUS_RETURN_IF_ERROR(Copy(qwen ? "num_experts" : "num_local_experts", "expert_count"));
+  ANNULUS_RETURN_IF_ERROR(Copy("num_experts_per_tok", "expert_used_count"));
+  ANNULUS_RETURN_IF_ERROR(
+      Copy(qwen ? "moe_intermediate_size" : "intermediate_size", "expert_feed_forward_length"));
   if (qwen) config_["norm_topk_prob"] = true;
+  return absl::OkStatus();
 }
 
 // End of text, and end of a turn, which publishers keep apart.
@@ -252,9 +273,9 @@ absl::StatusOr<std::string> ConfigWriter::Write() {
   WriteKind();
   ANNULUS_RETURN_IF_ERROR(WriteSizes());
   ANNULUS_RETURN_IF_ERROR(WriteRope());
-  WriteGemma();
-  WriteWindow();
-  WriteExperts();
+  ANNULUS_RETURN_IF_ERROR(WriteGemma());
+  ANNULUS_RETURN_IF_ERROR(WriteWindow());
+  ANNULUS_RETURN_IF_ERROR(WriteExperts());
   WriteTokens();
   return config_.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -277,7 +277,7 @@ absl::StatusOr<uint64_t> HeaderParser::Alignment(const GgufHeader& header) const
   const bool good = value->kind == Kind::kUnsigned && std::has_single_bit(value->bits) &&
                     value->bits >= 8 && value->bits <= kMostAlignment;
   if (good) return value->bits;
-  return Invalid(absl::StrCat("general.alignment is ", value->Scalar().dump(),
+  return Invalid(absl::StrCat("general.alignment is ", value->Shown(),
                               "; allowed: a power of two from 8 to ", kMostAlignment));
 }
 
@@ -359,6 +359,13 @@ nlohmann::json GgufValue::Scalar() const {
       break;
   }
   return nullptr;
+}
+
+std::string GgufValue::Shown() const {
+  if (kind == Kind::kArray) return absl::StrCat("an array of ", count);
+  if (kind == Kind::kFloat) return absl::StrCat(number);
+  if (kind == Kind::kString) return annulus::Shown(text);
+  return Scalar().dump();
 }
 
 const GgufValue* GgufHeader::Find(absl::string_view key) const {

@@ -42,6 +42,8 @@ class GgufValue {
   nlohmann::json At(uint64_t index) const;
   // Returns a number, a bool or a string as JSON; null for an array.
   nlohmann::json Scalar() const;
+  // The same as text for messages, of at most 200 bytes.
+  std::string Shown() const;
 };
 
 // A tensor of the file. `shape` is row-major, like everywhere else here. That is the reverse of the

@@ -68,6 +68,10 @@ absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) 
   return "";
 }
 
+// Of a file: what its header may claim without taking much of the host's memory. The largest models
+// have a tenth.
+constexpr size_t kMostEntries = size_t{1} << 20;
+
 bool IsNorm(absl::string_view name) { return absl::EndsWith(name, "norm.weight"); }
 
 // The DType of the blocks that kernels read as they are.
@@ -141,15 +145,12 @@ GgufTensors::Entry GgufTensors::MakeEntry(const GgufTensor& tensor, std::vector<
 }
 
 // Two tensors where a matrix is kept as it is stored: its codes and their scales.
-void GgufTensors::AddEntry(std::string name, Entry entry) {
+absl::Status GgufTensors::AddEntry(std::string name, Entry entry) {
   const std::optional<DType> kept =
       keep_ && entry.form == Form::kValues && entry.info.shape.size() == 2
           ? KeptType(*entry.source->type)
           : std::nullopt;
-  if (!kept.has_value()) {
-    entries_.emplace(std::move(name), std::move(entry));
-    return;
-  }
+  if (!kept.has_value()) return Insert(std::move(name), std::move(entry));
   const int64_t cols = entry.source->cols();
   Entry scales = entry;
   scales.form = Form::kScales;
@@ -159,12 +160,26 @@ void GgufTensors::AddEntry(std::string name, Entry entry) {
   entry.form = Form::kCodes;
   entry.row_bytes = QuantizedRowBytes(*kept, cols);
   entry.info = {DType::kI8, {entry.rows, static_cast<int64_t>(entry.row_bytes)}};
-  entries_.emplace(ScaleTensorName(name), std::move(scales));
-  entries_.emplace(std::move(name), std::move(entry));
+  ANNULUS_RETURN_IF_ERROR(Insert(ScaleTensorName(name), std::move(scales)));
+  return Insert(std::move(name), std::move(entry));
 }
 
-void GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form) {
-  AddEntry(std::move(name), MakeEntry(tensor, tensor.shape, form));
+absl::Status GgufTensors::Insert(std::string name, Entry entry) {
+  if (entries_.size() == kMostEntries) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_.path(), ": its tensors, with each expert counted as one, are more than ",
+                     kMostEntries));
+  }
+  const GgufTensor& source = *entry.source;
+  const auto [at, added] = entries_.try_emplace(std::move(name), std::move(entry));
+  if (added) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": the tensors ",
+                                                 at->second.source->name, " and ", source.name,
+                                                 " both stand for ", at->first, "; allowed: one"));
+}
+
+absl::Status GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form) {
+  return AddEntry(std::move(name), MakeEntry(tensor, tensor.shape, form));
 }
 
 absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor) {
@@ -175,8 +190,7 @@ absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor
   const Form form = family.gemma && IsNorm(tensor.name) ? Form::kMinusOne : Form::kValues;
   for (const NamePair& pair : kModelNames) {
     if (pair.gguf != tensor.name) continue;
-    AddWhole(std::string(pair.ours), tensor, form);
-    return absl::OkStatus();
+    return AddWhole(std::string(pair.ours), tensor, form);
   }
   absl::string_view rest = tensor.name;
   int32_t layer = 0;
@@ -184,8 +198,7 @@ absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor
   if (dot != absl::string_view::npos && absl::SimpleAtoi(rest.substr(0, dot), &layer)) {
     return AddLayerTensor(family, tensor, rest.substr(0, dot), rest.substr(dot + 1));
   }
-  AddWhole(std::string(tensor.name), tensor);
-  return absl::OkStatus();
+  return AddWhole(std::string(tensor.name), tensor);
 }
 
 absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTensor& tensor,
@@ -199,8 +212,7 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
   if (absl::EndsWith(plain, "_exps")) return AddExperts(family, tensor, prefix, suffix);
   const absl::string_view name = LayerName(family, plain);
   if (name.empty() || kind.empty()) {
-    AddWhole(absl::StrCat(prefix, suffix), tensor);
-    return absl::OkStatus();
+    return AddWhole(absl::StrCat(prefix, suffix), tensor);
   }
   if (plain == "attn_sinks") kind = "";
   std::string whole = absl::StrCat(prefix, name, kind);
@@ -209,8 +221,7 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
                       plain == "attn_q" ? "attention.head_count" : "attention.head_count_kv");
   }
   const bool shifted = family.gemma && IsNorm(tensor.name);
-  AddWhole(std::move(whole), tensor, shifted ? Form::kMinusOne : Form::kValues);
-  return absl::OkStatus();
+  return AddWhole(std::move(whole), tensor, shifted ? Form::kMinusOne : Form::kValues);
 }
 
 // A projection or its bias, whose rows are reordered head by head.
@@ -241,8 +252,7 @@ absl::Status GgufTensors::AddRotated(std::string name, const GgufTensor& tensor,
     entry.row_bytes = DTypeSize(entry.info.dtype);
   }
   entry.head_rows = rows / heads;
-  AddEntry(std::move(name), std::move(entry));
-  return absl::OkStatus();
+  return AddEntry(std::move(name), std::move(entry));
 }
 
 absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor& tensor,
@@ -262,14 +272,14 @@ absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor&
     for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
       Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
       entry.first = expert * rows;
-      AddEntry(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.", expert, ".",
-                            mixtral ? names.mixtral : names.separate),
-               std::move(entry));
+      ANNULUS_RETURN_IF_ERROR(
+          AddEntry(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.", expert,
+                                ".", mixtral ? names.mixtral : names.separate),
+                   std::move(entry)));
     }
     return absl::OkStatus();
   }
-  AddWhole(absl::StrCat(prefix, suffix), tensor);
-  return absl::OkStatus();
+  return AddWhole(absl::StrCat(prefix, suffix), tensor);
 }
 
 // gpt-oss: gate and up share a tensor whose rows alternate; codes and exponents have one each.
@@ -300,8 +310,7 @@ absl::Status GgufTensors::AddGptOssExperts(const GgufTensor& tensor, const std::
     entry.rows = entry.info.elements();
     entry.row_bytes = DTypeSize(entry.info.dtype);
     entry.odd = odd;
-    entries_.emplace(name + "_bias", std::move(entry));
-    return absl::OkStatus();
+    return Insert(name + "_bias", std::move(entry));
   }
   if (tensor.type->name != "MXFP4") {
     return absl::UnimplementedError(absl::StrCat(file_.path(), ": tensor ", tensor.name,
@@ -316,7 +325,8 @@ absl::Status GgufTensors::AddGptOssExperts(const GgufTensor& tensor, const std::
     entry.rows = shape[0] * shape[1];
     entry.row_bytes = static_cast<size_t>(blocks) * (form == Form::kFp4Codes ? kFp4Codes : 1);
     entry.odd = odd;
-    entries_.emplace(name + (form == Form::kFp4Codes ? "_blocks" : "_scales"), std::move(entry));
+    ANNULUS_RETURN_IF_ERROR(
+        Insert(name + (form == Form::kFp4Codes ? "_blocks" : "_scales"), std::move(entry)));
   }
   return absl::OkStatus();
 }

@@ -77,13 +77,14 @@ class GgufTensors final : public TensorSource {
   absl::Status Add(const GgufFamily& family, const GgufTensor& tensor);
   absl::Status AddLayerTensor(const GgufFamily& family, const GgufTensor& tensor,
                               absl::string_view layer, absl::string_view suffix);
-  void AddWhole(std::string name, const GgufTensor& tensor, Form form = Form::kValues);
+  absl::Status AddWhole(std::string name, const GgufTensor& tensor, Form form = Form::kValues);
   absl::Status AddRotated(std::string name, const GgufTensor& tensor, absl::string_view heads_key);
   absl::Status AddExperts(const GgufFamily& family, const GgufTensor& tensor,
                           const std::string& prefix, absl::string_view suffix);
   absl::Status AddGptOssExperts(const GgufTensor& tensor, const std::string& prefix,
                                 absl::string_view suffix);
-  void AddEntry(std::string name, Entry entry);
+  absl::Status AddEntry(std::string name, Entry entry);
+  absl::Status Insert(std::string name, Entry entry);
   Entry MakeEntry(const GgufTensor& tensor, std::vector<int64_t> shape, Form form) const;
   void MakeRow(const Entry& entry, const GgufTensor& tensor, const std::byte* stored,
                std::vector<std::byte>& row) const;

@@ -104,8 +104,8 @@ absl::StatusOr<std::optional<size_t>> TokenizerReader::Id(absl::string_view key)
   if (value == nullptr) return std::optional<size_t>();
   const json id = value->Scalar();
   if (id.is_number_integer() && id >= 0 && id < tokens_->size()) return id.get<size_t>();
-  return Invalid(key, absl::StrCat("it is ", id.dump(-1, ' ', true, json::error_handler_t::replace),
-                                   "; allowed: ids from 0 to ", tokens_->size() - 1));
+  return Invalid(key, absl::StrCat("it is ", value->Shown(), "; allowed: ids from 0 to ",
+                                   tokens_->size() - 1));
 }
 
 absl::Status TokenizerReader::ReadTokens() {
@@ -208,6 +208,10 @@ absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
   }
   json merges = json::array();
   if (const GgufValue* const stored = Find("merges")) {
+    if (stored->kind != GgufValue::Kind::kArray || stored->element != GgufValue::Kind::kString) {
+      return Invalid("merges",
+                     absl::StrCat("it is ", stored->Shown(), "; needed: an array of strings"));
+    }
     for (const absl::string_view merge : stored->texts) merges.push_back(std::string(merge));
   }
   const json model = {{"type", "BPE"},

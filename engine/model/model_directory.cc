@@ -55,6 +55,10 @@ absl::Status CheckModelDirectory(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat("model \"", path, "\" does not exist; needed: ", kSupportedWeights));
   }
+  if (absl::EndsWith(path, ".gguf")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " does not begin like a GGUF file: it is empty, cut short or damaged"));
+  }
   if (const ForeignFormat* format = FindForeign(path)) return RefuseForeign(path, *format);
   return absl::InvalidArgumentError(
       absl::StrCat("model \"", path, "\" is not a directory; needed: ", kSupportedWeights));

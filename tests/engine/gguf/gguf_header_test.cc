@@ -173,6 +173,9 @@ TEST(GgufHeaderTest, RefusesAlignmentsThatAreNone) {
   GgufWriter text = Small();
   text.Set("general.alignment", "32");
   ExpectInvalid(text.File(), "a power of two from 8");
+  GgufWriter no_text = Small();
+  no_text.Set("general.alignment", "\xFF\xFE");
+  ExpectInvalid(no_text.File(), "general.alignment is \"\\xff\\xfe\"; allowed");
   GgufWriter wide;
   wide.alignment = 4096;
   wide.Set("general.alignment", 4096u);

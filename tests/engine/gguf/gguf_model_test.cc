@@ -133,6 +133,60 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
 INSTANTIATE_TEST_SUITE_P(, GgufFamiliesTest, ::testing::ValuesIn(testing::kGgufCases),
                          [](const auto& info) { return std::string(info.param.golden); });
 
+// The status of making tensors and config.json of a file.
+absl::Status StatusOf(const GgufWriter& writer) {
+  const TempDirectory directory;
+  directory.Write("m", writer.File());
+  auto opened = GgufFile::Open((directory.path() / "m").string());
+  if (!opened.ok()) return opened.status();
+  const std::shared_ptr<const GgufFile> file = *std::move(opened);
+  const auto family = FindGgufFamily(*file);
+  if (!family.ok()) return family.status();
+  const auto made = GgufTensors::Create(file, *family, GgufTensors::Codes::kKeep);
+  if (!made.ok()) return made.status();
+  return GgufConfigJson(*file, *family).status();
+}
+
+TEST(GgufTensorsTest, OneTensorStandsForOneThing) {
+  GgufWriter writer;
+  writer.Set("general.architecture", "llama");
+  writer.AddFloats("model.norm.weight", {2}, {1, 2});
+  EXPECT_TRUE(StatusOf(writer).ok());
+  writer.AddFloats("output_norm.weight", {2}, {1, 2});
+  const absl::Status status = StatusOf(writer);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.norm.weight"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("output_norm.weight"));
+}
+
+// A tensor of one number an expert would become millions of entries.
+TEST(GgufTensorsTest, ExpertsAreBounded) {
+  GgufWriter writer;
+  writer.Set("general.architecture", "llama");
+  writer.Set("llama.expert_count", 8u);
+  const int64_t experts = (1 << 20) + 1;
+  writer.AddTensor("blk.0.ffn_gate_exps.weight", {experts, 1, 1}, 1,
+                   std::string(static_cast<size_t>(2 * experts), '\0'));
+  EXPECT_THAT(std::string(StatusOf(writer).message()), HasSubstr("are more than 1048576"));
+}
+
+TEST(GgufConfigTest, SettingsAreFiniteNumbers) {
+  for (const char* key : {"context_length", "rope.freq_base", "attention.value_length",
+                          "attention.layer_norm_rms_epsilon", "attention.head_count"}) {
+    SCOPED_TRACE(key);
+    const std::string name = absl::StrCat("llama.", key);
+    GgufWriter not_a_number;
+    not_a_number.Set("general.architecture", "llama");
+    not_a_number.Set(name, std::numeric_limits<float>::quiet_NaN());
+    EXPECT_THAT(std::string(StatusOf(not_a_number).message()),
+                HasSubstr(name + " is nan; allowed: a finite number"));
+    GgufWriter text;
+    text.Set("general.architecture", "llama");
+    text.Set(name, "\xFF");
+    EXPECT_THAT(std::string(StatusOf(text).message()), HasSubstr(name + " is \"\\xff\"; allowed"));
+  }
+}
+
 TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
   GgufWriter writer;
   writer.Set("general.architecture", "llama");

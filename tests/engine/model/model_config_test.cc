@@ -563,7 +563,7 @@ TEST_F(ModelDirectoryTest, ExplainsWhatIsNoModelDirectory) {
   EXPECT_THAT(std::string(Load().status().message()), HasSubstr("config.json: no such file"));
   directory_.Write("m.gguf", "GGUF");
   const auto gguf = LoadModelConfig((directory_.path() / "m.gguf").string());
-  EXPECT_EQ(gguf.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(gguf.status().code(), absl::StatusCode::kInvalidArgument);
   const auto absent = LoadModelConfig((directory_.path() / "absent").string());
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.status().message()),

@@ -269,7 +269,7 @@ TEST_F(SafetensorsTest, NamesFormatsThatItDoesNotServe) {
   directory_.Write("model-q4.gguf", "GGUF");
   ExpectRefused(absl::StatusCode::kUnimplemented, "model-q4.gguf is a GGUF file");
   EXPECT_EQ(SafetensorsCheckpoint::Open(Path("model-q4.gguf")).status().code(),
-            absl::StatusCode::kUnimplemented);
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(SafetensorsCheckpoint::Open(Path("absent")).status().code(),
             absl::StatusCode::kNotFound);
   std::filesystem::remove(directory_.path() / "model-q4.gguf");
