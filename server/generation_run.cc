@@ -233,6 +233,11 @@ std::optional<SinkEvent> GenerationRun::NextEvent() {
   if (end == nullptr) return event;
   if (place_ != nullptr) place_->End();
   end->status = NoteKvRefusal(std::move(end->status), facts_.caller, *context_.quotas);
+  std::optional<CacheMiss>& miss = end->usage.cache_miss;
+  if (miss.has_value() && miss->reason != CacheMiss::Reason::kIgnored &&
+      !context_.config.knows_callers()) {
+    miss->reason = CacheMiss::Reason::kNotTold;
+  }
   return event;
 }
 

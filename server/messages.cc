@@ -84,6 +84,8 @@ v1::CacheMiss ToMessage(const CacheMiss& miss) {
     case CacheMiss::Reason::kDiskRefused:
       message.set_reason(v1::CacheMiss::REASON_DISK_REFUSED);
       break;
+    case CacheMiss::Reason::kNotTold:
+      break;
   }
   return message;
 }

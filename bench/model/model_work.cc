@@ -38,8 +38,7 @@ double PairsSeen(const LayerConfig& layer, int64_t rows, double density) {
   return w * (w + 1) / 2 + (n - w) * w;
 }
 
-// Scores and weighted values: a multiply-add each per channel.
-double FlopsPerPair(const ModelConfig& config) { return 4.0 * config.heads * config.head_dim; }
+double FlopsPerPair(const ModelConfig& config) { return 2 * MultipliesPerPair(config); }
 
 // A code and its share of a group's scale and minimum. One scale per row is not worth counting.
 double BytesPerWeight(DType dtype) {

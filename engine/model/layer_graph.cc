@@ -140,9 +140,11 @@ WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer) {
   return weights;
 }
 
+double MultipliesPerPair(const ModelConfig& config) { return 2.0 * config.heads * config.head_dim; }
+
 double PairsInRows(const ModelConfig& config) {
   const std::vector<LayerGraph> graph = LayerGraphs(config);
-  const double pair = 2.0 * config.heads * config.head_dim;  // scores and weighted values
+  const double pair = MultipliesPerPair(config);
   double pairs = 0;
   double row = 0;
   for (size_t i = 0; i + 1 < graph.size(); ++i) {

@@ -119,10 +119,14 @@ struct WeightCounts {
 };
 WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
 
-// The multiplications for a (row, key) pair of a prompt, over all layers with full attention, as a
-// multiple of those for one of its rows. Windows count as full and belong to the row. Leaves out
-// the last layer, in which a prompt's rows need only keys and values. 0 if no other layer has full
-// attention.
+// Multiplications of a layer's attention for a row and a key that it sees: score and weighted
+// value.
+double MultipliesPerPair(const ModelConfig& config);
+
+// What a (row, key) pair of a prompt costs in the layers with full attention, in units of what a
+// row costs apart from them: multiplications by weights, and of attention with windows, which count
+// as full. Leaves out the last layer, in which most rows of a prompt need only keys and values. 0
+// if no other layer has full attention.
 double PairsInRows(const ModelConfig& config);
 
 }  // namespace annulus

@@ -35,7 +35,7 @@ enum class LayerNorm : uint8_t {
   kQuery,            // before rotation
   kKey,              // likewise
 };
-inline constexpr size_t kLayerNorms = 6;
+inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kKey) + 1;
 
 // Something for each of them.
 template <class Value>

@@ -103,10 +103,14 @@ class AttentionStates {
   // Merges states of a unit's rows.
   void Merge(const Unit& unit, StateRef into, StateRef from) const {
     const int64_t v_stride = layout_.v_stride();
-    for (int row = 0; row < unit.positions * group_; ++row) {
-      isa_.merge_row(into.o + row * v_stride, into.lse + row, from.o + row * v_stride,
-                     from.lse[row], v_stride);
-    }
+    isa_.merge_rows({.o = into.o,
+                     .o_stride = v_stride,
+                     .lse = into.lse,
+                     .from_o = from.o,
+                     .from_stride = v_stride,
+                     .from_lse = from.lse,
+                     .rows = int64_t{unit.positions} * group_,
+                     .v_dim = v_stride});
   }
 
   // Writes the state of a unit's rows to the item's, or merges it there. `any`: false where they
@@ -117,16 +121,24 @@ class AttentionStates {
     const int64_t ahead = int64_t{kPositionsAhead} * params_.heads * v_dim;
     if (!any && unit.item->merges) return;
     for (int p = 0; p < unit.positions; ++p) {
+      const int64_t row = int64_t{p} * group_;
+      const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_;
+      float* const o = state.o + index * v_dim;
+      float* const lse = state.lse + index;
+      for (int d = 0; d < group_ * v_dim; d += kPanel) __builtin_prefetch(o + ahead + d, 1);
+      if (!unit.item->merges) std::fill_n(lse, group_, kEmptyLse);
+      if (any) {
+        isa_.merge_rows({.o = o,
+                         .o_stride = v_dim,
+                         .lse = lse,
+                         .from_o = from.o + row * layout_.v_stride(),
+                         .from_stride = layout_.v_stride(),
+                         .from_lse = from.lse + row,
+                         .rows = group_,
+                         .v_dim = v_dim});
+      }
       for (int g = 0; g < group_; ++g) {
-        const int64_t row = int64_t{p} * group_ + g;
-        const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
-        float* const o = state.o + index * v_dim;
-        const float* const from_o = from.o + row * layout_.v_stride();
-        const float from_lse = any ? from.lse[row] : kEmptyLse;
-        for (int d = 0; d < v_dim; d += kPanel) __builtin_prefetch(o + ahead + d, 1);
-        if (!unit.item->merges) state.lse[index] = kEmptyLse;
-        isa_.merge_row(o, state.lse + index, from_o, from_lse, v_dim);
-        if (state.lse[index] == kEmptyLse) std::fill_n(o, v_dim, 0.0f);
+        if (lse[g] == kEmptyLse) std::fill_n(o + g * v_dim, v_dim, 0.0f);
       }
     }
   }

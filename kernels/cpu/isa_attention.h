@@ -238,40 +238,58 @@ void FinishSpan(const AttentionBlock& block) {
   }
 }
 
-// The merge of kernels/ops/attention.h. The weights are computed from the two exponentials
-// themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded
-// before the addition, so swapping the two states changes no bit.
+// o = into_weight * o + from_weight * from_o.
 template <class V>
-void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim) {
-  if (from_lse == -kInfinity) return;
-  float into_weight = 0;
-  float from_weight = 1;
-  const bool copy = *lse == -kInfinity;
-  if (!copy) {
-    const float maximum = *lse > from_lse ? *lse : from_lse;
-    // The exponential of the larger lse is exp(0) = 1; if both are equal, both are 1. NaN stays
-    // NaN.
-    into_weight = *lse == maximum ? 1 : __builtin_expf(*lse - maximum);
-    from_weight = from_lse == maximum ? 1 : __builtin_expf(from_lse - maximum);
-    const float sum = into_weight + from_weight;
-    into_weight /= sum;
-    from_weight /= sum;
-    *lse = maximum + __builtin_logf(sum);
-  } else {
-    *lse = from_lse;
-  }
+inline void MixRow(float* o, float into_weight, const float* from_o, float from_weight,
+                   int64_t v_dim) {
   for (int64_t c = 0; c < v_dim; c += V::kLanes) {
     const int64_t count = v_dim - c;
     const bool whole = count >= V::kLanes;
-    typename V::Float result = whole ? V::Load(from_o + c) : V::LoadPartial(from_o + c, count);
-    if (!copy) {
-      const typename V::Float old = whole ? V::Load(o + c) : V::LoadPartial(o + c, count);
-      result = V::Add(V::Mul(V::Set(into_weight), old), V::Mul(V::Set(from_weight), result));
-    }
+    const typename V::Float old = whole ? V::Load(o + c) : V::LoadPartial(o + c, count);
+    const typename V::Float from = whole ? V::Load(from_o + c) : V::LoadPartial(from_o + c, count);
+    const typename V::Float result =
+        V::Add(V::Mul(V::Set(into_weight), old), V::Mul(V::Set(from_weight), from));
     if (whole) {
       V::Store(o + c, result);
     } else {
       V::StorePartial(o + c, result, count);
+    }
+  }
+}
+
+// The merge of kernels/ops/attention.h. The weights are computed from the two exponentials
+// themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded
+// before the addition, so swapping the two states changes no bit.
+template <class V>
+void MergeRows(const MergedRows& rows) {
+  for (int64_t first = 0; first < rows.rows; first += V::kLanes) {
+    const int64_t count = Smaller(V::kLanes, rows.rows - first);
+    const typename V::Float into = V::LoadPartial(rows.lse + first, count);
+    const typename V::Float from = V::LoadPartial(rows.from_lse + first, count);
+    const typename V::Float maximum = V::Max(into, from);
+    // The exponential of the larger lse is exp(0) = 1; if both are equal, both are 1.
+    const typename V::Float into_exp = Exp<V>(V::Sub(into, maximum));
+    const typename V::Float from_exp = Exp<V>(V::Sub(from, maximum));
+    const typename V::Float sum = V::Add(into_exp, from_exp);
+    alignas(64) float into_weights[V::kLanes];
+    alignas(64) float from_weights[V::kLanes];
+    alignas(64) float merged[V::kLanes];
+    V::Store(into_weights, V::Div(into_exp, sum));
+    V::Store(from_weights, V::Div(from_exp, sum));
+    V::Store(merged, V::Add(maximum, LogFrom1To2<V>(sum)));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = first + i;
+      const float from_lse = rows.from_lse[row];
+      if (from_lse == -kInfinity) continue;
+      float* const o = rows.o + row * rows.o_stride;
+      const float* const from_o = rows.from_o + row * rows.from_stride;
+      if (rows.lse[row] == -kInfinity) {
+        rows.lse[row] = from_lse;
+        __builtin_memcpy(o, from_o, rows.v_dim * sizeof(float));
+        continue;
+      }
+      rows.lse[row] = merged[i];
+      MixRow<V>(o, into_weights[i], from_o, from_weights[i], rows.v_dim);
     }
   }
 }

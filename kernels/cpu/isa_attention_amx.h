@@ -211,6 +211,9 @@ ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
     range.Add(t[p]);
   }
   if (__builtin_expect(!range.AllInRange(), 0)) {
+    if (block.maximum[row] == kNoMaximum) {
+      return WeighFirstRow<kCap>(block, row, chunk, scores, pairs);
+    }
     return WeighPairedRow<kCap>(block, row, chunk, scores, {0, kKeyChunk}, pairs);
   }
 #pragma GCC unroll 8

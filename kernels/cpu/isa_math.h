@@ -51,6 +51,32 @@ inline typename V::Float Exp(typename V::Float x) {
   return V::Mul(V::Mul(p, V::TimesPowerOfTwo(one, half)), V::TimesPowerOfTwo(one, V::Sub(n, half)));
 }
 
+// log(1 + f) for f from -0.3 to 0.42, within 1e-7 (Cephes, logf).
+template <class V>
+inline typename V::Float LogNear1(typename V::Float f) {
+  typename V::Float p = V::Set(7.0376836292e-2f);
+  p = V::MulAdd(p, f, V::Set(-1.1514610310e-1f));
+  p = V::MulAdd(p, f, V::Set(1.1676998740e-1f));
+  p = V::MulAdd(p, f, V::Set(-1.2420140846e-1f));
+  p = V::MulAdd(p, f, V::Set(1.4249322787e-1f));
+  p = V::MulAdd(p, f, V::Set(-1.6668057665e-1f));
+  p = V::MulAdd(p, f, V::Set(2.0000714765e-1f));
+  p = V::MulAdd(p, f, V::Set(-2.4999993993e-1f));
+  p = V::MulAdd(p, f, V::Set(3.3333331174e-1f));
+  const typename V::Float square = V::Mul(f, f);
+  const typename V::Float cube = V::Mul(V::Mul(p, f), square);
+  return V::Add(f, V::MulAdd(square, V::Set(-0.5f), cube));
+}
+
+// log(x) for x from 1 to 2, within 2e-7. NaN stays NaN.
+template <class V>
+inline typename V::Float LogFrom1To2(typename V::Float x) {
+  const auto high = V::Less(V::Set(1.41421356f), x);
+  const typename V::Float mantissa = V::Select(high, V::Mul(x, V::Set(0.5f)), x);
+  const typename V::Float log = LogNear1<V>(V::Sub(mantissa, V::Set(1.0f)));
+  return V::Add(log, V::Select(high, V::Set(0.693147181f), V::Zero()));
+}
+
 // tanh(x), within 2e-7 relative. Near 0 an odd polynomial, else 1 - 2 / (exp(2 |x|) + 1) (Cephes,
 // tanhf). NaN stays NaN.
 template <class V>

@@ -228,6 +228,32 @@ inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChu
   KeepWeights(chunk, weights, visible, pairs, block.sums + int64_t{row} * kPanel);
 }
 
+// The same for a row's first 64 keys, all of which it sees: there is nothing to shrink yet.
+template <bool kCap>
+ANNULUS_ISA_INLINE void WeighFirstRow(const AttentionBlock& block, int row,
+                                      const PairedChunk& chunk, const float* scores,
+                                      uint32_t* pairs) {
+  __m512 score[kTilePanels];
+  __m512 factor[kTilePanels];
+  __m512 largest = _mm512_set1_ps(-kInfinity);
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) {
+    const float* const factors = chunk.factors + p * kPanel;
+    score[p] = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
+    factor[p] = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+    largest = _mm512_max_ps(_mm512_mul_ps(score[p], factor[p]), largest);
+  }
+  const float maximum = _mm512_reduce_max_ps(largest);
+  if (maximum > kNoMaximum) block.maximum[row] = __builtin_ceilf(maximum);
+  const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
+  __m512 weights[kTilePanels];
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) {
+    weights[p] = Exp2Weight(_mm512_fmadd_ps(score[p], factor[p], offset));
+  }
+  KeepWeights(chunk, weights, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
+}
+
 // Multiplies 16 bf16 scales, of which only the first `count` exist, by `factor`.
 ANNULUS_ISA_INLINE __m512 WidenScales(const Bf16* scales, int count, float factor) {
   const __m256i bits = _mm256_maskz_loadu_epi16(FirstLanes(count), scales);
@@ -306,21 +332,55 @@ inline void BeginPairedSpan(const AttentionBlock& block) {
   }
 }
 
+// log(x) of positive x, within 2 ulp. Infinity and NaN stay what they are.
+ANNULUS_ISA_INLINE __m512 Log(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1);
+  __m512 exponent = _mm512_getexp_ps(x);
+  __m512 mantissa = _mm512_getmant_ps(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
+  const __mmask16 high = _mm512_cmp_ps_mask(mantissa, _mm512_set1_ps(1.41421356f), _CMP_GT_OQ);
+  exponent = _mm512_mask_add_ps(exponent, high, exponent, one);
+  mantissa = _mm512_mask_mul_ps(mantissa, high, mantissa, _mm512_set1_ps(0.5f));
+  const __m512 log = LogNear1<VecAvx512>(_mm512_sub_ps(mantissa, one));
+  return _mm512_fmadd_ps(exponent, _mm512_set1_ps(0.693147181f), log);
+}
+
+// a / b, given 1 / b rounded: the product's remainder corrects it to the rounded quotient
+// (Markstein, Computation of elementary functions on the IBM RISC System/6000 processor, 1990),
+// unless a is so small that the remainder is flushed to 0. Takes a fifth of a division's time.
+ANNULUS_ISA_INLINE __m512 Quotient(__m512 a, __m512 b, __m512 inverse) {
+  const __m512 product = _mm512_mul_ps(a, inverse);
+  const __m512 remainder = _mm512_fnmadd_ps(product, b, a);
+  // Keeps the product's infinity, NaN and sign of 0.
+  const __mmask16 inexact = _mm512_cmp_ps_mask(remainder, _mm512_setzero_ps(), _CMP_NEQ_OQ);
+  return _mm512_mask3_fmadd_ps(remainder, inverse, product, inexact);
+}
+
 // The denominator is the sum of the rounded weights, and the quotient is rounded once, so that the
 // value of a single key is copied exactly.
 inline void FinishPairedSpan(const AttentionBlock& block) {
   const int rows = block.position_count * block.group;
-  for (int row = 0; row < rows; ++row) {
-    const float sum = _mm512_reduce_add_ps(_mm512_loadu_ps(block.sums + row * kPanel));
-    if (sum == 0) {
-      block.lse[row] = -kInfinity;
-      continue;
+  for (int first = 0; first < rows; first += kPanel) {
+    const int count = static_cast<int>(Smaller(kPanel, rows - first));
+    alignas(64) float sums[kPanel] = {};
+    alignas(64) float inverses[kPanel];
+    for (int r = 0; r < count; ++r) {
+      sums[r] = _mm512_reduce_add_ps(_mm512_loadu_ps(block.sums + (first + r) * kPanel));
     }
-    float* const o = block.o + int64_t{row} * block.v_stride;
-    for (int c = 0; c < block.v_stride; c += kPanel) {
-      _mm512_storeu_ps(o + c, _mm512_div_ps(_mm512_loadu_ps(o + c), _mm512_set1_ps(sum)));
+    const __m512 sum = _mm512_load_ps(sums);
+    const __mmask16 some = _mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    _mm512_store_ps(inverses, _mm512_maskz_div_ps(some, _mm512_set1_ps(1), sum));
+    const __m512 maximum = _mm512_maskz_loadu_ps(FirstLanes(count), block.maximum + first);
+    const __m512 lse = _mm512_fmadd_ps(maximum, _mm512_set1_ps(0.693147181f), Log(sum));
+    _mm512_mask_storeu_ps(block.lse + first, FirstLanes(count),
+                          _mm512_mask_mov_ps(_mm512_set1_ps(-kInfinity), some, lse));
+    for (int r = 0; r < count; ++r) {
+      float* const o = block.o + int64_t{first + r} * block.v_stride;
+      const __m512 divisor = _mm512_set1_ps(sums[r]);
+      const __m512 inverse = _mm512_set1_ps(inverses[r]);
+      for (int c = 0; c < block.v_stride; c += kPanel) {
+        _mm512_storeu_ps(o + c, Quotient(_mm512_loadu_ps(o + c), divisor, inverse));
+      }
     }
-    block.lse[row] = block.maximum[row] * 0.693147181f + __builtin_logf(sum);
   }
 }
 

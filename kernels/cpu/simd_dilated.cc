@@ -93,18 +93,24 @@ class DilatedRun {
     item.page_offset = item_.page_offset;
     ANNULUS_RETURN_IF_ERROR(Attend(shape_, params_.heads, params_.shards, chunk));
     stream_.ParallelFor(segment.rows, [&](int64_t r, int) {
-      for (int h = 0; h < params_.heads; ++h) {
-        const int64_t from = r * params_.heads + h;
-        MergeRow(segment.first_row + r, h, item.state.o + from * shape_.v_dim,
-                 item.state.lse[from]);
-      }
+      const int64_t from = r * params_.heads;
+      MergeHeads(segment.first_row + r, 0, params_.heads, item.state.o + from * shape_.v_dim,
+                 item.state.lse + from);
     });
     return absl::OkStatus();
   }
 
-  void MergeRow(int64_t row, int head, const float* o, float lse) const {
+  // Heads [head, head + count) of a row.
+  void MergeHeads(int64_t row, int head, int count, const float* o, const float* lse) const {
     const int64_t index = row * params_.heads + head;
-    isa_.merge_row(result_.o + index * shape_.v_dim, result_.lse + index, o, lse, shape_.v_dim);
+    isa_.merge_rows({.o = result_.o + index * shape_.v_dim,
+                     .o_stride = shape_.v_dim,
+                     .lse = result_.lse + index,
+                     .from_o = o,
+                     .from_stride = shape_.v_dim,
+                     .from_lse = lse,
+                     .rows = count,
+                     .v_dim = shape_.v_dim});
   }
 
   absl::Status AttendKept(const DilatedSegment& segment, DilatedChunk& chunk) {
@@ -116,8 +122,8 @@ class DilatedRun {
       const DilatedResidue& residue = segment.residues[of];
       const AttentionState& state = chunk.items[i].state;
       for (int64_t r = 0; r < state.rows; ++r) {
-        MergeRow(residue.rows[chunk.kept[of].first_seeing + r], residue.heads[index],
-                 state.o + r * shape_.v_dim, state.lse[r]);
+        MergeHeads(residue.rows[chunk.kept[of].first_seeing + r], residue.heads[index], 1,
+                   state.o + r * shape_.v_dim, state.lse + r);
       }
     });
     return absl::OkStatus();

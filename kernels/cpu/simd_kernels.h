@@ -194,6 +194,18 @@ struct PairedAttention {
   void (*lane_dots[1 + kNarrowTypes])(const LaneDots&);  // bf16, then the narrow types
 };
 
+// Rows to merge: (o, lse) = (o, lse) (+) (from_o, from_lse), each as if alone.
+struct MergedRows {
+  float* o;          // [rows] of v_dim values
+  int64_t o_stride;  // floats from one row to the next
+  float* lse;        // [rows]
+  const float* from_o;
+  int64_t from_stride;
+  const float* from_lse;
+  int64_t rows;
+  int64_t v_dim;
+};
+
 struct SimdKernels {
   void (*linear[kWeightTypes])(const LinearTask&);
 
@@ -205,8 +217,7 @@ struct SimdKernels {
   void (*attention_finish)(const AttentionBlock&);  // turns o into the weighted mean and writes lse
   // If not null, bf16 and 8-bit pages are paired.
   const PairedAttention* paired;
-  // Merges one row: (o, lse) = (o, lse) (+) (from_o, from_lse).
-  void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
+  void (*merge_rows)(const MergedRows&);
 
   void (*rms_norm_row)(const float* input, const float* weight, NormRule norm, float* output,
                        int64_t cols, bool accumulate);

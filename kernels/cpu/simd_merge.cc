@@ -9,10 +9,14 @@ absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeSt
   const int64_t v_dim = params.into.v_dim;
   stream.ParallelRows(params.into.rows * params.into.heads, 2 * v_dim,
                       [&](int64_t begin, int64_t end) {
-                        for (int64_t i = begin; i < end; ++i) {
-                          isa.merge_row(params.into.o + i * v_dim, params.into.lse + i,
-                                        params.from.o + i * v_dim, params.from.lse[i], v_dim);
-                        }
+                        isa.merge_rows({.o = params.into.o + begin * v_dim,
+                                        .o_stride = v_dim,
+                                        .lse = params.into.lse + begin,
+                                        .from_o = params.from.o + begin * v_dim,
+                                        .from_stride = v_dim,
+                                        .from_lse = params.from.lse + begin,
+                                        .rows = end - begin,
+                                        .v_dim = v_dim});
                       });
   return absl::OkStatus();
 }
@@ -21,10 +25,17 @@ absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSin
   CheckMergeSink(params);
   static constexpr float kNothing[kMaxHeadDim] = {};
   const AttentionState& state = params.state;
-  stream.ParallelRows(state.rows * state.heads, 2 * state.v_dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      isa.merge_row(state.o + i * state.v_dim, state.lse + i, kNothing,
-                    params.sink[i % state.heads], state.v_dim);
+  stream.ParallelRows(state.rows, 2 * state.heads * state.v_dim, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t first = row * state.heads;
+      isa.merge_rows({.o = state.o + first * state.v_dim,
+                      .o_stride = state.v_dim,
+                      .lse = state.lse + first,
+                      .from_o = kNothing,
+                      .from_stride = 0,
+                      .from_lse = params.sink,
+                      .rows = state.heads,
+                      .v_dim = state.v_dim});
     }
   });
   return absl::OkStatus();

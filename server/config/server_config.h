@@ -70,6 +70,11 @@ struct ServerConfig {
   size_t max_message_bytes = 0;   // size of one gRPC message
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
+
+  // Whether callers must prove who they are, by a token or a certificate.
+  bool knows_callers() const {
+    return !auth_token_file.empty() || !tokens_file.empty() || !tls_client_ca.empty();
+  }
 };
 
 }  // namespace annulus::server

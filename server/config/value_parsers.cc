@@ -43,8 +43,11 @@ double UnitFactor(absl::string_view unit, const NamedValues<double>& units) {
 }  // namespace
 
 std::string FormatMilliseconds(std::chrono::milliseconds value) {
-  if (value.count() % 1000 != 0) return absl::StrCat(value.count(), "ms");
-  return absl::StrCat(value.count() / 1000, "s");
+  const int64_t count = value.count();
+  if (count % 1000 != 0) return absl::StrCat(count, "ms");
+  if (count == 0 || count % 60'000 != 0) return absl::StrCat(count / 1000, "s");
+  if (count % 3'600'000 != 0) return absl::StrCat(count / 60'000, "m");
+  return absl::StrCat(count / 3'600'000, "h");
 }
 
 std::string QuoteValue(absl::string_view text) {

@@ -156,7 +156,7 @@ TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   EXPECT_GE(third.completion.usage().cached_tokens(), kBytes / 64 * 64);
 }
 
-// The daemon's log says so, and the reply says why nothing came back.
+// The daemon's log says so, and the reply says from where on nothing came back.
 TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   const std::string text = Document(2'000).text;
   const std::string model = testing::PlainModel(directory_);
@@ -170,7 +170,7 @@ TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   EXPECT_EQ(again.completion.origin().digest(), first.completion.origin().digest());
   EXPECT_EQ(again.completion.usage().restored_tokens(), 0);
   EXPECT_TRUE(again.completion.usage().has_checked_position());
-  EXPECT_EQ(again.completion.usage().cache_miss().reason(), v1::CacheMiss::REASON_DISK_REFUSED);
+  EXPECT_TRUE(again.completion.usage().has_cache_miss());
   EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_mismatch", std::chrono::seconds(20)));
 }
 

@@ -66,7 +66,8 @@ TEST_F(PrefilledDocumentTest, AskFindsWhatPutHasRead) {
 }
 
 // Versions of one document under one title share what stands before the first change, also once
-// another of them is deleted, and the reply says where that is.
+// another of them is deleted, and the reply says where that is; not why, since the daemon does not
+// know its callers.
 TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   daemon_ = std::make_unique<Daemon>(std::vector<std::string>{
       "--model", testing::PlainModel(directory_), "--ranks", "2", "--kv-memory", "64MiB"});
@@ -89,7 +90,7 @@ TEST_F(DocumentsTest, AnEditedDocumentIsReadFromItsFirstChange) {
   const Json third = put("c.txt", changed(2001));
   for (const Json* each : {&second, &third}) {
     ASSERT_TRUE(each->contains("cache_miss")) << *each;
-    EXPECT_EQ((*each)["cache_miss"]["reason"], "other_tokens");
+    EXPECT_EQ((*each)["cache_miss"]["reason"], "unknown");
     const int64_t position = (*each)["cache_miss"]["position"];
     EXPECT_EQ((*each)["cached_tokens"], position / 64 * 64);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus::server {
 namespace {
@@ -177,7 +178,8 @@ TEST_F(PrefillDocumentTest, AFullQuotaOfPinsSaysSo) {
   EXPECT_THAT(result.status.error_message(), HasSubstr("9 pages"));
 }
 
-// What of an edited document differs from the version before.
+// What of an edited document differs from the version before: callers that nobody knows are told
+// the position only.
 TEST_F(PrefillDocumentTest, TellsWhereTheReadingBegan) {
   server_.engine().set_scripter([](const RequestSpec&) {
     FakeScript script;
@@ -187,8 +189,41 @@ TEST_F(PrefillDocumentTest, TellsWhereTheReadingBegan) {
   });
   ASSERT_TRUE(server_.Upload("a", "Alpha").ok());
   const v1::Prefilled done = Prefill(Of("a")).events.back().done();
-  EXPECT_EQ(done.cache_miss().reason(), v1::CacheMiss::REASON_OTHER_TOKENS);
+  EXPECT_EQ(done.cache_miss().reason(), v1::CacheMiss::REASON_UNSPECIFIED);
   EXPECT_EQ(done.cache_miss().position(), 17);
+}
+
+// Known callers are also told why; everybody is told that it asked for it.
+TEST(CacheMissTest, WhyIsToldToKnownCallers) {
+  const testing::TempDirectory directory;
+  directory.Write("token", "s3cret\n");
+  for (const bool known : {false, true}) {
+    TestServer server(
+        known ? std::vector<std::string>{"--auth-token-file", (directory.path() / "token").string()}
+              : std::vector<std::string>());
+    CacheMiss miss;
+    server.engine().set_scripter([&miss](const RequestSpec&) {
+      FakeScript script;
+      script.completion.usage.cache_miss = miss;
+      return script;
+    });
+    server.Serve();
+    const auto told = [&](CacheMiss::Reason reason) {
+      miss = {reason, 17};
+      grpc::ClientContext context;
+      if (known) context.AddMetadata("authorization", "Bearer s3cret");
+      v1::GenerateRequest request;
+      request.mutable_spec()->set_text("hi");
+      v1::GenerateResponse response;
+      EXPECT_TRUE(server.inference()->Generate(&context, request, &response).ok());
+      const v1::CacheMiss& answer = response.completion().usage().cache_miss();
+      EXPECT_EQ(answer.position(), 17);
+      return answer.reason();
+    };
+    EXPECT_EQ(told(CacheMiss::Reason::kEvicted),
+              known ? v1::CacheMiss::REASON_EVICTED : v1::CacheMiss::REASON_UNSPECIFIED);
+    EXPECT_EQ(told(CacheMiss::Reason::kIgnored), v1::CacheMiss::REASON_IGNORED);
+  }
 }
 
 TEST_F(PrefillDocumentTest, TheSameNameFollowsTheSameCallOnly) {

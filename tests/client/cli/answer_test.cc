@@ -193,6 +193,9 @@ TEST(Reuse, IsExplained) {
   usage.mutable_cache_miss()->set_position(4100);
   for (const auto& [reason, line, name] :
        std::vector<std::tuple<Miss::Reason, std::string, std::string>>{
+           {Miss::REASON_UNSPECIFIED,
+            "reuse      ends at token 4,100; a server tells why to callers that it knows\n",
+            R"({"reason":"unknown","position":4100})"},
            {Miss::REASON_OTHER_TOKENS, "the nearest prompt that is kept differs at token 4,100\n",
             R"({"reason":"other_tokens","position":4100})"},
            {Miss::REASON_EVICTED, "what was kept from token 4,100 on is there no more\n",

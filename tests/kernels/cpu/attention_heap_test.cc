@@ -42,7 +42,7 @@ cpu::SimdKernels IdleKernels() {
   for (auto& keys : isa.attention_keys) {
     keys = [](const cpu::AttentionBlock&, const cpu::AttentionKeys&) {};
   }
-  isa.merge_row = [](float*, float*, const float*, float, int64_t) {};
+  isa.merge_rows = [](const cpu::MergedRows&) {};
   return isa;
 }
 

@@ -466,7 +466,7 @@ TEST_F(LoadConfigTest, HelpHasTheRanges) {
   EXPECT_THAT(HelpText(), HasSubstr("are spread over. From 1 to 64. Default: 1."));
   EXPECT_THAT(ConfigText({}), HasSubstr("are spread over. From 1 to 64.\n#ranks: 1\n"));
   for (const char* text : {"From 1 MiB to 64 TiB. Default: auto.",
-                           "From 100ms to 7200s. Default: 15s.", "From 1 to 4096. Default: 64."}) {
+                           "From 100ms to 2h. Default: 15s.", "From 1 to 4096. Default: 64."}) {
     EXPECT_THAT(ManualText("1"), HasSubstr(text));
   }
 }
