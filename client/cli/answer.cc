@@ -222,7 +222,8 @@ std::string MissText(const v1::CacheMiss& miss) {
     case v1::CacheMiss::REASON_OTHER_ATTENTION:
       return absl::StrCat("ends: from token ", at, " on it is kept for another attention policy");
     case v1::CacheMiss::REASON_UNSPECIFIED:
-      return absl::StrCat("ends at token ", at, "; a server tells why to callers that it knows");
+      return absl::StrCat("ends at token ", at,
+                          " (the server tells why only to callers with a token or certificate)");
     case v1::CacheMiss::REASON_IGNORED:
       return "none: the request asked to compute all of the prompt";
     case v1::CacheMiss::REASON_DISK_SLOWER:

@@ -25,8 +25,9 @@ struct CacheMiss {
     kDiskSlower,
     // Pages from kv_host or kv_disk were not as they had been written, or not what computing gives.
     kDiskRefused,
-    kNotTold,  // never by the engine: a server tells callers that it does not know the position
-               // only
+    // The server puts this in place of other reasons for callers that it does not know; the engine
+    // never does.
+    kNotTold,
   };
   Reason reason = Reason::kOtherTokens;
   int64_t position = 0;  // the first prompt token that the reason applies to

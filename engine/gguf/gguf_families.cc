@@ -50,9 +50,8 @@ class ConfigWriter {
 
  private:
   // The value of "ARCHITECTURE.key", or null.
-  json Value(absl::string_view key) const { return At(absl::StrCat(family_.name, ".", key)); }
-  json At(absl::string_view key) const {
-    const GgufValue* const value = file_.Find(key);
+  json Value(absl::string_view key) const {
+    const GgufValue* const value = file_.Find(absl::StrCat(family_.name, ".", key));
     return value == nullptr ? json() : value->Scalar();
   }
   // A finite number, or null if there is none.
@@ -71,7 +70,7 @@ class ConfigWriter {
   absl::Status WriteGemma();
   absl::Status WriteWindow();
   absl::Status WriteExperts();
-  void WriteTokens();
+  absl::Status WriteTokens();
   void WriteKind();
 
   const GgufFile& file_;
@@ -163,13 +162,19 @@ absl::Status ConfigWriter::WriteRope() {
       heads.get<uint64_t>() > 0) {
     head_dim = hidden.get<uint64_t>() / heads.get<uint64_t>();
   }
+  if (!rotated.is_null() && !rotated.is_number_unsigned()) {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", family_.name,
+                                                   ".rope.dimension_count is ", rotated.dump(),
+                                                   "; allowed: a whole number"));
+  }
   if (rotated.is_number_unsigned() && head_dim.is_number_unsigned() && rotated != head_dim &&
       head_dim.get<uint64_t>() > 0) {
     config_["partial_rotary_factor"] = rotated.get<double>() / head_dim.get<double>();
   }
   json rope = json::object();
   ANNULUS_ASSIGN_OR_RETURN(const json original, Number("rope.scaling.original_context_length"));
-  const json type = Value("rope.scaling.type");
+  const GgufValue* const scaling = file_.Find(absl::StrCat(family_.name, ".rope.scaling.type"));
+  const json type = scaling != nullptr ? scaling->Scalar() : json();
   if (Has("rope_factors_long.weight") || Has("rope_freqs.weight")) {
     const bool two = Has("rope_factors_long.weight");
     rope["rope_type"] = "longrope";
@@ -187,10 +192,9 @@ absl::Status ConfigWriter::WriteRope() {
     if (!factor.is_null()) rope["factor"] = factor;
     if (!original.is_null()) rope["original_max_position_embeddings"] = original;
     if (family_.experts == Experts::kGptOss) rope["truncate"] = false;
-  } else if (!type.is_null() && type != "none") {
+  } else if (scaling != nullptr && type != "none") {
     return absl::UnimplementedError(
-        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ",
-                     file_.Find(absl::StrCat(family_.name, ".rope.scaling.type"))->Shown(),
+        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ", scaling->Shown(),
                      "; served: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
   }
   if (!rope.empty()) config_["rope_scaling"] = std::move(rope);
@@ -240,16 +244,25 @@ absl::Status ConfigWriter::WriteExperts() {
 }
 
 // End of text, and end of a turn, which publishers keep apart.
-void ConfigWriter::WriteTokens() {
-  const json bos = At("tokenizer.ggml.bos_token_id");
+absl::Status ConfigWriter::WriteTokens() {
+  const auto read = [this](const char* key) -> absl::StatusOr<json> {
+    const GgufValue* const value = file_.Find(key);
+    if (value == nullptr) return json();
+    json id = value->Scalar();
+    if (id.is_number_integer() && id >= 0) return id;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_.path(), ": ", key, " is ", value->Shown(), "; allowed: a token's id"));
+  };
+  ANNULUS_ASSIGN_OR_RETURN(const json bos, read("tokenizer.ggml.bos_token_id"));
   if (!bos.is_null()) config_["bos_token_id"] = bos;
   json ends = json::array();
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                           "tokenizer.ggml.eom_token_id"}) {
-    const json id = At(key);
+    ANNULUS_ASSIGN_OR_RETURN(const json id, read(key));
     if (!id.is_null() && std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   }
   if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
+  return absl::OkStatus();
 }
 
 // The dtype is that of the embedding, which is what embeddings are scaled in (Gemma). A quantized
@@ -276,7 +289,7 @@ absl::StatusOr<std::string> ConfigWriter::Write() {
   ANNULUS_RETURN_IF_ERROR(WriteGemma());
   ANNULUS_RETURN_IF_ERROR(WriteWindow());
   ANNULUS_RETURN_IF_ERROR(WriteExperts());
-  WriteTokens();
+  ANNULUS_RETURN_IF_ERROR(WriteTokens());
   return config_.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -289,7 +302,12 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": the metadata have no ", kKey, "; needed: a string"));
   }
-  const GgufValue* const experts = file.Find(absl::StrCat(name, ".expert_count"));
+  const std::string experts_key = absl::StrCat(name, ".expert_count");
+  const GgufValue* const experts = file.Find(experts_key);
+  if (experts != nullptr && experts->kind != GgufValue::Kind::kUnsigned) {
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", experts_key, " is ",
+                                                   experts->Shown(), "; allowed: a whole number"));
+  }
   const bool mixture = experts != nullptr && experts->bits > 0;
   if (name == kMixtral.name && mixture) return kMixtral;
   if (name == kGptOss.name) return kGptOss;

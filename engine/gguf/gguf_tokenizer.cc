@@ -79,8 +79,8 @@ class TokenizerReader {
   absl::string_view Text(absl::string_view key) const {
     return file_.Text(absl::StrCat(kPrefix, key));
   }
-  // Absent: neither true nor false.
-  std::optional<bool> Flag(absl::string_view key) const;
+  // Of a key that may be absent.
+  absl::StatusOr<bool> Flag(absl::string_view key, bool absent) const;
   absl::StatusOr<std::optional<size_t>> Id(absl::string_view key) const;
   absl::Status ReadTokens();
   absl::Status ReadTypes();
@@ -93,10 +93,11 @@ class TokenizerReader {
   std::vector<SentencePieceFile::Type> types_;
 };
 
-std::optional<bool> TokenizerReader::Flag(absl::string_view key) const {
+absl::StatusOr<bool> TokenizerReader::Flag(absl::string_view key, bool absent) const {
   const GgufValue* const value = Find(key);
-  if (value == nullptr || value->kind != GgufValue::Kind::kBool) return std::nullopt;
-  return value->bits != 0;
+  if (value == nullptr) return absent;
+  if (value->kind == GgufValue::Kind::kBool) return value->bits != 0;
+  return Invalid(key, absl::StrCat("it is ", value->Shown(), "; allowed: true and false"));
 }
 
 absl::StatusOr<std::optional<size_t>> TokenizerReader::Id(absl::string_view key) const {
@@ -249,10 +250,14 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) co
   ANNULUS_ASSIGN_OR_RETURN(made.unk_id, id_or("unknown_token_id", 0));
   ANNULUS_ASSIGN_OR_RETURN(made.bos_id, id_or("bos_token_id", -1));
   ANNULUS_ASSIGN_OR_RETURN(made.eos_id, id_or("eos_token_id", -1));
-  made.add_dummy_prefix = Flag("add_space_prefix").value_or(true);
-  made.remove_extra_whitespaces = Flag("remove_extra_whitespaces").value_or(unigram);
-  if (const GgufValue* const map = Find("precompiled_charsmap");
-      map != nullptr && map->kind == GgufValue::Kind::kArray && map->width == 1) {
+  ANNULUS_ASSIGN_OR_RETURN(made.add_dummy_prefix, Flag("add_space_prefix", true));
+  ANNULUS_ASSIGN_OR_RETURN(made.remove_extra_whitespaces,
+                           Flag("remove_extra_whitespaces", unigram));
+  if (const GgufValue* const map = Find("precompiled_charsmap")) {
+    if (map->kind != GgufValue::Kind::kArray || map->width != 1) {
+      return Invalid("precompiled_charsmap",
+                     absl::StrCat("it is ", map->Shown(), "; needed: an array of bytes"));
+    }
     made.character_map.assign(reinterpret_cast<const char*>(map->numbers), map->count);
   }
   return SerializeSentencePieceFile(made);
@@ -266,12 +271,21 @@ absl::StatusOr<std::string> TokenizerReader::Config(bool adds_bos) const {
     ANNULUS_ASSIGN_OR_RETURN(const std::optional<size_t> id, Id(key));
     if (id.has_value()) config[name] = std::string((*tokens_)[*id]);
   }
-  config["add_bos_token"] =
-      Flag("add_bos_token").value_or(adds_bos) && config.contains("bos_token");
-  config["add_eos_token"] = Flag("add_eos_token").value_or(false) && config.contains("eos_token");
+  ANNULUS_ASSIGN_OR_RETURN(const bool bos, Flag("add_bos_token", adds_bos));
+  ANNULUS_ASSIGN_OR_RETURN(const bool eos, Flag("add_eos_token", false));
+  config["add_bos_token"] = bos && config.contains("bos_token");
+  config["add_eos_token"] = eos && config.contains("eos_token");
   config["legacy"] = true;
-  const absl::string_view chat_template = file_.Text("tokenizer.chat_template");
-  if (!chat_template.empty()) config["chat_template"] = std::string(chat_template);
+  constexpr absl::string_view kTemplate = "tokenizer.chat_template";
+  if (const GgufValue* const chat_template = file_.Find(kTemplate)) {
+    if (chat_template->kind != GgufValue::Kind::kString ||
+        FirstInvalidUtf8(chat_template->text).has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", kTemplate, " is ",
+                                                     chat_template->Shown(),
+                                                     "; needed: text in UTF-8"));
+    }
+    if (!chat_template->text.empty()) config["chat_template"] = std::string(chat_template->text);
+  }
   return config.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

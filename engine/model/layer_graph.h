@@ -119,14 +119,14 @@ struct WeightCounts {
 };
 WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
 
-// Multiplications of a layer's attention for a row and a key that it sees: score and weighted
-// value.
+// Multiplications that attention of one layer takes for a pair of a row and a key: for the score
+// and the weighted value.
 double MultipliesPerPair(const ModelConfig& config);
 
-// What a (row, key) pair of a prompt costs in the layers with full attention, in units of what a
-// row costs apart from them: multiplications by weights, and of attention with windows, which count
-// as full. Leaves out the last layer, in which most rows of a prompt need only keys and values. 0
-// if no other layer has full attention.
+// What a pair of a row and a key costs in the layers with full attention, divided by what a row
+// costs otherwise: its multiplications by weights, and its attention in layers with windows,
+// counted as if each window were full. Leaves out the last layer, in which most rows of a prompt
+// need only keys and values. 0 if no other layer has full attention.
 double PairsInRows(const ModelConfig& config);
 
 }  // namespace annulus

@@ -238,18 +238,22 @@ void FinishSpan(const AttentionBlock& block) {
   }
 }
 
+// The first `count` lanes from p on; the others are 0.
+template <class V>
+inline typename V::Float LoadUpTo(const float* p, int64_t count) {
+  return count >= V::kLanes ? V::Load(p) : V::LoadPartial(p, count);
+}
+
 // o = into_weight * o + from_weight * from_o.
 template <class V>
 inline void MixRow(float* o, float into_weight, const float* from_o, float from_weight,
                    int64_t v_dim) {
   for (int64_t c = 0; c < v_dim; c += V::kLanes) {
     const int64_t count = v_dim - c;
-    const bool whole = count >= V::kLanes;
-    const typename V::Float old = whole ? V::Load(o + c) : V::LoadPartial(o + c, count);
-    const typename V::Float from = whole ? V::Load(from_o + c) : V::LoadPartial(from_o + c, count);
     const typename V::Float result =
-        V::Add(V::Mul(V::Set(into_weight), old), V::Mul(V::Set(from_weight), from));
-    if (whole) {
+        V::Add(V::Mul(V::Set(into_weight), LoadUpTo<V>(o + c, count)),
+               V::Mul(V::Set(from_weight), LoadUpTo<V>(from_o + c, count)));
+    if (count >= V::kLanes) {
       V::Store(o + c, result);
     } else {
       V::StorePartial(o + c, result, count);
@@ -259,13 +263,14 @@ inline void MixRow(float* o, float into_weight, const float* from_o, float from_
 
 // The merge of kernels/ops/attention.h. The weights are computed from the two exponentials
 // themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded
-// before the addition, so swapping the two states changes no bit.
+// before the addition, so swapping the two states changes no bit. An lse of NaN or +infinity makes
+// the result NaN.
 template <class V>
 void MergeRows(const MergedRows& rows) {
   for (int64_t first = 0; first < rows.rows; first += V::kLanes) {
     const int64_t count = Smaller(V::kLanes, rows.rows - first);
-    const typename V::Float into = V::LoadPartial(rows.lse + first, count);
-    const typename V::Float from = V::LoadPartial(rows.from_lse + first, count);
+    const typename V::Float into = LoadUpTo<V>(rows.lse + first, count);
+    const typename V::Float from = LoadUpTo<V>(rows.from_lse + first, count);
     const typename V::Float maximum = V::Max(into, from);
     // The exponential of the larger lse is exp(0) = 1; if both are equal, both are 1.
     const typename V::Float into_exp = Exp<V>(V::Sub(into, maximum));

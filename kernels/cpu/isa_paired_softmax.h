@@ -228,7 +228,8 @@ inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChu
   KeepWeights(chunk, weights, visible, pairs, block.sums + int64_t{row} * kPanel);
 }
 
-// The same for a row's first 64 keys, all of which it sees: there is nothing to shrink yet.
+// The same for a row that sees all 64 keys and has no maximum yet: its sums and o are 0 or NaN, so
+// there is nothing to shrink.
 template <bool kCap>
 ANNULUS_ISA_INLINE void WeighFirstRow(const AttentionBlock& block, int row,
                                       const PairedChunk& chunk, const float* scores,
@@ -344,19 +345,21 @@ ANNULUS_ISA_INLINE __m512 Log(__m512 x) {
   return _mm512_fmadd_ps(exponent, _mm512_set1_ps(0.693147181f), log);
 }
 
-// a / b, given 1 / b rounded: the product's remainder corrects it to the rounded quotient
-// (Markstein, Computation of elementary functions on the IBM RISC System/6000 processor, 1990),
-// unless a is so small that the remainder is flushed to 0. Takes a fifth of a division's time.
+// a / b, given inverse = 1 / b rounded. The remainder of the product corrects it, so the result is
+// the rounded quotient (Markstein, Computation of elementary functions on the IBM RISC System/6000
+// processor, 1990), unless the remainder is so small, |a| below about 2^-102, that it is flushed to
+// 0. Takes a fifth of a division's time.
 ANNULUS_ISA_INLINE __m512 Quotient(__m512 a, __m512 b, __m512 inverse) {
   const __m512 product = _mm512_mul_ps(a, inverse);
   const __m512 remainder = _mm512_fnmadd_ps(product, b, a);
-  // Keeps the product's infinity, NaN and sign of 0.
-  const __mmask16 inexact = _mm512_cmp_ps_mask(remainder, _mm512_setzero_ps(), _CMP_NEQ_OQ);
-  return _mm512_mask3_fmadd_ps(remainder, inverse, product, inexact);
+  // Where the product is infinite, NaN or 0, it stays.
+  constexpr int kZeroInfinityNan = 0x9f;
+  const __mmask16 exact = _mm512_fpclass_ps_mask(remainder, kZeroInfinityNan);
+  return _mm512_mask3_fmadd_ps(remainder, inverse, product, _knot_mask16(exact));
 }
 
 // The denominator is the sum of the rounded weights, and the quotient is rounded once, so that the
-// value of a single key is copied exactly.
+// value of a single key is copied exactly (see Quotient).
 inline void FinishPairedSpan(const AttentionBlock& block) {
   const int rows = block.position_count * block.group;
   for (int first = 0; first < rows; first += kPanel) {

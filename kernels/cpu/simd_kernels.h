@@ -194,13 +194,14 @@ struct PairedAttention {
   void (*lane_dots[1 + kNarrowTypes])(const LaneDots&);  // bf16, then the narrow types
 };
 
-// Rows to merge: (o, lse) = (o, lse) (+) (from_o, from_lse), each as if alone.
+// Rows to merge: (o, lse) = (o, lse) (+) (from_o, from_lse). The bits of a row do not depend on the
+// others.
 struct MergedRows {
   float* o;          // [rows] of v_dim values
   int64_t o_stride;  // floats from one row to the next
   float* lse;        // [rows]
   const float* from_o;
-  int64_t from_stride;
+  int64_t from_stride;  // may be 0
   const float* from_lse;
   int64_t rows;
   int64_t v_dim;

@@ -16,7 +16,7 @@ std::vector<Exposure> FindExposures(const ServerConfig& config) {
            "way can read prompts and answers",
            "set --tls-certificate, --tls-key and --tokens-file or --auth-token-file, or "
            "--listen 127.0.0.1:50051"});
-    } else if (!token && config.tls_client_ca.empty()) {
+    } else if (!config.knows_callers()) {
       found.push_back({"listen", config.listen,
                        "anybody who reaches this address can use the server",
                        "set --tokens-file, --auth-token-file or --tls-client-ca, or --listen "

@@ -38,7 +38,7 @@ absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text,
                                                         std::chrono::milliseconds low,
                                                         std::chrono::milliseconds high);
 
-// In the largest unit of h, m, s and ms that leaves no fraction: "2h", "90s", "0s".
+// In the largest unit of h, m, s and ms that leaves no fraction: "2h", "90s". 0 is "0s".
 std::string FormatMilliseconds(std::chrono::milliseconds value);
 
 // Checks "HOST:PORT" or "[IPV6]:PORT" with a port in 0..65535 (0: any free one). Returns the text.

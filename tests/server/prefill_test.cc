@@ -193,7 +193,7 @@ TEST_F(PrefillDocumentTest, TellsWhereTheReadingBegan) {
   EXPECT_EQ(done.cache_miss().position(), 17);
 }
 
-// Known callers are also told why; everybody is told that it asked for it.
+// Callers that asked to ignore the cache are told so, known or not.
 TEST(CacheMissTest, WhyIsToldToKnownCallers) {
   const testing::TempDirectory directory;
   directory.Write("token", "s3cret\n");

@@ -194,7 +194,8 @@ TEST(Reuse, IsExplained) {
   for (const auto& [reason, line, name] :
        std::vector<std::tuple<Miss::Reason, std::string, std::string>>{
            {Miss::REASON_UNSPECIFIED,
-            "reuse      ends at token 4,100; a server tells why to callers that it knows\n",
+            "reuse      ends at token 4,100 (the server tells why only to callers with a token or "
+            "certificate)\n",
             R"({"reason":"unknown","position":4100})"},
            {Miss::REASON_OTHER_TOKENS, "the nearest prompt that is kept differs at token 4,100\n",
             R"({"reason":"other_tokens","position":4100})"},

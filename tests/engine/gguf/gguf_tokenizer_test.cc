@@ -207,6 +207,26 @@ TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
          w.Set("tokenizer.ggml.bos_token_id", 2u);
        },
        "allowed: ids from 0 to 1"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.ggml.merges", std::vector<int32_t>{1});
+       },
+       "merges: it is an array of 1; needed: an array of strings"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.ggml.add_bos_token", 1u);
+       },
+       "add_bos_token: it is 1; allowed: true and false"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.chat_template", 1u);
+       },
+       "chat_template is 1; needed: text"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.chat_template", "\xFF");
+       },
+       "chat_template is \"\\xff\"; needed: text in UTF-8"},
   };
   for (const Bad& one : bad) {
     GgufWriter writer = Bytes();

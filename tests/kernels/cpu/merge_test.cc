@@ -111,6 +111,42 @@ TEST_P(MergeTest, EmptyStatesChangeNothing) {
   EXPECT_EQ(both.lse, empty.lse);
 }
 
+// Nor on what an empty state holds.
+TEST_P(MergeTest, RowsDoNotDependOnEachOther) {
+  if (!table().row_invariant) GTEST_SKIP() << "these kernels do not promise it";
+  std::mt19937 random(54);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const int heads : {1, 4, 8, 16, 35}) {
+    SCOPED_TRACE(heads);
+    State a(1, heads, 20);
+    State b(1, heads, 20);
+    a.Fill(random, 3, 2);
+    b.Fill(random, 3, 2);
+    if (heads > 2) {
+      a.lse[1] = kNan;
+      b.lse[2] = kNegativeInfinity;
+      std::fill_n(b.o.begin() + 2 * 20, 20, kNan);
+    }
+    const State all = Merge(table(), a, b);
+    for (int h = 0; h < heads; ++h) {
+      const auto alone = [&](const State& state) {
+        State one(1, 1, 20);
+        std::copy_n(state.o.begin() + h * 20, 20, one.o.begin());
+        one.lse[0] = state.lse[h];
+        return one;
+      };
+      const State one = Merge(table(), alone(a), alone(b));
+      if (h == 1 && heads > 2) {
+        EXPECT_TRUE(std::isnan(all.lse[h]) && std::isnan(all.o[h * 20]));
+        continue;
+      }
+      EXPECT_FALSE(std::isnan(one.lse[0]));
+      EXPECT_TRUE(SameBits(&all.lse[h], one.lse.data(), 1)) << "row " << h;
+      EXPECT_TRUE(SameBits(&all.o[h * 20], one.o.data(), 20)) << "row " << h;
+    }
+  }
+}
+
 TEST_P(MergeTest, IsCommutativeAndAssociativeWithinTolerance) {
   std::mt19937 random(53);
   for (int round = 0; round < 20; ++round) {
