@@ -133,7 +133,7 @@ part_beside() {
     serve build/annulusd --model "$shape" --ranks "$count" --kv-memory 2GiB
     tag "\"ranks\":$count" \
       load "A prompt of 32K tokens beside a stream and short requests, $(count_of "$count") (stall budget 250 ms)" \
-      --beside-prompt 32000 --rate 0.2 --prompt-tokens 200 --max-tokens 1 --stream-tokens 20000
+      --beside-prompt 32000 --rate 0.2 --prompt-tokens 200 --max-tokens 1 --stream-tokens 30000
     say "With $(count_of "$count") the stream's p99 between two tokens is $(measured stream_inter_token p99) s (at most 0.25), \
 a short request's first token comes after at most $(measured time_to_first_token max) s (3), and the prompt keeps \
 $(measured long_prompt of_its_rate) of its rate (at least 0.6). Alone, nothing is heard of it for at most \

@@ -31,10 +31,11 @@ class KvDiskTest : public ::testing::Test {
  protected:
   void Start(const std::string& model = "builtin:recall", const std::string& folder = "pages",
              const std::vector<std::string>& options = {"--chunk-tokens", "256"}) {
+    directory_.Write("token", "s3cret\n");  // a daemon tells why to callers that it knows
     std::vector<std::string> all = {
-        "--model",        model,    "--ranks",   "2",
-        "--kv-memory",    "256MiB", "--kv-disk", (directory_.path() / folder).string(),
-        "--kv-disk-size", "256MiB"};
+        "--model",        model,    "--ranks",           "2",
+        "--kv-memory",    "256MiB", "--kv-disk",         (directory_.path() / folder).string(),
+        "--kv-disk-size", "256MiB", "--auth-token-file", (directory_.path() / "token").string()};
     all.insert(all.end(), options.begin(), options.end());
     daemon_ = std::make_unique<Daemon>(all);
     ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
@@ -67,6 +68,7 @@ class KvDiskTest : public ::testing::Test {
     request.mutable_spec()->mutable_sampling()->set_temperature(0);
     request.mutable_spec()->mutable_sampling()->add_stop("\n");
     grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer s3cret");
     const auto reader = inference_->StreamGenerate(&context, request);
     Answer answer;
     v1::StreamGenerateResponse event;
@@ -156,7 +158,7 @@ TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   EXPECT_GE(third.completion.usage().cached_tokens(), kBytes / 64 * 64);
 }
 
-// The daemon's log says so, and the reply says from where on nothing came back.
+// The daemon's log says so, and the reply says why nothing came back.
 TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   const std::string text = Document(2'000).text;
   const std::string model = testing::PlainModel(directory_);
@@ -170,7 +172,7 @@ TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
   EXPECT_EQ(again.completion.origin().digest(), first.completion.origin().digest());
   EXPECT_EQ(again.completion.usage().restored_tokens(), 0);
   EXPECT_TRUE(again.completion.usage().has_checked_position());
-  EXPECT_TRUE(again.completion.usage().has_cache_miss());
+  EXPECT_EQ(again.completion.usage().cache_miss().reason(), v1::CacheMiss::REASON_DISK_REFUSED);
   EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_mismatch", std::chrono::seconds(20)));
 }
 

