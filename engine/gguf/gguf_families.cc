@@ -41,6 +41,16 @@ constexpr GgufFamily kMixtral = {.name = "llama",
 constexpr uint64_t kGemma2Layers27B = 46;
 constexpr uint64_t kGemma3Layers27B = 62;
 
+// A whole number that is not negative, or null if the file has no such key.
+absl::StatusOr<json> WholeNumber(const GgufFile& file, absl::string_view key) {
+  const GgufValue* const value = file.Find(key);
+  if (value == nullptr) return json();
+  json number = value->Scalar();
+  if (number.is_number_integer() && number >= 0) return number;
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", key, " is ", value->Shown(),
+                                                 "; allowed: a whole number from 0"));
+}
+
 // Writes config.json key by key.
 class ConfigWriter {
  public:
@@ -154,7 +164,8 @@ absl::Status ConfigWriter::WriteFactors(const char* to, absl::string_view tensor
 // longrope's. Both are written as longrope, which is exactly that.
 absl::Status ConfigWriter::WriteRope() {
   ANNULUS_RETURN_IF_ERROR(Copy("rope_theta", "rope.freq_base"));
-  ANNULUS_ASSIGN_OR_RETURN(const json rotated, Number("rope.dimension_count"));
+  ANNULUS_ASSIGN_OR_RETURN(const json rotated,
+                           WholeNumber(file_, absl::StrCat(family_.name, ".rope.dimension_count")));
   const json heads = config_.value("num_attention_heads", json());
   const json hidden = config_.value("hidden_size", json());
   json head_dim = config_.value("head_dim", json());
@@ -162,12 +173,7 @@ absl::Status ConfigWriter::WriteRope() {
       heads.get<uint64_t>() > 0) {
     head_dim = hidden.get<uint64_t>() / heads.get<uint64_t>();
   }
-  if (!rotated.is_null() && !rotated.is_number_unsigned()) {
-    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", family_.name,
-                                                   ".rope.dimension_count is ", rotated.dump(),
-                                                   "; allowed: a whole number"));
-  }
-  if (rotated.is_number_unsigned() && head_dim.is_number_unsigned() && rotated != head_dim &&
+  if (!rotated.is_null() && head_dim.is_number_unsigned() && rotated != head_dim &&
       head_dim.get<uint64_t>() > 0) {
     config_["partial_rotary_factor"] = rotated.get<double>() / head_dim.get<double>();
   }
@@ -245,20 +251,12 @@ absl::Status ConfigWriter::WriteExperts() {
 
 // End of text, and end of a turn, which publishers keep apart.
 absl::Status ConfigWriter::WriteTokens() {
-  const auto read = [this](const char* key) -> absl::StatusOr<json> {
-    const GgufValue* const value = file_.Find(key);
-    if (value == nullptr) return json();
-    json id = value->Scalar();
-    if (id.is_number_integer() && id >= 0) return id;
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_.path(), ": ", key, " is ", value->Shown(), "; allowed: a token's id"));
-  };
-  ANNULUS_ASSIGN_OR_RETURN(const json bos, read("tokenizer.ggml.bos_token_id"));
+  ANNULUS_ASSIGN_OR_RETURN(const json bos, WholeNumber(file_, "tokenizer.ggml.bos_token_id"));
   if (!bos.is_null()) config_["bos_token_id"] = bos;
   json ends = json::array();
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                           "tokenizer.ggml.eom_token_id"}) {
-    ANNULUS_ASSIGN_OR_RETURN(const json id, read(key));
+    ANNULUS_ASSIGN_OR_RETURN(const json id, WholeNumber(file_, key));
     if (!id.is_null() && std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   }
   if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
@@ -302,13 +300,9 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": the metadata have no ", kKey, "; needed: a string"));
   }
-  const std::string experts_key = absl::StrCat(name, ".expert_count");
-  const GgufValue* const experts = file.Find(experts_key);
-  if (experts != nullptr && experts->kind != GgufValue::Kind::kUnsigned) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", experts_key, " is ",
-                                                   experts->Shown(), "; allowed: a whole number"));
-  }
-  const bool mixture = experts != nullptr && experts->bits > 0;
+  ANNULUS_ASSIGN_OR_RETURN(const json experts,
+                           WholeNumber(file, absl::StrCat(name, ".expert_count")));
+  const bool mixture = !experts.is_null() && experts > 0;
   if (name == kMixtral.name && mixture) return kMixtral;
   if (name == kGptOss.name) return kGptOss;
   std::vector<absl::string_view> served = {kGptOss.name};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -363,7 +364,7 @@ nlohmann::json GgufValue::Scalar() const {
 
 std::string GgufValue::Shown() const {
   if (kind == Kind::kArray) return absl::StrCat("an array of ", count);
-  if (kind == Kind::kFloat) return absl::StrCat(number);
+  if (kind == Kind::kFloat && !std::isfinite(number)) return absl::StrCat(number);
   if (kind == Kind::kString) return annulus::Shown(text);
   return Scalar().dump();
 }

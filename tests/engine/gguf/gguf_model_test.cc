@@ -197,13 +197,13 @@ TEST(GgufConfigTest, SettingsHaveTheirKind) {
     return std::string(StatusOf(writer).message());
   };
   EXPECT_THAT(message("llama.rope.dimension_count", 9.0f),
-              HasSubstr("rope.dimension_count is 9.0; allowed: a whole number"));
+              HasSubstr("rope.dimension_count is 9.0; allowed: a whole number from 0"));
   EXPECT_THAT(message("llama.rope.scaling.type", std::vector<std::string>{"linear"}),
               HasSubstr("rope.scaling.type is an array of 1; served: none"));
   EXPECT_THAT(message("llama.expert_count", "\xFF"),
               HasSubstr("expert_count is \"\\xff\"; allowed: a whole number"));
   EXPECT_THAT(message("tokenizer.ggml.eot_token_id", 2.0f),
-              HasSubstr("eot_token_id is 2; allowed: a token's id"));
+              HasSubstr("eot_token_id is 2.0; allowed: a whole number from 0"));
 }
 
 TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
