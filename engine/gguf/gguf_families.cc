@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -48,7 +49,8 @@ absl::StatusOr<json> WholeNumber(const GgufFile& file, absl::string_view key) {
   json number = value->Scalar();
   if (number.is_number_integer() && number >= 0) return number;
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", key, " is ", value->Shown(),
-                                                 "; allowed: a whole number from 0"));
+                                                 "; allowed: a whole number from 0 to ",
+                                                 std::numeric_limits<int64_t>::max()));
 }
 
 // Writes config.json key by key.
