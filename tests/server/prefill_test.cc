@@ -201,15 +201,13 @@ TEST(CacheMissTest, WhyIsToldToKnownCallers) {
     TestServer server(
         known ? std::vector<std::string>{"--auth-token-file", (directory.path() / "token").string()}
               : std::vector<std::string>());
-    CacheMiss miss;
-    server.engine().set_scripter([&miss](const RequestSpec&) {
-      FakeScript script;
-      script.completion.usage.cache_miss = miss;
-      return script;
-    });
     server.Serve();
     const auto told = [&](CacheMiss::Reason reason) {
-      miss = {reason, 17};
+      server.engine().set_scripter([reason](const RequestSpec&) {
+        FakeScript script;
+        script.completion.usage.cache_miss = CacheMiss{reason, 17};
+        return script;
+      });
       grpc::ClientContext context;
       if (known) context.AddMetadata("authorization", "Bearer s3cret");
       v1::GenerateRequest request;
