@@ -78,7 +78,7 @@ absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankMo
   RankSetOptions ranks = RankSetOptionsOf(options, limits, machine);
   CapacityCase planned;
   planned.weights_dtype = model.weights.dtype;
-  planned.kv_dtype = options.kv_dtype;
+  planned.kv_dtype = model.page_shape.dtype;
   planned.ranks = options.ranks;
   ANNULUS_ASSIGN_OR_RETURN(planned.plan, Fill(model, ranks, host, machine));
   planned.kv_bytes_per_token = KvBytesPerToken(model);
@@ -94,11 +94,13 @@ absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankMo
 // What LoadModel makes of these options, without the weights' values.
 absl::StatusOr<RankModel> ShapeModel(const EngineOptions& options, const ModelFiles& files,
                                      const Backend& machine, const KernelRegistry& kernels) {
-  ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, SelectKernels(options, files, machine, kernels));
-  ANNULUS_ASSIGN_OR_RETURN(ModelWeights weights, ShapeWeights(files.config, *files.tensors, *ops,
-                                                              WantedDType(options, files)));
-  RankModel model =
-      MakeRankModel(files.config, std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+  ANNULUS_ASSIGN_OR_RETURN(const ModelKernels chosen,
+                           SelectKernels(options, files, machine, kernels));
+  ANNULUS_ASSIGN_OR_RETURN(
+      ModelWeights weights,
+      ShapeWeights(files.config, *files.tensors, *chosen.ops, WantedDType(options, files)));
+  RankModel model = MakeRankModel(files.config, std::move(weights), *chosen.ops,
+                                  options.page_tokens, chosen.kv_dtype);
   model.activations = options.activations;
   return model;
 }
@@ -121,14 +123,14 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
       program = static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident)) +
                 question.services_bytes;
     }
-    for (const DType kv : question.kv_dtypes) {
+    for (const std::optional<DType>& kv : question.kv_dtypes) {
       options.kv_dtype = kv;
       const absl::StatusOr<RankModel> model = ShapeModel(options, files, machine, kernels);
       if (!model.ok()) {
         if (question.weights_dtypes.size() * question.kv_dtypes.size() == 1) return model.status();
-        table.missing.push_back(
-            absl::StrCat("weights ", weights ? DTypeName(*weights) : "as they are stored",
-                         ", keys and values ", DTypeName(kv), ": ", model.status().message()));
+        table.missing.push_back(absl::StrCat(
+            "weights ", weights ? DTypeName(*weights) : "as they are stored", ", keys and values ",
+            kv ? DTypeName(*kv) : "as they fit them", ": ", model.status().message()));
         continue;
       }
       table.parameters = model->weights.parameters;

@@ -226,7 +226,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();
   append(MemoryMetrics(report.load, documents_, attach_));
-  report.metrics.push_back(CacheConfigInfo(config_, report.load));
+  report.metrics.push_back(CacheConfigInfo(config_, (*engine)->model(), report.load));
   AddModelName(config_.served_model_name, report.metrics);
   append(std::move(report.metrics));
   return families;

@@ -255,12 +255,13 @@ MetricFamily LostLogLines(const Logger& log) {
        Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
 }
 
-MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load) {
+MetricFamily CacheConfigInfo(const ServerConfig& config, const ModelInfo& model,
+                             const EngineLoad& load) {
   int64_t memory = 0;
   for (const RankLoad& rank : load.ranks) memory += rank.kv_bytes_total;
   MetricSample sample;
   sample.labels = {{"block_size", absl::StrCat(config.engine.page_tokens)},
-                   {"cache_dtype", std::string(DTypeName(config.engine.kv_dtype))},
+                   {"cache_dtype", std::string(DTypeName(model.kv_dtype))},
                    {"enable_prefix_caching", "True"},
                    {"kv_memory_bytes", absl::StrCat(memory)},
                    {"kv_host_bytes", absl::StrCat(config.engine.kv_host_bytes)},

@@ -58,7 +58,8 @@ MetricFamily LostLogLines(const Logger& log);
 
 // Labels that describe the cache of keys and values. The value is always 1, as in vLLM's metric of
 // that name.
-MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load);
+MetricFamily CacheConfigInfo(const ServerConfig& config, const ModelInfo& model,
+                             const EngineLoad& load);
 
 // Adds the label model_name to the metrics that vLLM has too, because dashboards for vLLM select by
 // it.

@@ -44,7 +44,7 @@ struct EngineOptions {
   int threads = 0;  // all ranks together; 0: as many as the processor has
   // All ranks together. 0: a quarter of the memory; on GPUs at most what is free.
   size_t kv_memory_bytes = 0;
-  DType kv_dtype = DType::kF32;
+  std::optional<DType> kv_dtype;       // absent: f32 if the weights are held in f32, else bf16
   std::optional<DType> weights_dtype;  // absent: keep each matrix as stored
   // How layers take their inputs. int8 needs integer weights, fp8_e4m3 weights in fp8_e4m3
   // (WeightsFor). The output head, expert routing, and matrices stored in another dtype always take

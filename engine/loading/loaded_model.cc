@@ -130,20 +130,22 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   ANNULUS_RETURN_IF_ERROR(
       CheckVocabulary(options.model, *files.tokenizer, files.config.vocabulary));
   const std::optional<DType> weights_dtype = WantedDType(options, files);
-  ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, SelectKernels(options, files, backend, kernels));
+  ANNULUS_ASSIGN_OR_RETURN(const ModelKernels chosen,
+                           SelectKernels(options, files, backend, kernels));
+  const OpTable& ops = *chosen.ops;
   HashingSource hashing(*files.tensors);
   absl::StatusOr<ModelWeights> weights =
-      LoadWeights(files.config, hashing, backend, *ops, weights_dtype);
+      LoadWeights(files.config, hashing, backend, ops, weights_dtype);
   if (!weights.ok()) return WithPrefix(absl::StrCat(options.model, ": "), weights.status());
   const absl::StatusOr<std::string> tensors = hashing.Finish();
   if (!tensors.ok()) return WithPrefix(absl::StrCat(options.model, ": "), tensors.status());
   LoadedModel loaded;
   loaded.ranks =
-      MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+      MakeRankModel(files.config, *std::move(weights), ops, options.page_tokens, chosen.kv_dtype);
   loaded.ranks.activations = options.activations;
   for (int device = 1; device < DevicesOf(backend, options.ranks); ++device) {
     weights =
-        LoadWeights(files.config, *files.tensors, backend.OnDevice(device), *ops, weights_dtype);
+        LoadWeights(files.config, *files.tensors, backend.OnDevice(device), ops, weights_dtype);
     if (!weights.ok()) return WithPrefix(absl::StrCat(options.model, ": "), weights.status());
     loaded.ranks.further_weights.push_back(*std::move(weights));
   }

@@ -201,9 +201,8 @@ std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles&
   return options.weights_dtype.has_value() ? options.weights_dtype : files.weights_dtype;
 }
 
-absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const ModelFiles& files,
-                                             const Backend& backend,
-                                             const KernelRegistry& kernels) {
+absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const ModelFiles& files,
+                                           const Backend& backend, const KernelRegistry& kernels) {
   const absl::StatusOr<DType> stored = StoredWeightsDType(files.config, *files.tensors);
   // Messages name tensors; this adds the file.
   if (!stored.ok()) return WithPrefix(absl::StrCat(options.model, ": "), stored.status());
@@ -214,12 +213,15 @@ absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const
   required.activations = options.activations;
   ANNULUS_RETURN_IF_ERROR(
       CheckActivations(required.activations, required.weights_dtype, files.config));
-  required.kv_dtype = options.kv_dtype;
+  // More than bf16 would be exact to more digits than products of bf16 weights are, and take twice
+  // the memory.
+  const bool full = required.weights_dtype == DType::kF32;
+  required.kv_dtype = options.kv_dtype.value_or(full ? DType::kF32 : DType::kBF16);
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* const ops, kernels.Select(required));
   ANNULUS_RETURN_IF_ERROR(CheckTiers(options, *ops, kernels.Available(required.backend)));
-  return ops;
+  return ModelKernels{ops, required.kv_dtype};
 }
 
 }  // namespace annulus

@@ -56,12 +56,17 @@ absl::StatusOr<ModelFiles> OpenModelShape(const std::string& model, GgufTensors:
 // The dtype that all matrices are to have; absent: each stays as it is stored.
 std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles& files);
 
+struct ModelKernels {
+  const OpTable* ops = nullptr;
+  DType kv_dtype = DType::kF32;  // of keys and values
+};
+
 // Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
 // differ from the configuration, or activations that do not fit the weights; FAILED_PRECONDITION
 // says what no kernel supports, or that kv_host_bytes or kv_disk need kernels that are
 // row_invariant.
-absl::StatusOr<const OpTable*> SelectKernels(const EngineOptions& options, const ModelFiles& files,
-                                             const Backend& backend, const KernelRegistry& kernels);
+absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const ModelFiles& files,
+                                           const Backend& backend, const KernelRegistry& kernels);
 
 }  // namespace annulus
 

@@ -51,7 +51,7 @@ absl::Status SetDevice(absl::string_view text, ServerConfig& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<DType>> ParseWeightsDtype(absl::string_view text) {
+absl::StatusOr<std::optional<DType>> ParseDTypeOrAuto(absl::string_view text) {
   if (text == "auto") return std::nullopt;
   return ParseDType(text);
 }
@@ -133,7 +133,7 @@ std::vector<Option> ModelOptions() {
        "or, on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as it is stored (float8 in blocks, "
        "MXFP4 "
        "and other types of GGUF files: bf16).",
-       Into(&EngineOptions::weights_dtype, ParseWeightsDtype)},
+       Into(&EngineOptions::weights_dtype, ParseDTypeOrAuto)},
       {"activations", "float|int8|fp8_e4m3", "float",
        "How layers take their inputs. int8, fp8_e4m3: one scale per token, less exact; int8 is for "
        "integer weights (int8, int4_g32, int4_g64, q8_0, q4_0, q4_1), and reads prompts faster "
@@ -142,9 +142,10 @@ std::vector<Option> ModelOptions() {
        Into(&EngineOptions::activations, ParseActivations)},
       {"out", "DIR", "", "The new model directory that --convert writes.",
        Into(&ServerConfig::convert_out, ParseText)},
-      {"kv-dtype", "DTYPE", "f32",
-       "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2.",
-       Into(&EngineOptions::kv_dtype, ParseDType)},
+      {"kv-dtype", "DTYPE|auto", "auto",
+       "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2; "
+       "auto: f32 for weights held in f32, else bf16.",
+       Into(&EngineOptions::kv_dtype, ParseDTypeOrAuto)},
       {"kv-memory", "SIZE|auto", "auto",
        "Memory for keys and values, all ranks together; auto: a quarter of the machine's or "
        "the GPUs', as far as that is free.",

@@ -43,8 +43,8 @@ class CapacityTest : public ::testing::Test {
     std::ofstream(config_) << kConfig;
   }
 
-  CapacityQuestion Question(std::vector<std::optional<DType>> weights, std::vector<DType> kv,
-                            std::vector<int> ranks) const {
+  CapacityQuestion Question(std::vector<std::optional<DType>> weights,
+                            std::vector<std::optional<DType>> kv, std::vector<int> ranks) const {
     CapacityQuestion question;
     question.options.model = config_;
     question.options.chunk_tokens = 256;
@@ -82,7 +82,7 @@ TEST_F(CapacityTest, AnEngineTakesWhatWasPlannedAndServesTheLongestContext) {
   const auto backend = CreateCpuBackend().value();
   size_t index = 0;
   for (const auto& weights : question.weights_dtypes) {
-    for (const DType kv : question.kv_dtypes) {
+    for (const std::optional<DType>& kv : question.kv_dtypes) {
       for (const int ranks : question.ranks) {
         const CapacityCase& planned = table->cases[index++];
         SCOPED_TRACE(index - 1);

@@ -115,6 +115,22 @@ TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
   }
 }
 
+TEST_F(ModelDirectory, KeysAndValuesAreBf16UnlessWeightsAreF32) {
+  EngineOptions options;
+  options.model = directory_.path().string();
+  for (const auto& [weights, kv] : {std::pair{DType::kF32, DType::kF32},
+                                    {DType::kBF16, DType::kBF16},
+                                    {DType::kF16, DType::kBF16},
+                                    {DType::kI8, DType::kBF16}}) {
+    options.weights_dtype = weights;
+    const auto loaded = LoadModel(options, *backend_, kernels_);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->info.kv_dtype, kv) << DTypeName(weights);
+  }
+  options.kv_dtype = DType::kI8;
+  EXPECT_EQ(LoadModel(options, *backend_, kernels_)->info.kv_dtype, DType::kI8);
+}
+
 // The second matrix of the gated block has the most inputs.
 TEST_F(ModelDirectory, LayersMayBeTooWideForInt8Activations) {
   directory_.Write(

@@ -78,6 +78,7 @@ class GgufLogitsTest : public ::testing::TestWithParam<const char*> {
     options.page_tokens = 16;
     options.kernels = ops.name;
     options.weights_dtype = dtype;
+    options.kv_dtype = DType::kF32;
     return LoadModel(options, *world_.backend, world_.registry).value();
   }
 

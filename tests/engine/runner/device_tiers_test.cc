@@ -30,7 +30,7 @@ class DeviceTiersTest : public DeviceTest {
     entry.ops.row_invariant = true;
     entry.backend = "cuda";
     entry.weights_dtypes = {DType::kF32, DType::kBF16};
-    entry.kv_dtypes = {DType::kF32};
+    entry.kv_dtypes = {DType::kF32, DType::kBF16};
     entry.max_head_dim = 256;
     registry_.Register(entry);
   }

@@ -56,7 +56,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.engine.ranks, 1);
   EXPECT_EQ(config.engine.threads, 0);
   EXPECT_EQ(config.engine.kv_memory_bytes, 0u);
-  EXPECT_EQ(config.engine.kv_dtype, DType::kF32);
+  EXPECT_FALSE(config.engine.kv_dtype.has_value());
   EXPECT_FALSE(config.engine.weights_dtype.has_value());
   EXPECT_EQ(config.engine.page_tokens, 64);
   EXPECT_EQ(config.engine.ring_mode, RingMode::kAuto);
@@ -107,7 +107,7 @@ std::string Describe(const ServerConfig& c) {
   std::ostringstream out;
   const EngineOptions& e = c.engine;
   out << e.model << '|' << e.ranks << '|' << e.threads << '|' << e.kv_memory_bytes << '|'
-      << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
+      << (e.kv_dtype ? "set" : "auto") << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << static_cast<int>(e.admission) << '|' << e.max_running << '|' << e.max_waiting << '|'
       << static_cast<int>(e.ring_mode) << '|' << static_cast<int>(e.ring_transport) << '|'
