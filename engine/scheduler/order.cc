@@ -18,6 +18,7 @@ constexpr double kShortest = 0.02;  // seconds
 constexpr double kMostUrgent = 1e9;
 constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
+constexpr double kNearlyDone = 2;
 constexpr double kLost = 1e-12;
 // What a deadline must leave room for, over what is predicted. An answer's length and the streams
 // that will run beside it are guesses. A prompt that is predicted too short is given up when most
@@ -75,7 +76,8 @@ double SecondsToReach(double urgency, const Contender& contender) {
 double Urgency(const Contender& contender) {
   const double total = std::max(contender.total, kShortest);
   const double remaining = std::clamp(contender.remaining, kShortest, total);
-  double urgency = (contender.elapsed + remaining) / std::sqrt(total * remaining);
+  double urgency =
+      (contender.elapsed + remaining) / total * std::min(std::sqrt(total / remaining), kNearlyDone);
   if (contender.remaining < contender.total) urgency *= kBegun;
   const double slack = contender.until_deadline - SecondsNeeded(contender);
   if (slack > 0 && std::isfinite(slack)) {

@@ -53,10 +53,12 @@ double SecondsToReach(double urgency, const Contender& contender);
 
 // How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
 // - its stretch: the time from submission to its first token if it continues now, divided by the
-//   time that its prompt takes alone (the geometric mean of the total and the remaining time). It
-//   grows with waiting, faster for shorter requests, so short requests come soon and long ones come
-//   eventually, whatever else arrives. Requests that have begun count a quarter more, so that equal
-//   ones finish one after the other instead of all at the end;
+//   time that its prompt takes alone. It grows with waiting, faster for shorter requests, so short
+//   requests come soon and long ones come eventually, whatever else arrives. What is nearly done
+//   counts up to twice as much, since it holds others only briefly; not more, or the end of a very
+//   long prompt would hold a short request for many times what that takes itself. Requests that
+//   have begun count a quarter more, so that equal ones finish one after the other instead of all
+//   at the end;
 // - the time to its deadline, divided by the slack: the part of that time that is left over if it
 //   runs alone now. Ignored if the deadline cannot be met. If the answer is lost then, the request
 //   comes after all others.

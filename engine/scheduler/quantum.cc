@@ -6,9 +6,8 @@
 namespace annulus {
 namespace {
 
-// With no stream to keep waiting, a step may take this, also if streams might wait longer: as good
-// as the fastest, and soon enough for a cancel, for progress twice a second, and for whoever comes
-// next.
+// With no stream to keep waiting, a step or stretch may take this, also if streams might wait
+// longer: soon enough for a cancel, for progress twice a second, and for whoever comes next.
 constexpr double kAloneSeconds = 0.5;
 
 // Where nothing is known yet.
@@ -85,7 +84,7 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   room.rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
   if (stall_ <= 0) return room;
-  room.limits.seconds = room.streams ? stall_ / (1 + costs_.margin()) : kAloneSeconds;
+  room.limits.seconds = (room.streams ? stall_ : kAloneSeconds) / (1 + costs_.margin());
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
 }
@@ -121,6 +120,9 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
     return choice;
   }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
+  if (choice.turns.size() == 1 && GrowsIfSuspended(first, choice.turns[0].end, room)) {
+    choice.turns.clear();
+  }
   if (!choice.turns.empty()) return choice;
   if (MaySuspend(first, room)) {
     choice.stretch = Stretched(first, SuspendedEnd(first, room), room);
@@ -165,12 +167,20 @@ bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
   return costs_.Predict(WorkTo(prompt, page, plan_)) > StretchSeconds(room);
 }
 
-// The end of the largest chunk of which a layer fits into a stretch and which is not cut into more
-// than kMostStretches; at least a page. How many rows were tried before matters little: the layers
-// of later stretches are chosen by what the first took.
+// Whether a prompt that is read alone gets more rows at once as a suspended chunk than up to `end`,
+// which fits into a step: every chunk reads all weights, and small ones multiply slower.
+bool StepPacer::GrowsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const {
+  return !room.streams && CanSuspend(room) && end < SuspendedEnd(prompt, room);
+}
+
+// The end of the largest chunk of which a layer fits into a stretch, also beside streams that may
+// come, and which is not cut into more than kMostStretches; at least a page. How many rows were
+// tried before matters little: the layers of later stretches are chosen by what the first took.
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
+  const double stretch = StretchSeconds(room);
+  const double layer = room.streams ? stretch : std::min(stretch, stall_ / (1 + costs_.margin()));
   QuantumLimits limits;
-  limits.seconds = std::min(kMostStretches, LongLayers(0, plan_.layers)) * StretchSeconds(room);
+  limits.seconds = std::min(kMostStretches * stretch, LongLayers(0, plan_.layers) * layer);
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
@@ -221,7 +231,9 @@ double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> str
 // The prompt's next chunk as Next would choose it, with no other prompt there.
 StepPacer::Pace StepPacer::PaceOf(const PromptState& prompt, const Room& room) const {
   const auto turns = SolveQuantum({&prompt, 1}, room.rest, costs_, room.limits, plan_);
-  if (!turns.empty()) return {turns[0].end, room.rest};
+  if (!turns.empty() && !GrowsIfSuspended(prompt, turns[0].end, room)) {
+    return {turns[0].end, room.rest};
+  }
   if (!MaySuspend(prompt, room)) return {ChunkEnds(prompt, plan_).Smallest(), room.rest};
   Pace pace;
   pace.end = SuspendedEnd(prompt, room);

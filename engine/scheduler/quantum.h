@@ -49,8 +49,9 @@ struct StepChoice {
 // takes, and so how long other prompts wait that do not fit between its stretches.
 inline constexpr int kMostStretches = 8;
 
-// About the most pages of a suspended chunk: it has kMostStretches stretches, and each has time for
-// less than a page, or nothing would be suspended. Ranks keep memory for so many pages
+// About the most pages of a suspended chunk. Beside streams it has kMostStretches stretches, and
+// each has time for less than a page, or nothing would be suspended; alone, more rows than these
+// are hardly read faster. Ranks keep memory for so many pages
 // (PlanLimits::suspended_rows_per_rank).
 inline constexpr int kSuspendedPages = kMostStretches;
 
@@ -70,7 +71,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
 // Sizes steps to keep the stall budget: the longest time that a stream should wait between two
 // tokens. A stream is a request whose answer is being generated. If not even one page of a prompt
 // fits into a step, the prompt's chunk is suspended between layers, and streams run between its
-// stretches. If there are no streams, a step may take half a second. Not thread-safe.
+// stretches. If there are no streams, steps end within half a second, and a chunk is suspended too
+// if it can be larger so. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
@@ -134,6 +136,7 @@ class StepPacer {
   Room RoomFor(const PromptState& prompt, std::span<const int32_t> streams) const;
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
+  bool GrowsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;
   double StretchSeconds(const Room& room) const;
   // How many of the layers [first, end) take time. The last one does not: of rows without logits it
   // needs only keys and values.

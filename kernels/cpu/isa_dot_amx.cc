@@ -194,8 +194,8 @@ void RunTiles(const DotTask& task, Workspace& work) {
   constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
   const TileConfig config;
   _tile_loadconfig(&config);
-  // One tile of rows uses each weight once: blocks would only break the stream of reads.
-  const int64_t stored_block = task.rows <= kTileRows16 ? task.depth : 2 * kDotDepth;
+  // Two tiles of rows use each weight at once: blocks would only break the stream of reads.
+  const int64_t stored_block = task.rows <= 2 * kTileRows16 ? task.depth : 2 * kDotDepth;
   const int64_t block = kStored ? stored_block : kDotDepth;
   for (int64_t k = 0; k < task.depth; k += block) {
     const int64_t depth = task.depth - k < block ? task.depth - k : block;

@@ -212,6 +212,28 @@ TEST(Serving, AShortRequestDoesNotQueueBehindALongPrompt) {
   }
 }
 
+// What is nearly done goes first only if that is quick: the last seconds of a minute held short
+// requests for three.
+TEST(Serving, TheEndOfALongPromptHoldsNobodyForLong) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    std::exponential_distribution<double> gap(0.2);
+    std::vector<ServedJob> jobs = {{.prompt = 80}};
+    for (double at = gap(random); at < 120; at += gap(random)) {
+      jobs.push_back({.arrives = at, .prompt = 0.2});
+    }
+    jobs.push_back({.prompt = 0.1, .answer = 1000});  // a stream
+    ServingMachine machine(jobs, 1000, 64, 0.12, 0.06);
+    machine.Run(1e4);
+    double longest = 0;  // wait of a short request
+    for (const ServedJob& job : machine.jobs()) {
+      if (job.prompt < 1) longest = std::max(longest, WaitOf(job));
+    }
+    EXPECT_LT(longest, 2) << "seed " << seed;
+    EXPECT_LT(WaitOf(machine.jobs().front()), 80 * 1.7) << "seed " << seed;
+  }
+}
+
 // Prompts of 200 to 128K tokens, as many of each order of magnitude, at 0.8 of what can be read,
 // against first come, first served.
 TEST(Serving, TheShortHalfOfAMixedTraceDoesNotQueueBehindTheLongHalf) {
