@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,6 +124,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
       program = static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident)) +
                 question.services_bytes;
     }
+    std::set<DType> seen;
     for (const std::optional<DType>& kv : question.kv_dtypes) {
       options.kv_dtype = kv;
       const absl::StatusOr<RankModel> model = ShapeModel(options, files, machine, kernels);
@@ -133,6 +135,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
             kv ? DTypeName(*kv) : "as they fit them", ": ", model.status().message()));
         continue;
       }
+      if (!seen.insert(model->page_shape.dtype).second) continue;
       table.parameters = model->weights.parameters;
       for (const int ranks : question.ranks) {
         options.ranks = ranks;

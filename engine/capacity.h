@@ -15,7 +15,8 @@ namespace annulus {
 struct CapacityQuestion {
   EngineOptions options;  // all else; its model may also be a config.json alone
   std::vector<std::optional<DType>> weights_dtypes;  // absent: as the model is stored
-  std::vector<std::optional<DType>> kv_dtypes;       // absent: as EngineOptions::kv_dtype says
+  // Absent: as EngineOptions::kv_dtype says. What comes to the same is planned once.
+  std::vector<std::optional<DType>> kv_dtypes;
   std::vector<int> ranks;
   // Host memory that the process will take besides the engine and besides what it takes now.
   size_t services_bytes = 0;

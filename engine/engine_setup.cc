@@ -59,7 +59,7 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   limits.pairs_in_rows = PairsInRows(model.config);
   if (options.stall_budget != std::chrono::milliseconds(0) && limits.layers > 1) {
     limits.suspended_rows_per_rank =
-        std::min(limits.prefill_rows_per_rank, kSuspendedPages * options.page_tokens);
+        std::min(limits.prefill_rows_per_rank, SuspendedRows(options.page_tokens));
   }
   // The last page before a checkpoint can be computed again: its first row sees back further.
   const bool keeps = options.kv_host_bytes > 0 || !options.kv_disk.empty();

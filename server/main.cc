@@ -123,7 +123,9 @@ absl::Status Plan(const ServerConfig& config) {
     question.weights_dtypes.insert(question.weights_dtypes.end(), {DType::kI8, DType::kI4G32});
   }
   question.kv_dtypes = {config.engine.kv_dtype};
-  if (!config.engine.kv_dtype) question.kv_dtypes.push_back(DType::kI8);
+  if (!config.engine.kv_dtype) {
+    question.kv_dtypes.insert(question.kv_dtypes.end(), {DType::kBF16, DType::kI8});
+  }
   question.services_bytes = kServicesBytes;
   question.ranks = {config.engine.ranks};
   if (config.engine.ranks == 1 && !device.host_accessible) question.ranks = {1, 2, 4, 8};

@@ -61,8 +61,8 @@ SERVICE = [
      [("{{instance}}", rate("annulus_stall_violations_total", "instance"))]),
     ("Smallest chunk of a prompt", "s", "lines", "Above --stall-budget it cannot be kept.",
      [("{{instance}}", gauge("annulus_smallest_chunk_seconds", "instance", how="max"))]),
-    ("Stretches of chunks", "short", "lines", "Times a second that a step ran some layers of a prompt's chunk "
-     "alone, as no page fits into --stall-budget.",
+    ("Stretches of chunks", "short", "lines", "Times a second that a step ran only some layers of a prompt's "
+     "chunk: beside answers, as no page fits into --stall-budget; without any, as larger chunks are read faster.",
      [("{{instance}}", rate("annulus_chunk_stretches_total", "instance"))]),
     ("Error of foreseen step times", "percentunit", "lines", "Of the real time, mean of the last steps.",
      [("{{instance}}", gauge("annulus_step_cost_error_ratio", "instance", how="max"))]),

@@ -213,8 +213,8 @@ absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const M
   required.activations = options.activations;
   ANNULUS_RETURN_IF_ERROR(
       CheckActivations(required.activations, required.weights_dtype, files.config));
-  // More than bf16 would be exact to more digits than products of bf16 weights are, and take twice
-  // the memory.
+  // Half the memory of f32, and products of bf16 where the processor has them. Weights in f16 get
+  // bf16 too: kernels multiply it faster, and it cannot overflow.
   const bool full = required.weights_dtype == DType::kF32;
   required.kv_dtype = options.kv_dtype.value_or(full ? DType::kF32 : DType::kBF16);
   required.k_dim = files.config.head_dim;

@@ -226,8 +226,9 @@ class EngineMetrics {
       "the last step's prompt. If that is above the stall budget, the budget cannot be kept.");
   Counter& chunk_stretches = set_.AddCounter(
       "chunk_stretches_total",
-      "Steps that computed only some layers of a prompt's chunk, because not even one page through "
-      "all layers fits into the stall budget.");
+      "Steps that computed only some layers of a prompt's chunk: beside streams, because not even "
+      "one page through all layers fits into the stall budget; alone, so that chunks can be "
+      "larger.");
 
   // Counted step by step, as the tokens are computed.
   Counter& prompt_tokens =

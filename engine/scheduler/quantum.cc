@@ -120,7 +120,7 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
     return choice;
   }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
-  if (choice.turns.size() == 1 && GrowsIfSuspended(first, choice.turns[0].end, room)) {
+  if (!choice.turns.empty() && GrowsIfSuspended(first, choice.turns[0].end, room)) {
     choice.turns.clear();
   }
   if (!choice.turns.empty()) return choice;
@@ -157,7 +157,7 @@ bool StepPacer::CanSuspend(const Room& room) const {
          room.limits.seconds > 0;
 }
 
-// Whether a chunk of the prompt, of which not even a page fits into the step, is suspended. If the
+// Whether a chunk of the prompt is suspended if not even a page fits into the step. If the
 // page takes no longer than a stretch may, it goes with the streams: weights are read once for
 // both.
 bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
@@ -173,14 +173,17 @@ bool StepPacer::GrowsIfSuspended(const PromptState& prompt, int32_t end, const R
   return !room.streams && CanSuspend(room) && end < SuspendedEnd(prompt, room);
 }
 
-// The end of the largest chunk of which a layer fits into a stretch, also beside streams that may
-// come, and which is not cut into more than kMostStretches; at least a page. How many rows were
+// The end of the largest chunk of which a layer fits into a stretch, also beside a stream that may
+// come, and which takes no longer than its most stretches; at least a page. How many rows were
 // tried before matters little: the layers of later stretches are chosen by what the first took.
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
   const double stretch = StretchSeconds(room);
-  const double layer = room.streams ? stretch : std::min(stretch, stall_ / (1 + costs_.margin()));
+  const int most = room.streams ? kMostStretches : kMostStretchesAlone;
+  Room beside = room;
+  beside.streams = true;
+  beside.limits.seconds = std::min(room.limits.seconds, stall_ / (1 + costs_.margin()));
   QuantumLimits limits;
-  limits.seconds = std::min(kMostStretches * stretch, LongLayers(0, plan_.layers) * layer);
+  limits.seconds = std::min(most * stretch, LongLayers(0, plan_.layers) * StretchSeconds(beside));
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
@@ -189,14 +192,17 @@ int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) con
   return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
 }
 
-// As many layers as fit into a stretch, at least one. All but the last are taken to be alike.
+// As many layers as fit into a stretch, at least one; what is left is cut evenly. All layers but
+// the last are taken to be alike.
 StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const Room& room) const {
   StepWork work = WorkTo(prompt, end, plan_);
   work.amount[StepWork::kStep] = 1;
   const double layer = costs_.Predict(work) / LongLayers(0, plan_.layers);
-  const int left = plan_.layers - prompt.layers_done;
+  const int left = std::max(LongLayers(prompt.layers_done, plan_.layers), 1);
   const double fit = layer > 0 ? StretchSeconds(room) / layer : left;
-  const int end_layer = prompt.layers_done + static_cast<int>(std::clamp<double>(fit, 1, left));
+  const int most = static_cast<int>(std::clamp<double>(fit, 1, left));
+  const int stretches = (left + most - 1) / most;
+  const int end_layer = prompt.layers_done + (left + stretches - 1) / stretches;
   return {prompt.sequence, end, LongLayers(end_layer, plan_.layers) > 0 ? end_layer : plan_.layers};
 }
 

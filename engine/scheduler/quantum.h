@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_SCHEDULER_QUANTUM_H_
 #define ANNULUS_ENGINE_SCHEDULER_QUANTUM_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -45,15 +46,19 @@ struct StepChoice {
   std::optional<StretchTurn> stretch;
 };
 
-// Most stretches that a chunk is cut into, unless even a page needs more. Bounds how long a chunk
-// takes, and so how long other prompts wait that do not fit between its stretches.
+// A chunk is at most as large as so many stretches have time for, unless even a page needs more;
+// since layers are whole, it may be cut into a few more. Bounds how long a chunk takes, and so how
+// long other prompts wait that do not fit between its stretches, and how much is lost if its
+// request is cancelled.
 inline constexpr int kMostStretches = 8;
+// The same for a chunk that begins while there are no streams: a second and a half.
+inline constexpr int kMostStretchesAlone = 4;
 
-// About the most pages of a suspended chunk. Beside streams it has kMostStretches stretches, and
-// each has time for less than a page, or nothing would be suspended; alone, more rows than these
-// are hardly read faster. Ranks keep memory for so many pages
-// (PlanLimits::suspended_rows_per_rank).
-inline constexpr int kSuspendedPages = kMostStretches;
+// About the most rows of a suspended chunk, for which ranks keep memory
+// (PlanLimits::suspended_rows_per_rank). Beside streams it has kMostStretches stretches, and each
+// has time for less than a page, or nothing would be suspended; alone, more than 512 rows at once
+// are hardly read faster (bench/results/README.md).
+constexpr int SuspendedRows(int page_tokens) { return std::max(kMostStretches * page_tokens, 512); }
 
 struct QuantumLimits {
   double seconds = 0;     // longest time of the step; 0: unlimited

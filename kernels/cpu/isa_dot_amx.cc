@@ -194,7 +194,7 @@ void RunTiles(const DotTask& task, Workspace& work) {
   constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
   const TileConfig config;
   _tile_loadconfig(&config);
-  // Two tiles of rows use each weight at once: blocks would only break the stream of reads.
+  // Up to 32 rows pass each weight once: blocks would only break the stream of reads.
   const int64_t stored_block = task.rows <= 2 * kTileRows16 ? task.depth : 2 * kDotDepth;
   const int64_t block = kStored ? stored_block : kDotDepth;
   for (int64_t k = 0; k < task.depth; k += block) {

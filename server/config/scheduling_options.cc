@@ -33,7 +33,7 @@ std::vector<Option> SchedulingOptions() {
       {"stall-budget", "TIME|off|auto", "auto",
        "The longest that a running answer should wait for its next token while prompts are read "
        "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; off: chunks are "
-       "as large as --chunk-tokens.",
+       "as large as --chunk-tokens, however long they take, also alone.",
        Into(&EngineOptions::stall_budget, ParseStallBudget,
             RangeText(milliseconds(1), milliseconds(hours(1))))},
       {"tokens-per-rank", "N", "2048",

@@ -188,7 +188,7 @@ TEST_F(TypedAskingTest, APlanIsSeenBeforeTheQuestion) {
        {"\"fit\":\"now\"", "\"policy\":\"window:", "\"time_to_first_token\":0."}},
       {"annulus plan notes.txt 'Who?' -n 40000", 64 + 11, {"lower max_tokens to at most"}},
       {"annulus plan notes.txt", 2, {"a QUESTION is required after the documents"}},
-      {"annulusd --plan --memory 1GiB", 0, {"longest context", "int8      f32   1"}},
+      {"annulusd --plan --memory 1GiB", 0, {"longest context", "int8      bf16  1"}},
       {"annulusd --plan --device abacus", 2, {"h100-80gb"}},
   });
 }

@@ -71,6 +71,18 @@ class CapacityTest : public ::testing::Test {
   KernelRegistry kernels_;
 };
 
+TEST_F(CapacityTest, KeysAndValuesThatComeToTheSameArePlannedOnce) {
+  const auto machine = MachineWithFree(256 * kMiB);
+  const auto table = PlanCapacity(
+      Question({DType::kF32, DType::kI8}, {std::nullopt, DType::kBF16, DType::kI8}, {1}), *machine,
+      kernels_);
+  ASSERT_TRUE(table.ok()) << table.status();
+  std::vector<DType> planned;
+  for (const CapacityCase& each : table->cases) planned.push_back(each.kv_dtype);
+  EXPECT_THAT(planned, ::testing::ElementsAre(DType::kF32, DType::kBF16, DType::kI8, DType::kBF16,
+                                              DType::kI8));
+}
+
 TEST_F(CapacityTest, AnEngineTakesWhatWasPlannedAndServesTheLongestContext) {
   CapacityQuestion question =
       Question({std::nullopt, DType::kI8}, {DType::kF32, DType::kI8}, {1, 3});
@@ -105,6 +117,7 @@ TEST_F(CapacityTest, AnEngineTakesWhatWasPlannedAndServesTheLongestContext) {
         EXPECT_EQ(planned.plan.step, taken.step);
         EXPECT_EQ(planned.plan.slots, taken.slots);
         EXPECT_EQ(planned.weights_dtype, (*engine)->model().weights_dtype);
+        EXPECT_EQ(planned.kv_dtype, (*engine)->model().kv_dtype);
         EXPECT_EQ(planned.kv_bytes_per_token, (*engine)->model().kv_bytes_per_token);
         EXPECT_EQ(table->parameters, (*engine)->model().parameters);
         RequestSpec spec;

@@ -127,6 +127,10 @@ TEST_F(ModelDirectory, KeysAndValuesAreBf16UnlessWeightsAreF32) {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->info.kv_dtype, kv) << DTypeName(weights);
   }
+  options.weights_dtype.reset();
+  const ModelInfo as_stored = LoadModel(options, *backend_, kernels_)->info;
+  EXPECT_EQ(as_stored.kv_dtype,
+            as_stored.weights_dtype == DType::kF32 ? DType::kF32 : DType::kBF16);
   options.kv_dtype = DType::kI8;
   EXPECT_EQ(LoadModel(options, *backend_, kernels_)->info.kv_dtype, DType::kI8);
 }

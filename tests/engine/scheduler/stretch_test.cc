@@ -20,7 +20,7 @@ constexpr double kSlowBudget = 0.25;
 constexpr int kSlowPage = 64;
 constexpr double kStreamsAlone = 1;
 
-PlanLimits SlowLimits(int layers, int suspended_rows = kSuspendedPages * kSlowPage) {
+PlanLimits SlowLimits(int layers, int suspended_rows = SuspendedRows(kSlowPage)) {
   PlanLimits limits;
   limits.page_tokens = kSlowPage;
   limits.group_windows = {0};
@@ -71,8 +71,15 @@ class SuspendingMachine {
                        [](const PromptState& a, const PromptState& b) {
                          return a.prompt_length - a.computed < b.prompt_length - b.computed;
                        });
+      if (streams_.empty() && now_ >= first + later_) streams_.assign(later_streams_, 500);
       Step();
     }
+  }
+
+  // Streams that begin so long after the first prompt of the next Run.
+  void AddStreamsLater(double after, int streams) {
+    later_ = after;
+    later_streams_ = static_cast<size_t>(streams);
   }
 
   // Of the last Run, since its first prompt could begin.
@@ -207,6 +214,8 @@ class SuspendingMachine {
   double now_ = 0;
   double first_ = 0;
   double last_token_ = 0;
+  double later_ = 0;
+  size_t later_streams_ = 0;
   bool after_stretch_ = false;
   std::vector<double> gaps_;
   double longest_layer_ = 0;
@@ -251,6 +260,24 @@ TEST(Stretches, AStreamIsNotStalledThoughNoPageFits) {
     SuspendingMachine whole(model, seed, 0, SlowLimits(model.layers, 0));
     whole.Run({{0, 3000}});
     EXPECT_LT(alone.taken(), 1.05 * whole.taken()) << where;
+  }
+}
+
+// The chunk began when there was nobody to wait for it, and is as large as that allows.
+TEST(Stretches, AStreamThatComesDuringALonePromptsChunkIsNotStalled) {
+  for (const int layers : {4, 12, 28}) {
+    for (const double step : {0.03, 0.1}) {
+      const SlowModel model{.layers = layers, .step = step, .row = 5e-3};
+      for (uint32_t seed = 1; seed <= 20; ++seed) {
+        SuspendingMachine machine(model, seed, 0, SlowLimits(layers));
+        machine.AddStreamsLater(2.0 + 0.1 * seed, 1);
+        machine.Run({{0, 6000}});
+        ASSERT_GT(machine.gaps().size(), 20u);
+        EXPECT_LE(*std::max_element(machine.gaps().begin(), machine.gaps().end()),
+                  1.1 * kSlowBudget)
+            << layers << " layers, step " << step << ", seed " << seed;
+      }
+    }
   }
 }
 
@@ -346,7 +373,7 @@ TEST(Stretches, StreamsThatTakeTheWholeBudgetLeavePromptsAShare) {
 }
 
 // Where a page fits, or takes no longer than the streams, weights are read once for both.
-TEST(Stretches, NothingIsSuspendedWhereAPageFits) {
+TEST(Stretches, BesideStreamsNothingIsSuspendedWhereAPageFits) {
   SlowModel model;
   for (const double page : {0.1, 0.02}) {
     model.row = page / kSlowPage;
@@ -366,6 +393,7 @@ TEST(Stretches, ALonePromptsChunksMayTakeLongerThanItIsSilent) {
     SuspendingMachine machine(model, seed, 0, SlowLimits(model.layers));
     machine.Run({{0, 32'000}});
     EXPECT_LE(machine.longest_step(), 0.5) << "seed " << seed;
+    EXPECT_GT(machine.stretches(), 100) << "seed " << seed;
     SuspendingMachine whole(model, seed, 0, SlowLimits(model.layers, 0));
     whole.Run({{0, 32'000}});
     EXPECT_LE(whole.longest_step(), 0.5) << "seed " << seed;
