@@ -132,7 +132,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
         if (question.weights_dtypes.size() * question.kv_dtypes.size() == 1) return model.status();
         table.missing.push_back(absl::StrCat(
             "weights ", weights ? DTypeName(*weights) : "as they are stored", ", keys and values ",
-            kv ? DTypeName(*kv) : "as they fit them", ": ", model.status().message()));
+            kv ? DTypeName(*kv) : "auto", ": ", model.status().message()));
         continue;
       }
       if (!seen.insert(model->page_shape.dtype).second) continue;

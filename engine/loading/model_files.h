@@ -56,9 +56,10 @@ absl::StatusOr<ModelFiles> OpenModelShape(const std::string& model, GgufTensors:
 // The dtype that all matrices are to have; absent: each stays as it is stored.
 std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles& files);
 
+// What computes a model, and in which dtype its keys and values are held.
 struct ModelKernels {
   const OpTable* ops = nullptr;
-  DType kv_dtype = DType::kF32;  // of keys and values
+  DType kv_dtype = DType::kF32;
 };
 
 // Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
