@@ -63,7 +63,7 @@ emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$b
 # Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt),
 # and those of which run.sh takes some rings a day.
 engine_by_tsan() {
-  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:ServingEngineTest.APromptOfWhichNoPageFits*:PageTierHostTest.*:EngineTest.FindsFacts*:SpeculationTest.*:ServingEngineTest.EightQuestions*' \
+  GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:PageTierHostTest.*:EngineTest.FindsFacts*:SpeculationTest.*:ServingEngineTest.EightQuestions*' \
     ANNULUS_PRODUCTS=full sanitized "$build/tsan" thread engine_test engine_page_tier_test
 }
 

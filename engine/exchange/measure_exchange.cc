@@ -18,7 +18,9 @@ constexpr int32_t kMostTokens = 16384;
 constexpr double kEnoughSeconds = 3e-3;
 constexpr int kRounds = 50;
 constexpr int kManyParts = 1000;
-constexpr size_t kLeastRepeats = 7;
+// What all runs of one measure take, unless the fewest take longer.
+constexpr double kMeasureSeconds = 10e-3;
+constexpr size_t kLeastRepeats = 3;
 constexpr size_t kMostRepeats = 41;
 
 using Measure = std::function<absl::StatusOr<double>()>;
@@ -30,7 +32,7 @@ absl::StatusOr<std::vector<double>> Typical(const std::vector<Measure>& measures
   std::vector<std::vector<double>> seconds(measures.size());
   double spent = 0;
   while (seconds[0].size() < kLeastRepeats ||
-         (seconds[0].size() < kMostRepeats && spent < kEnoughSeconds * measures.size())) {
+         (seconds[0].size() < kMostRepeats && spent < kMeasureSeconds * measures.size())) {
     for (size_t i = 0; i < measures.size(); ++i) {
       ANNULUS_ASSIGN_OR_RETURN(seconds[i].emplace_back(), measures[i]());
       spent += seconds[i].back();
@@ -146,6 +148,8 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
     // The time of a stripe beyond its keys is that of the calls and messages of the other ranks.
     const double calls = times.kv_stripe - times.first - others * rates.message_seconds;
     call_keys.push_back((calls * rate.alone_flops / (pair_flops * rows) - stripe) / others);
+    // More rows are no faster each, and large pages would take a start many seconds.
+    if (times.kv_stripe > kEnoughSeconds) break;
   }
   std::sort(call_keys.begin(), call_keys.end());
   rates.call_keys = std::max(0.0, call_keys[call_keys.size() / 2]);

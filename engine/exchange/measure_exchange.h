@@ -22,9 +22,9 @@ struct ExchangeSetup {
 };
 
 // Measures the rates of a ring of this process with short runs on scratch pages. It sends messages
-// of one and of many parts round the ring, and a large one if messages are copied. It attends 1, 8,
-// 64, .. rows, up to a page, by one rank alone and by all. Takes about a tenth of a second, and at
-// most about 64 MB, which it frees. `setup.ranks` >= 2.
+// of one and of many parts round the ring, and a large one if messages are copied. It attends 1, 4,
+// 16, .. rows, up to a page or to what keeps a rank busy for 3 ms, by one rank alone and by all.
+// Takes a few tenths of a second, and at most about 64 MB, which it frees. `setup.ranks` >= 2.
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);
 

@@ -194,7 +194,8 @@ void StressClient::Pause(size_t most_milliseconds) {
 
 v1::StreamGenerateRequest StressClient::LongRequest(int max_tokens) {
   v1::StreamGenerateRequest request;
-  request.mutable_spec()->set_text(world_.document.text.substr(0, 1 + Below(4000)));
+  request.mutable_spec()->set_text(
+      world_.document.text.substr(0, 1 + Below(world_.document.text.size() / 5)));
   request.mutable_spec()->mutable_sampling()->set_max_tokens(max_tokens);
   request.mutable_spec()->mutable_sampling()->set_ignore_eos(true);
   return request;

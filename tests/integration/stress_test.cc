@@ -30,7 +30,9 @@ constexpr int kRanks = 3;
 // The thread sanitizer's build looks for races, which a few requests of every kind show, and the
 // address sanitizer's for what is used too late; what stays behind is Release's to see.
 constexpr int kRequests = kSanitized ? 48 : 200;
-constexpr int kWarmUp = kThreadSanitizer ? 0 : 60;  // so that what is set up once is there
+// So that what is set up once is there.
+constexpr int kWarmUp = kThreadSanitizer ? 0 : kSanitized ? 18 : 60;
+constexpr int64_t kDocumentBytes = kSanitized ? 3'000 : 20'000;  // each is a token
 constexpr size_t kHeapSlack = size_t{24} << 20;
 
 // gRPC starts a thread of its own executor when its queue is long, up to two for each processor,
@@ -62,7 +64,7 @@ class StressTest : public ::testing::Test {
     // Somebody must read its log, or it would wait.
     reader_ = std::thread([this] { daemon_->WaitForOutput(" drained", std::chrono::hours(1)); });
     world_.name = "records";
-    world_.document = bench::MakeDemoDocument({.bytes = 20'000}).value();
+    world_.document = bench::MakeDemoDocument({.bytes = kDocumentBytes}).value();
     world_.limit = seconds(kSanitized ? 240 : 60);
     world_.long_answer = kThreadSanitizer ? 60 : 600;
     Put(world_.name, world_.document.text);

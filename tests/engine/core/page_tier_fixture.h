@@ -180,19 +180,19 @@ inline std::string WithoutWindows(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json&) {});
 }
 
-inline void MakeSlowToCompute(nlohmann::json& config, int heads, int intermediate) {
-  config["hidden_size"] = 64 * heads;
-  config["intermediate_size"] = intermediate;
+// Computing a page takes far longer than reading it from a disk. Sanitizers make computing slower
+// than reading, so half of the width does there.
+inline void MakeSlowToCompute(nlohmann::json& config, int intermediate_per_head) {
+  constexpr int kHeads = kSanitized ? 4 : 8;
+  config["hidden_size"] = 64 * kHeads;
+  config["intermediate_size"] = intermediate_per_head * kHeads;
   config["head_dim"] = 64;
-  config["num_attention_heads"] = config["num_key_value_heads"] = heads;
+  config["num_attention_heads"] = config["num_key_value_heads"] = kHeads;
 }
 
-// The same; computing a page takes far longer than reading it from a disk. Sanitizers make
-// computing slower than reading, so half of the width does there.
 inline std::string SlowToCompute(const TempDirectory& folder) {
   return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json& config) {
-    constexpr int kHeads = kSanitized ? 4 : 8;
-    MakeSlowToCompute(config, kHeads, 256 * kHeads);
+    MakeSlowToCompute(config, 256);
     config["num_hidden_layers"] = 4;
   });
 }
@@ -200,7 +200,7 @@ inline std::string SlowToCompute(const TempDirectory& folder) {
 // Two groups of layers: most see 17 tokens, the others all.
 inline std::string WithWindows(const TempDirectory& folder, bool slow = false) {
   return RandomModel(folder, "golden/llama_windows/config.json", [slow](nlohmann::json& config) {
-    if (slow) MakeSlowToCompute(config, 8, 1024);
+    if (slow) MakeSlowToCompute(config, 128);
   });
 }
 
