@@ -2,12 +2,16 @@
 # What takes too long for tests/run.sh, hours on two cores: products of parameters whole, long
 # documents, random operations by the million, what run.sh leaves out of the sanitizers' builds, the
 # other architecture of GPU, planted faults. tests/README.md lists it.
-#   bash tests/nightly.sh [BUILD_FOLDER]   default build/, which must hold the tests
+#   bash tests/nightly.sh [BUILD_FOLDER [STEPS]]
+#   BUILD_FOLDER   default build/, which must hold the tests
+#   STEPS          only those whose names match this extended regular expression, for example
+#                  'packages|fuzzers', since the fuzzers need the packages of that step
 # Ends with what each step took; the exit code is 0 if none failed.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${1:-$root/build}
+steps=${2:-.}
 tests=$build/tests
 passed=0 failed=0 skipped=0
 times=()
@@ -17,6 +21,7 @@ source "$root/tests/support/run/environment.sh"
 step() {
   local name=$1 start=$SECONDS status=0 word=passed
   shift
+  if [[ ! $name =~ $steps ]]; then return; fi
   echo "== $name"
   "$@" || status=$?
   if ((status == 0)); then
@@ -117,6 +122,10 @@ step 'ten commands of deploy/README.md' bash "$root/tests/deploy/walk_test.sh" "
 step 'container, built and run' bash "$root/tests/deploy/container_test.sh" "$build"
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
 
+if ((passed + failed + skipped == 0)); then
+  echo "nightly.sh: no step has a name like '$steps'" >&2
+  exit 2
+fi
 echo '== time'
 printf '%s\n' "${times[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,9 +1,11 @@
 #include "engine/exchange/measure_exchange.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/exchange/ring_probe.h"
 #include "engine/scheduler/cost_model.h"
 #include "kernels/base/status_macros.h"
@@ -20,8 +22,10 @@ constexpr int kRounds = 50;
 constexpr int kManyParts = 1000;
 // What all runs of one measure take, unless the fewest take longer.
 constexpr double kMeasureSeconds = 10e-3;
-constexpr size_t kLeastRepeats = 3;
+constexpr size_t kLeastRepeats = 5;
 constexpr size_t kMostRepeats = 41;
+// Of fewer rows than these each is the faster the more there are: they read the same keys.
+constexpr int32_t kEnoughRows = 16;
 
 using Measure = std::function<absl::StatusOr<double>()>;
 
@@ -30,12 +34,12 @@ using Measure = std::function<absl::StatusOr<double>()>;
 // turns, so that a slow moment affects all of them; short ones run more often.
 absl::StatusOr<std::vector<double>> Typical(const std::vector<Measure>& measures) {
   std::vector<std::vector<double>> seconds(measures.size());
-  double spent = 0;
+  const SteadyTime start = std::chrono::steady_clock::now();
+  const auto spent = [start] { return SecondsBetween(start, std::chrono::steady_clock::now()); };
   while (seconds[0].size() < kLeastRepeats ||
-         (seconds[0].size() < kMostRepeats && spent < kMeasureSeconds * measures.size())) {
+         (seconds[0].size() < kMostRepeats && spent() < kMeasureSeconds * measures.size())) {
     for (size_t i = 0; i < measures.size(); ++i) {
       ANNULUS_ASSIGN_OR_RETURN(seconds[i].emplace_back(), measures[i]());
-      spent += seconds[i].back();
     }
   }
   std::vector<double> typical;
@@ -148,8 +152,8 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
     // The time of a stripe beyond its keys is that of the calls and messages of the other ranks.
     const double calls = times.kv_stripe - times.first - others * rates.message_seconds;
     call_keys.push_back((calls * rate.alone_flops / (pair_flops * rows) - stripe) / others);
-    // More rows are no faster each, and large pages would take a start many seconds.
-    if (times.kv_stripe > kEnoughSeconds) break;
+    // Further rows tell little more, and of large pages would take a start many seconds.
+    if (rows >= kEnoughRows && times.kv_stripe > kEnoughSeconds) break;
   }
   std::sort(call_keys.begin(), call_keys.end());
   rates.call_keys = std::max(0.0, call_keys[call_keys.size() / 2]);

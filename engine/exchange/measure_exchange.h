@@ -23,8 +23,9 @@ struct ExchangeSetup {
 
 // Measures the rates of a ring of this process with short runs on scratch pages. It sends messages
 // of one and of many parts round the ring, and a large one if messages are copied. It attends 1, 4,
-// 16, .. rows, up to a page or to what keeps a rank busy for 3 ms, by one rank alone and by all.
-// Takes a few tenths of a second, and at most about 64 MB, which it frees. `setup.ranks` >= 2.
+// 16, .. rows by one rank alone and by all, up to a page; more than 16 only while they keep a rank
+// busy for less than 3 ms. Takes a few tenths of a second, and at most about 64 MB, which it frees.
+// `setup.ranks` >= 2.
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler/quantum.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace annulus {
@@ -108,7 +109,7 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
                    [](const PromptState& prompt) { return prompt.suspended_end > 0; });
   StepChoice choice;
   if (suspended != prompts.end()) {
-    choice.turns = TurnsAhead({prompts.begin(), suspended}, room);
+    choice.turns = TurnsAhead({prompts.begin(), suspended}, *suspended, room);
     if (choice.turns.empty()) {
       choice.stretch = Stretched(*suspended, suspended->suspended_end, room);
     }
@@ -132,16 +133,31 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
   return choice;
 }
 
-// The first of those before the suspended chunk's prompt that fits into a step, and who fits with
-// it.
+// The first of those before the suspended chunk's prompt that fits into a step and need not wait,
+// and who fits with it.
 std::vector<PrefillTurn> StepPacer::TurnsAhead(std::span<const PromptState> ahead,
+                                               const PromptState& suspended,
                                                const Room& room) const {
   for (size_t i = 0; i < ahead.size(); ++i) {
     auto turns = SolveQuantum(ahead.subspan(i), room.rest, costs_, room.limits, plan_);
-    if (!turns.empty()) return turns;
+    if (turns.empty()) continue;
+    if (room.streams || !GainsByWaiting(ahead[i], turns[0].end, suspended, room)) return turns;
   }
-  if (ahead.empty() || room.streams) return {};
-  return {{ahead.front().sequence, ChunkEnds(ahead.front(), plan_).Smallest()}};
+  return {};
+}
+
+// Whether a prompt that is to be read in steps like the next one, up to `end`, is done sooner if it
+// waits for the suspended chunk, and then has large chunks of its own.
+bool StepPacer::GainsByWaiting(const PromptState& prompt, int32_t end, const PromptState& suspended,
+                               const Room& room) const {
+  const double rows = prompt.prompt_length - prompt.computed;
+  const double steps = rows / (end - prompt.computed);
+  const double chunks = rows / (SuspendedEnd(prompt, room) - prompt.computed);
+  StepWork work = WorkTo(suspended, suspended.suspended_end, plan_);
+  work.amount[StepWork::kStep] = 1;
+  const double left = LongLayers(suspended.layers_done, plan_.layers);
+  const double wait = costs_.Predict(work) * left / LongLayers(0, plan_.layers);
+  return (std::ceil(steps) - std::ceil(chunks)) * StepSeconds() > wait;
 }
 
 // How long a stretch may take. Where the streams alone need most of the budget, or more, prompts

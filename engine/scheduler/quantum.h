@@ -90,8 +90,9 @@ class StepPacer {
   // there are streams, prompts do nothing.
   //
   // While a chunk is suspended, prompts before its own in serving order still go first if they fit
-  // into a step; without streams, even if they do not. As long as no prompt rows have been timed,
-  // one layer of a page runs alone, to learn how long a page takes.
+  // into a step; without streams, unless they are done sooner if they wait for the chunk. As long
+  // as no prompt rows have been timed, one layer of a page runs alone, to learn how long a page
+  // takes.
   StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
                   bool after_stretch) const;
 
@@ -148,7 +149,10 @@ class StepPacer {
   int LongLayers(int first, int end) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
   StretchTurn Stretched(const PromptState& prompt, int32_t end, const Room& room) const;
-  std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead, const Room& room) const;
+  std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead,
+                                      const PromptState& suspended, const Room& room) const;
+  bool GainsByWaiting(const PromptState& prompt, int32_t end, const PromptState& suspended,
+                      const Room& room) const;
 
   const double stall_;
   const PlanLimits plan_;

@@ -50,6 +50,7 @@ struct Pass {
   int64_t depth;
   const char* weights;
   int64_t panel_stride;
+  bool stored;  // the weights are used where they are stored, else they were just widened
   Workspace& work;
 
   const char* input(int row) const {
@@ -58,8 +59,8 @@ struct Pass {
   const char* panel(int p) const { return weights + p * panel_stride; }
 };
 
-// 16 or 32 rows by one or two panels.
-template <int kRowTiles, int kPanels>
+// 16 or 32 rows by one or two panels. kFetch: the weights come from memory.
+template <int kRowTiles, int kPanels, bool kFetch>
 void MultiplyTiles(const Pass& pass, int row, int panel) {
   float* const sums = pass.work.sums[row] + panel * kPanel;
   constexpr int64_t kNextRows = kTileRows16 * kTaskColumns;
@@ -82,7 +83,7 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
   const char* weights = pass.panel(panel);
   const char* next_weights = kPanels == 2 ? pass.panel(panel + 1) : weights;
   for (int64_t k = 0; k < pass.depth; k += kTileDepth) {
-    if constexpr (kRowTiles == 1) {  // weights that come from memory
+    if constexpr (kFetch) {
       for (int64_t i = 0; i < kTileBytes; i += 64) {
         _mm_prefetch(weights + i + 4 * kTileBytes, _MM_HINT_T0);
         if constexpr (kPanels == 2) _mm_prefetch(next_weights + i + 4 * kTileBytes, _MM_HINT_T0);
@@ -111,6 +112,13 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
   if constexpr (kRowTiles == 2 && kPanels == 2) {
     _tile_stored(3, sums + kNextRows + kPanel, kSumsStride);
   }
+}
+
+template <int kRowTiles, int kPanels>
+void MultiplyRows(const Pass& pass, int row, int panel) {
+  const bool fetch = pass.stored && row == 0;
+  fetch ? MultiplyTiles<kRowTiles, kPanels, true>(pass, row, panel)
+        : MultiplyTiles<kRowTiles, kPanels, false>(pass, row, panel);
 }
 
 // totals += sums of one group times its scales (+ its minimums times the inputs), for the rows of
@@ -171,10 +179,10 @@ void RunPanels(const Pass& pass, int panel, int panels) {
                   : MultiplyGroups<Scales, 1>(pass, row, panel);
       row += kTileRows16;
     } else if (rows - row > kTileRows16) {
-      panels == 2 ? MultiplyTiles<2, 2>(pass, row, panel) : MultiplyTiles<2, 1>(pass, row, panel);
+      panels == 2 ? MultiplyRows<2, 2>(pass, row, panel) : MultiplyRows<2, 1>(pass, row, panel);
       row += 2 * kTileRows16;
     } else {
-      panels == 2 ? MultiplyTiles<1, 2>(pass, row, panel) : MultiplyTiles<1, 1>(pass, row, panel);
+      panels == 2 ? MultiplyRows<1, 2>(pass, row, panel) : MultiplyRows<1, 1>(pass, row, panel);
       row += kTileRows16;
     }
   }
@@ -201,13 +209,13 @@ void RunTiles(const DotTask& task, Workspace& work) {
     const int64_t depth = task.depth - k < block ? task.depth - k : block;
     if constexpr (kStored) {
       const char* const panels = static_cast<const char*>(task.panels) + k / 2 * kPairBytes;
-      RunPass<Scales>({task, k, depth, panels, task.panel_bytes, work});
+      RunPass<Scales>({task, k, depth, panels, task.panel_bytes, true, work});
     } else {
       const Codes codes;
       for (int panel = 0; panel * kPanel < task.columns; ++panel) {
         WidenDotPanel(codes, task, panel, k, depth, work.widened[panel]);
       }
-      RunPass<Scales>({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
+      RunPass<Scales>({task, k, depth, work.widened[0], sizeof(work.widened[0]), false, work});
     }
   }
   _tile_release();

@@ -31,7 +31,7 @@ constexpr int kRanks = 3;
 // address sanitizer's for what is used too late; what stays behind is Release's to see.
 constexpr int kRequests = kSanitized ? 48 : 200;
 // So that what is set up once is there.
-constexpr int kWarmUp = kThreadSanitizer ? 0 : kSanitized ? 18 : 60;
+constexpr int kWarmUp = kThreadSanitizer ? 0 : 60;
 constexpr int64_t kDocumentBytes = kSanitized ? 3'000 : 20'000;  // each is a token
 constexpr size_t kHeapSlack = size_t{24} << 20;
 
@@ -57,6 +57,8 @@ class StressTest : public ::testing::Test {
   void SetUp() override {
     daemon_ = std::make_unique<Daemon>(
         std::vector<std::string>{"--ranks", absl::StrCat(kRanks), "--kv-memory", "128MiB",
+                                 // so that the document takes the whole ring
+                                 "--tokens-per-rank", absl::StrCat(kDocumentBytes / 10),
                                  "--max-running", "8", "--slow-reader-timeout", "500ms"});
     ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
     metrics_address_ = daemon_->metrics_address();

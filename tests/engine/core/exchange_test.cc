@@ -9,7 +9,6 @@
 #include "engine/exchange/exchange_profile.h"
 #include "engine/exchange/measure_exchange.h"
 #include "engine/exchange/ring_probe.h"
-#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/temp_directory.h"
@@ -53,12 +52,7 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
       EXPECT_GE(rate.alone_flops, rate.flops);
       EXPECT_GE(rate.flops * SmallSetup().ranks * 1.001, rate.alone_flops);
     }
-    const std::vector<int> all = {1, 4, 16};  // up to a page, where that takes little
-    ASSERT_LE(rows.size(), all.size());
-    EXPECT_EQ(rows, std::vector<int>(all.begin(), all.begin() + rows.size()));
-    if (!kSanitized) {
-      EXPECT_EQ(rows, all);
-    }
+    EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
     EXPECT_GE(rates->call_keys, 0);
     EXPECT_EQ(rates->link_bytes_per_second, 0);
     EXPECT_GT(rates->message_seconds, 0);
@@ -79,6 +73,7 @@ TEST(MeasureExchange, StopsAtRowsThatKeepARankBusy) {
   KernelRequirements required{.implementation = "cpu/reference", .k_dim = 32, .v_dim = 32};
   const auto rates = MeasureExchange(setup, **registry.Select(required), *backend);
   ASSERT_TRUE(rates.ok()) << rates.status();
+  EXPECT_GE(rates->attention.back().rows, 16);
   EXPECT_LT(rates->attention.back().rows, 256);
 }
 

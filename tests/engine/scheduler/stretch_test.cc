@@ -401,6 +401,24 @@ TEST(Stretches, ALonePromptsChunksMayTakeLongerThanItIsSilent) {
   }
 }
 
+// It waits for the chunk that is suspended, and then has large ones of its own.
+TEST(Stretches, AMorePressingLongPromptIsReadInLargeChunksToo) {
+  const SlowModel model{.layers = 24, .step = 0.1, .row = 3e-3};
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SuspendingMachine alone(model, seed, 0, SlowLimits(model.layers));
+    alone.Run({{0, 8000}});
+    SuspendingMachine machine(model, seed, 0, SlowLimits(model.layers));
+    machine.Run({{0, 32'000}, {5 + 0.1 * seed, 8000}});
+    constexpr double kChunk = 2;
+    EXPECT_LT(machine.Done(1) - 5 - 0.1 * seed, kChunk + 1.05 * alone.taken()) << "seed " << seed;
+    EXPECT_LE(machine.longest_step(), 0.5) << "seed " << seed;
+    // One of a second goes first: large chunks would not make up for the wait.
+    SuspendingMachine middling(model, seed, 0, SlowLimits(model.layers));
+    middling.Run({{0, 32'000}, {5 + 0.1 * seed, 300}});
+    EXPECT_LT(middling.Done(1) - 5 - 0.1 * seed, 0.5 + 1.6) << "seed " << seed;
+  }
+}
+
 // One layer of a page is the least that a step can have of a prompt. Three of the four take time.
 TEST(Stretches, TheSmallestChunkIsALayerOfAPage) {
   SlowModel model;
