@@ -85,11 +85,14 @@ class EngineImpl final : public Engine {
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
     coordinator.limits = engine->limits_;
+    const bool of_host = backend.capabilities().host_accessible;
+    // With one thread, ranks that wait have none to lend.
+    coordinator.ranks_share_machine =
+        of_host && backend.capabilities().nodes == 1 && ranks.ranks > 1 && ranks.threads > 1;
     coordinator.modes = ModePolicyOf(options, model, engine->exchange_.rates);
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.admission = options.admission;
     coordinator.max_running = options.max_running;
-    const bool of_host = backend.capabilities().host_accessible;
     coordinator.speculation =
         options.speculation.value_or(of_host ? Speculation::kNgram : Speculation::kOff);
     coordinator.max_waiting = options.max_waiting;

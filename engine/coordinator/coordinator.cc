@@ -295,15 +295,16 @@ std::unique_ptr<Sequence> Coordinator::MakeSequence(
     const Request& request, const RingChoice& choice,
     std::shared_ptr<const AttentionAssignment> attention, int64_t rope_length) const {
   const std::vector<int32_t>& prompt = request.spec().prompt;
-  std::vector<int> homes(ranks_.size(), 0);
-  for (const auto& other : state_.running) ++homes[other->home];
+  const std::vector<int> homes = HomesOnRanks();
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
   sequence->answered = request.spec().answered;
   sequence->ring = choice.ring;
-  sequence->home = *std::min_element(choice.ring.begin(), choice.ring.end(),
-                                     [&](int a, int b) { return homes[a] < homes[b]; });
+  const auto has_fewer = [&](int a, int b) { return homes[a] < homes[b]; };
+  sequence->home = options_.ranks_share_machine  // see RankToJoin
+                       ? *std::max_element(choice.ring.begin(), choice.ring.end(), has_fewer)
+                       : *std::min_element(choice.ring.begin(), choice.ring.end(), has_fewer);
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
   if (setup->params.repetition_penalty != 1) {

@@ -38,6 +38,8 @@ namespace annulus {
 
 struct CoordinatorOptions {
   PlanLimits limits;
+  // Whether all ranks read the weights from one memory and compute on the same processors.
+  bool ranks_share_machine = false;
   ModePolicy modes;
   AdmissionMode admission = AdmissionMode::kWorst;
   int max_running = 64;   // most requests that run at once; parked ones do not count
@@ -211,16 +213,23 @@ class Coordinator {
   absl::StatusOr<std::optional<Placement>> Place(const Request& request, const PageDemand& demand,
                                                  std::vector<PrefixReuse::Found> found,
                                                  const Request* large);
-  // The places at which a request may begin, in the order to try them: a cached beginning each, or
-  // null for a new ring with nothing cached.
-  std::vector<PrefixReuse::Found*> PlacesToTry(const PageDemand& demand,
-                                               std::vector<PrefixReuse::Found>& found) const;
+  // Where a request may begin: with the cached beginning `from`, if not null; on `ring`, or, if
+  // that is empty, on any.
+  struct Start {
+    PrefixReuse::Found* from = nullptr;
+    std::vector<int32_t> ring;
+  };
+  // In the order to try them.
+  std::vector<Start> StartsToTry(const PageDemand& demand,
+                                 std::vector<PrefixReuse::Found>& found) const;
   // Where the first `tokens` tokens of a request, which a tier has, may come back to, in the order
   // in which that is tried: behind `before`, memory's part of them, or, null, all to a fresh ring.
   std::vector<const PrefixReuse::Found*> PlacesToRestore(
       const PageDemand& demand, int32_t tokens,
       const std::optional<PrefixReuse::Found>& before) const;
-  std::vector<int> SequencesOnRanks() const;     // [rank] how many that run have pages there
+  std::vector<int> SequencesOnRanks() const;  // [rank] how many that run have pages there
+  std::vector<int> HomesOnRanks()
+      const;  // [rank] how many have their home there, parked ones apart
   std::vector<int32_t> FreePages() const;        // [rank]
   std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds
   RequestPlan PlanNow(const RequestSpec& spec);

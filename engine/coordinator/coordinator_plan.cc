@@ -62,20 +62,41 @@ std::vector<int> Coordinator::SequencesOnRanks() const {
   return running;
 }
 
-std::vector<PrefixReuse::Found*> Coordinator::PlacesToTry(
-    const PageDemand& demand, std::vector<PrefixReuse::Found>& found) const {
-  const std::vector<int> running = SequencesOnRanks();
-  std::vector<std::pair<double, PrefixReuse::Found*>> order;
-  for (PrefixReuse::Found& each : found) {
-    order.emplace_back(
-        RestOfWork(demand.tokens - each.hit.tokens, each.ring, running, options_.limits), &each);
+std::vector<int> Coordinator::HomesOnRanks() const {
+  std::vector<int> homes(ranks_.size(), 0);
+  for (const auto& sequence : state_.running) {
+    if (!sequence->paused) ++homes[sequence->home];
   }
-  order.emplace_back(FreshWork(demand, running, options_.limits), nullptr);
+  return homes;
+}
+
+std::vector<Coordinator::Start> Coordinator::StartsToTry(
+    const PageDemand& demand, std::vector<PrefixReuse::Found>& found) const {
+  const PlanLimits& limits = options_.limits;
+  const bool share = options_.ranks_share_machine;
+  const std::vector<int> running = SequencesOnRanks();
+  const std::vector<int> none(running.size(), 0);
+  const std::vector<int32_t> pages = PagesWithoutUse();
+  std::vector<std::pair<double, Start>> order;
+  for (PrefixReuse::Found& each : found) {
+    // Where ranks share the machine, those that others run on are no slower.
+    const bool alike = share && LeavesRoom(each.ring, pages);
+    const int64_t rest = demand.tokens - each.hit.tokens;
+    order.emplace_back(RestOfWork(rest, each.ring, alike ? none : running, limits),
+                       Start{&each, each.ring});
+  }
+  const double fresh = FreshWork(demand, share ? none : running, limits);
+  // Expected answers may grow beyond what is free on one rank.
+  if (share && options_.admission == AdmissionMode::kWorst) {
+    const auto rank = RankToJoin(demand, HomesOnRanks(), FreePages(), limits);
+    if (rank.has_value()) order.emplace_back(fresh, Start{nullptr, {*rank}});
+  }
+  order.emplace_back(fresh, Start());
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<PrefixReuse::Found*> places;
-  for (const auto& [work, from] : order) places.push_back(from);
-  return places;
+  std::vector<Start> starts;
+  for (auto& [work, start] : order) starts.push_back(std::move(start));
+  return starts;
 }
 
 // Of a long text, memory may have the first pages alone, say a system prompt, on fewer ranks than
@@ -131,17 +152,18 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   return chosen();
 }
 
-// Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
-// nothing cached. The first that fits is taken, in the order of what the busiest rank would still
-// have to do, so a hit is computed by the ranks that hold it unless they are much busier than
-// others or too few for what is left. The request is then open in the book and holds the hit's
-// pages, so that making room leaves them for last; otherwise it is not. RESOURCE_EXHAUSTED: its
-// tenant may not have so many pages now.
+// Where a request begins: on the ring of one of its cached beginnings, or with nothing cached on
+// the rank that it should join or on a fresh ring. The first that fits is taken, in the order of
+// what the busiest rank would still have to do, so a hit is computed by the ranks that hold it
+// unless they are much busier or fuller than others, or too few for what is left. The request is
+// then open in the book and holds the hit's pages, so that making room leaves them for last;
+// otherwise it is not. RESOURCE_EXHAUSTED: its tenant may not have so many pages now.
 absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
     const Request& request, const PageDemand& demand, std::vector<PrefixReuse::Found> found,
     const Request* large) {
   absl::Status full;
-  const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
+  const auto fits = [&](const Start& start) -> std::optional<Placement> {
+    PrefixReuse::Found* const from = start.from;
     PageDemand rest = demand;
     pages_.Open(request.id(), request.spec().tenant);
     if (from != nullptr) {
@@ -160,8 +182,7 @@ absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
                  MostPagesHeld(choice, from != nullptr ? &from->hit : nullptr, options_.limits),
                  pages_, options_.limits);
     };
-    auto choice = MakeRoom(request.spec(), rest,
-                           from != nullptr ? from->ring : std::vector<int32_t>(), will_do);
+    auto choice = MakeRoom(request.spec(), rest, start.ring, will_do);
     if (!choice.has_value()) {
       pages_.Release(request.id());
       return std::nullopt;
@@ -170,8 +191,8 @@ absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
     if (from != nullptr) placement.hit = std::move(from->hit);
     return placement;
   };
-  for (PrefixReuse::Found* const from : PlacesToTry(demand, found)) {
-    std::optional<Placement> placement = fits(from);
+  for (const Start& start : StartsToTry(demand, found)) {
+    std::optional<Placement> placement = fits(start);
     if (placement.has_value()) return placement;
   }
   if (!full.ok()) return full;
@@ -187,7 +208,7 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
   if (!spec.ignore_cache) found = prefixes_.Find(spec, attention);
   std::optional<RingChoice> choice;
   const PrefixIndex::Hit* hit = nullptr;
-  for (PrefixReuse::Found* const from : PlacesToTry(demand, found)) {
+  for (const auto& [from, ring] : StartsToTry(demand, found)) {
     const Holder holder(pages_, spec.tenant);
     PageDemand rest = demand;
     if (from != nullptr) {
@@ -195,7 +216,6 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
       CountCached(from->hit, options_.limits, rest);
       LeaveHeld(from->hit, pins_, rest);
     }
-    const std::vector<int32_t> ring = from != nullptr ? from->ring : std::vector<int32_t>();
     choice = ChooseRing(rest, FreePages(), ring, options_.limits);
     if (!choice.has_value()) {
       choice = ChooseRing(rest, PagesWithoutUse(), ring, options_.limits);

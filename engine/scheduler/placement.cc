@@ -163,6 +163,25 @@ std::optional<RingChoice> ChooseRing(const PageDemand& demand,
   return std::nullopt;
 }
 
+bool LeavesRoom(const std::vector<int32_t>& ring, const std::vector<int32_t>& pages) {
+  const int64_t most = *std::max_element(pages.begin(), pages.end());
+  return std::all_of(ring.begin(), ring.end(),
+                     [&](int32_t rank) { return int64_t{2} * pages[rank] >= most; });
+}
+
+std::optional<int32_t> RankToJoin(const PageDemand& demand, const std::vector<int>& homes,
+                                  const std::vector<int32_t>& free_pages,
+                                  const PlanLimits& limits) {
+  if (DegreesToTry(demand, limits).front() > 1) return std::nullopt;
+  std::optional<int32_t> best;
+  for (int32_t rank = 0; rank < limits.ranks; ++rank) {
+    if (homes[rank] == 0 || !LeavesRoom({rank}, free_pages)) continue;
+    if (best.has_value() && homes[rank] <= homes[*best]) continue;
+    if (TryRing(demand, free_pages, {rank}, limits).has_value()) best = rank;
+  }
+  return best;
+}
+
 double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,
                   const PlanLimits& limits) {
   int most = 0;

@@ -99,6 +99,18 @@ std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
                                      const std::vector<int32_t>& fixed, const PlanLimits& limits);
 
+// Whether every rank of the ring has at least half as many `pages` ([rank]) as any rank: if
+// sequences gather on it, all ranks keep room for long ones.
+bool LeavesRoom(const std::vector<int32_t>& ring, const std::vector<int32_t>& pages);
+
+// The rank that a new sequence should join, where ranks share a memory and processors: each rank
+// with rows to compute reads all weights, so a step with many sequences on one rank is faster than
+// one with a few on each. That is the rank where most sequences have their home, of those that
+// LeavesRoom. `homes`, `free_pages`: [rank]. Nothing if no such rank has the pages free, or the
+// sequence is longer than one rank should hold (tokens_per_rank): such are spread.
+std::optional<int32_t> RankToJoin(const PageDemand& demand, const std::vector<int>& homes,
+                                  const std::vector<int32_t>& free_pages, const PlanLimits& limits);
+
 // A measure to compare rings by: how many tokens the busiest rank computes until it has computed
 // its part of `tokens`, if it takes turns with its `running` sequences. `running`: [rank].
 double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,

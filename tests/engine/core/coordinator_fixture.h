@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +28,9 @@ class CoordinatorFixture : public ::testing::Test {
 
   ~CoordinatorFixture() override { ranks_.Allow(); }  // whatever a test left held
 
-  void Make(int max_running = 4, int max_waiting = 16) {
+  void Make(int max_running = 4, int max_waiting = 16, bool ranks_share_machine = false) {
     CoordinatorOptions options;
+    options.ranks_share_machine = ranks_share_machine;
     options.limits = SimulatedLimits(kRanks, kPageTokens, {0});
     options.modes.mode = RingMode::kPassKv;
     options.max_running = max_running;
@@ -85,6 +87,16 @@ class CoordinatorFixture : public ::testing::Test {
       return held == 0;
     });
     return held;
+  }
+
+  // What the ranks were told of the sequence; nothing if it has not begun.
+  std::optional<SequenceTerms> TermsOf(RequestId id) const {
+    for (const StepPlan& plan : ranks_.plans()) {
+      for (const SequenceUpdate& update : plan.updates) {
+        if (update.sequence == id && update.terms.has_value()) return update.terms;
+      }
+    }
+    return std::nullopt;
   }
 
   // [step of ranks_.plans()] that has rows of the sequence.

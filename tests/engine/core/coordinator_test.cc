@@ -137,13 +137,8 @@ TEST_F(CoordinatorTest, AdmitsWhatThePagesHaveRoomFor) {
 // unless those ranks would take longer for the rest than others for all of it.
 TEST_F(CoordinatorTest, AHitIsHomedWhereItsPagesLieUnlessThatRankIsBusy) {
   Make();
-  const auto ring_of = [this](const Asked& asked) -> std::vector<int32_t> {
-    for (const StepPlan& plan : ranks_.plans()) {
-      for (const SequenceUpdate& update : plan.updates) {
-        if (update.sequence == asked.id && update.terms.has_value()) return update.terms->ring;
-      }
-    }
-    return {};
+  const auto ring_of = [this](const Asked& asked) {
+    return TermsOf(asked.id).value_or(SequenceTerms()).ring;
   };
   const auto cached = [](const Asked& asked) { return asked.sink->Wait()->usage.cached_tokens; };
   // Three pages, of which all have the first one.
@@ -177,6 +172,53 @@ TEST_F(CoordinatorTest, AHitIsHomedWhereItsPagesLieUnlessThatRankIsBusy) {
   EXPECT_EQ(cached(running), 3 * kPageTokens);
   EXPECT_EQ(ring_of(elsewhere), std::vector<int32_t>{1 - ring[0]});
   EXPECT_EQ(cached(elsewhere), 0);
+  EXPECT_EQ(PagesHeld(), 0);
+}
+
+// Ranks that share a memory and processors: the fewer of them have rows, the fewer read the
+// weights. Elsewhere sequences spread.
+TEST_F(CoordinatorTest, SequencesJoinWhereRanksShareTheMachine) {
+  for (const bool share : {false, true}) {
+    Make(8, 16, share);
+    ranks_.HoldSteps();  // so that none ends before the last begins
+    std::vector<Asked> all;
+    // 4 pages each and, of two ranks, 7: the last finds more than twice as many free on the other.
+    for (const int tokens : {40, 40, 40, 100, 40}) all.push_back(Ask(tokens, 20));
+    ranks_.Allow();
+    std::vector<int> homes(kRanks, 0);
+    for (const Asked& asked : all) {
+      EXPECT_EQ(Outcome(asked), "");
+      ++homes.at(TermsOf(asked.id)->home);
+    }
+    EXPECT_EQ(TermsOf(all[3].id)->ring.size(), 2u);
+    std::sort(homes.begin(), homes.end());
+    EXPECT_EQ(homes, share ? std::vector<int>({1, 4}) : std::vector<int>({2, 3}));
+    EXPECT_EQ(PagesHeld(), 0);
+  }
+}
+
+// What is cached there draws sequences too, as long as the rank keeps room.
+TEST_F(CoordinatorTest, AHitOnARankThatIsFullIsLeftForAnother) {
+  Make(8, 16, /*ranks_share_machine=*/true);
+  const auto ask = [this](char rest) {
+    std::vector<int32_t> prompt(40, rest);
+    std::fill_n(prompt.begin(), kPageTokens, 'x');
+    return Ask(std::move(prompt), 24);
+  };
+  const Asked first = ask('a');
+  ASSERT_EQ(Outcome(first), "");
+  ranks_.HoldSteps();
+  std::vector<Asked> all;
+  for (const char rest : {'b', 'c', 'd', 'e', 'f', 'g'}) all.push_back(ask(rest));
+  ranks_.Allow();
+  // Three new pages each besides the hit: all six would fit, but four leave less than half.
+  const int32_t home = TermsOf(first.id)->home;
+  std::vector<int> homes(kRanks, 0);
+  for (const Asked& asked : all) {
+    EXPECT_EQ(Outcome(asked), "");
+    ++homes.at(TermsOf(asked.id)->home);
+  }
+  EXPECT_EQ(homes[home], 4);
   EXPECT_EQ(PagesHeld(), 0);
 }
 

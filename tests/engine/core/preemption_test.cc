@@ -35,6 +35,7 @@ class PreemptionTest : public ::testing::Test {
     int pages = 8;  // of each rank
     int max_running = 8;
     std::vector<int32_t> windows = {0};
+    bool ranks_share_machine = false;
   };
   void Make(const Setup& setup) {
     const int ranks = setup.ranks;
@@ -51,6 +52,7 @@ class PreemptionTest : public ::testing::Test {
     options.admission = AdmissionMode::kExpected;
     options.max_running = setup.max_running;
     options.max_waiting = 64;
+    options.ranks_share_machine = setup.ranks_share_machine;
     options.identity = "simulated";
     coordinator_ = std::make_unique<Coordinator>(options, *ranks_, *metrics_, *clock_,
                                                  std::vector<int32_t>{256}, 257);
@@ -280,7 +282,8 @@ TEST_F(PreemptionTest, EveryRequestOfRandomTracesEndsWithItsAnswer) {
     Make({.ranks = ranks,
           .pages = windows ? 2 * pages : pages,
           .max_running = 1 + static_cast<int>(random() % 8),
-          .windows = windows ? std::vector<int32_t>{0, 40} : std::vector<int32_t>{0}});
+          .windows = windows ? std::vector<int32_t>{0, 40} : std::vector<int32_t>{0},
+          .ranks_share_machine = seed % 2 == 0});
     LearnShortAnswers();
     std::vector<Asked> all;
     for (int i = 0; i < 14; ++i) {

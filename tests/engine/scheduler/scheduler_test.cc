@@ -98,6 +98,19 @@ TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
   EXPECT_FALSE(ChooseRing({64 * 401}, roomy, {}, limits).has_value());
 }
 
+TEST(RankToJoin, IsTheHomeOfMostThatHasRoom) {
+  PlanLimits limits = Limits(4, 64, 512, {0});
+  limits.tokens_per_rank = 1000;
+  const std::vector<int32_t> pages = {100, 100, 50, 49};
+  EXPECT_EQ(RankToJoin({500}, {0, 0, 0, 0}, pages, limits), std::nullopt);
+  EXPECT_EQ(RankToJoin({500}, {0, 1, 0, 0}, pages, limits), 1);
+  EXPECT_EQ(RankToJoin({500}, {1, 1, 2, 0}, pages, limits), 2);
+  EXPECT_EQ(RankToJoin({500}, {1, 1, 2, 9}, pages, limits), 2) << "the last one has less than half";
+  EXPECT_EQ(RankToJoin({500}, {0, 0, 0, 9}, pages, limits), std::nullopt);
+  EXPECT_EQ(RankToJoin({900}, {1, 1, 2, 0}, {15, 14, 9, 0}, limits), 0) << "9 pages are too few";
+  EXPECT_EQ(RankToJoin({1001}, {1, 1, 2, 9}, pages, limits), std::nullopt) << "it takes two ranks";
+}
+
 // A rank has whole shards, as many as any other or one more; where the ring divides them, those
 // with one residue.
 TEST(PlaceOnRing, KeepsShardsWholeAndRanksEven) {
