@@ -49,7 +49,7 @@ class AttentionParties {
     const int32_t longest = LongestParty();
     for (int32_t parts = 2; parts <= longest; ++parts) {
       if (Balanced(std::ssize(parties_) + std::ssize(alone), threads)) break;
-      Form((longest + parts - 1) / parts * MostMemberRows());
+      Form(std::min<int64_t>(kMostRows, (longest + parts - 1) / parts * MostMemberRows()));
     }
     for (const int32_t unit : alone) {
       parties_.push_back({static_cast<int32_t>(members_.size()), 1, 0});

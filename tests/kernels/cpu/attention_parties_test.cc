@@ -19,7 +19,7 @@ constexpr int kPage = 64;
 class AttentionPartiesTest : public ::testing::Test {
  protected:
   // A sequence that shares its first pages with every other of the same `text`.
-  void Add(int text, int64_t shared, int64_t pages) {
+  void Add(int text, int64_t shared, int64_t pages, int rows = 1) {
     std::vector<KvPageView> views;
     for (int64_t page = 0; page < pages; ++page) {
       const int64_t of = page < shared ? text : 100 + std::ssize(pages_);
@@ -27,7 +27,10 @@ class AttentionPartiesTest : public ::testing::Test {
           {bytes_.data() + of * 1000 + page, static_cast<int32_t>(page * kPage), kPage});
     }
     pages_.push_back(views);
-    positions_.push_back({static_cast<int32_t>(pages * kPage - 1)});
+    std::vector<int32_t>& positions = positions_.emplace_back();
+    for (int row = rows; row > 0; --row) {
+      positions.push_back(static_cast<int32_t>(pages * kPage - row));
+    }
   }
 
   // Members and shared pages of each party of one head.
@@ -43,6 +46,8 @@ class AttentionPartiesTest : public ::testing::Test {
     params.items = items;
     const AttentionUnits units(params, 128);
     const AttentionParties parties(units, group, 32, threads);
+    EXPECT_LE(parties.most_positions() * group, AttentionParties::kMostRows)
+        << threads << " threads";
     std::vector<bool> seen(units.size(), false);
     std::vector<std::pair<int, int64_t>> found;
     for (const Party& party : parties.all()) {
@@ -80,6 +85,14 @@ TEST_F(AttentionPartiesTest, OfAboutAsManyAsKeepTheThreadsBusy) {
 TEST_F(AttentionPartiesTest, OfNoMoreRowsThanPlanned) {
   for (int question = 0; question < 12; ++question) Add(1, 20, 25);
   EXPECT_THAT(PartiesOf(2, 8, 2), ElementsAre(std::pair(8, 20), std::pair(4, 20)));
+}
+
+// Of many questions some guess ahead and have more rows than others: a share of the questions,
+// times the most rows of one, was more than the scratch memory is for, and ended the daemon.
+TEST_F(AttentionPartiesTest, NorWhereOneHasManyMoreRowsThanOthers) {
+  for (int question = 0; question < 23; ++question) Add(1, 20, 25);
+  Add(1, 20, 25, 16);
+  for (int threads = 1; threads <= 8; ++threads) PartiesOf(1, 1, threads);
 }
 
 TEST_F(AttentionPartiesTest, OthersStayAlone) {
