@@ -227,9 +227,8 @@ class Coordinator {
   std::vector<const PrefixReuse::Found*> PlacesToRestore(
       const PageDemand& demand, int32_t tokens,
       const std::optional<PrefixReuse::Found>& before) const;
-  std::vector<int> SequencesOnRanks() const;  // [rank] how many that run have pages there
-  std::vector<int> HomesOnRanks()
-      const;  // [rank] how many have their home there, parked ones apart
+  std::vector<int> SequencesOnRanks() const;     // [rank] how many that run have pages there
+  std::vector<int> HomesOnRanks() const;         // [rank] how many have their home; none parked
   std::vector<int32_t> FreePages() const;        // [rank]
   std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds
   RequestPlan PlanNow(const RequestSpec& spec);

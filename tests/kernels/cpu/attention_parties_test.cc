@@ -90,9 +90,9 @@ TEST_F(AttentionPartiesTest, OfNoMoreRowsThanPlanned) {
 // Of many questions some guess ahead and have more rows than others: a share of the questions,
 // times the most rows of one, was more than the scratch memory is for, and ended the daemon.
 TEST_F(AttentionPartiesTest, NorWhereOneHasManyMoreRowsThanOthers) {
-  for (int question = 0; question < 90; ++question) Add(1, 20, 25);
+  for (int question = 0; question < 65; ++question) Add(1, 20, 25);
   Add(1, 20, 25, 16);
-  for (int threads = 1; threads <= 8; ++threads) PartiesOf(1, 1, threads);
+  for (int threads = 1; threads <= 8; ++threads) PartiesOf(1, 2, threads);
 }
 
 TEST_F(AttentionPartiesTest, OthersStayAlone) {
