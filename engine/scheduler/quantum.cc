@@ -7,14 +7,9 @@
 namespace annulus {
 namespace {
 
-// With no stream to keep waiting, a step may take this, also if streams might wait longer: soon
-// enough for a cancel and for progress twice a second.
+// With no stream to keep waiting, a step or stretch may take this, also if streams might wait
+// longer: soon enough for a cancel, for progress twice a second, and for whoever comes next.
 constexpr double kAloneSeconds = 0.5;
-// A stretch ends sooner, for whoever comes next: a chunk reads the weights once, in however many
-// stretches.
-constexpr double kStretchAloneSeconds = 0.15;
-// Of a chunk that begins while there are no streams: how long it may take.
-constexpr double kChunkAloneSeconds = 2;
 
 // Where nothing is known yet.
 constexpr double kSecondsOfARow = 1e-3;
@@ -90,7 +85,7 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   room.rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
   if (stall_ <= 0) return room;
-  room.limits.seconds = WithMargin(room.streams ? stall_ : kAloneSeconds);
+  room.limits.seconds = (room.streams ? stall_ : kAloneSeconds) / (1 + costs_.margin());
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
 }
@@ -168,7 +163,7 @@ bool StepPacer::GainsByWaiting(const PromptState& prompt, int32_t end, const Pro
 // How long a stretch may take. Where the streams alone need most of the budget, or more, prompts
 // still get a quarter of the time.
 double StepPacer::StretchSeconds(const Room& room) const {
-  if (!room.streams) return WithMargin(kStretchAloneSeconds);
+  if (!room.streams) return room.limits.seconds;
   const double beside = costs_.Predict(room.rest);
   return std::max(room.limits.seconds - beside, beside / 3);
 }
@@ -194,19 +189,17 @@ bool StepPacer::GrowsIfSuspended(const PromptState& prompt, int32_t end, const R
   return !room.streams && CanSuspend(room) && end < SuspendedEnd(prompt, room);
 }
 
-// The end of the largest chunk of which a layer fits into a stretch beside streams, or beside those
-// that may come, and which takes no longer than such a chunk may; at least a page. How many rows
-// were tried before matters little: the layers of later stretches are chosen by what the first
-// took.
+// The end of the largest chunk of which a layer fits into a stretch, also beside a stream that may
+// come, and which takes no longer than its most stretches; at least a page. How many rows were
+// tried before matters little: the layers of later stretches are chosen by what the first took.
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
+  const double stretch = StretchSeconds(room);
+  const int most = room.streams ? kMostStretches : kMostStretchesAlone;
   Room beside = room;
   beside.streams = true;
-  beside.limits.seconds = WithMargin(room.streams ? stall_ : std::min(stall_, kAloneSeconds));
-  const double stretch = StretchSeconds(beside);
+  beside.limits.seconds = std::min(room.limits.seconds, stall_ / (1 + costs_.margin()));
   QuantumLimits limits;
-  limits.seconds =
-      std::min(room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds),
-               LongLayers(0, plan_.layers) * stretch);
+  limits.seconds = std::min(most * stretch, LongLayers(0, plan_.layers) * StretchSeconds(beside));
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
