@@ -284,7 +284,7 @@ for part in $parts; do
   : >"$rows"
   {
     printf '\n<!-- part: %s -->\n\n' "$part"
-    echo "Part \`$part\`, $(date -u +%Y-%m-%d), source $(git describe --always --dirty 2>/dev/null || echo unknown), load average" \
+    echo "Part \`$part\`, $(date -u +%Y-%m-%d), source $(source_revision), load average" \
       "before: $(cut -d' ' -f1-3 /proc/loadavg)"
   } >"$tables"
   started=$SECONDS

@@ -32,6 +32,17 @@ begin() {
   if [[ -z ${keep_rows-} ]]; then : >"$rows"; fi
 }
 
+# source_revision: the commit, and -dirty if anything was changed but results.
+source_revision() {
+  local revision
+  if ! revision=$(git describe --always 2>/dev/null); then
+    revision=unknown
+  elif ! git diff --quiet HEAD -- . ':!bench/results'; then
+    revision+=-dirty
+  fi
+  echo "$revision"
+}
+
 # describe TITLE: what the figures were measured on.
 describe() {
   echo "# $1"
@@ -41,7 +52,7 @@ describe() {
   echo "- processor: $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), $(nproc) threads"
   echo "- memory: $(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
   echo "- system: $(uname -sr), $(c++ --version | head -1)"
-  echo "- source: $(git describe --always --dirty 2>/dev/null || echo unknown)"
+  echo "- source: $(source_revision)"
   echo "- date: $(date -u +%Y-%m-%d), load average before: $(cut -d' ' -f1-3 /proc/loadavg)"
 }
 
