@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs every test: bash tests/run.sh [--quick] [--only FOLDER]
 #   --quick        only the checks of the sources and the Release build, no sanitizers
-#   --only FOLDER  of all programs those that a change in FOLDER touches, for example engine/memory
+#   --only FOLDER  of all programs those that a change in FOLDER touches, for example engine/memory; of
+#                  slow ones a part, another every day (README.md)
 # Build folders: build (Release), build/asan, build/tsan; another run rebuilds what has changed.
 # The last line says what passed, failed and was skipped; the exit code is 0 if nothing failed.
 set -euo pipefail
@@ -74,6 +75,13 @@ touched_programs() {
   awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/touches.txt"
 }
 
+# Of `--only`: the entries of ctest to run.
+touched_entries() {
+  awk -v folder="$only" -v seed="$ANNULUS_TEST_SEED" -f "$root/tests/support/run/entries.awk" \
+    list=made_of "$1/tests/touches.txt" list=touched <(touched_programs "$1") \
+    list=slow <(ctest --test-dir "$1" --show-only -L slow) list=all <(ctest --test-dir "$1" --show-only)
+}
+
 # build_suite FOLDER NAME TARGET CMAKE-OPTION...: builds the target, or what --only asks for.
 build_suite() {
   local folder=$1 name=$2 targets=("$3")
@@ -108,11 +116,11 @@ run_suite() {
 # run_ctest FOLDER NAME: runs the tests in a temporary folder, which they must leave as it was.
 run_ctest() {
   local folder=$1 name=$2 log=$logs/$2.log record=$logs/$2.cases selection=() runner=() status=0
-  local programs left temporary one
+  local entries programs left temporary one
   if [[ -n $only ]]; then
-    programs=$(touched_programs "$folder" | paste -sd '|')
-    if [[ -z $programs ]]; then return; fi
-    selection=(--tests-regex "^($programs)\\.[0-9]+\$")
+    entries=$(touched_entries "$folder" | paste -sd '|')
+    if [[ -z $entries ]]; then return; fi
+    selection=(--tests-regex "^($entries)\$")
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi
   temporary=$(mktemp -d)
@@ -199,7 +207,7 @@ main() {
         shift
         ;;
       *)
-        sed -n '2,6s/^# //p' "$0"
+        sed -n '2,7s/^# //p' "$0"
         exit 2
         ;;
     esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries what tests/run.sh counts and selects by: support/run/cases.sh and touched.awk.
+# Tries what tests/run.sh counts and selects by: support/run/cases.sh, touched.awk and entries.awk.
 set -euo pipefail
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../support/run" && pwd)
@@ -59,6 +59,24 @@ expect 'a folder of folders' 'base_test engine_test server_test' "$(touched engi
 expect 'a folder of headers' 'server_test' "$(touched server/config/deeper)"
 expect 'a folder of tests' 'engine_test' "$(touched tests/engine/core)"
 expect 'no part of a name' '' "$(touched serv)"
+
+sed 's/^/  Test  #1: /' >"$folder/all" <<'END'
+base_test.0
+base_test.1
+engine_test.0
+engine_test.1
+engine_test.2
+server_test.0
+server_test.1
+a_script
+END
+entries() {
+  awk -v folder="$1" -v seed="$2" -f "$tools/entries.awk" list=made_of "$folder/touches.txt" \
+    list=touched <(touched "$1" | tr ' ' '\n') list=slow <(grep -E "$3" "$folder/all") list=all "$folder/all" | paste -sd ' '
+}
+expect 'nothing is slow' 'server_test.0 server_test.1' "$(entries server/config 20261127 none)"
+expect 'slow ones by the seed' 'base_test.0 base_test.1 engine_test.2 server_test.1' "$(entries engine/base 5 _test)"
+expect 'slow ones the next day' 'base_test.0 base_test.1 engine_test.0 server_test.0' "$(entries engine/base 6 _test)"
 
 if ((failures > 0)); then exit 1; fi
 echo "all is counted and selected as it should"
