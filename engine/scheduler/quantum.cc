@@ -7,9 +7,14 @@
 namespace annulus {
 namespace {
 
-// With no stream to keep waiting, a step or stretch may take this, also if streams might wait
-// longer: soon enough for a cancel, for progress twice a second, and for whoever comes next.
+// With no stream to keep waiting, a step may take this, also if streams might wait longer: soon
+// enough for a cancel and for progress twice a second.
 constexpr double kAloneSeconds = 0.5;
+// A stretch ends sooner, for whoever comes next. More stretches cost little: a chunk reads the
+// weights once.
+constexpr double kStretchAloneSeconds = 0.15;
+// Of a chunk that begins while there are no streams: how long it may take.
+constexpr double kChunkAloneSeconds = 2;
 
 // Where nothing is known yet.
 constexpr double kSecondsOfARow = 1e-3;
@@ -85,7 +90,7 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   room.rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
   if (stall_ <= 0) return room;
-  room.limits.seconds = (room.streams ? stall_ : kAloneSeconds) / (1 + costs_.margin());
+  room.limits.seconds = WithMargin(room.streams ? stall_ : kAloneSeconds);
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
 }
@@ -121,7 +126,7 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const
     return choice;
   }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
-  if (!choice.turns.empty() && GrowsIfSuspended(first, choice.turns[0].end, room)) {
+  if (choice.turns.size() == 1 && GainsIfSuspended(first, choice.turns[0].end, room)) {
     choice.turns.clear();
   }
   if (!choice.turns.empty()) return choice;
@@ -163,7 +168,7 @@ bool StepPacer::GainsByWaiting(const PromptState& prompt, int32_t end, const Pro
 // How long a stretch may take. Where the streams alone need most of the budget, or more, prompts
 // still get a quarter of the time.
 double StepPacer::StretchSeconds(const Room& room) const {
-  if (!room.streams) return room.limits.seconds;
+  if (!room.streams) return WithMargin(kStretchAloneSeconds);
   const double beside = costs_.Predict(room.rest);
   return std::max(room.limits.seconds - beside, beside / 3);
 }
@@ -183,23 +188,31 @@ bool StepPacer::MaySuspend(const PromptState& prompt, const Room& room) const {
   return costs_.Predict(WorkTo(prompt, page, plan_)) > StretchSeconds(room);
 }
 
-// Whether a prompt that is read alone gets more rows at once as a suspended chunk than up to `end`,
-// which fits into a step: every chunk reads all weights, and small ones multiply slower.
-bool StepPacer::GrowsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const {
-  return !room.streams && CanSuspend(room) && end < SuspendedEnd(prompt, room);
+// Whether a prompt that is read alone is better suspended than read up to `end` in a step, into
+// which that fits. It is if the chunk gets more rows so, since every chunk reads all weights, and
+// small ones multiply slower; and if it has the same rows and takes longer than a stretch.
+bool StepPacer::GainsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const {
+  if (room.streams || !CanSuspend(room)) return false;
+  const int32_t suspended = SuspendedEnd(prompt, room);
+  if (end != suspended) return end < suspended;
+  StepWork work = WorkTo(prompt, end, plan_);
+  work += room.rest;
+  return costs_.Predict(work) > StretchSeconds(room);
 }
 
-// The end of the largest chunk of which a layer fits into a stretch, also beside a stream that may
-// come, and which takes no longer than its most stretches; at least a page. How many rows were
-// tried before matters little: the layers of later stretches are chosen by what the first took.
+// The end of the largest chunk of which a layer fits into a stretch beside streams, or beside those
+// that may come, and which takes no longer than such a chunk may; at least a page. How many rows
+// were tried before matters little: the layers of later stretches are chosen by what the first
+// took.
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
-  const double stretch = StretchSeconds(room);
-  const int most = room.streams ? kMostStretches : kMostStretchesAlone;
   Room beside = room;
   beside.streams = true;
-  beside.limits.seconds = std::min(room.limits.seconds, stall_ / (1 + costs_.margin()));
+  beside.limits.seconds = WithMargin(room.streams ? stall_ : std::min(stall_, kAloneSeconds));
+  const double stretch = StretchSeconds(beside);
   QuantumLimits limits;
-  limits.seconds = std::min(most * stretch, LongLayers(0, plan_.layers) * StretchSeconds(beside));
+  limits.seconds =
+      std::min(room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds),
+               LongLayers(0, plan_.layers) * stretch);
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
@@ -253,7 +266,7 @@ double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> str
 // The prompt's next chunk as Next would choose it, with no other prompt there.
 StepPacer::Pace StepPacer::PaceOf(const PromptState& prompt, const Room& room) const {
   const auto turns = SolveQuantum({&prompt, 1}, room.rest, costs_, room.limits, plan_);
-  if (!turns.empty() && !GrowsIfSuspended(prompt, turns[0].end, room)) {
+  if (!turns.empty() && !GainsIfSuspended(prompt, turns[0].end, room)) {
     return {turns[0].end, room.rest};
   }
   if (!MaySuspend(prompt, room)) return {ChunkEnds(prompt, plan_).Smallest(), room.rest};

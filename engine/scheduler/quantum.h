@@ -46,13 +46,11 @@ struct StepChoice {
   std::optional<StretchTurn> stretch;
 };
 
-// A chunk is at most as large as so many stretches have time for, unless even a page needs more;
-// since layers are whole, it may be cut into a few more. Bounds how long a chunk takes, and so how
-// long other prompts wait that do not fit between its stretches, and how much is lost if its
-// request is cancelled.
+// Beside streams, a chunk is at most as large as so many stretches have time for, unless even a
+// page needs more; since layers are whole, it may be cut into a few more. Bounds how long a chunk
+// takes, and so how long other prompts wait that do not fit between its stretches, and how much is
+// lost if its request is cancelled.
 inline constexpr int kMostStretches = 8;
-// The same for a chunk that begins while there are no streams: a second and a half.
-inline constexpr int kMostStretchesAlone = 4;
 
 // About the most rows of a suspended chunk, for which ranks keep memory
 // (PlanLimits::suspended_rows_per_rank). Beside streams it has kMostStretches stretches, and each
@@ -76,8 +74,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
 // Sizes steps to keep the stall budget: the longest time that a stream should wait between two
 // tokens. A stream is a request whose answer is being generated. If not even one page of a prompt
 // fits into a step, the prompt's chunk is suspended between layers, and streams run between its
-// stretches. If there are no streams, steps end within half a second, and a chunk is suspended too
-// if it can be larger so. Not thread-safe.
+// stretches. If there are no streams, steps end within half a second, stretches sooner, and a chunk
+// is suspended too if it can be larger so. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
@@ -142,7 +140,8 @@ class StepPacer {
   Room RoomFor(const PromptState& prompt, std::span<const int32_t> streams) const;
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
-  bool GrowsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;
+  bool GainsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;
+  double WithMargin(double seconds) const { return seconds / (1 + costs_.margin()); }
   double StretchSeconds(const Room& room) const;
   // How many of the layers [first, end) take time. The last one does not: of rows without logits it
   // needs only keys and values.

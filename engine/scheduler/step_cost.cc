@@ -12,7 +12,7 @@ namespace {
 // One unit of each takes about as long as one of the others, so that none is lost by rounding.
 constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e6, 1e6, 1, 1e4};
 
-constexpr double kForget = 0.97;  // of what a step has taught, at each further one
+constexpr double kForget = 0.98;  // of what a step has taught, at each further one
 constexpr double kForgetMemory = 0.999;
 constexpr double kHold = 1e-3;  // how strongly what the last steps do not show stays
 // What a step was predicted to take counts as its scale up to so many times of what it took.
@@ -20,11 +20,12 @@ constexpr double kSurprise = 2;
 // But it counts as at least so much of the prediction: one step that took next to nothing must not
 // outweigh all others. Otherwise it would make every later step too long.
 constexpr double kLeastScale = 0.25;
-// How much the guess of what a pair takes counts at first, and how fast it fades. With these, a
-// tenth of 128 Ki tokens foretells the rest within 20% if a pair really takes from half to twice as
-// much (tests: StallBudget.AfterATenthTheRestIsForeseen).
-constexpr double kGuess = 0.03;
-constexpr double kFade = 2;
+// By how much the guess of what a pair takes is usually wrong. With this, a tenth of 128 Ki tokens
+// foretells the rest within 20% if a pair really takes from half to twice as much (tests:
+// StallBudget.AfterATenthTheRestIsForeseen).
+constexpr double kGuessError = 0.3;
+// The least that times of steps are taken to vary.
+constexpr double kLeastNoise = 0.01;
 
 }  // namespace
 
@@ -91,8 +92,7 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
 }
 
 StepCostModel::StepCostModel(double pairs_in_rows)
-    : pairs_in_rows_(pairs_in_rows * kUnits[StepWork::kDensePairs] / kUnits[StepWork::kRows]),
-      guess_(pairs_in_rows > 0 ? kGuess : 0) {}
+    : pairs_in_rows_(pairs_in_rows * kUnits[StepWork::kDensePairs] / kUnits[StepWork::kRows]) {}
 
 StepCostModel::Row StepCostModel::Scaled(const StepWork& work) {
   Row row;
@@ -109,6 +109,7 @@ double StepCostModel::Predict(const StepWork& work) const {
 
 void StepCostModel::Learn(const StepWork& work, double seconds) {
   seconds = std::max(seconds, 1e-6);
+  const double part = std::min(work.amount[StepWork::kStep], 1.0);
   // Errors are relative to the prediction. Relative to what steps took, the quick ones of a busy
   // machine would count most, and what many take together would be foreseen too short.
   double scale = seconds;
@@ -117,53 +118,64 @@ void StepCostModel::Learn(const StepWork& work, double seconds) {
     scale = std::max(std::clamp(predicted, seconds / kSurprise, seconds * kSurprise),
                      predicted * kLeastScale);
     const double wrong = std::abs(predicted - seconds) / seconds;
-    error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1);
+    error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1 * part);
+    if (work.amount[StepWork::kRows] > 0) noise_ += 0.1 * part * (std::min(wrong, 1.0) - noise_);
     const bool over = seconds > predicted * (1 + margin_);
     margin_ = std::clamp(margin_ + 0.1 * (over ? 0.99 : -0.01), 0.05, 1.0);
   }
   ++steps_;
+  const double forget = std::pow(kForget, part);
+  const double forget_memory = std::pow(kForgetMemory, part);
   const Row row = Scaled(work);
+  const double weight = part / (scale * scale);
   for (int i = 0; i < kFeatures; ++i) {
     for (int j = 0; j < kFeatures; ++j) {
-      squares_[i][j] = squares_[i][j] * kForget + row[i] * row[j] / (scale * scale);
+      squares_[i][j] = squares_[i][j] * forget + row[i] * row[j] * weight;
     }
-    products_[i] = products_[i] * kForget + row[i] * seconds / (scale * scale);
-    memory_[i] = std::max(memory_[i] * kForgetMemory, squares_[i][i]);
+    products_[i] = products_[i] * forget + row[i] * seconds * weight;
+    memory_[i] = std::max(memory_[i] * forget_memory, squares_[i][i]);
   }
-  Fit();
-  const double pairs = pairs_in_rows_ * row[StepWork::kDensePairs];
-  const double guessed = pairs * (seconds_[StepWork::kRows] + seconds_[StepWork::kFullest]);
-  const double share = guessed / scale;
-  guess_ *= std::max(0.0, 1 - kFade * share * share);
+  pairs_seen_ += row[StepWork::kDensePairs] * row[StepWork::kDensePairs] * weight;
+  Solve();
 }
 
-// Minimises the squares with a pull towards where each stood, by turns (Gauss-Seidel), none below
-// 0. One more square is that of the guess: pairs / pairs_in_rows_ - rows - fullest = 0.
-void StepCostModel::Fit() {
+// Least squares with a pull towards where each weight stood, by turns (Gauss-Seidel), none below 0.
+void StepCostModel::Solve() {
   const Row before = seconds_;
-  auto squares = squares_;
-  if (guess_ > 0) {
-    Row difference{};
-    difference[StepWork::kRows] = difference[StepWork::kFullest] = -1;
-    difference[StepWork::kDensePairs] = 1 / pairs_in_rows_;
-    const double weight = guess_ * squares_[StepWork::kRows][StepWork::kRows];
-    for (int i = 0; i < kFeatures; ++i) {
-      for (int j = 0; j < kFeatures; ++j) squares[i][j] += weight * difference[i] * difference[j];
-    }
-  }
   for (int turn = 0; turn < 100; ++turn) {
     for (int i = 0; i < kFeatures; ++i) {
       const double hold = kHold * memory_[i];
-      const double weight = squares[i][i] + hold;
+      double weight = squares_[i][i] + hold;
+      double rest = products_[i] + hold * before[i];
+      if (i == StepWork::kDensePairs) AddGuess(before[i], weight, rest);
       // Work that was not seen for long is as good as forgotten, but for the rounding of its rest.
       if (weight < 1e-200) continue;
-      double rest = products_[i] + hold * before[i];
       for (int j = 0; j < kFeatures; ++j) {
-        if (j != i) rest -= squares[i][j] * seconds_[j];
+        if (j != i) rest -= squares_[i][j] * seconds_[j];
       }
       seconds_[i] = std::max(0.0, rest / weight);
     }
   }
+}
+
+// The guess pulls only at pairs: steps tell enough of rows. Where a step is off by noise_, it
+// counts as (noise_ / kGuessError)^2 steps of pairs alone. Of that, as much is left as of all that
+// steps have told of pairs; squared, or it would outweigh what is held of long ago.
+void StepCostModel::AddGuess(double before, double& weight, double& rest) const {
+  constexpr int kPairs = StepWork::kDensePairs;
+  const double guess = pairs_in_rows_ * (seconds_[StepWork::kRows] + seconds_[StepWork::kFullest]);
+  const double size = std::max(guess, before);
+  if (pairs_in_rows_ == 0 || size < 1e-100) return;
+  const double error = kGuessError / std::max(noise_, kLeastNoise) * size;
+  const double told = 1 / (error * error);
+  const double left = (squares_[kPairs][kPairs] + told) / (pairs_seen_ + told);
+  const double pull = left * left * told;
+  // Rows give way when pairs change, and the guess moves with them: by so much more than 1 in all.
+  // Without this the turns could swing between two ends.
+  const double rows = squares_[StepWork::kRows][StepWork::kRows];
+  const double more = rows > 0 ? pairs_in_rows_ * squares_[StepWork::kRows][kPairs] / rows : 0;
+  weight += pull * (1 + more);
+  rest += pull * (guess + more * seconds_[kPairs]);
 }
 
 }  // namespace annulus

@@ -44,12 +44,12 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
 // refitted while steps run by least squares of errors relative to the prediction, over roughly the
-// last 30 steps. Weights about which these steps say nothing stay as they were.
+// last 50 steps. Weights about which these steps say nothing stay as they were.
 //
 // The first tenth of a prompt tells little of what its pairs take, which later take most of the
-// time. So a dense pair counts as `pairs_in_rows` rows until steps have shown otherwise. That is a
-// guess by the model's shape (PairsInRows); it pulls at the weights and fades with every step of
-// which pairs should take a noticeable share, and does not come back. Plain data.
+// time. So a dense pair is taken to cost `pairs_in_rows` rows until steps have shown otherwise.
+// That is a guess by the model's shape (PairsInRows), off by some 30%. The more the times of steps
+// vary, the longer it counts. Plain data.
 class StepCostModel {
  public:
   // Has no guess.
@@ -60,7 +60,8 @@ class StepCostModel {
 
   // Predicted seconds; 0 before the first step.
   double Predict(const StepWork& work) const;
-  // Learns that a step with this work took `seconds`.
+  // Learns that a step with this work took `seconds`. One with less than 1 of kStep is that part of
+  // a step, and counts so much: the parts of a step must not make it forget what other steps took.
   void Learn(const StepWork& work, double seconds);
 
   int64_t steps() const { return steps_; }
@@ -74,14 +75,17 @@ class StepCostModel {
   using Row = std::array<double, kFeatures>;
 
   static Row Scaled(const StepWork& work);
-  void Fit();
+  void Solve();
+  // Adds the guess of what a pair takes to one turn of Solve for pairs.
+  void AddGuess(double before, double& weight, double& rest) const;
 
   Row seconds_{};  // weights, per scaled unit
   std::array<Row, kFeatures> squares_{};
   Row products_{};
   Row memory_{};              // how well each weight has been determined
   double pairs_in_rows_ = 0;  // between scaled units
-  double guess_ = 0;          // how much the guess still counts, as a share of prompt rows
+  double pairs_seen_ = 0;     // what squares_ of pairs would be if nothing were forgotten
+  double noise_ = 0.1;        // error_ of steps with prompt rows
   int64_t steps_ = 0;
   double error_ = 0;
   double margin_ = 0.25;

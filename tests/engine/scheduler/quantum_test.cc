@@ -365,7 +365,8 @@ TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
   }
 }
 
-// What steps show counts more than the guess, and stays when later steps show nothing of pairs.
+// What steps show counts more than the guess, and stays when later steps show nothing of pairs, nor
+// does the guess come back when short prompts follow that hardly have any.
 TEST(StepCostModel, TheGuessGivesWayToEvidence) {
   for (const double times : {0.25, 4.0}) {
     for (uint32_t seed = 1; seed <= 5; ++seed) {
@@ -376,16 +377,63 @@ TEST(StepCostModel, TheGuessGivesWayToEvidence) {
       StepWork pairs;
       pairs.amount[StepWork::kDensePairs] = 1e8;
       const double real = kRow * times * kPairsInRows * 1e8;
-      for (int step = 1; step <= 300; ++step) {
+      for (int step = 1; step <= 2000; ++step) {
         const auto begin = static_cast<int32_t>(random() % 30'000);
-        StepWork work = step <= 150 ? EvenWork(begin, begin + 1024, AttentionClass::kDense)
-                                    : SampledWork(begin, begin + 1);
+        StepWork work = step <= 150   ? EvenWork(begin, begin + 1024, AttentionClass::kDense)
+                        : step < 1950 ? SampledWork(begin, begin + 1)
+                                      : EvenWork(0, 64, AttentionClass::kDense);
         work.amount[StepWork::kStep] = 1;
         costs.Learn(work, machine.Seconds(work));
         if (step < 150) continue;
         ASSERT_NEAR(costs.Predict(pairs) / real, 1, 0.05) << "seed " << seed << ", step " << step;
       }
     }
+  }
+}
+
+// However many there are: they have hardly any pairs, and say as little of what these take.
+TEST(StepCostModel, ShortPromptsDoNotEndTheGuess) {
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    constexpr double kRow = 1.6e-3;
+    StepCostModel costs(kPairsInRows);
+    StepMachine machine(kRow, seed, /*noise=*/0.3);
+    for (int prompt = 0; prompt < 300; ++prompt) {
+      for (int32_t position = 199; position < 400; ++position) {
+        StepWork work = position == 199 ? EvenWork(0, 200, AttentionClass::kDense)
+                                        : SampledWork(position, position + 1);
+        work.amount[StepWork::kStep] = 1;
+        costs.Learn(work, machine.Seconds(work));
+      }
+    }
+    StepWork pairs;
+    pairs.amount[StepWork::kDensePairs] = 1e8;
+    const double times = costs.Predict(pairs) / (kRow * kPairsInRows * 1e8);
+    EXPECT_GT(times, 0.5) << "seed " << seed;
+    EXPECT_LT(times, 2) << "seed " << seed;
+  }
+}
+
+// Steps at depth hardly tell pairs from rows. What rows take stays as it was before, however wrong
+// the guess of pairs is.
+TEST(StepCostModel, AWrongGuessOfPairsDoesNotMoveWhatRowsTake) {
+  for (const double times : {0.5, 2.0}) {
+    double wrong = 0;
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+      constexpr double kRow = 1e-3;
+      StepCostModel costs(kPairsInRows);
+      StepMachine machine(kRow, seed, /*noise=*/0.2, times * kPairsInRows);
+      for (int32_t begin = 0; begin < 131'072; begin += 512) {
+        StepWork work = EvenWork(begin, begin + 512, AttentionClass::kDense);
+        work.amount[StepWork::kStep] = 1;
+        costs.Learn(work, machine.Seconds(work));
+      }
+      const StepWork rows = EvenWork(0, 512, AttentionClass::kDense);
+      StepMachine steady(kRow, seed, /*noise=*/0, times * kPairsInRows);
+      StepWork step = rows;
+      step.amount[StepWork::kStep] = 1;
+      wrong += (costs.Predict(step) / steady.Seconds(step) - 1) / 20;
+    }
+    EXPECT_NEAR(wrong, 0, 0.1) << times;
   }
 }
 
