@@ -56,7 +56,9 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   limits.draft_rows_per_rank = PromptLookup::kMostDraft;
   limits.tokens_per_rank = options.tokens_per_rank;
   limits.layers = model.layers();
-  limits.pairs_in_rows = PairsInRows(model.config);
+  const std::vector<LayerMultiplies> layers = MultipliesOfLayers(model.config);
+  limits.pairs_in_rows = PairsInRows(layers);
+  for (const LayerMultiplies& layer : layers) limits.layer_costs.push_back({layer.row, layer.pair});
   if (options.stall_budget != std::chrono::milliseconds(0) && limits.layers > 1) {
     limits.suspended_rows_per_rank =
         std::min(limits.prefill_rows_per_rank, SuspendedRows(options.page_tokens));

@@ -142,18 +142,27 @@ WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer) {
 
 double MultipliesPerPair(const ModelConfig& config) { return 2.0 * config.heads * config.head_dim; }
 
-double PairsInRows(const ModelConfig& config) {
+std::vector<LayerMultiplies> MultipliesOfLayers(const ModelConfig& config) {
   const std::vector<LayerGraph> graph = LayerGraphs(config);
   const double pair = MultipliesPerPair(config);
-  double pairs = 0;
-  double row = 0;
+  std::vector<LayerMultiplies> layers(graph.size());
   for (size_t i = 0; i + 1 < graph.size(); ++i) {
     const WeightCounts weights = WeightsPerRow(config, graph[i]);
     const int32_t window = config.layers[i].window;
-    row += weights.every_row + weights.wanted_row + pair * window;
-    if (window == 0) pairs += pair;
+    layers[i].row = weights.every_row + weights.wanted_row + pair * window;
+    if (window == 0) layers[i].pair = pair;
   }
-  return pairs > 0 ? pairs / row : 0;
+  return layers;
+}
+
+double PairsInRows(std::span<const LayerMultiplies> layers) {
+  double pairs = 0;
+  double row = 0;
+  for (const LayerMultiplies& layer : layers) {
+    pairs += layer.pair;
+    row += layer.row;
+  }
+  return row > 0 ? pairs / row : 0;
 }
 
 }  // namespace annulus

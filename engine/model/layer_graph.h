@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/model/model_config.h"
@@ -123,11 +124,20 @@ WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
 // and the weighted value.
 double MultipliesPerPair(const ModelConfig& config);
 
-// What a pair of a row and a key costs in the layers with full attention, divided by what a row
-// costs otherwise: its multiplications by weights, and its attention in layers with windows,
-// counted as if each window were full. Leaves out the last layer, in which most rows of a prompt
-// need only keys and values. 0 if no other layer has full attention.
-double PairsInRows(const ModelConfig& config);
+// Multiplications that a layer takes for a row of a prompt: by weights, and, with a window, for its
+// attention as if the window were full; and for each pair of a row and a key that it may see,
+// without a window. Both are 0 for the last layer, in which most rows of a prompt need only keys
+// and values.
+struct LayerMultiplies {
+  double row = 0;
+  double pair = 0;
+};
+// [layer].
+std::vector<LayerMultiplies> MultipliesOfLayers(const ModelConfig& config);
+
+// What a pair of a row and a key costs in all these layers, divided by what a row costs otherwise.
+// 0 if only the last has full attention.
+double PairsInRows(std::span<const LayerMultiplies> layers);
 
 }  // namespace annulus
 

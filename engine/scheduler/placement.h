@@ -9,6 +9,12 @@
 
 namespace annulus {
 
+// What a row, and a pair of a row and a key, cost in a layer, relative to other layers.
+struct LayerCost {
+  double row = 0;
+  double pair = 0;
+};
+
 // The constants of a running engine that planning and admission share.
 struct PlanLimits {
   int ranks = 1;
@@ -18,7 +24,10 @@ struct PlanLimits {
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition
   int layers = 1;                    // of the model
-  double pairs_in_rows = 0;          // of the model: see StepCostModel
+  // [layer]. Empty: all are alike, but the last one takes no time, since of rows without logits it
+  // needs only keys and values.
+  std::vector<LayerCost> layer_costs;
+  double pairs_in_rows = 0;  // of the model: see StepCostModel
   // Most prompt rows per rank of a chunk that is suspended between layers; at least a page. 0: no
   // chunk is suspended.
   int suspended_rows_per_rank = 0;

@@ -7,9 +7,9 @@
 namespace annulus {
 namespace {
 
-// With no stream to keep waiting, a step may take this, also if streams might wait longer: soon
-// enough for a cancel and for progress twice a second.
-constexpr double kAloneSeconds = 0.5;
+// No step takes longer, also if streams might wait longer or there are none: soon enough for a
+// cancel and for progress twice a second.
+constexpr double kStepSeconds = 0.5;
 // A stretch ends sooner, for whoever comes next. More stretches cost little: a chunk reads the
 // weights once.
 constexpr double kStretchAloneSeconds = 0.15;
@@ -84,13 +84,37 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
   return turns;
 }
 
+StepPacer::StepPacer(double stall_seconds, const PlanLimits& plan)
+    : stall_(stall_seconds), plan_(plan), costs_(plan.pairs_in_rows) {
+  std::vector<LayerCost> layers = plan.layer_costs;
+  LayerCost all;
+  for (const LayerCost& layer : layers) all = {all.row + layer.row, all.pair + layer.pair};
+  if (all.row <= 0) {
+    const int alike = std::max(plan.layers - 1, 1);
+    layers.assign(static_cast<size_t>(alike), {1, 1});
+    layers.resize(static_cast<size_t>(plan.layers));
+    all = {1.0 * alike, 1.0 * alike};
+  }
+  LayerCost sum;
+  for (const LayerCost& layer : layers) {
+    before_.push_back(sum);
+    sum.row += layer.row / all.row;
+    sum.pair += all.pair > 0 ? layer.pair / all.pair : layer.row / all.row;
+  }
+  before_.push_back(sum);
+  for (size_t i = 1; i < before_.size(); ++i) {
+    longest_ = std::max(
+        {longest_, before_[i].row - before_[i - 1].row, before_[i].pair - before_[i - 1].pair});
+  }
+}
+
 StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
   Room room;
   room.streams = !streams.empty();
   room.rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
   if (stall_ <= 0) return room;
-  room.limits.seconds = WithMargin(room.streams ? stall_ : kAloneSeconds);
+  room.limits.seconds = WithMargin(room.streams ? std::min(stall_, kStepSeconds) : kStepSeconds);
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
 }
@@ -160,8 +184,7 @@ bool StepPacer::GainsByWaiting(const PromptState& prompt, int32_t end, const Pro
   const double chunks = rows / (SuspendedEnd(prompt, room) - prompt.computed);
   StepWork work = WorkTo(suspended, suspended.suspended_end, plan_);
   work.amount[StepWork::kStep] = 1;
-  const double left = LongLayers(suspended.layers_done, plan_.layers);
-  const double wait = costs_.Predict(work) * left / LongLayers(0, plan_.layers);
+  const double wait = costs_.Predict(PartOf(work, suspended.layers_done, plan_.layers));
   return (std::ceil(steps) - std::ceil(chunks)) * StepSeconds() > wait;
 }
 
@@ -207,12 +230,11 @@ bool StepPacer::GainsIfSuspended(const PromptState& prompt, int32_t end, const R
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
   Room beside = room;
   beside.streams = true;
-  beside.limits.seconds = WithMargin(room.streams ? stall_ : std::min(stall_, kAloneSeconds));
+  beside.limits.seconds = WithMargin(std::min(stall_, kStepSeconds));
   const double stretch = StretchSeconds(beside);
   QuantumLimits limits;
-  limits.seconds =
-      std::min(room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds),
-               LongLayers(0, plan_.layers) * stretch);
+  limits.seconds = std::min(
+      room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds), stretch / longest_);
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
@@ -221,23 +243,53 @@ int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) con
   return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
 }
 
-// As many layers as fit into a stretch, at least one; what is left is cut evenly. All layers but
-// the last are taken to be alike.
+// As many layers as fit into a stretch, at least one; what is left is cut evenly.
 StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const Room& room) const {
   StepWork work = WorkTo(prompt, end, plan_);
   work.amount[StepWork::kStep] = 1;
-  const double layer = costs_.Predict(work) / LongLayers(0, plan_.layers);
-  const int left = std::max(LongLayers(prompt.layers_done, plan_.layers), 1);
-  const double fit = layer > 0 ? StretchSeconds(room) / layer : left;
-  const int most = static_cast<int>(std::clamp<double>(fit, 1, left));
-  const int stretches = (left + most - 1) / most;
-  const int end_layer = prompt.layers_done + (left + stretches - 1) / stretches;
-  return {prompt.sequence, end, LongLayers(end_layer, plan_.layers) > 0 ? end_layer : plan_.layers};
+  const auto seconds = [&](int first, int last) {
+    return costs_.Predict(PartOf(work, first, last));
+  };
+  // The first end of which the layers from `first` on take that long, but no longer than `most`.
+  const auto cut = [&](int first, double wanted, double most) {
+    int until = first + 1;
+    while (until < plan_.layers && seconds(first, until) < wanted &&
+           seconds(first, until + 1) <= most) {
+      ++until;
+    }
+    // Layers that take no time go with the others.
+    return PartOf(work, until, plan_.layers).amount[StepWork::kStep] > 0 ? until : plan_.layers;
+  };
+  constexpr double kRounding = 1e-9;  // of sums of layers that are alike
+  const double most = StretchSeconds(room) * (1 + kRounding);
+  int stretches = 0;
+  for (int layer = prompt.layers_done; layer < plan_.layers; ++stretches) {
+    layer = cut(layer, most, most);
+  }
+  if (stretches == 1) return {prompt.sequence, end, plan_.layers};
+  const double even = seconds(prompt.layers_done, plan_.layers) / stretches * (1 - kRounding);
+  return {prompt.sequence, end, cut(prompt.layers_done, even, most)};
 }
 
-int StepPacer::LongLayers(int first, int end) const {
-  const int last = std::max(plan_.layers - 1, 1);
-  return std::min(end, last) - std::min(first, last);
+// Every layer reads its weights and works on its rows; pairs are those of layers with full
+// attention.
+StepWork StepPacer::PartOf(const StepWork& work, int first, int end) const {
+  const LayerCost& begin = before_[static_cast<size_t>(first)];
+  const LayerCost& after = before_[static_cast<size_t>(end)];
+  StepWork part = work;
+  for (int i = 0; i < StepWork::kFeatures; ++i) {
+    const bool pairs = i >= StepWork::kDensePairs && i <= StepWork::kContentPairs;
+    part.amount[i] *= pairs ? after.pair - begin.pair : after.row - begin.row;
+  }
+  return part;
+}
+
+double StepPacer::LongestLayer(const StepWork& work) const {
+  double longest = 0;
+  for (int layer = 0; layer < plan_.layers; ++layer) {
+    longest = std::max(longest, costs_.Predict(PartOf(work, layer, layer + 1)));
+  }
+  return longest;
 }
 
 double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
@@ -284,8 +336,7 @@ void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> atten
   StepWork work = WorkOf(plan, attention, plan_.ranks);
   const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);
   if (plan.stretch.has_value()) {
-    const int layers = LongLayers(plan.stretch->first_layer, plan.stretch->end_layer);
-    for (double& amount : work.amount) amount *= 1.0 * layers / LongLayers(0, plan_.layers);
+    work = PartOf(work, plan.stretch->first_layer, plan.stretch->end_layer);
   }
   if (work.amount[StepWork::kStep] > 0) costs_.Learn(work, seconds);
   int64_t& tried = tried_[streams > 0 ? 1 : 0];
@@ -293,9 +344,10 @@ void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> atten
   for (const PlanItem& item : plan.items) {
     if (item.sampled) continue;
     StepWork smallest = EvenWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense);
+    smallest.amount[StepWork::kFullest] *= plan_.ranks;  // a page lies on one of them
     smallest.amount[StepWork::kStep] = 1;
-    smallest_ = costs_.Predict(smallest);
-    if (plan_.suspended_rows_per_rank > 0) smallest_ /= LongLayers(0, plan_.layers);
+    smallest_ =
+        plan_.suspended_rows_per_rank > 0 ? LongestLayer(smallest) : costs_.Predict(smallest);
   }
 }
 

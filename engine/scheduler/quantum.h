@@ -74,13 +74,12 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
 // Sizes steps to keep the stall budget: the longest time that a stream should wait between two
 // tokens. A stream is a request whose answer is being generated. If not even one page of a prompt
 // fits into a step, the prompt's chunk is suspended between layers, and streams run between its
-// stretches. If there are no streams, steps end within half a second, stretches sooner, and a chunk
-// is suspended too if it can be larger so. Not thread-safe.
+// stretches. Steps end within half a second in any case. If there are no streams, stretches end
+// sooner, and a chunk is suspended too if it can be larger so. Not thread-safe.
 class StepPacer {
  public:
   // If `stall_seconds` is 0, steps are as large as `plan` allows.
-  StepPacer(double stall_seconds, const PlanLimits& plan)
-      : stall_(stall_seconds), plan_(plan), costs_(plan.pairs_in_rows) {}
+  StepPacer(double stall_seconds, const PlanLimits& plan);
 
   // Returns what prompts do in the next step. `prompts`: in serving order; at most one has a
   // suspended chunk. `streams`: the positions of the streams' next rows, which run in any case
@@ -95,9 +94,9 @@ class StepPacer {
                   bool after_stretch) const;
 
   // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
-  // sequences already had a token before. A stretch counts as its share of the layers of a whole
-  // step (LongLayers); this ignores that only one stretch of a chunk has the embedding, and only
-  // one has the head.
+  // sequences already had a token before. A stretch counts as its layers' part of a whole step
+  // (PartOf); this ignores that only one stretch of a chunk has the embedding, and only one has the
+  // head.
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
@@ -143,9 +142,10 @@ class StepPacer {
   bool GainsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;
   double WithMargin(double seconds) const { return seconds / (1 + costs_.margin()); }
   double StretchSeconds(const Room& room) const;
-  // How many of the layers [first, end) take time. The last one does not: of rows without logits it
-  // needs only keys and values.
-  int LongLayers(int first, int end) const;
+  // Of the work of a whole step, that of the layers [first, end).
+  StepWork PartOf(const StepWork& work, int first, int end) const;
+  // Predicted seconds of the layer that takes longest.
+  double LongestLayer(const StepWork& work) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
   StretchTurn Stretched(const PromptState& prompt, int32_t end, const Room& room) const;
   std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead,
@@ -155,6 +155,9 @@ class StepPacer {
 
   const double stall_;
   const PlanLimits plan_;
+  // [layer]: the part of a step that the layers before it take. One element more than layers.
+  std::vector<LayerCost> before_;
+  double longest_ = 0;  // the largest part that one layer has, of rows or of pairs
   StepCostModel costs_;
   // The most prompt rows of any step so far: [0] without, [1] with streams. The next step has at
   // most twice as many, so that no stream waits for a size that was never tried.

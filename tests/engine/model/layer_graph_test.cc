@@ -131,11 +131,18 @@ TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
 // and down 3 * 8 * 12 = 288. A pair: 4 heads * (4 + 4 channels) = 32.
 TEST(LayerGraphTest, APairIsAShareOfARow) {
   ModelConfig config = Small();
-  EXPECT_EQ(PairsInRows(config), 0);  // the last layer attends nothing
+  EXPECT_EQ(PairsInRows(MultipliesOfLayers(config)), 0);  // the last layer attends nothing
   config.layers = {{}, {.window = 3}, {}};
-  EXPECT_DOUBLE_EQ(PairsInRows(config), 32.0 / (2 * 672 + 3 * 32));
+  const std::vector<LayerMultiplies> layers = MultipliesOfLayers(config);
+  EXPECT_EQ(layers[0].row, 672);
+  EXPECT_EQ(layers[0].pair, 32);
+  EXPECT_EQ(layers[1].row, 672 + 3 * 32);
+  EXPECT_EQ(layers[1].pair, 0);
+  EXPECT_EQ(layers[2].row, 0);
+  EXPECT_EQ(layers[2].pair, 0);
+  EXPECT_DOUBLE_EQ(PairsInRows(layers), 32.0 / (2 * 672 + 3 * 32));
   config.layers = {{.window = 3}, {}};
-  EXPECT_EQ(PairsInRows(config), 0);
+  EXPECT_EQ(PairsInRows(MultipliesOfLayers(config)), 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -157,17 +158,21 @@ TEST(StallBudget, AfterATenthTheRestIsForeseen) {
   }
 }
 
-// The client of a prompt that is read alone hears of it after every step: twice a second, however
-// long streams would be allowed to wait ("no event for 38 s").
+// The client of a prompt hears of it after every step: twice a second, however long streams would
+// be allowed to wait ("no event for 38 s").
 TEST(StallBudget, PromptsAreToldOfTwiceASecondWhateverTheBudget) {
   for (const double budget : {0.05, 0.25, 5.0}) {
     for (uint32_t seed = 1; seed <= 20; ++seed) {
-      std::mt19937 random(seed);
-      const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
-      const Reading alone = Read(32768, row, budget, seed, false);
-      const auto steps = static_cast<double>(alone.steps.size());
-      EXPECT_LE(alone.seconds / steps, 0.5) << "budget " << budget << ", seed " << seed;
-      EXPECT_LE(Percentile(alone.steps, 0.99), 0.65) << "budget " << budget << ", seed " << seed;
+      for (const bool stream : {false, true}) {
+        std::mt19937 random(seed);
+        const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
+        const Reading reading = Read(32768, row, budget, seed, stream);
+        const auto steps = static_cast<double>(reading.steps.size());
+        const std::string where = "budget " + std::to_string(budget) + ", seed " +
+                                  std::to_string(seed) + (stream ? ", beside a stream" : "");
+        EXPECT_LE(reading.seconds / steps, 0.5) << where;
+        EXPECT_LE(Percentile(reading.steps, 0.99), 0.65) << where;
+      }
     }
   }
 }

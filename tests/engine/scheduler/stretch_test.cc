@@ -37,6 +37,7 @@ struct SlowModel {
   double stream = 0.0005;  // of a row that is sampled
   double pair = 0;         // of a prompt's row and a key that it sees
   double steady = 0;       // seconds, on average, between changes of speed; 0: none
+  int full_every = 1;      // layers of which one has full attention: the pairs are its own
 };
 
 // A prompt that comes at some time.
@@ -112,6 +113,7 @@ class SuspendingMachine {
     const StepChoice choice = pacer_.Next(prompts_, streams_, after_stretch_);
     StepPlan plan;
     double share = 1;
+    double pair_share = 1;
     if (choice.stretch.has_value()) {
       PromptState& prompt = Find(choice.stretch->sequence);
       plan.stretch = {prompt.layers_done, choice.stretch->end_layer,
@@ -124,15 +126,19 @@ class SuspendingMachine {
       }
       AddRows(prompt, choice.stretch->end, plan);
       share = ShareOf(prompt.layers_done, choice.stretch->end_layer);
+      pair_share = PairShareOf(prompt.layers_done, choice.stretch->end_layer);
       ++stretches_;
     } else {
       AddStreams(plan);
       for (const PrefillTurn& turn : choice.turns) AddRows(Find(turn.sequence), turn.end, plan);
       ASSERT_FALSE(plan.items.empty()) << "nobody goes on";
     }
-    const double whole = Seconds(plan);
-    if (plan.stretch.has_value()) longest_layer_ = std::max(longest_layer_, whole * ShareOf(0, 1));
-    const double taken = whole * share;
+    const double slower = Slowness() * std::exp(std::normal_distribution<double>(0, 0.02)(random_));
+    if (plan.stretch.has_value()) {
+      longest_layer_ =
+          std::max(longest_layer_, slower * Seconds(plan, ShareOf(0, 1), ShareOf(0, 1)));
+    }
+    const double taken = slower * Seconds(plan, share, pair_share);
     now_ += taken;
     longest_step_ = std::max(longest_step_, taken);
     pacer_.Took(plan, {}, plan.stretch.has_value() ? 0 : static_cast<int>(streams_.size()), taken);
@@ -176,12 +182,11 @@ class SuspendingMachine {
     foreseen_.emplace_back(now_ - first_, (now_ - first_) * left / done);
   }
 
-  double Seconds(const StepPlan& plan) {
+  double Seconds(const StepPlan& plan, double share, double pair_share) const {
     const StepWork work = WorkOf(plan, {}, 1);
-    const double seconds = model_.step + model_.row * work.amount[StepWork::kRows] +
-                           model_.pair * work.amount[StepWork::kDensePairs] +
-                           model_.stream * work.amount[StepWork::kSampled];
-    return seconds * Slowness() * std::exp(std::normal_distribution<double>(0, 0.02)(random_));
+    return share * (model_.step + model_.row * work.amount[StepWork::kRows] +
+                    model_.stream * work.amount[StepWork::kSampled]) +
+           pair_share * model_.pair * work.amount[StepWork::kDensePairs];
   }
 
   // Of a whole step. The last layer computes keys and values only.
@@ -190,6 +195,13 @@ class SuspendingMachine {
     const int last = model_.layers - 1;
     const double layers = std::min(end, last) - first;
     return (layers + (end > last ? kLastLayer : 0)) / (last + kLastLayer);
+  }
+
+  double PairShareOf(int first, int end) const {
+    if (model_.full_every == 1) return ShareOf(first, end);
+    const auto full = [&](int layers) { return 1.0 * (layers / model_.full_every); };
+    const int last = model_.layers - 1;
+    return (full(std::min(end, last)) - full(std::min(first, last))) / full(last);
   }
 
   // A neighbour of the virtual machine comes and goes.
@@ -316,6 +328,24 @@ TEST(Stretches, ModelsOfFewLayersStallNobodyEither) {
     SuspendingMachine machine(model, seed, 2, SlowLimits(model.layers));
     machine.Run({{0, 3000}});
     ExpectNoLongGap(machine, "seed " + std::to_string(seed));
+  }
+}
+
+// Layers with full attention take far longer at depth than those with windows.
+TEST(Stretches, LayersThatAreNotAlikeStallNobodyEither) {
+  SlowModel model{.layers = 25, .step = 0.03, .row = 1.6e-3, .pair = 3e-7};
+  model.full_every = 6;
+  PlanLimits limits = SlowLimits(model.layers);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    limits.layer_costs.push_back({layer + 1 < model.layers ? 1.0 : 0, layer % 6 == 5 ? 1.0 : 0});
+  }
+  for (uint32_t seed = 1; seed <= (kSanitized ? 5 : 20); ++seed) {
+    SuspendingMachine machine(model, seed, 2, limits);
+    machine.Run({{0, 32'000}});
+    ASSERT_GT(machine.gaps().size(), 20u);
+    EXPECT_LE(*std::max_element(machine.gaps().begin(), machine.gaps().end()), 1.1 * kSlowBudget)
+        << "seed " << seed;
+    EXPECT_LT(machine.pacer().costs().margin(), 0.5) << "seed " << seed;
   }
 }
 
@@ -476,6 +506,29 @@ TEST(Stretches, TheSmallestChunkIsALayerOfAPage) {
   SuspendingMachine whole(model, 5, 1, SlowLimits(model.layers, 0));
   whole.Run({{0, 1000}});
   EXPECT_NEAR(whole.pacer().smallest_chunk_seconds(), 1.03, 0.1);
+}
+
+// A page lies on one rank, so of four, three wait for it.
+TEST(Stretches, TheSmallestChunkKeepsOneRankBusy) {
+  PlanLimits limits = SlowLimits(4, 0);
+  limits.ranks = 4;
+  limits.shards = ShardsFor(4);
+  StepPacer pacer(kSlowBudget, limits);
+  // 4 ms for each row of the fullest rank.
+  for (int step = 1; step <= 200; ++step) {
+    StepPlan plan;
+    PlanItem& item = plan.items.emplace_back();
+    item.begin = kSlowPage * step;
+    item.end = item.begin + kSlowPage * (step % 4 + 1);
+    int fullest = 0;
+    for (int page = 0; page <= step % 4; ++page) {
+      const int rank = step % 3 == 0 ? 0 : page;
+      item.runs.push_back({rank, item.begin + page * kSlowPage, kSlowPage});
+      fullest = std::max(fullest, rank == 0 ? step % 3 == 0 ? page + 1 : 1 : 1);
+    }
+    pacer.Took(plan, {}, 0, 0.01 + 0.004 * kSlowPage * fullest);
+  }
+  EXPECT_NEAR(pacer.smallest_chunk_seconds(), 0.01 + 0.004 * kSlowPage, 0.02);
 }
 
 TEST(Stretches, TheTimeToTheFirstTokenIsForeseen) {
