@@ -54,6 +54,8 @@ constexpr absl::string_view kVllmStems[] = {"cache_config_info",
                                             "request_prompt_tokens",
                                             "request_queue_time_seconds",
                                             "request_success_total",
+                                            "spec_decode_num_accepted_tokens_total",
+                                            "spec_decode_num_draft_tokens_total",
                                             "time_to_first_token_seconds"};
 
 bool IsInVllm(absl::string_view family) {

@@ -412,7 +412,17 @@ EngineReport FakeEngine::Report() const {
   MetricFamily snapshot{
       "annulus_fake_snapshot", "Number of the snapshot.", MetricFamily::Type::kGauge, {}};
   snapshot.samples.emplace_back().value = static_cast<double>(load.memory.requests);
-  return {std::move(load), {running, latency, snapshot}};
+  MetricFamily drafted{"annulus_spec_decode_num_draft_tokens_total",
+                       "Tokens that were guessed.",
+                       MetricFamily::Type::kCounter,
+                       {}};
+  drafted.samples.emplace_back().value = 9;
+  MetricFamily accepted{"annulus_spec_decode_num_accepted_tokens_total",
+                        "Tokens that were guessed and were right.",
+                        MetricFamily::Type::kCounter,
+                        {}};
+  accepted.samples.emplace_back().value = 6;
+  return {std::move(load), {running, latency, snapshot, drafted, accepted}};
 }
 
 }  // namespace annulus::server

@@ -76,6 +76,8 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   EXPECT_EQ(samples.at("annulus_process_resident_bytes"), 3000);
   EXPECT_EQ(samples.at("annulus_process_resident_most_bytes"), 4000);
   EXPECT_EQ(samples.at("annulus_num_requests_running{model_name=\"fake\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_spec_decode_num_draft_tokens_total{model_name=\"fake\"}"), 9);
+  EXPECT_EQ(samples.at("annulus_spec_decode_num_accepted_tokens_total{model_name=\"fake\"}"), 6);
   EXPECT_EQ(
       samples.at("annulus_time_to_first_token_seconds_bucket{model_name=\"fake\",le=\"0.1\"}"), 1);
   EXPECT_EQ(
