@@ -345,6 +345,7 @@ void SharedGeneration::OnQueued(int position) {
 void SharedGeneration::OnProgress(const PromptProgress& progress) {
   std::lock_guard lock(table_->mutex);
   progress_ = progress;
+  origin_.set_ring_degree(progress.ring_degree);
   for (const Follower& follower : followers_) follower.sink->OnProgress(progress);
 }
 
@@ -370,6 +371,7 @@ void SharedGeneration::OnDone(Completion completion) {
   completed_ = std::chrono::steady_clock::now();
   bytes_ += CompletionBytes(completion);
   completion_ = std::move(completion);
+  if (completion_->status.ok()) origin_.set_ring_degree(completion_->attention.ring_degree);
   const auto found = table_->entries.find(key_);
   const bool named = found != table_->entries.end() && found->second.get() == this;
   const bool stays = named && kept_ && completion_->status.ok() &&

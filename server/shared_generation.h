@@ -133,6 +133,7 @@ class SharedGeneration final : public TokenSink {
   absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
   // Call this before the engine gets the request.
   void SetOrigin(v1::Origin origin);
+  // The ring degree is 0 until OnProgress or OnDone has told it.
   v1::Origin origin() const;
   // Whether any call follows the request; the one that claimed it may have left.
   bool Wanted() const;

@@ -50,6 +50,7 @@ class Call {
       if (!reader_->Read(&response)) return false;
       text += response.delta().text();
       kinds.push_back(response.event_case());
+      if (response.has_origin()) origin = response.origin();
     }
     return true;
   }
@@ -61,6 +62,7 @@ class Call {
 
   std::string text;
   std::vector<int> kinds;
+  v1::Origin origin;  // of the first event
 
  private:
   grpc::ClientContext context_;
@@ -119,6 +121,37 @@ TEST_F(AttachTest, ASecondCallGetsTheEventsFromTheStartAndBothReceive) {
   EXPECT_EQ(whole.completion().request_id(), "a");
   EXPECT_EQ(whole.completion().origin().seed(), engine().submitted().front().sampling.seed);
   EXPECT_EQ(engine().submitted().size(), 1u);
+}
+
+// The first event of a call that comes later is `queued` too, but by then the ranks are known.
+TEST_F(AttachTest, TheFirstEventOfALaterCallTellsTheRanks) {
+  script_.completion.attention.ring_degree = 3;
+  Start();
+  Call first(*stub_, Named("a"));
+  ASSERT_TRUE(first.ReadTo(1));
+  Call second(*stub_, Named("a"));
+  EXPECT_TRUE(second.End().ok());
+  EXPECT_TRUE(first.End().ok());
+  Call third(*stub_, Named("a"));
+  EXPECT_TRUE(third.End().ok());
+  for (const Call* later : {&second, &third}) {
+    EXPECT_EQ(later->kinds.front(), v1::StreamGenerateResponse::kQueued);
+    EXPECT_EQ(later->origin.ring_degree(), 3);
+    EXPECT_EQ(later->origin.seed(), first.origin.seed());
+    EXPECT_EQ(later->origin.kernels(), first.origin.kernels());
+  }
+  EXPECT_EQ(engine().submitted().size(), 1u);
+}
+
+TEST_F(AttachTest, AKeptAnswerTellsTheRanksThoughNoProgressCame) {
+  script_.completion.attention.ring_degree = 3;
+  script_.progress_events = 0;
+  Start();
+  EXPECT_TRUE(Call(*stub_, Named("a")).End().ok());
+  Call later(*stub_, Named("a"));
+  EXPECT_TRUE(later.End().ok());
+  EXPECT_EQ(later.kinds.front(), v1::StreamGenerateResponse::kQueued);
+  EXPECT_EQ(later.origin.ring_degree(), 3);
 }
 
 TEST_F(AttachTest, WorkLastsWhileACallIsAttachedAndStopsWithTheLast) {
