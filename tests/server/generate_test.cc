@@ -136,9 +136,11 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   EXPECT_FALSE(params.logprobs.has_value());
 
   EXPECT_EQ(server_.engine().submitted().back().priority, 0);
+  EXPECT_FALSE(server_.engine().submitted().back().speculation.has_value());
 
   auto request = TextRequest("x");
   request.mutable_spec()->set_priority(-2);
+  request.mutable_spec()->set_speculation(v1::SPECULATION_NGRAM);
   v1::SamplingParams* sampling = request.mutable_spec()->mutable_sampling();
   sampling->set_max_tokens(7);
   sampling->set_min_tokens(3);
@@ -157,6 +159,7 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   (*sampling->mutable_logit_bias())[3] = -100;
   ASSERT_TRUE(Generate(request).ok());
   EXPECT_EQ(server_.engine().submitted().back().priority, -2);
+  EXPECT_EQ(server_.engine().submitted().back().speculation, Speculation::kNgram);
   params = server_.engine().submitted().back().sampling;
   EXPECT_EQ(params.max_tokens, 7);
   EXPECT_EQ(params.min_tokens, 3);
@@ -173,6 +176,10 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   EXPECT_TRUE(params.ignore_eos);
   EXPECT_EQ(params.logprobs, 0);
   EXPECT_EQ(params.logit_bias.at(3), -100);
+
+  request.mutable_spec()->set_speculation(v1::SPECULATION_OFF);
+  ASSERT_TRUE(Generate(request).ok());
+  EXPECT_EQ(server_.engine().submitted().back().speculation, Speculation::kOff);
 }
 
 TEST_F(GenerateTest, PromptsAreBuiltFromEveryKindOfInput) {

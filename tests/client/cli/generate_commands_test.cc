@@ -152,11 +152,21 @@ TEST_F(GenerateCommands, FlagsBecomeFields) {
       << server_.specs().at(0).DebugString();
 }
 
+TEST_F(GenerateCommands, SpeculateIsPartOfTheRequest) {
+  ASSERT_EQ(Run({"complete", "x", "--speculate", "ngram"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().speculation(), v1::SPECULATION_NGRAM);
+  ASSERT_EQ(Run({"complete", "x", "--speculate=off"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().speculation(), v1::SPECULATION_OFF);
+  EXPECT_EQ(Run({"complete", "x", "--speculate", "sometimes"}).exit_code, 2);
+  EXPECT_EQ(server_.specs().size(), 2u);
+}
+
 TEST_F(GenerateCommands, AbsentFlagsLeaveFieldsAbsent) {
   ASSERT_EQ(Run({"complete", "x"}).exit_code, 0);
   EXPECT_EQ(server_.specs().at(0).sampling().ByteSizeLong(), 0u);
   EXPECT_FALSE(server_.specs().at(0).has_request_id());
   EXPECT_FALSE(server_.specs().at(0).has_attention());
+  EXPECT_EQ(server_.specs().at(0).speculation(), v1::SPECULATION_UNSPECIFIED);
 }
 
 TEST_F(GenerateCommands, PromptComesFromStandardInput) {

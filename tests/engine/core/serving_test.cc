@@ -359,12 +359,15 @@ TEST_F(ServingEngineTest, APromptOfWhichNoPageFitsChangesNoBit) {
 
 // What a completion tells of its own request, histograms tell of all.
 TEST_F(ServingEngineTest, HistogramsTellWhatCompletionsDo) {
-  Make(Options());
-  std::string text;
+  EngineOptions options = Options();
+  options.speculation = Speculation::kNgram;
+  Make(options);
+  std::string text;  // repeats itself, so that some guesses are right
   for (int i = 0; i < 12; ++i) text += "some words, some words, ";
+  constexpr int kMaxTokens = 40;
   std::vector<Completion> ended;
   for (int i = 0; i < 3; ++i) {
-    RequestSpec spec = Spec(text, 40);
+    RequestSpec spec = Spec(text, kMaxTokens);
     spec.shared_prefixes = {128};
     spec.sampling.ignore_eos = true;
     const auto done = Start(std::move(spec)).sink->Wait();
@@ -382,23 +385,39 @@ TEST_F(ServingEngineTest, HistogramsTellWhatCompletionsDo) {
     return histograms.at("annulus_request_longest_gap_seconds").count == ended.size();
   }));
   const auto expect = [&](const std::string& name, const auto& figure) {
-    const MetricSample& sample = histograms.at("annulus_request_" + name);
+    const MetricSample& sample = histograms.at("annulus_" + name);
     double sum = 0;
     for (const Completion& one : ended) sum += static_cast<double>(figure(one));
     EXPECT_EQ(sample.count, ended.size()) << name;
     EXPECT_NEAR(sample.sum, sum, 1e-9) << name;
   };
-  expect("queue_time_seconds", [](const Completion& one) { return one.timings.queue; });
-  expect("prefill_time_seconds", [](const Completion& one) { return one.timings.prefill; });
-  expect("decode_time_seconds", [](const Completion& one) { return one.timings.decode; });
-  expect("ring_wait_seconds", [](const Completion& one) { return one.timings.ring_wait; });
-  expect("host_time_seconds", [](const Completion& one) { return one.timings.host; });
-  expect("cached_tokens", [](const Completion& one) { return one.usage.cached_tokens; });
-  expect("stalls", [](const Completion& one) { return one.timings.stalls; });
-  expect("preemptions", [](const Completion& one) { return one.timings.preemptions; });
+  using One = const Completion&;
+  expect("request_queue_time_seconds", [](One one) { return one.timings.queue; });
+  expect("request_prefill_time_seconds", [](One one) { return one.timings.prefill; });
+  expect("request_decode_time_seconds", [](One one) { return one.timings.decode; });
+  expect("request_inference_time_seconds",
+         [](One one) { return one.timings.total - one.timings.queue; });
+  expect("time_to_first_token_seconds", [](One one) { return one.timings.time_to_first_token; });
+  expect("request_ring_wait_seconds", [](One one) { return one.timings.ring_wait; });
+  expect("request_host_time_seconds", [](One one) { return one.timings.host; });
+  expect("request_max_num_generation_tokens", [](One /*one*/) { return kMaxTokens; });
+  expect("request_cached_tokens", [](One one) { return one.usage.cached_tokens; });
+  expect("request_stalls", [](One one) { return one.timings.stalls; });
+  expect("request_preemptions", [](One one) { return one.timings.preemptions; });
+  double computed = 0;  // of prompts
+  double drafted = 0;
   double accepted = 0;
-  for (const Completion& one : ended) accepted += static_cast<double>(one.usage.accepted_tokens);
+  for (const Completion& one : ended) {
+    computed += static_cast<double>(one.usage.prompt_tokens - one.usage.cached_tokens);
+    drafted += static_cast<double>(one.usage.drafted_tokens);
+    accepted += static_cast<double>(one.usage.accepted_tokens);
+  }
+  EXPECT_GT(accepted, 0);
   EXPECT_EQ(histograms.at("annulus_request_accepted_tokens").sum, accepted);
+  EXPECT_EQ(Metric("spec_decode_num_draft_tokens_total"), drafted);
+  EXPECT_EQ(Metric("spec_decode_num_accepted_tokens_total"), accepted);
+  // The rows of answers count too; those of the last step may be counted only after the end.
+  EXPECT_GT(histograms.at("annulus_iteration_tokens_total").sum, computed);
 }
 
 // Two families tell of the same pages, which a step may change while a scrape goes on.
