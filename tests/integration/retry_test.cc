@@ -31,10 +31,17 @@ class RetryTest : public ::testing::Test {
     v1::StreamGenerateRequest request;
     request.mutable_spec()->set_request_id("retry");
     request.mutable_spec()->set_text(text);
-    request.mutable_spec()->mutable_sampling()->set_temperature(0);
+    request.mutable_spec()->set_digest(true);
+    request.mutable_spec()->mutable_sampling()->set_temperature(0.9F);
+    request.mutable_spec()->mutable_sampling()->set_seed(5);
     request.mutable_spec()->mutable_sampling()->set_max_tokens(max_tokens);
     request.mutable_spec()->mutable_sampling()->set_ignore_eos(true);
     return request;
+  }
+
+  static std::string DigestOf(const StreamResult& result) {
+    if (result.events.empty()) return "";
+    return result.events.back().completion().origin().digest();
   }
 
   void WaitUntilIdle() {
@@ -52,7 +59,7 @@ class RetryTest : public ::testing::Test {
 };
 
 // Five times, as the client does that gives up after some time: each goes on where the last one
-// stopped.
+// stopped. One that waits gets the answer that a single call would have got.
 TEST_F(RetryTest, AClientThatGivesUpDoesNotStartAnew) {
   const auto request = Named(std::string(kPrompt, 'x'), 4);
   int64_t cached = 0;
@@ -75,6 +82,19 @@ TEST_F(RetryTest, AClientThatGivesUpDoesNotStartAnew) {
     reader->Finish();
     WaitUntilIdle();  // until then the daemon takes a call with that id for a second reader
   }
+  const StreamResult last = ReadStream(*stub_, request);
+  ASSERT_TRUE(last.status.ok()) << last.status.error_message();
+  const v1::Usage& usage = last.events.back().completion().usage();
+  EXPECT_EQ(usage.completion_tokens(), 4);
+  EXPECT_GE(usage.cached_tokens(), cached);
+  auto at_once = request;
+  at_once.mutable_spec()->set_request_id("at once");
+  at_once.mutable_spec()->set_ignore_cache(true);
+  const StreamResult whole = ReadStream(*stub_, at_once);
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
+  EXPECT_EQ(whole.events.back().completion().usage().cached_tokens(), 0);
+  EXPECT_EQ(DigestOf(last).size(), 64u);
+  EXPECT_EQ(DigestOf(whole), DigestOf(last));
 }
 
 TEST_F(RetryTest, ACallThatComesAgainWhileTheFirstRunsGetsTheSameAnswer) {
@@ -83,14 +103,22 @@ TEST_F(RetryTest, ACallThatComesAgainWhileTheFirstRunsGetsTheSameAnswer) {
   const auto reader = stub_->StreamGenerate(&context, request);
   v1::StreamGenerateResponse response;
   std::string text;
+  std::string digest;
   while (text.size() < 50 && reader->Read(&response)) text += response.delta().text();
   const StreamResult second = ReadStream(*stub_, request);
-  while (reader->Read(&response)) text += response.delta().text();
+  while (reader->Read(&response)) {
+    text += response.delta().text();
+    if (response.has_completion()) digest = response.completion().origin().digest();
+  }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_TRUE(second.status.ok());
   EXPECT_EQ(second.text, text);
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(DigestOf(second), digest);
   // And when it has ended.
-  EXPECT_EQ(ReadStream(*stub_, request).text, text);
+  const StreamResult third = ReadStream(*stub_, request);
+  EXPECT_EQ(third.text, text);
+  EXPECT_EQ(DigestOf(third), digest);
   EXPECT_EQ(ReadStream(*stub_, Named("other words", 3000)).status.error_code(),
             grpc::StatusCode::ALREADY_EXISTS);
   daemon_.reset();
