@@ -64,6 +64,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(AssignmentText(config.engine.attention), "dense");
   EXPECT_EQ(config.max_message_bytes, size_t{16} << 20);
   EXPECT_EQ(config.grace_time, std::chrono::seconds(30));
+  EXPECT_EQ(config.attach.window, std::chrono::minutes(10));
 }
 
 // A text other than the default for every option, so that all three sources can be told apart.
