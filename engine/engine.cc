@@ -140,6 +140,8 @@ class EngineImpl final : public Engine {
     return id;
   }
 
+  absl::Status CheckQueue() override { return coordinator_->CheckQueue(); }
+
   absl::Status Validate(const RequestSpec& spec) const override {
     const ModelInfo& info = model_.info;
     ANNULUS_RETURN_IF_ERROR(ValidateSampling(spec.sampling, info.vocabulary));

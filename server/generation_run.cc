@@ -116,6 +116,8 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
       return absl::OkStatus();
     }
   }
+  // Before the text is tokenized, which may take long: clients are promised a refusal within 50 ms.
+  ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
   const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
   ANNULUS_ASSIGN_OR_RETURN(
       RequestSpec request,

@@ -58,9 +58,10 @@ class GenerationRun {
 
   // Submits the request to the engine, or follows a running or kept one with the same request_id.
   // After an error no event will come, and the caller must call End. Returns OUT_OF_RANGE, before
-  // any work, if the answer is certain to exceed `most_answer_bytes`. Holds the memory that it
-  // needs in `memory`: as kWork while it runs, then as kKept for the engine's copy of the request.
-  // (If the request has a request_id, the SharedGeneration holds the latter.) No-op after Abort.
+  // any work, if the answer is certain to exceed `most_answer_bytes`, and the error of
+  // Engine::CheckQueue before it makes the prompt. Holds the memory that it needs in `memory`: as
+  // kWork while it runs, then as kKept for the engine's copy of the request. (If the request has a
+  // request_id, the SharedGeneration holds the latter.) No-op after Abort.
   absl::Status Submit(Engine& engine, const AskedGeneration& asked, size_t most_answer_bytes,
                       CallMemory& memory, const CancelFlag& cancel);
 

@@ -96,6 +96,15 @@ absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
       return absl::OkStatus();
     }
   }
+  return RefuseForQueue();
+}
+
+absl::Status Coordinator::CheckQueue() {
+  return waiting_count_ < options_.max_waiting ? absl::OkStatus() : RefuseForQueue();
+}
+
+// Thread-safe. Counts a refusal and returns its error.
+absl::Status Coordinator::RefuseForQueue() {
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
   return RetryError(absl::StrCat("the queue is full: the server lets at most ",
                                  options_.max_waiting, " requests wait; try again later"),

@@ -92,6 +92,10 @@ class Coordinator {
   // retry hint if max_waiting requests wait already.
   absl::Status Submit(std::unique_ptr<Request> request);
 
+  // The error with which Submit would refuse a request now, counted as Submit does; OK if there is
+  // room.
+  absl::Status CheckQueue();
+
   // Ends the request with CANCELLED after the running step. No-op if it has ended or is unknown.
   void Cancel(RequestId id);
 
@@ -127,6 +131,7 @@ class Coordinator {
   // Functions without a comment here have one at their definition. The headings name the files.
 
   // ---- coordinator.cc: the loop; how a request begins and ends
+  absl::Status RefuseForQueue();
   void Loop();
   void TakeCommands();
   void Enqueue(std::unique_ptr<Request> request);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "tests/server/named_tenants.h"
 #include "tests/server/test_server.h"
 
@@ -296,6 +297,29 @@ TEST_F(AttachTest, AFailedRequestIsTriedAnew) {
   EXPECT_EQ(Call(*stub_, Named("b")).End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   engine().set_submit_error(absl::OkStatus());
   EXPECT_EQ(Call(*stub_, Named("b")).End().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// Following takes no place in the queue.
+TEST_F(AttachTest, AFullQueueKeepsNobodyFromARequestThatItHasTaken) {
+  Start();
+  Call first(*stub_, Named("a"));
+  ASSERT_TRUE(first.ReadTo(10));
+  absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  full.SetPayload(kRetryPayload, absl::Cord("750"));
+  engine().set_submit_error(full);
+  Call second(*stub_, Named("a"));
+  EXPECT_EQ(Call(*stub_, Named("b")).End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(first.End().ok());
+  EXPECT_TRUE(second.End().ok());
+  Call late(*stub_, Named("a"));  // the answer is complete and kept
+  EXPECT_TRUE(late.End().ok());
+  for (const std::string& text : {first.text, second.text, late.text}) {
+    EXPECT_EQ(text, Text(script_));
+  }
+  EXPECT_EQ(engine().submitted().size(), 1u);
+  // Nothing of the refused one is in the way of its retry.
+  engine().set_submit_error(absl::OkStatus());
+  EXPECT_TRUE(Call(*stub_, Named("b")).End().ok());
 }
 
 // Many calls at once: all of them, whichever comes first, have one answer.

@@ -170,6 +170,14 @@ absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<T
   return id;
 }
 
+absl::Status FakeEngine::CheckQueue() {
+  const absl::Status error = Get(submit_error_);
+  const bool temporary =
+      absl::IsResourceExhausted(error) && error.GetPayload(kRetryPayload).has_value();
+  if (temporary && !error.GetPayload(kLimitPayload).has_value()) return error;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RequestPlan> FakeEngine::Plan(RequestSpec spec, const CancelFlag&) const {
   ANNULUS_RETURN_IF_ERROR(Validate(spec));
   return Get(plan_);

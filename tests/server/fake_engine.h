@@ -80,6 +80,9 @@ class FakeEngine final : public Engine {
   bool WaitUntilIdle(std::chrono::milliseconds limit) const;
 
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
+  // The error of set_submit_error if it is that of a full queue: with a time to retry, and of no
+  // tenant's quota.
+  absl::Status CheckQueue() override;
   absl::Status Validate(const RequestSpec& spec) const override;
   // Checks as Submit does, then gives what was set.
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const override;

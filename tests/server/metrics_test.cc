@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -290,13 +291,43 @@ TEST_F(MetricsTest, TheTimeOfRefusalsIsTold) {
   EXPECT_EQ(samples.at("annulus_refusal_seconds_bucket{le=\"+Inf\"}"), 3);
   EXPECT_EQ(samples.count("annulus_refusal_seconds_bucket{le=\"0.05\"}"), 1u);
   EXPECT_GT(samples.at("annulus_refusal_seconds_sum"), 0);
-  // Work before the refusal counts: here the text takes 300 ms to tokenize.
-  server_.engine().set_tokenize_delay(std::chrono::milliseconds(300));
-  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  // Work before the refusal counts: here the queue fills up while a text is tokenized.
+  server_.engine().set_submit_error(absl::OkStatus());
+  server_.engine().set_tokenize_delay(std::chrono::milliseconds(1000));
+  std::thread late(
+      [&] { EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok()); });
+  EXPECT_TRUE(Eventually([&] { return server_.engine().tokenizing() == 1; }));
+  server_.engine().set_submit_error(full);
+  late.join();
   const double before = samples.at("annulus_refusal_seconds_bucket{le=\"0.25\"}");
   samples = Samples();
   EXPECT_EQ(samples.at("annulus_refusal_seconds_bucket{le=\"0.25\"}"), before);
   EXPECT_EQ(samples.at("annulus_refusal_seconds_count"), 4);
+}
+
+// However long its text would take to tokenize.
+TEST_F(MetricsTest, WhoFindsTheQueueFullIsRefusedAtOnce) {
+  server_.Serve();
+  server_.engine().set_tokenize_delay(std::chrono::milliseconds(300));
+  absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  full.SetPayload(kRetryPayload, absl::Cord("750"));
+  server_.engine().set_submit_error(full);
+  constexpr int kCalls = 5;
+  for (int i = 0; i < kCalls; ++i) {
+    const grpc::Status status = ReadStream(*server_.inference(), TextStreamRequest("x")).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(status.error_message(), "the queue is full");
+    EXPECT_EQ(Details(status).reason, "QUEUE_FULL");
+    EXPECT_EQ(Details(status).retry_ms, 750);
+  }
+  const auto samples = Samples();
+  EXPECT_EQ(samples.at("annulus_refusal_seconds_count"), kCalls);
+  // None would be that fast if its text were tokenized first. Not all need be: the machine may be
+  // busy with other things.
+  EXPECT_GE(samples.at("annulus_refusal_seconds_bucket{le=\"0.05\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_requests_offered_total"), kCalls);
+  EXPECT_EQ(samples.at("annulus_requests_settled_total{fate=\"rejected\"}"), kCalls);
+  EXPECT_EQ(samples.at("annulus_requests_open"), 0);
 }
 
 TEST_F(MetricsTest, PromtoolAgrees) {
