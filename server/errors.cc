@@ -179,6 +179,16 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   return status;
 }
 
+std::optional<std::string> RetryPushback(const absl::Status& status) {
+  if (auto retry = Payload(status, kRetryPayload)) return retry;
+  if (!absl::IsResourceExhausted(status)) return std::nullopt;
+  // These may pass, but nobody knows when: a client may read faster the next time, and memory of
+  // the store is also held by uploads and by deleted documents that requests still read.
+  const std::string reason = ReasonName(status);
+  if (reason == "SLOW_READER" || reason == "DOCUMENT_STORE_FULL") return std::nullopt;
+  return "-1";
+}
+
 bool IsQueueFull(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && ReasonName(status) == "QUEUE_FULL";
 }

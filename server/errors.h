@@ -8,6 +8,7 @@
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,11 @@ absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata);
 
 // Adds RetryInfo: the client should try again after `milliseconds`.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
+
+// What the trailer grpc-retry-pushback-ms says to gRPC's automatic retries: how long to wait, as
+// WithRetry says; -1, do not retry, for a RESOURCE_EXHAUSTED that lasts. Absent: not known, so the
+// client's policy decides.
+std::optional<std::string> RetryPushback(const absl::Status& status);
 
 // Converts a status for the client. Codes that only a fault of the server can cause become INTERNAL
 // with a message that reveals nothing, so log the original first. Messages are cut to 1 KiB of

@@ -38,8 +38,8 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
                                       grpc::CallbackServerContext& call) {
   const std::string id = name.id.empty() ? NewRequestId() : name.id;
   call.AddTrailingMetadata("annulus-request-id", id);
-  if (const auto retry = status.GetPayload(kRetryPayload)) {
-    call.AddTrailingMetadata("grpc-retry-pushback-ms", std::string(*retry));
+  if (const auto pushback = RetryPushback(status)) {
+    call.AddTrailingMetadata("grpc-retry-pushback-ms", *pushback);
   }
   if (status.ok()) {
     metrics.CountCall(name.method, absl::StatusCode::kOk);

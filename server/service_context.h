@@ -60,7 +60,7 @@ struct ServiceContext {
 
   // Counts and logs the end of a call, and returns the status to send. Puts the call's id into the
   // trailer annulus-request-id and into the details of an error. If the status says when to retry,
-  // also sets the trailer grpc-retry-pushback-ms for gRPC's automatic retries.
+  // or that no retry helps, also sets the trailer grpc-retry-pushback-ms: see RetryPushback.
   grpc::Status Conclude(const CallName& name, const absl::Status& status,
                         grpc::CallbackServerContext& call);
 

@@ -11,7 +11,8 @@ inline constexpr char kFieldPayload[] = "annulus/field";
 // - "context", "memory";
 // - "answer": the prompt fits in memory, but not together with the answer.
 // In a RESOURCE_EXHAUSTED completion:
-// - "pinned": pinned documents take the memory that it needs, or would take more than they may;
+// - "pinned": pinned documents take the memory that it needs, or would take more than they may, or
+//   (with kRetryPayload) too much beside the answers that are being generated;
 // - "kv_bytes": the quota of its tenant (TenantRoom), with kRetryPayload if waiting helps;
 // - "reader": the sink had no room for too long.
 inline constexpr char kLimitPayload[] = "annulus/limit";

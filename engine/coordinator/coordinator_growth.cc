@@ -2,6 +2,7 @@
 // others.
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -197,9 +198,10 @@ absl::Status Coordinator::CheckRoomToGrow(const PrefixIndex::Hit& pin) const {
     if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, options_.limits).has_value()) continue;
-    absl::Status status = absl::ResourceExhaustedError(
+    absl::Status status = RetryError(
         "pin: beside this document, an answer that is being generated could run out of pages; try "
-        "again when fewer requests run, or read the document ahead without pin");
+        "again when fewer requests run, or read the document ahead without pin",
+        std::chrono::milliseconds(retry_ms_.load()));
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;
   }

@@ -246,6 +246,11 @@ TEST(MessageLimitTest, SmallCallsTakeSmallMessages) {
   v1::GetDocumentResponse response;
   const grpc::Status status = server.documents()->GetDocument(&context, request, &response);
   EXPECT_EQ(Details(status).reason, "MESSAGE_TOO_LARGE") << status.error_message();
+  // gRPC's automatic retries would send the same again.
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailers.end());
+  EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "-1");
 }
 
 // Text without a place to cut it takes more while it is tokenized.

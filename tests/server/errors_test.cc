@@ -45,6 +45,32 @@ TEST(Errors, TheEnginesCodesGetTheirReasons) {
   }
 }
 
+TEST(Errors, AutomaticRetriesHearWhenOrNever) {
+  const absl::Status exhausted = absl::ResourceExhaustedError("x");
+  const auto limited = [&](const char* limit) {
+    absl::Status status = exhausted;
+    status.SetPayload(kLimitPayload, absl::Cord(limit));
+    return status;
+  };
+  const auto with_reason = [](v1::ErrorReason reason) {
+    return ReasonError(absl::StatusCode::kResourceExhausted, reason, "x");
+  };
+  EXPECT_EQ(RetryPushback(WithRetry(exhausted, 750)).value_or(""), "750");
+  EXPECT_EQ(RetryPushback(WithRetry(limited("kv_bytes"), 750)).value_or(""), "750");
+  EXPECT_EQ(RetryPushback(WithRetry(absl::UnavailableError("x"), 0)).value_or(""), "0");
+  for (const absl::Status& lasts : {exhausted, limited("kv_bytes"), limited("pinned"),
+                                    with_reason(v1::ERROR_REASON_QUOTA_EXCEEDED),
+                                    with_reason(v1::ERROR_REASON_MESSAGE_TOO_LARGE)}) {
+    EXPECT_EQ(RetryPushback(lasts).value_or(""), "-1") << lasts;
+  }
+  for (const absl::Status& may_pass :
+       {absl::OkStatus(), absl::UnavailableError("x"), absl::OutOfRangeError("x"),
+        limited("reader"), with_reason(v1::ERROR_REASON_SLOW_READER),
+        with_reason(v1::ERROR_REASON_DOCUMENT_STORE_FULL)}) {
+    EXPECT_FALSE(RetryPushback(may_pass).has_value()) << may_pass;
+  }
+}
+
 TEST(Errors, OurOwnFaultsSayNothing) {
   for (const absl::Status& fault :
        {absl::InternalError("weights at /srv/models/secret"), absl::UnknownError("/srv"),

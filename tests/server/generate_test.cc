@@ -303,6 +303,21 @@ TEST_F(GenerateTest, AFullQueueSaysWhenToRetry) {
   EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "750");
 }
 
+TEST_F(GenerateTest, AQuotaThatTheRequestNeverFitsSaysNotToRetry) {
+  absl::Status quota = absl::ResourceExhaustedError("more than the tenant may ever have");
+  quota.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
+  server_.engine().set_submit_error(quota);
+  grpc::ClientContext context;
+  const grpc::Status status = server_.inference()->Generate(&context, TextRequest("x"), &response_);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Details(status).reason, "QUOTA_EXCEEDED");
+  EXPECT_EQ(Details(status).retry_ms, -1);  // no RetryInfo
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailers.end());
+  EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "-1");
+}
+
 // No retry policy repeats OUT_OF_RANGE.
 TEST_F(GenerateTest, WhatCanNeverFitNamesTheFieldThatIsTooLarge) {
   for (const auto& [limit, reason, field, place] :

@@ -1,6 +1,7 @@
 // The Prometheus endpoint over HTTP.
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -328,6 +330,34 @@ TEST_F(MetricsTest, WhoFindsTheQueueFullIsRefusedAtOnce) {
   EXPECT_EQ(samples.at("annulus_requests_offered_total"), kCalls);
   EXPECT_EQ(samples.at("annulus_requests_settled_total{fate=\"rejected\"}"), kCalls);
   EXPECT_EQ(samples.at("annulus_requests_open"), 0);
+}
+
+// A client's retry policy repeats RESOURCE_EXHAUSTED only if that can help.
+TEST_F(MetricsTest, AutomaticRetriesOfferWhatLastsOnce) {
+  server_.Serve();
+  constexpr int kAttempts = 3;
+  grpc::ChannelArguments arguments;
+  arguments.SetServiceConfigJSON(
+      absl::StrCat(R"({"methodConfig": [{"name": [{"service": "annulus.v1.InferenceService"}],)",
+                   R"("retryPolicy": {"maxAttempts": )", kAttempts,
+                   R"(, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1,)",
+                   R"("retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]})"));
+  const auto stub = v1::InferenceService::NewStub(
+      grpc::CreateCustomChannel(server_.address(), grpc::InsecureChannelCredentials(), arguments));
+  const auto offers_of = [&](const absl::Status& refusal) {
+    server_.engine().set_submit_error(refusal);
+    const double before = Samples().at("annulus_requests_offered_total");
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    EXPECT_EQ(stub->Generate(&context, TextRequest("x"), &response).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+    return Samples().at("annulus_requests_offered_total") - before;
+  };
+  absl::Status quota = absl::ResourceExhaustedError("more than the tenant may ever have");
+  quota.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
+  EXPECT_EQ(offers_of(quota), 1);
+  quota.SetPayload(kRetryPayload, absl::Cord("5"));  // now others of its requests take the room
+  EXPECT_EQ(offers_of(quota), kAttempts);
 }
 
 TEST_F(MetricsTest, PromtoolAgrees) {

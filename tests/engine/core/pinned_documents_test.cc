@@ -242,6 +242,7 @@ TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   const absl::Status full = Status(Spec(Prompt(35 * kPage - 12, 300, 6)));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("pinned documents leave 30 of 40"));
+  EXPECT_FALSE(full.GetPayload(kRetryPayload).has_value());  // waiting does not unpin
   // A question about the pinned one needs only what is its own.
   std::vector<int32_t> longer = document_;
   const std::vector<int32_t> rest = Prompt(25 * kPage - 12, 300, 7);
@@ -271,6 +272,7 @@ TEST_F(KeptDocumentsTest, APinLeavesRoomForTheAnswersThatGrow) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(),
               HasSubstr("an answer that is being generated could run out of pages"));
+  EXPECT_TRUE(refused.GetPayload(kRetryPayload).has_value());  // the answer will end
   EXPECT_FALSE(Find("a").pinned);
   engine_->Cancel(*id);
   ASSERT_TRUE(sink->Wait().has_value());
