@@ -252,8 +252,11 @@ absl::Status AskManyCall::PlaceQuestionField(int index, absl::Status status) con
 
 void AskManyCall::UseRefusal(const std::shared_ptr<Question>& question, absl::Status status) {
   const auto field = status.GetPayload(kFieldPayload);
-  // An error that the first question finds in the spec would affect all others too.
-  const bool ends_call = question->index == 0 && field.has_value() && field->StartsWith("spec.");
+  // An error that the first question finds in the spec would affect all others too. But documents
+  // that leave no room for this question may leave it for a shorter one.
+  const bool in_spec = field.has_value() && field->StartsWith("spec.");
+  const bool by_length = absl::IsOutOfRange(status) && field == absl::Cord("spec.documents");
+  const bool ends_call = question->index == 0 && in_spec && !by_length;
   {
     std::lock_guard lock(mutex_);
     // If others have ended meanwhile, their memory is about to be freed: try again at once.
@@ -310,7 +313,7 @@ google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& 
   if (!completion.status.ok()) {
     wire = context_.Fail(
         {facts_.method, facts_.caller.tenant, question.run.request_id(), facts_.connection},
-        completion.status, facts_.trace);
+        NameIfTooLarge(completion.status, "spec"), facts_.trace);
   }
   // Count it only now, so that a question that was refused and asked again is not counted twice.
   context_.metrics.balance().Offer();
@@ -330,8 +333,8 @@ grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackSer
   }
   // Whatever ends it later is no refusal of the call.
   if (!begun) context_.metrics.balance().NoteIfRefused(status, arrived_);
-  return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection}, status,
-                           call);
+  return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection},
+                           NameIfTooLarge(status, "spec"), call);
 }
 
 void AskManyCall::Cancel() {

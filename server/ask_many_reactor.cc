@@ -73,7 +73,7 @@ absl::Status AskManyReactor::EncodeLocked(AskManyCall::QuestionEvent& told,
   response.set_index(question.index);
   *response.mutable_event() = GenerationEvent(told.event, question.run, !question.told);
   const size_t size = response.ByteSizeLong();
-  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
+  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_, FieldOfSize(told.event));
   return absl::OkStatus();
 }
 

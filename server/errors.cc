@@ -118,6 +118,15 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
   }
 }
 
+// The same error with another message, about `field`.
+absl::Status About(const absl::Status& status, absl::string_view field, absl::string_view message) {
+  absl::Status about(status.code(), message);
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { about.SetPayload(url, value); });
+  about.SetPayload(kFieldPayload, absl::Cord(field));
+  return about;
+}
+
 }  // namespace
 
 absl::Status FieldError(absl::string_view field, absl::string_view message) {
@@ -132,11 +141,17 @@ absl::Status MoveField(const absl::Status& status, absl::string_view field) {
   const auto old = Payload(status, kFieldPayload);
   const bool is_named =
       old.has_value() && !old->empty() && absl::ConsumePrefix(&text, absl::StrCat(*old, ": "));
-  absl::Status moved(status.code(), is_named ? absl::StrCat(field, ": ", text) : std::string(text));
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& value) { moved.SetPayload(url, value); });
-  moved.SetPayload(kFieldPayload, absl::Cord(field));
-  return moved;
+  return About(status, field, is_named ? absl::StrCat(field, ": ", text) : std::string(text));
+}
+
+absl::Status WithField(const absl::Status& status, absl::string_view field) {
+  return About(status, field, absl::StrCat(field, ": ", status.message()));
+}
+
+absl::Status NameIfTooLarge(absl::Status status, absl::string_view field) {
+  const bool has_field = status.GetPayload(kFieldPayload).has_value();
+  if (!absl::IsOutOfRange(status) || has_field || field.empty()) return status;
+  return WithField(status, field);
 }
 
 absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
@@ -160,13 +175,15 @@ absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata) {
   return status;
 }
 
-absl::Status AnswerTooLargeError(size_t needed, size_t available) {
-  return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
-                     absl::StrCat("the answer needs at least ", needed,
-                                  " bytes, and one message holds at most ", available,
-                                  "; ask for less at a time, or start the server with a larger "
-                                  "--max-message-size"),
-                     {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+absl::Status AnswerTooLargeError(size_t needed, size_t available, absl::string_view field) {
+  return NameIfTooLarge(
+      ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+                  absl::StrCat("the answer needs at least ", needed,
+                               " bytes, and one message holds at most ", available,
+                               "; ask for less at a time, or start the server with a larger "
+                               "--max-message-size"),
+                  {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}}),
+      field);
 }
 
 absl::Status DeadlinePassedError() {

@@ -29,6 +29,13 @@ absl::Status FieldError(absl::string_view field, absl::string_view message);
 // the message if it is there.
 absl::Status MoveField(const absl::Status& status, absl::string_view field);
 
+// Names the field that an error is about, in BadRequest and at the front of the message.
+absl::Status WithField(const absl::Status& status, absl::string_view field);
+
+// Names `field` in an OUT_OF_RANGE error that names no field: the part of the request that decides
+// how much it takes. Returns other errors as they are, and all if `field` is empty.
+absl::Status NameIfTooLarge(absl::Status status, absl::string_view field);
+
 // NOT_FOUND or ALREADY_EXISTS with ResourceInfo; `type` is "model", "document" or "request".
 absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
                            absl::string_view name, absl::string_view message);
@@ -38,8 +45,8 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
                          const ErrorMetadata& metadata = {});
 
 // OUT_OF_RANGE: the answer does not fit into one message of `available` bytes. `needed` is a lower
-// bound of its size.
-absl::Status AnswerTooLargeError(size_t needed, size_t available);
+// bound of its size. `field` is what asks for so much; empty: the caller names it later.
+absl::Status AnswerTooLargeError(size_t needed, size_t available, absl::string_view field = "");
 
 // DEADLINE_EXCEEDED: the client's deadline passed while the request waited or ran.
 absl::Status DeadlinePassedError();

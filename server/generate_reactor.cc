@@ -60,11 +60,13 @@ void GenerateReactor::OnReady() {
 absl::Status GenerateReactor::Gather(Delta delta) {
   const v1::Delta message = ToMessage(std::move(delta));
   if (answer_.size() + message.ByteSizeLong() + kCompletionBytes > max_bytes_) {
-    return ReasonError(
-        absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
-        absl::StrCat("the answer does not fit into one message, which holds at most ", max_bytes_,
-                     " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
-        {{"available", absl::StrCat(max_bytes_)}});
+    return WithField(
+        ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+                    absl::StrCat("the answer does not fit into one message, which holds at most ",
+                                 max_bytes_,
+                                 " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
+                    {{"available", absl::StrCat(max_bytes_)}}),
+        "spec.sampling");
   }
   const size_t event = kCopies * message.SpaceUsedLong();
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, HeldByAnswer() + event));
@@ -83,7 +85,7 @@ absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
       ToMessage(completion, generation_->run().request_id(), generation_->run().origin());
   // Check again: attention details are not bounded by kCompletionBytes.
   const size_t size = answer_.size() + message.ByteSizeLong() + kMostHeader;
-  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
+  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_, "spec.attention.details");
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(HeldByAnswer() + kCopies * message.SpaceUsedLong()));
   answer_.Finish(message, response_bytes_);
   return absl::OkStatus();

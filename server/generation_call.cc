@@ -87,9 +87,10 @@ void GenerationCall::Abort(absl::Status status) {
 grpc::Status GenerationCall::Conclude(const Completion& completion,
                                       grpc::CallbackServerContext& call) {
   run_.Conclude(completion);
+  const char* const main_field = facts_.method == "PrefillDocument" ? "name" : "spec";
   grpc::Status status =
       context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id(), facts_.connection},
-                        completion.status, call);
+                        NameIfTooLarge(completion.status, main_field), call);
   RequestBalance& balance = context_.metrics.balance();
   balance.Settle(static_cast<absl::StatusCode>(status.error_code()));
   balance.NoteIfRefused(completion.status, arrived_);

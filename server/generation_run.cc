@@ -105,7 +105,9 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   const v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   const size_t answer_bytes = LeastAnswerBytes(spec.sampling());
-  if (answer_bytes > most_answer_bytes) return AnswerTooLargeError(answer_bytes, most_answer_bytes);
+  if (answer_bytes > most_answer_bytes) {
+    return AnswerTooLargeError(answer_bytes, most_answer_bytes, "spec.sampling");
+  }
   std::string content;
   if (spec.has_request_id()) {
     ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, spec.ByteSizeLong()));

@@ -100,7 +100,7 @@ absl::Status HandleRenderPrompt(const OwnWork& work, const v1::RenderPromptReque
   const absl::Status valid = engine->Validate(spec);
   if (absl::IsOutOfRange(valid)) {
     const int64_t needed = static_cast<int64_t>(ids.size()) + spec.sampling.max_tokens;
-    return ContextError(valid.message(), needed, engine->model().max_context);
+    return TooLargeError(request.spec(), valid, needed, engine->model().max_context);
   }
   if (!valid.ok()) return PlaceField(request.spec(), valid);
   const size_t most_bytes = context.config.max_message_bytes;
@@ -145,6 +145,13 @@ absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionR
   return absl::OkStatus();
 }
 
+RawUnaryCall SizedBy(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,
+                     grpc::ByteBuffer* response, absl::string_view name, absl::string_view field) {
+  RawUnaryCall raw{call, request, response, name};
+  raw.size_field = field;
+  return raw;
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* call,
@@ -167,42 +174,43 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::AskMany(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* call,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "Tokenize"}, HandleTokenize,
-                      CostOfTokenize);
+  return AnswerInPool(context_, SizedBy(call, request, response, "Tokenize", "text"),
+                      HandleTokenize, CostOfTokenize);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServerContext* call,
                                                               const grpc::ByteBuffer* request,
                                                               grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "ApplyChatTemplate"},
+  return AnswerInPool(context_, SizedBy(call, request, response, "ApplyChatTemplate", "messages"),
                       HandleApplyChatTemplate);
 }
 
 grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerContext* call,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
-  return AnswerInPool(
-      context_, {call, request, response, "MapAttention", /*for_admins=*/false, /*long_work=*/true},
-      HandleMapAttention, CostOfMapAttention);
+  RawUnaryCall raw = SizedBy(call, request, response, "MapAttention", "cells");
+  raw.long_work = true;
+  return AnswerInPool(context_, raw, HandleMapAttention, CostOfMapAttention);
 }
 
 grpc::ServerUnaryReactor* InferenceService::RenderPrompt(grpc::CallbackServerContext* call,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "RenderPrompt"}, HandleRenderPrompt);
+  return AnswerInPool(context_, SizedBy(call, request, response, "RenderPrompt", "spec"),
+                      HandleRenderPrompt);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Plan(grpc::CallbackServerContext* call,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "Plan"}, HandlePlan);
+  return AnswerInPool(context_, SizedBy(call, request, response, "Plan", "spec"), HandlePlan);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "Detokenize"}, HandleDetokenize,
-                      CostOfDetokenize);
+  return AnswerInPool(context_, SizedBy(call, request, response, "Detokenize", "token_ids"),
+                      HandleDetokenize, CostOfDetokenize);
 }
 
 }  // namespace annulus::server

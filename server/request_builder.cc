@@ -226,10 +226,11 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   for (const DocumentPtr& document : documents) total += document->tokens.size();
   const int64_t context = engine.model().max_context;
   if (static_cast<int64_t>(total) >= context) {
-    return ContextError(absl::StrCat("documents and input together have ", total,
-                                     " tokens, and the model's context holds ", context,
-                                     ", the answer included; name fewer documents"),
-                        static_cast<int64_t>(total) + 1, context);
+    return WithField(ContextError(absl::StrCat("documents and input together have ", total,
+                                               " tokens, and the model's context holds ", context,
+                                               ", the answer included; name fewer documents"),
+                                  static_cast<int64_t>(total) + 1, context),
+                     "spec.documents");
   }
   request.prompt.reserve(total);
   PutTogether(input, documents, request);

@@ -103,7 +103,7 @@ absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
   const StreamedCall::Message response = encode_(event, generation_->run(), !begun_);
   begun_ = true;
   const size_t size = response->ByteSizeLong();
-  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
+  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_, FieldOfSize(event));
   message_.Clear();
   EncodeMessage(*response, message_);
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <variant>
 
 #include "annulus/v1/inference.pb.h"
 #include "server/bounded_sink.h"
@@ -28,6 +29,12 @@ struct StreamedCall {
 // Encodes an event for StreamGenerate. `first`: it is the first event of the generation.
 v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
                                            bool first);
+
+// The field of a request that asks for what can make this event larger than a message may be:
+// attention details are in the completion, log probabilities in the others.
+inline const char* FieldOfSize(const SinkEvent& event) {
+  return std::holds_alternative<Completion>(event) ? "spec.attention.details" : "spec.sampling";
+}
 
 // The streaming call StreamGenerate.
 StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request);

@@ -66,6 +66,8 @@ struct RawUnaryCall {
   bool long_work = false;   // the work may take long even for a short request
   // Limit of the request's size, in addition to max-message-size.
   size_t most_request_bytes = std::numeric_limits<size_t>::max();
+  // The field that decides how much the call takes, a literal: errors of size name it.
+  absl::string_view size_field = "";
 };
 
 // Runs one unary call from bytes to bytes. Holds its memory until the answer was sent, cuts off a
@@ -140,7 +142,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     // Free the request now: a client that does not read its answer would keep it.
     DropMessage(*raw_.request);
     context_.unread.Begin(*raw_.call);
-    Finish(context_.Conclude({raw_.name, caller_.tenant, "", ""}, status, *raw_.call));
+    Finish(context_.Conclude({raw_.name, caller_.tenant, "", ""},
+                             NameIfTooLarge(std::move(status), raw_.size_field), *raw_.call));
   }
 
   void OnDone() override {

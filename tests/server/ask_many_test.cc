@@ -184,6 +184,20 @@ TEST_F(AskManyTest, AThousandAreAnswered) {
   EXPECT_THAT(answers.texts.at(kMost - 1), ::testing::HasSubstr(absl::StrCat("q", kMost - 1)));
 }
 
+// Documents may leave room for one question and not for another, also if the first has none.
+TEST_F(AskManyTest, AFirstQuestionTooLongBesideTheDocumentsEndsAlone) {
+  server_.engine().set_max_context(500);
+  ASSERT_TRUE(server_.Upload("story", std::string(300, 's')).ok());
+  v1::AskManyRequest request = Questions({std::string(250, 'x'), "good"});
+  request.mutable_spec()->add_documents("story");
+  const Answers answers = Ask(request);
+  ASSERT_TRUE(answers.status.ok()) << answers.status.error_message();
+  ASSERT_EQ(answers.failures.size(), 1u);
+  EXPECT_EQ(Details(answers.failures.at(0)).reason, "CONTEXT_TOO_LONG");
+  EXPECT_EQ(Details(answers.failures.at(0)).field, "spec.documents");
+  EXPECT_EQ(answers.completions.size(), 1u);
+}
+
 TEST_F(AskManyTest, AQuestionThatFailsEndsAlone) {
   server_.engine().set_max_context(500);
   const Answers answers = Ask(Questions({"", "good", std::string(600, 'x'), "good too"}));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 
@@ -163,6 +164,17 @@ TEST_F(ChatTest, RenderPromptShowsWhatGenerateReads) {
   spec.clear_model();
   spec.mutable_token_ids()->add_ids(-1);
   EXPECT_EQ(Details(render(spec)).field, "spec.token_ids");
+  // What never fits is refused as Generate refuses it.
+  spec.set_text("a");
+  absl::Status never = absl::OutOfRangeError("input: keys and values need too many bytes");
+  never.SetPayload(kLimitPayload, absl::Cord("memory"));
+  never.SetPayload(kFieldPayload, absl::Cord("input"));
+  server_.engine().set_submit_error(never);
+  const grpc::Status refused = render(spec);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Details(refused).reason, "MEMORY_TOO_SMALL");
+  EXPECT_EQ(Details(refused).field, "spec.text");
+  EXPECT_EQ(refused.error_message(), "spec.text: keys and values need too many bytes");
 }
 
 TEST_F(ChatTest, DocumentsStandBeforeTheFirstUserMessage) {

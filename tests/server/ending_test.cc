@@ -188,6 +188,8 @@ TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
   const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
   EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE");
+  EXPECT_EQ(Details(status).field, "spec.sampling");
+  EXPECT_EQ(status.error_message().find("spec.sampling: "), 0u) << status.error_message();
   EXPECT_TRUE(server.engine().WaitUntilIdle(kSoon));
 }
 
@@ -229,9 +231,11 @@ TEST(AnswerLimitTest, DetailsThatDoNotFitAreAnErrorWithAdvice) {
   grpc::ClientContext context;
   v1::GenerateResponse response;
   const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
-  EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE") << status.error_message();
-  EXPECT_EQ(Details(ReadStream(*server.inference(), TextStreamRequest("x")).status).reason,
-            "ANSWER_TOO_LARGE");
+  const grpc::Status streamed = ReadStream(*server.inference(), TextStreamRequest("x")).status;
+  for (const grpc::Status& failed : {status, streamed}) {
+    EXPECT_EQ(Details(failed).reason, "ANSWER_TOO_LARGE") << failed.error_message();
+    EXPECT_EQ(Details(failed).field, "spec.attention.details");
+  }
 }
 
 // Requests of names and numbers are decoded on threads that all calls share.
@@ -262,6 +266,7 @@ TEST(PromptMemoryTest, StretchesWithoutACutAreForeseen) {
   const grpc::Status refused =
       ReadStream(*server.inference(), TextStreamRequest(std::string(150'000, 'x'))).status;
   EXPECT_EQ(Details(refused).reason, "MEMORY_TOO_SMALL") << refused.error_message();
+  EXPECT_EQ(Details(refused).field, "spec");
 }
 
 TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {

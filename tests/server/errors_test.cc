@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "engine/api.h"
 #include "server/request_builder.h"
 #include "tests/server/test_server.h"
@@ -109,6 +110,23 @@ TEST(Errors, AnErrorThatMovesToAnotherFieldSaysSoInItsMessage) {
   other = MoveField(other, "name");
   EXPECT_EQ(other.message(), "nothing to say");
   EXPECT_EQ(Details(ToGrpcStatus(other)).field, "name");
+}
+
+TEST(Errors, WhatIsTooLargeNamesAField) {
+  const absl::Status large = AnswerTooLargeError(10, 7);
+  EXPECT_EQ(Details(ToGrpcStatus(large)).field, "");
+  const grpc::Status named = ToGrpcStatus(NameIfTooLarge(large, "spec"));
+  EXPECT_EQ(Details(named).field, "spec");
+  EXPECT_EQ(Details(named).reason, "ANSWER_TOO_LARGE");
+  EXPECT_EQ(Details(named).metadata["needed"], "10");
+  EXPECT_EQ(named.error_message(), absl::StrCat("spec: ", std::string(large.message())));
+  // What has a field keeps it, and other errors get none.
+  const absl::Status sampling = AnswerTooLargeError(10, 7, "spec.sampling");
+  EXPECT_EQ(NameIfTooLarge(sampling, "spec"), sampling);
+  EXPECT_EQ(Details(ToGrpcStatus(sampling)).field, "spec.sampling");
+  EXPECT_EQ(NameIfTooLarge(large, ""), large);
+  const absl::Status busy = absl::ResourceExhaustedError("x");
+  EXPECT_EQ(NameIfTooLarge(busy, "spec"), busy);
 }
 
 TEST(Errors, MessagesNameTheirField) {

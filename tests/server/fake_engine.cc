@@ -129,7 +129,8 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
   if (needed > max_context) {
     return absl::OutOfRangeError(absl::StrCat(needed, " tokens where ", max_context, " fit"));
   }
-  return absl::OkStatus();
+  const absl::Status error = Get(submit_error_);
+  return absl::IsOutOfRange(error) ? error : absl::OkStatus();
 }
 
 absl::StatusOr<BlockMap> FakeEngine::MapAttention(BlockMapSpec spec,

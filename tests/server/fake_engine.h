@@ -66,6 +66,7 @@ class FakeEngine final : public Engine {
   void set_healthy(bool healthy) { healthy_ = healthy; }
   // Beside a stall budget of 0.25 s.
   void set_smallest_chunk_seconds(double seconds) { smallest_chunk_seconds_ = seconds; }
+  // Of Submit; OUT_OF_RANGE also of Validate, as what can never fit.
   void set_submit_error(absl::Status status);
   void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
 

@@ -285,6 +285,7 @@ TEST_F(GenerateTest, BeyondTheContextTellsTheNumbers) {
   for (int i = 0; i < 3; ++i) request.mutable_spec()->add_documents(std::string("a"));
   details = Details(Generate(request));
   EXPECT_EQ(details.reason, "CONTEXT_TOO_LONG");
+  EXPECT_EQ(details.field, "spec.documents");
   EXPECT_EQ(details.metadata.at("available"), "4096");
 }
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +26,8 @@ constexpr char kGenerateMethod[] = "/annulus.v1.InferenceService/Generate";
 constexpr char kStreamGenerateMethod[] = "/annulus.v1.InferenceService/StreamGenerate";
 constexpr char kTokenizeMethod[] = "/annulus.v1.InferenceService/Tokenize";
 constexpr char kApplyChatTemplateMethod[] = "/annulus.v1.InferenceService/ApplyChatTemplate";
+constexpr char kAskManyMethod[] = "/annulus.v1.InferenceService/AskMany";
+constexpr char kPrefillMethod[] = "/annulus.v1.DocumentService/PrefillDocument";
 constexpr char kUploadMethod[] = "/annulus.v1.DocumentService/UploadDocument";
 
 // Bytes that a message of `bytes` becomes when each pair of them is an empty message or group.
@@ -38,11 +42,16 @@ TEST(MemoryLeaseTest, MessagesThatMultiplyAreRefusedBeforeTheyAreDecoded) {
   server.Serve();
   // Two groups of a field that nobody knows, one inside the other.
   const std::string groups = Pairs("\xa3\x38\xa3\x38\xa4\x38\xa4\x38", size_t{1} << 20);
-  for (const char* method : {kGenerateMethod, kStreamGenerateMethod, kTokenizeMethod,
-                             kApplyChatTemplateMethod, kUploadMethod}) {
+  const std::vector<std::pair<const char*, std::string>> calls = {
+      {kGenerateMethod, "spec"}, {kStreamGenerateMethod, "spec"},
+      {kTokenizeMethod, "text"}, {kApplyChatTemplateMethod, "messages"},
+      {kPrefillMethod, "name"},  {kAskManyMethod, "spec"},
+      {kUploadMethod, ""}};
+  for (const auto& [method, field] : calls) {
     const grpc::Status status = CallRaw(server.channel(), method, groups);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE) << method;
     EXPECT_EQ(Details(status).reason, "MEMORY_TOO_SMALL") << method;
+    EXPECT_EQ(Details(status).field, field) << method;
     EXPECT_THAT(Details(status).metadata, ::testing::Contains(::testing::Key("needed"))) << method;
   }
   grpc::ClientContext context;
@@ -110,6 +119,8 @@ TEST(MemoryLeaseTest, WhatATemplateComputesIsHeldOfTheSameBudget) {
     const grpc::Status status = CallRaw(server.channel(), method, message);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE) << method;
     EXPECT_EQ(Details(status).reason, "MEMORY_TOO_SMALL") << method << status.error_message();
+    const bool template_alone = absl::string_view(method) == kApplyChatTemplateMethod;
+    EXPECT_EQ(Details(status).field, template_alone ? "messages" : "spec") << method;
     EXPECT_TRUE(bystander()) << method;
   }
   server.engine().set_template_memory_bytes(5 * kMiB);  // fits while nobody else has much
@@ -222,15 +233,16 @@ TEST(AnswerSizeTest, UnaryAnswersThatCannotBeSentAreRefusedWithTheNumbers) {
   map.set_tokens(1 << 20);
   map.set_heads(4);
   map.set_cells(1024);
-  const std::vector<std::pair<const char*, std::string>> calls = {
-      {"/annulus.v1.InferenceService/Detokenize", ids.SerializeAsString()},
-      {kTokenizeMethod, text.SerializeAsString()},
-      {kGenerateMethod, logprobs.SerializeAsString()},
-      {"/annulus.v1.InferenceService/MapAttention", map.SerializeAsString()}};
-  for (const auto& [method, message] : calls) {
+  const std::vector<std::tuple<const char*, const char*, std::string>> calls = {
+      {"/annulus.v1.InferenceService/Detokenize", "token_ids", ids.SerializeAsString()},
+      {kTokenizeMethod, "text", text.SerializeAsString()},
+      {kGenerateMethod, "spec.sampling", logprobs.SerializeAsString()},
+      {"/annulus.v1.InferenceService/MapAttention", "cells", map.SerializeAsString()}};
+  for (const auto& [method, field, message] : calls) {
     const grpc::Status status = CallRaw(server.channel(), method, message);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE) << method;
     EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE") << method << status.error_message();
+    EXPECT_EQ(Details(status).field, field) << method;
     EXPECT_EQ(Details(status).metadata["available"], "65536") << method;
   }
   EXPECT_TRUE(server.engine().submitted().empty());

@@ -136,7 +136,9 @@ TEST_F(PrefillDocumentTest, ErrorsNameFieldsOfItsOwnRequest) {
   ASSERT_TRUE(server_.Upload("fits", "1234567890").ok());
   request = Of("fits");
   request.set_system("as long as the context");
-  EXPECT_EQ(Details(Prefill(request).status).reason, "CONTEXT_TOO_LONG");
+  const ErrorDetails too_long = Details(Prefill(request).status);
+  EXPECT_EQ(too_long.reason, "CONTEXT_TOO_LONG");
+  EXPECT_EQ(too_long.field, "name");
 }
 
 TEST_F(PrefillDocumentTest, PinsAndTimesToLiveReachTheEngine) {
