@@ -215,11 +215,13 @@ void Coordinator::DropStepBehind() {
 
 StepPlan Coordinator::PlanNext() {
   const auto waits = [&](SequenceId id) { return tier_ != nullptr && tier_->HoldsBack(id); };
-  const StepChoice choice = serving_.Next(state_, requests_, waits, clock_.Now());
+  // Before the prompts' rows are chosen: what is guessed takes a part of the step's time.
+  DraftAhead();
+  const std::vector<StreamRows> streams = RowsOfStreams(state_, pages_, options_.limits);
+  const StepChoice choice = serving_.Next(state_, requests_, streams, waits, clock_.Now());
   if (choice.stretch.has_value()) {
     return PlanStretch(state_, pages_, options_.limits, options_.modes, *choice.stretch);
   }
-  DraftAhead();
   return PlanStep(state_, pages_, options_.limits, options_.modes, choice.turns);
 }
 
@@ -292,7 +294,8 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
   }
 }
 
-// Guesses how the sequences that decode go on, where their requests want that.
+// Guesses how the sequences that decode go on, where their requests want that. Those that are not
+// in the next step get the same draft for a later one.
 void Coordinator::DraftAhead() {
   constexpr int64_t kReadAtOnce = 65'536;  // tokens of a sequence: well below a millisecond
   for (const auto& sequence : state_.running) {

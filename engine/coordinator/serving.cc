@@ -32,11 +32,12 @@ PromptState StateOf(const Sequence& sequence) {
           .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
 }
 
-// The positions of the streams' next rows.
-std::vector<int32_t> StreamsOf(const EngineState& state) {
-  std::vector<int32_t> streams;
+// The streams' next rows, without guesses: how many there will be in later steps is not known.
+std::vector<StreamRows> StreamsOf(const EngineState& state) {
+  std::vector<StreamRows> streams;
   for (const auto& sequence : state.running) {
-    if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
+    if (sequence->paused || sequence->in_prefill()) continue;
+    streams.push_back({.position = sequence->computed});
   }
   return streams;
 }
@@ -116,7 +117,7 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
                                                     const Requests& requests,
                                                     SteadyTime now) const {
   if (pacer_.costs().steps() == 0) return std::nullopt;
-  const std::vector<int32_t> streams = StreamsOf(state);
+  const std::vector<StreamRows> streams = StreamsOf(state);
   const auto seconds_of = [&](const PromptState& one) {
     return pacer_.SecondsBeside(one, streams);
   };
@@ -225,17 +226,13 @@ std::vector<size_t> Serving::OrderOfRunning(const EngineState& state, const Requ
 }
 
 StepChoice Serving::Next(const EngineState& state, const Requests& requests,
+                         std::span<const StreamRows> streams,
                          const std::function<bool(SequenceId)>& waits, SteadyTime now) const {
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
-  std::vector<int32_t> streams;
   for (const auto& sequence : state.running) {
+    if (!sequence->in_prefill()) continue;
     if (sequence->paused && !sequence->suspended.has_value()) continue;
-    if (!sequence->in_prefill()) {
-      // One that waits for pages has no row in the step.
-      if (!sequence->needs_pages()) streams.push_back(sequence->computed);
-      continue;
-    }
     if (!sequence->suspended.has_value() && waits(sequence->id)) continue;
     contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
     states.push_back(StateOf(*sequence));

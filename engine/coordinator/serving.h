@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/api/plan.h"
@@ -52,10 +53,11 @@ class Serving {
   std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests,
                                      SteadyTime now) const;
 
-  // Decides what prompts do in the next step: see StepPacer::Next. A prompt for which `waits`
-  // returns true begins no new chunk.
+  // Decides what prompts do in the next step: see StepPacer::Next. `streams`: from RowsOfStreams. A
+  // prompt for which `waits` returns true begins no new chunk.
   StepChoice Next(const EngineState& state, const Requests& requests,
-                  const std::function<bool(SequenceId)>& waits, SteadyTime now) const;
+                  std::span<const StreamRows> streams, const std::function<bool(SequenceId)>& waits,
+                  SteadyTime now) const;
   // Learns from a finished step, counts it for the requests whose prompts it read, and charges its
   // time to the shares of its requests.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);

@@ -91,7 +91,11 @@ std::vector<int32_t> PromptLookup::Draft(std::span<const int32_t> tokens, int mo
   if (std::ssize(tokens) <= kMatch || most < 1) return draft;
   const int64_t from = Find(tokens);
   if (from == 0) return draft;
-  const int length = LengthOf(std::min(most, kMostDraft), row_cost);
+  if (weighed_at_ != std::ssize(tokens)) {
+    weighed_ = LengthOf(std::min(most, kMostDraft), row_cost);
+    weighed_at_ = std::ssize(tokens);
+  }
+  const int length = std::min(most, weighed_);
   if (length == 0) return draft;
   passed_over_ = 0;
   source_ = from;

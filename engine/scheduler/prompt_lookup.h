@@ -34,7 +34,9 @@ class PromptLookup {
   void Read(std::span<const int32_t> tokens, int64_t most);
 
   // Returns the tokens that may follow, at most min(most, kMostDraft). Empty if the last kMatch
-  // tokens have not occurred before, or if a guess is not worth its time.
+  // tokens have not occurred before, or if a guess is not worth its time. If it is asked again
+  // before the sequence has grown, because no step has tried the draft yet, it returns the same
+  // tokens and counts nothing twice.
   std::vector<int32_t> Draft(std::span<const int32_t> tokens, int most, double row_cost);
 
   // Reports that `drafted` tokens of the last draft were tried (fewer than Draft returned if a step
@@ -60,6 +62,8 @@ class PromptLookup {
   double tried_ = 2;
   int rest_ = 0;  // opportunities to skip between single tries
   int passed_over_ = 0;
+  int64_t weighed_at_ = 0;  // number of tokens when LengthOf was asked last, and what it said
+  int weighed_ = 0;
 };
 
 }  // namespace annulus

@@ -108,11 +108,13 @@ StepPacer::StepPacer(double stall_seconds, const PlanLimits& plan)
   }
 }
 
-StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
+StepPacer::Room StepPacer::RoomBeside(std::span<const StreamRows> streams) const {
   Room room;
   room.streams = !streams.empty();
   room.rest.amount[StepWork::kStep] = 1;
-  for (const int32_t position : streams) room.rest += SampledWork(position, position + 1);
+  for (const StreamRows& stream : streams) {
+    room.rest += SampledWork(stream.position, stream.position + stream.rows);
+  }
   if (stall_ <= 0) return room;
   room.limits.seconds = WithMargin(room.streams ? std::min(stall_, kStepSeconds) : kStepSeconds);
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
@@ -120,7 +122,7 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const int32_t> streams) const {
 }
 
 StepPacer::Room StepPacer::RoomFor(const PromptState& prompt,
-                                   std::span<const int32_t> streams) const {
+                                   std::span<const StreamRows> streams) const {
   Room room = RoomBeside(streams);
   // What a step has room for, whatever the time.
   const int64_t fullest = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
@@ -129,8 +131,8 @@ StepPacer::Room StepPacer::RoomFor(const PromptState& prompt,
   return room;
 }
 
-StepChoice StepPacer::Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
-                           bool after_stretch) const {
+StepChoice StepPacer::Next(std::span<const PromptState> prompts,
+                           std::span<const StreamRows> streams, bool after_stretch) const {
   if (prompts.empty() || (after_stretch && !streams.empty())) return {};
   const Room room = RoomBeside(streams);
   const auto suspended =
@@ -292,7 +294,7 @@ double StepPacer::LongestLayer(const StepWork& work) const {
   return longest;
 }
 
-double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
+double StepPacer::SecondsBeside(PromptState prompt, std::span<const StreamRows> streams) const {
   if (costs_.steps() == 0) return 0;
   const Room room = RoomFor(prompt, streams);
   const int64_t begin = prompt.computed;
@@ -363,7 +365,7 @@ double StepPacer::StepSeconds() const {
 }
 
 double StepPacer::StepSecondsLeft(const PromptState& prompt,
-                                  std::span<const int32_t> streams) const {
+                                  std::span<const StreamRows> streams) const {
   if (prompt.computed >= prompt.prompt_length) return 0;
   const int32_t end = PaceOf(prompt, RoomFor(prompt, streams)).end;
   const double chunk = PromptSeconds(prompt, prompt.computed, end);

@@ -25,6 +25,13 @@ struct PromptState {
   int32_t layers_done = 0;
 };
 
+// The rows of a stream in the next step: its next one, and those of the tokens that are guessed
+// after it.
+struct StreamRows {
+  int32_t position = 0;  // of the first
+  int32_t rows = 1;
+};
+
 // How far a prompt may advance in the next step.
 struct PrefillTurn {
   SequenceId sequence = 0;
@@ -82,15 +89,15 @@ class StepPacer {
   StepPacer(double stall_seconds, const PlanLimits& plan);
 
   // Returns what prompts do in the next step. `prompts`: in serving order; at most one has a
-  // suspended chunk. `streams`: the positions of the streams' next rows, which run in any case
-  // unless a stretch is returned. `after_stretch`: whether the last step was a stretch; if so, and
-  // there are streams, prompts do nothing.
+  // suspended chunk. `streams`: the rows of all streams, which run in any case unless a stretch is
+  // returned. `after_stretch`: whether the last step was a stretch; if so, and there are streams,
+  // prompts do nothing.
   //
   // While a chunk is suspended, prompts before its own in serving order still go first if they fit
   // into a step; without streams, unless they are done sooner if they wait for the chunk. As long
   // as no prompt rows have been timed, one layer of a page runs alone, to learn how long a page
   // takes.
-  StepChoice Next(std::span<const PromptState> prompts, std::span<const int32_t> streams,
+  StepChoice Next(std::span<const PromptState> prompts, std::span<const StreamRows> streams,
                   bool after_stretch) const;
 
   // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
@@ -105,15 +112,15 @@ class StepPacer {
   // Predicted seconds that every step takes besides its rows.
   double StepSeconds() const;
   // StepSeconds of all steps until the prompt is computed, if its chunks take about as long as the
-  // next one, which Next would choose if it were the only prompt, together with streams at these
-  // positions.
-  double StepSecondsLeft(const PromptState& prompt, std::span<const int32_t> streams) const;
+  // next one, which Next would choose if it were the only prompt, together with these rows of
+  // streams.
+  double StepSecondsLeft(const PromptState& prompt, std::span<const StreamRows> streams) const;
 
   // Predicted seconds until the prompt is computed, in the chunks that Next would choose if it
-  // were the only prompt, together with streams at these positions. Evaluates the cost at kLooks
-  // points of the prompt. 0 before the first step.
+  // were the only prompt, together with these rows of streams. Evaluates the cost at kLooks points
+  // of the prompt. 0 before the first step.
   static constexpr int kLooks = 16;
-  double SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const;
+  double SecondsBeside(PromptState prompt, std::span<const StreamRows> streams) const;
 
   const StepCostModel& costs() const { return costs_; }
   // Predicted seconds of the smallest part of a prompt that a step can have, at the previous step's
@@ -134,9 +141,9 @@ class StepPacer {
     StepWork beside;
   };
   Pace PaceOf(const PromptState& prompt, const Room& room) const;
-  Room RoomBeside(std::span<const int32_t> streams) const;
+  Room RoomBeside(std::span<const StreamRows> streams) const;
   // The same if the prompt is the only one.
-  Room RoomFor(const PromptState& prompt, std::span<const int32_t> streams) const;
+  Room RoomFor(const PromptState& prompt, std::span<const StreamRows> streams) const;
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
   bool GainsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;

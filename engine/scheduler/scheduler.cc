@@ -70,10 +70,7 @@ class Planner {
     plan_.step = state_.step;
     plan_.ended = state_.ended;
     const size_t count = state_.running.size();
-    for (size_t i = 0; i < count; ++i) {
-      const Sequence& sequence = *state_.running[(i + state_.step) % count];
-      if (!sequence.paused && !sequence.in_prefill()) PlanDecode(sequence);
-    }
+    GiveRows([this](const Sequence& sequence, int32_t rows) { PlanDecode(sequence, rows); });
     if (turns_.has_value()) {
       PlanTurns();
     } else {
@@ -87,6 +84,14 @@ class Planner {
     // Sampled items first: the last layer then works on a prefix of the rows.
     std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
     return std::move(plan_);
+  }
+
+  std::vector<StreamRows> RunStreams() {
+    std::vector<StreamRows> streams;
+    GiveRows([&streams](const Sequence& sequence, int32_t rows) {
+      streams.push_back({.position = sequence.computed, .rows = rows});
+    });
+    return streams;
   }
 
   std::optional<StepPlan> RunBehind(const StepPlan& running) {
@@ -129,14 +134,26 @@ class Planner {
   int PrefillRoom(int rank) const { return limits_.prefill_rows_per_rank - prefill_rows_[rank]; }
   bool SampledRoom(int rank) const { return sampled_rows_[rank] < limits_.sampled_rows_per_rank; }
 
-  void PlanDecode(const Sequence& sequence) {
-    if (!SampledRoom(sequence.home) || sequence.needs_pages()) return;
-    const int32_t drafted = DraftRows(sequence);
-    draft_rows_[sequence.home] += drafted;
-    const int32_t end = sequence.computed + 1 + drafted;
-    AddUpdate(sequence, end, true);
+  // Gives each decoding sequence its rows, in turn, and calls `use` with it and how many it got.
+  // Leaves out those that wait.
+  template <typename Use>
+  void GiveRows(const Use& use) {
+    const size_t count = state_.running.size();
+    for (size_t i = 0; i < count; ++i) {
+      const Sequence& sequence = *state_.running[(i + state_.step) % count];
+      if (sequence.paused || sequence.in_prefill() || sequence.needs_pages()) continue;
+      if (!SampledRoom(sequence.home)) continue;
+      const int32_t drafted = DraftRows(sequence);
+      ++sampled_rows_[sequence.home];
+      draft_rows_[sequence.home] += drafted;
+      use(sequence, 1 + drafted);
+    }
+  }
+
+  void PlanDecode(const Sequence& sequence, int32_t rows) {
+    AddUpdate(sequence, sequence.computed + rows, true);
     std::vector<int32_t> tokens = {sequence.tokens[sequence.computed]};
-    tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.begin() + drafted);
+    tokens.insert(tokens.end(), sequence.draft.begin(), sequence.draft.begin() + rows - 1);
     AddSampled(sequence, sequence.computed, std::move(tokens));
   }
 
@@ -236,7 +253,9 @@ class Planner {
     AddUpdate(sequence, end, last);
     const int32_t prefill_end = last ? end - 1 : end;
     if (prefill_end > sequence.computed) AddPrefill(sequence, prefill_end);
-    if (last) AddSampled(sequence, end - 1, {sequence.tokens[end - 1]});
+    if (!last) return;
+    ++sampled_rows_[sequence.home];
+    AddSampled(sequence, end - 1, {sequence.tokens[end - 1]});
   }
 
   void AddPrefill(const Sequence& sequence, int32_t end) {
@@ -289,7 +308,6 @@ class Planner {
     item.mode = RingMode::kPassQ;
     item.runs = {{sequence.home, begin, item.end - begin}};
     item.sampled = true;
-    ++sampled_rows_[sequence.home];
     plan_.items.push_back(std::move(item));
   }
 
@@ -392,6 +410,11 @@ void Advance(int32_t end, const PlanLimits& limits, Sequence& sequence, PageBook
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
                   const ModePolicy& policy, std::optional<std::span<const PrefillTurn>> turns) {
   return Planner(state, pages, limits, policy, turns).Run();
+}
+
+std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,
+                                      const PlanLimits& limits) {
+  return Planner(state, pages, limits, ModePolicy(), std::nullopt).RunStreams();
 }
 
 StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const PlanLimits& limits,

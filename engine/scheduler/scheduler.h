@@ -41,6 +41,10 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
+// The rows that PlanStep gives to decoding sequences, those of their drafts included. Pure.
+std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,
+                                      const PlanLimits& limits);
+
 // Plans only the next layers of one chunk, which is suspended between layers: the sequence's
 // suspended chunk, or else a new one, from its first layer on. A new chunk ends no further than the
 // turn says.

@@ -64,6 +64,33 @@ TEST(PromptLookup, ThePassageThatIsQuotedGoesBeforeOthers) {
   EXPECT_EQ(lookup.Draft(tokens, 2, kRowCost), (Tokens{6, 7}));
 }
 
+// Every token is a chance to guess, and all guesses are wrong: it soon rests. A step may have had
+// no place for the draft.
+TEST(PromptLookup, WhoAsksTwiceForTheSamePlaceGetsTheSameAndUsesNoChance) {
+  std::mt19937_64 random(testing::TestSeed());
+  PromptLookup once(4096);
+  PromptLookup often(4096);
+  Tokens tokens;
+  int guessed = 0;
+  int passed_over = 0;
+  while (tokens.size() < 1000) {
+    tokens.push_back(static_cast<int32_t>(random() % 3));
+    once.Read(tokens, 4096);
+    often.Read(tokens, 4096);
+    const Tokens draft = once.Draft(tokens, 15, kRowCost);
+    for (int turn = 0; turn < 3; ++turn) {
+      ASSERT_EQ(often.Draft(tokens, 15, kRowCost), draft)
+          << "seed " << testing::TestSeed() << ", " << tokens.size() << " tokens";
+    }
+    ++(draft.empty() ? passed_over : guessed);
+    const auto drafted = static_cast<int>(draft.size());
+    once.Learn(drafted, 0);
+    often.Learn(drafted, 0);
+  }
+  EXPECT_GT(guessed, 3);
+  EXPECT_GT(passed_over, guessed);
+}
+
 // A guess is always what followed the last tokens somewhere, however the text came in.
 TEST(PromptLookup, WhateverIsGuessedStandsInTheText) {
   std::mt19937_64 random(testing::TestSeed());

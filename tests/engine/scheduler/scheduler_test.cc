@@ -485,6 +485,41 @@ TEST(PlanBehind, IsTheNextPlanButForTheToken) {
   }
 }
 
+// Prompts and streams, of which some have no page, some are parked, and all share a rank's room.
+TEST(RowsOfStreams, AreThoseThatTheStepHas) {
+  PlanLimits limits = Limits(2, 16, 64, {0});
+  limits.sampled_rows_per_rank = 3;
+  limits.draft_rows_per_rank = 15;
+  World world(limits);
+  EXPECT_TRUE(RowsOfStreams(world.state(), world.pages(), limits).empty());
+  for (SequenceId id = 1; id <= 8; ++id) {
+    world.Add(id, 20 + static_cast<int>(id), 500, {static_cast<int32_t>(id % 2)});
+  }
+  std::mt19937 random(5);
+  int guessed = 0;
+  for (int step = 0; step < 30; ++step) {
+    for (const auto& sequence : world.state().running) {
+      sequence->draft.assign(sequence->in_prefill() ? 0 : random() % 16, 1);
+      sequence->paused = random() % 8 == 0;
+      sequence->reserved = random() % 8 == 0 ? sequence->computed : INT32_MAX;
+    }
+    const auto streams = RowsOfStreams(world.state(), world.pages(), limits);
+    const StepPlan plan = world.Step(Mode(RingMode::kPassKv));
+    std::vector<std::pair<int32_t, int32_t>> wanted;  // position and rows
+    for (const PlanItem& item : plan.items) {
+      if (item.begin < 20 + static_cast<int32_t>(item.sequence)) continue;  // of a prompt
+      wanted.emplace_back(item.begin, item.end - item.begin);
+    }
+    std::vector<std::pair<int32_t, int32_t>> found;
+    for (const StreamRows& stream : streams) {
+      found.emplace_back(stream.position, stream.rows);
+      guessed += stream.rows - 1;
+    }
+    EXPECT_EQ(found, wanted) << step;
+  }
+  EXPECT_GT(guessed, 100);
+}
+
 TEST(PlanBehind, OnlyIfAllSequencesDecodeOneRow) {
   const auto behind = [](World& world) {
     const StepPlan plan =

@@ -57,7 +57,7 @@ class SuspendingMachine {
     // The prompt of the streams, which nobody had to wait for.
     prompts_ = {{.sequence = 1000, .prompt_length = own_prompt}};
     while (!prompts_.empty()) Step();
-    streams_.assign(static_cast<size_t>(streams), 500);
+    streams_.assign(static_cast<size_t>(streams), {.position = 500});
   }
 
   void Run(const std::vector<Arrival>& arrivals) {
@@ -74,7 +74,9 @@ class SuspendingMachine {
                        [](const PromptState& a, const PromptState& b) {
                          return a.prompt_length - a.computed < b.prompt_length - b.computed;
                        });
-      if (streams_.empty() && now_ >= first + later_) streams_.assign(later_streams_, 500);
+      if (streams_.empty() && now_ >= first + later_) {
+        streams_.assign(later_streams_, {.position = 500});
+      }
       Step();
     }
   }
@@ -214,11 +216,11 @@ class SuspendingMachine {
   }
 
   void AddStreams(StepPlan& plan) {
-    for (int32_t& position : streams_) {
+    for (StreamRows& stream : streams_) {
       PlanItem& item = plan.items.emplace_back();
       item.sampled = true;
-      item.begin = position++;
-      item.end = position;
+      item.begin = stream.position++;
+      item.end = stream.position;
       item.runs = {{0, item.begin, 1}};
     }
   }
@@ -245,7 +247,7 @@ class SuspendingMachine {
   const SlowModel model_;
   const PlanLimits limits_;
   StepPacer pacer_;
-  std::vector<int32_t> streams_;
+  std::vector<StreamRows> streams_;
   std::mt19937 random_;
   std::vector<PromptState> prompts_;
   double now_ = 0;
@@ -537,7 +539,8 @@ TEST(Stretches, TheTimeToTheFirstTokenIsForeseen) {
     for (const int streams : {0, 2}) {
       SuspendingMachine machine(model, seed, streams, SlowLimits(model.layers));
       machine.Run({{0, 2000}});
-      const std::vector<int32_t> positions(static_cast<size_t>(streams), 600);
+      const std::vector<StreamRows> positions(static_cast<size_t>(streams),
+                                              StreamRows{.position = 600});
       const double foreseen =
           machine.pacer().SecondsBeside({.sequence = 2, .prompt_length = 2000}, positions);
       machine.Run({{0, 2000}});
