@@ -4,6 +4,7 @@
 #include <bit>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -390,6 +391,14 @@ TEST_F(EngineTest, OptionsOutOfRangeAreNamed) {
   EXPECT_NE(refused([](EngineOptions& o) { o.kv_memory_bytes = 1; }).find("page"),
             std::string::npos);
   EXPECT_NE(refused([](EngineOptions& o) { o.model = "/nowhere/at/all"; }), "");
+}
+
+TEST_F(EngineTest, StreamsWaitAQuarterSecondUnlessToldOtherwise) {
+  EngineOptions options = Options(1);
+  options.stall_budget = std::nullopt;
+  EXPECT_DOUBLE_EQ(Make(options)->Load().stall_budget_seconds, 0.25);
+  options.stall_budget = 40ms;
+  EXPECT_DOUBLE_EQ(Make(options)->Load().stall_budget_seconds, 0.04);
 }
 
 TEST_F(EngineTest, MetricsAndLoadTellWhatHappened) {

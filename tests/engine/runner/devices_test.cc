@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -214,6 +215,12 @@ TEST_F(DevicesEngineTest, AnswersByEveryTransport) {
     EXPECT_TRUE(PoolsGetEmpty());
     engine_.reset();
   }
+}
+
+TEST_F(DevicesEngineTest, StreamsWaitFiftyMillisecondsUnlessToldOtherwise) {
+  options_.stall_budget = std::nullopt;
+  Open();
+  EXPECT_DOUBLE_EQ(engine_->Load().stall_budget_seconds, 0.05);
 }
 
 // What NCCL's messages are put together in is memory of the ring, and comes from the pool.
