@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 grpc::Status ToStatus(const google::rpc::Status& wire) {
   return {static_cast<grpc::StatusCode>(wire.code()), wire.message(), wire.SerializeAsString()};
@@ -103,6 +104,17 @@ class AskManyTest : public ::testing::Test {
   TestServer server_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
+
+TEST_F(AskManyTest, QuestionsCarryTheClientsAddressAndConnection) {
+  ASSERT_TRUE(Ask(Questions({"Who?", "Why?"})).status.ok());
+  const std::vector<RequestSpec> submitted = server_.engine().submitted();
+  ASSERT_GE(submitted.size(), 2u);
+  for (const RequestSpec& spec : submitted) {
+    EXPECT_EQ(spec.client, "ipv4:127.0.0.1");
+    EXPECT_THAT(spec.connection, StartsWith("ipv4:127.0.0.1:"));
+    EXPECT_EQ(spec.connection, submitted[0].connection);
+  }
+}
 
 TEST_F(AskManyTest, EachQuestionFollowsWhatAllShare) {
   ASSERT_TRUE(server_.Upload("story", "Once.").ok());

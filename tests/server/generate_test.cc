@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -16,6 +17,7 @@ namespace annulus::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::StartsWith;
 
 class GenerateTest : public GenerateFixture {};
 
@@ -180,6 +182,24 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   request.mutable_spec()->set_speculation(v1::SPECULATION_OFF);
   ASSERT_TRUE(Generate(request).ok());
   EXPECT_EQ(server_.engine().submitted().back().speculation, Speculation::kOff);
+}
+
+// By these the engine shares its time among clients, and among the connections of each.
+TEST_F(GenerateTest, RequestsCarryTheClientsAddressAndConnection) {
+  const auto other = v1::InferenceService::NewStub(server_.NewChannel());
+  v1::StreamGenerateRequest named = TextStreamRequest("hi");
+  named.mutable_spec()->set_request_id("a");
+  ASSERT_TRUE(Generate(TextRequest("hi")).ok());
+  ASSERT_TRUE(ReadStream(*stub_, named).status.ok());
+  ASSERT_TRUE(ReadStream(*other, TextStreamRequest("hi")).status.ok());
+  const std::vector<RequestSpec> submitted = server_.engine().submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  for (const RequestSpec& spec : submitted) {
+    EXPECT_EQ(spec.client, "ipv4:127.0.0.1");
+    EXPECT_THAT(spec.connection, StartsWith("ipv4:127.0.0.1:"));
+  }
+  EXPECT_EQ(submitted[0].connection, submitted[1].connection);
+  EXPECT_NE(submitted[0].connection, submitted[2].connection);
 }
 
 TEST_F(GenerateTest, PromptsAreBuiltFromEveryKindOfInput) {
