@@ -45,9 +45,10 @@ class Engine {
   //   retry.
   virtual absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) = 0;
 
-  // Returns the error with which Submit would refuse any request now because the queue is full; OK
-  // if it is not. Counts a refusal as Submit does. Cheap, so that a request can be refused before
-  // its prompt is made. The queue may fill up before Submit is called.
+  // Returns the error with which Submit would refuse now a request that it would queue; OK if the
+  // queue is not full. Counts a refusal as Submit does. Cheap, so that a request can be refused
+  // before its prompt is made, and so before anybody knows whether it is valid. The queue may fill
+  // up before Submit is called.
   virtual absl::Status CheckQueue() = 0;
 
   // Runs the same checks as Submit without queueing anything.

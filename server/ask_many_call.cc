@@ -252,11 +252,10 @@ absl::Status AskManyCall::PlaceQuestionField(int index, absl::Status status) con
 
 void AskManyCall::UseRefusal(const std::shared_ptr<Question>& question, absl::Status status) {
   const auto field = status.GetPayload(kFieldPayload);
-  // An error that the first question finds in the spec would affect all others too. But documents
-  // that leave no room for this question may leave it for a shorter one.
+  // An error that the first question finds in the spec would affect all others too. But where this
+  // question has no room (OUT_OF_RANGE), a shorter one may have it.
   const bool in_spec = field.has_value() && field->StartsWith("spec.");
-  const bool by_length = absl::IsOutOfRange(status) && field == absl::Cord("spec.documents");
-  const bool ends_call = question->index == 0 && in_spec && !by_length;
+  const bool ends_call = question->index == 0 && in_spec && !absl::IsOutOfRange(status);
   {
     std::lock_guard lock(mutex_);
     // If others have ended meanwhile, their memory is about to be freed: try again at once.
@@ -334,7 +333,7 @@ grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackSer
   // Whatever ends it later is no refusal of the call.
   if (!begun) context_.metrics.balance().NoteIfRefused(status, arrived_);
   return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection},
-                           NameIfTooLarge(status, "spec"), call);
+                           NameIfTooLarge(status, "questions"), call);
 }
 
 void AskManyCall::Cancel() {

@@ -198,12 +198,12 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
 
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   if (auto retry = Payload(status, kRetryPayload)) return retry;
-  if (!absl::IsResourceExhausted(status)) return std::nullopt;
-  // These may pass, but nobody knows when: a client may read faster the next time, and memory of
-  // the store is also held by uploads and by deleted documents that requests still read.
-  const std::string reason = ReasonName(status);
-  if (reason == "SLOW_READER" || reason == "DOCUMENT_STORE_FULL") return std::nullopt;
-  return "-1";
+  // Others may pass, but nobody knows when: pins end, and deleted documents count until no request
+  // reads them.
+  const bool lasts =
+      ReasonName(status) == "MESSAGE_TOO_LARGE" ||
+      (absl::IsResourceExhausted(status) && Payload(status, kLimitPayload) == "kv_bytes");
+  return lasts ? std::optional<std::string>("-1") : std::nullopt;
 }
 
 bool IsQueueFull(const absl::Status& status) {

@@ -119,7 +119,10 @@ run_ctest() {
   local entries programs left temporary one
   if [[ -n $only ]]; then
     entries=$(touched_entries "$folder" | paste -sd '|')
-    if [[ -z $entries ]]; then return; fi
+    if [[ -z $entries ]]; then
+      if [[ -n $(touched_programs "$folder") ]]; then count "$name: ctest lists no test of what is touched" 1; fi
+      return
+    fi
     selection=(--tests-regex "^($entries)\$")
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi

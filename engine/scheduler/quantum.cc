@@ -8,13 +8,15 @@ namespace annulus {
 namespace {
 
 // No step takes longer, also if streams might wait longer or there are none: soon enough for a
-// cancel and for progress twice a second.
+// cancel and for progress twice a second. Unless the streams alone take longer.
 constexpr double kStepSeconds = 0.5;
 // A stretch ends sooner, for whoever comes next. More stretches cost little: a chunk reads the
 // weights once.
 constexpr double kStretchAloneSeconds = 0.15;
 // Of a chunk that begins while there are no streams: how long it may take.
 constexpr double kChunkAloneSeconds = 2;
+
+constexpr double kRounding = 1e-9;  // of sums of the seconds of layers that are alike
 
 // Where nothing is known yet.
 constexpr double kSecondsOfARow = 1e-3;
@@ -89,7 +91,7 @@ StepPacer::StepPacer(double stall_seconds, const PlanLimits& plan)
   std::vector<LayerCost> layers = plan.layer_costs;
   LayerCost all;
   for (const LayerCost& layer : layers) all = {all.row + layer.row, all.pair + layer.pair};
-  if (all.row <= 0) {
+  if (all.row <= 0 || std::ssize(layers) != plan.layers) {
     const int alike = std::max(plan.layers - 1, 1);
     layers.assign(static_cast<size_t>(alike), {1, 1});
     layers.resize(static_cast<size_t>(plan.layers));
@@ -116,9 +118,14 @@ StepPacer::Room StepPacer::RoomBeside(std::span<const StreamRows> streams) const
     room.rest += SampledWork(stream.position, stream.position + stream.rows);
   }
   if (stall_ <= 0) return room;
-  room.limits.seconds = WithMargin(room.streams ? std::min(stall_, kStepSeconds) : kStepSeconds);
+  room.limits.seconds = WithMargin(room.streams ? StallBeside(room) : kStepSeconds);
   room.limits.most_rows = std::max<int64_t>(2 * tried_[room.streams ? 1 : 0], plan_.page_tokens);
   return room;
+}
+
+// How long streams may wait.
+double StepPacer::StallBeside(const Room& room) const {
+  return std::min(stall_, std::max(kStepSeconds, 2 * costs_.Predict(room.rest)));
 }
 
 StepPacer::Room StepPacer::RoomFor(const PromptState& prompt,
@@ -152,7 +159,11 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts,
     return choice;
   }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
-  if (choice.turns.size() == 1 && GainsIfSuspended(first, choice.turns[0].end, room)) {
+  bool ends = false;  // whether a step would complete a prompt besides others
+  for (size_t i = 0; i < choice.turns.size() && choice.turns.size() > 1; ++i) {
+    ends = ends || choice.turns[i].end == prompts[i].prompt_length;
+  }
+  if (!choice.turns.empty() && !ends && GainsIfSuspended(first, choice.turns[0].end, room)) {
     choice.turns.clear();
   }
   if (!choice.turns.empty()) return choice;
@@ -184,8 +195,7 @@ bool StepPacer::GainsByWaiting(const PromptState& prompt, int32_t end, const Pro
   const double rows = prompt.prompt_length - prompt.computed;
   const double steps = rows / (end - prompt.computed);
   const double chunks = rows / (SuspendedEnd(prompt, room) - prompt.computed);
-  StepWork work = WorkTo(suspended, suspended.suspended_end, plan_);
-  work.amount[StepWork::kStep] = 1;
+  const StepWork work = ChunkWork(suspended, suspended.suspended_end);
   const double wait = costs_.Predict(PartOf(work, suspended.layers_done, plan_.layers));
   return (std::ceil(steps) - std::ceil(chunks)) * StepSeconds() > wait;
 }
@@ -232,45 +242,54 @@ bool StepPacer::GainsIfSuspended(const PromptState& prompt, int32_t end, const R
 int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) const {
   Room beside = room;
   beside.streams = true;
-  beside.limits.seconds = WithMargin(std::min(stall_, kStepSeconds));
+  beside.limits.seconds = WithMargin(StallBeside(beside));
   const double stretch = StretchSeconds(beside);
   QuantumLimits limits;
-  limits.seconds = std::min(
-      room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds), stretch / longest_);
+  limits.seconds = room.streams ? kMostStretches * stretch : WithMargin(kChunkAloneSeconds);
   limits.most_rows = std::min(std::max(room.limits.most_rows, 2 * tried_[0]),
                               int64_t{plan_.suspended_rows_per_rank} * prompt.degree);
   StepWork step;
   step.amount[StepWork::kStep] = 1;
-  const auto turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
+  auto turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
+  if (!turns.empty() && LongestLayer(ChunkWork(prompt, turns[0].end)) > stretch) {
+    limits.seconds = std::min(limits.seconds, stretch / longest_);
+    turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
+  }
   return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
+}
+
+StepWork StepPacer::ChunkWork(const PromptState& prompt, int32_t end) const {
+  StepWork work = WorkTo(prompt, end, plan_);
+  work.amount[StepWork::kStep] = 1;
+  return work;
+}
+
+// The first end of which the layers from `first` on take as long as `wanted`, or else the last one
+// with which they take no longer than `most`; at least one layer.
+int StepPacer::Cut(const StepWork& work, int first, double wanted, double most) const {
+  const auto seconds = [&](int end) { return costs_.Predict(PartOf(work, first, end)); };
+  int end = first + 1;
+  while (end < plan_.layers && seconds(end) < wanted && seconds(end + 1) <= most) ++end;
+  // Layers that take no time go with the others.
+  return PartOf(work, end, plan_.layers).amount[StepWork::kStep] > 0 ? end : plan_.layers;
+}
+
+// How many stretches a chunk needs from this layer on.
+int StepPacer::StretchesFrom(const StepWork& work, int first, double most) const {
+  int stretches = 0;
+  for (int layer = first; layer < plan_.layers; ++stretches) layer = Cut(work, layer, most, most);
+  return stretches;
 }
 
 // As many layers as fit into a stretch, at least one; what is left is cut evenly.
 StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const Room& room) const {
-  StepWork work = WorkTo(prompt, end, plan_);
-  work.amount[StepWork::kStep] = 1;
-  const auto seconds = [&](int first, int last) {
-    return costs_.Predict(PartOf(work, first, last));
-  };
-  // The first end of which the layers from `first` on take that long, but no longer than `most`.
-  const auto cut = [&](int first, double wanted, double most) {
-    int until = first + 1;
-    while (until < plan_.layers && seconds(first, until) < wanted &&
-           seconds(first, until + 1) <= most) {
-      ++until;
-    }
-    // Layers that take no time go with the others.
-    return PartOf(work, until, plan_.layers).amount[StepWork::kStep] > 0 ? until : plan_.layers;
-  };
-  constexpr double kRounding = 1e-9;  // of sums of layers that are alike
+  const StepWork work = ChunkWork(prompt, end);
+  const int first = prompt.layers_done;
   const double most = StretchSeconds(room) * (1 + kRounding);
-  int stretches = 0;
-  for (int layer = prompt.layers_done; layer < plan_.layers; ++stretches) {
-    layer = cut(layer, most, most);
-  }
+  const int stretches = StretchesFrom(work, first, most);
   if (stretches == 1) return {prompt.sequence, end, plan_.layers};
-  const double even = seconds(prompt.layers_done, plan_.layers) / stretches * (1 - kRounding);
-  return {prompt.sequence, end, cut(prompt.layers_done, even, most)};
+  const double left = costs_.Predict(PartOf(work, first, plan_.layers));
+  return {prompt.sequence, end, Cut(work, first, left / stretches * (1 - kRounding), most)};
 }
 
 // Every layer reads its weights and works on its rows; pairs are those of layers with full
@@ -328,8 +347,9 @@ StepPacer::Pace StepPacer::PaceOf(const PromptState& prompt, const Room& room) c
   pace.end = SuspendedEnd(prompt, room);
   pace.beside.amount[StepWork::kStep] = 1;
   if (!room.streams) return pace;
-  const int layers = Stretched(prompt, pace.end, room).end_layer;
-  for (int layer = 0; layer < plan_.layers; layer += layers) pace.beside += room.rest;
+  const double most = StretchSeconds(room) * (1 + kRounding);
+  const int stretches = StretchesFrom(ChunkWork(prompt, pace.end), 0, most);
+  for (int i = 0; i < stretches; ++i) pace.beside += room.rest;
   return pace;
 }
 

@@ -81,7 +81,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
 // Sizes steps to keep the stall budget: the longest time that a stream should wait between two
 // tokens. A stream is a request whose answer is being generated. If not even one page of a prompt
 // fits into a step, the prompt's chunk is suspended between layers, and streams run between its
-// stretches. Steps end within half a second in any case. If there are no streams, stretches end
+// stretches. Steps end within half a second in any case, unless
+// the streams alone take longer. If there are no streams, stretches end
 // sooner, and a chunk is suspended too if it can be larger so. Not thread-safe.
 class StepPacer {
  public:
@@ -144,6 +145,7 @@ class StepPacer {
   Room RoomBeside(std::span<const StreamRows> streams) const;
   // The same if the prompt is the only one.
   Room RoomFor(const PromptState& prompt, std::span<const StreamRows> streams) const;
+  double StallBeside(const Room& room) const;
   bool CanSuspend(const Room& room) const;
   bool MaySuspend(const PromptState& prompt, const Room& room) const;
   bool GainsIfSuspended(const PromptState& prompt, int32_t end, const Room& room) const;
@@ -151,6 +153,10 @@ class StepPacer {
   double StretchSeconds(const Room& room) const;
   // Of the work of a whole step, that of the layers [first, end).
   StepWork PartOf(const StepWork& work, int first, int end) const;
+  // The work of a step that has nothing but this prompt's rows up to `end`.
+  StepWork ChunkWork(const PromptState& prompt, int32_t end) const;
+  int Cut(const StepWork& work, int first, double wanted, double most) const;
+  int StretchesFrom(const StepWork& work, int first, double most) const;
   // Predicted seconds of the layer that takes longest.
   double LongestLayer(const StepWork& work) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;

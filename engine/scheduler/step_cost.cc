@@ -165,7 +165,7 @@ void StepCostModel::AddGuess(double before, double& weight, double& rest) const 
   constexpr int kPairs = StepWork::kDensePairs;
   const double guess = pairs_in_rows_ * (seconds_[StepWork::kRows] + seconds_[StepWork::kFullest]);
   const double size = std::max(guess, before);
-  if (pairs_in_rows_ == 0 || size < 1e-100) return;
+  if (guess < 1e-100) return;
   const double error = kGuessError / std::max(noise_, kLeastNoise) * size;
   const double told = 1 / (error * error);
   const double left = (squares_[kPairs][kPairs] + told) / (pairs_seen_ + told);

@@ -32,8 +32,10 @@ std::vector<Option> SchedulingOptions() {
        Within(&EngineOptions::chunk_tokens, 16, 1 << 20)},
       {"stall-budget", "TIME|off|auto", "auto",
        "The longest that a running answer should wait for its next token while prompts are read "
-       "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; off: chunks are "
-       "as large as --chunk-tokens, however long they take, also alone.",
+       "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; above 500ms "
+       "little "
+       "changes, since progress is told twice a second; off: chunks are as large as "
+       "--chunk-tokens, however long they take, also alone.",
        Into(&EngineOptions::stall_budget, ParseStallBudget,
             RangeText(milliseconds(1), milliseconds(hours(1))))},
       {"tokens-per-rank", "N", "2048",

@@ -75,6 +75,7 @@ entries() {
     list=touched <(touched "$1" | tr ' ' '\n') list=slow <(grep -E "$3" "$folder/all") list=all "$folder/all" | paste -sd ' '
 }
 expect 'nothing is slow' 'server_test.0 server_test.1' "$(entries server/config 20261127 none)"
+expect 'a folder of tests, whole' 'base_test.0 base_test.1' "$(entries tests/engine/base 5 _test)"
 expect 'slow ones by the seed' 'base_test.0 base_test.1 engine_test.2 server_test.1' "$(entries engine/base 5 _test)"
 expect 'slow ones the next day' 'base_test.0 base_test.1 engine_test.0 server_test.0' "$(entries engine/base 6 _test)"
 

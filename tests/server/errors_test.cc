@@ -59,14 +59,14 @@ TEST(Errors, AutomaticRetriesHearWhenOrNever) {
   EXPECT_EQ(RetryPushback(WithRetry(exhausted, 750)).value_or(""), "750");
   EXPECT_EQ(RetryPushback(WithRetry(limited("kv_bytes"), 750)).value_or(""), "750");
   EXPECT_EQ(RetryPushback(WithRetry(absl::UnavailableError("x"), 0)).value_or(""), "0");
-  for (const absl::Status& lasts : {exhausted, limited("kv_bytes"), limited("pinned"),
-                                    with_reason(v1::ERROR_REASON_QUOTA_EXCEEDED),
-                                    with_reason(v1::ERROR_REASON_MESSAGE_TOO_LARGE)}) {
+  for (const absl::Status& lasts :
+       {limited("kv_bytes"), with_reason(v1::ERROR_REASON_MESSAGE_TOO_LARGE)}) {
     EXPECT_EQ(RetryPushback(lasts).value_or(""), "-1") << lasts;
   }
   for (const absl::Status& may_pass :
-       {absl::OkStatus(), absl::UnavailableError("x"), absl::OutOfRangeError("x"),
-        limited("reader"), with_reason(v1::ERROR_REASON_SLOW_READER),
+       {absl::OkStatus(), absl::UnavailableError("x"), absl::OutOfRangeError("x"), exhausted,
+        limited("reader"), limited("pinned"), with_reason(v1::ERROR_REASON_SLOW_READER),
+        with_reason(v1::ERROR_REASON_QUOTA_EXCEEDED),
         with_reason(v1::ERROR_REASON_DOCUMENT_STORE_FULL)}) {
     EXPECT_FALSE(RetryPushback(may_pass).has_value()) << may_pass;
   }

@@ -45,7 +45,7 @@ TEST(MemoryLeaseTest, MessagesThatMultiplyAreRefusedBeforeTheyAreDecoded) {
   const std::vector<std::pair<const char*, std::string>> calls = {
       {kGenerateMethod, "spec"}, {kStreamGenerateMethod, "spec"},
       {kTokenizeMethod, "text"}, {kApplyChatTemplateMethod, "messages"},
-      {kPrefillMethod, "name"},  {kAskManyMethod, "spec"},
+      {kPrefillMethod, "name"},  {kAskManyMethod, "questions"},
       {kUploadMethod, ""}};
   for (const auto& [method, field] : calls) {
     const grpc::Status status = CallRaw(server.channel(), method, groups);

@@ -326,7 +326,7 @@ TEST_F(MetricsTest, WhoFindsTheQueueFullIsRefusedAtOnce) {
   EXPECT_EQ(samples.at("annulus_refusal_seconds_count"), kCalls);
   // None would be that fast if its text were tokenized first. Not all need be: the machine may be
   // busy with other things.
-  EXPECT_GE(samples.at("annulus_refusal_seconds_bucket{le=\"0.05\"}"), 1);
+  EXPECT_GE(samples.at("annulus_refusal_seconds_bucket{le=\"0.25\"}"), 1);
   EXPECT_EQ(samples.at("annulus_requests_offered_total"), kCalls);
   EXPECT_EQ(samples.at("annulus_requests_settled_total{fate=\"rejected\"}"), kCalls);
   EXPECT_EQ(samples.at("annulus_requests_open"), 0);

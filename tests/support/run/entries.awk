@@ -3,8 +3,9 @@
 # TOUCHES is touches.txt, PROGRAMS what touched.awk prints, SLOW and ALL are lists as ctest prints them.
 # Of a touched program all entries run; but of a slow one that has no tests of the folder itself only
 # one, which the seed chooses.
+BEGIN { tests = folder ~ /^tests(\/|$)/ ? folder "/" : "tests/" folder "/" }
 list == "made_of" {
-  for (i = 2; i <= NF; ++i) if (index($i "/", "tests/" folder "/") == 1) own[$1] = 1
+  for (i = 2; i <= NF; ++i) if (index($i "/", tests) == 1) own[$1] = 1
 }
 list == "touched" { touched[$1] = 1 }
 match($0, /^ *Test +#[0-9]+: /) {
