@@ -72,7 +72,9 @@ TEST_F(PageTierDiskTest, ADiskThatTricklesHoldsNobodyLongerThanComputing) {
   Leave({text, small});
   GatedCalls calls;
   ManualClock clock;
-  const auto engine = Make(Gated(calls), clock);
+  EngineOptions options = Gated(calls);
+  options.kv_disk_timeout = std::chrono::hours(1);  // it trickles, whatever the machine makes of it
+  const auto engine = Make(options, clock);
   const auto end = OpenAtEnd(calls);
   calls.HangReads();
   const auto first = Send(*engine, Spec(text));
