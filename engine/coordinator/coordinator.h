@@ -130,7 +130,7 @@ class Coordinator {
  private:
   // Functions without a comment here have one at their definition. The headings name the files.
 
-  // ---- coordinator.cc: the loop; how a request begins and ends
+  // ---- coordinator.cc: the loop; how a request ends
   absl::Status RefuseForQueue();
   void Loop();
   void TakeCommands();
@@ -138,12 +138,6 @@ class Coordinator {
   SteadyTime NextWake() const;
   void ExpireDeadlines();
   void LookAtReaders();
-  // `large` here and below: the request for which room is gathered, or null: see AdmissionHost.
-  absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
-  void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
-  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
-                                         std::shared_ptr<const AttentionAssignment> attention,
-                                         int64_t rope_length) const;
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void Leave(const Request& request);
   void ReleasePages(RequestId id);
@@ -177,6 +171,12 @@ class Coordinator {
   void Preempt(RequestId id);
 
   // ---- coordinator_admission.cc: who begins
+  // `large` here and below: the request for which room is gathered, or null: see AdmissionHost.
+  absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
+  void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
+  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
+                                         std::shared_ptr<const AttentionAssignment> attention,
+                                         int64_t rope_length) const;
   void AdmitWaiting();
   class AdmissionSide;
   PageDemand DemandOf(const Request& request) const;

@@ -1,4 +1,4 @@
-// The part of Coordinator that decides which request begins.
+// The part of Coordinator that decides which request begins, and begins it.
 
 #include <algorithm>
 #include <memory>
@@ -16,6 +16,15 @@ namespace {
 // Tokens of prompts that one pass looks through, hashing them, before it leaves the rest to the
 // next: some ten milliseconds. The last prompt may go beyond.
 constexpr int64_t kMostTokensOfPass = int64_t{1} << 20;
+
+// The block size that all policies other than dense share.
+int32_t BlockOf(const AttentionAssignment& attention) {
+  if (!AttendsAll(attention.policy)) return attention.policy.block;
+  for (const AttentionRule& rule : attention.rules) {
+    if (!AttendsAll(rule.policy)) return rule.policy.block;
+  }
+  return attention.policy.block;
+}
 
 }  // namespace
 
@@ -313,6 +322,104 @@ PageDemand Coordinator::DemandOf(const RequestSpec& spec,
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   if (ReservesExpected(spec, attention)) ReserveExpected(spec, demand);
   return demand;
+}
+
+// Takes every page that the request can ever need, so that it cannot run out of pages later; or
+// those that it is expected to need (ReservesExpected). Tokens that an earlier prompt left cached
+// are shared instead of computed, but the last token is always computed.
+absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
+                                                            const Request* large) {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
+  const PageDemand demand = DemandOf(request.spec(), attention.get());
+  Lookup lookup = LookUp(request.spec(), attention.get());
+  ANNULUS_ASSIGN_OR_RETURN(std::optional<Placement> placement,
+                           Place(request, demand, std::move(lookup.found), large));
+  if (!placement.has_value()) {
+    return large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
+  }
+  const RingChoice& choice = placement->choice;
+  if (large != nullptr) {
+    room_kept_.Began(request.id(),
+                     MostPagesHeld(choice, placement->hit.has_value() ? &*placement->hit : nullptr,
+                                   options_.limits));
+  }
+
+  auto sequence =
+      MakeSequence(request, choice, std::move(attention), prefixes_.RopeLengthOf(request.spec()));
+  sequence->computed = placement->cached;
+  if (demand.reserved > 0) sequence->reserved = static_cast<int32_t>(demand.reserved);
+  ReservePages(choice, options_.limits, pages_, *sequence);
+  if (placement->hit.has_value()) MapCached(*placement->hit, *sequence);
+  sequence->report_lists = request.spec().attention_details;
+  const bool again = request.has_begun();
+  if (!again) {
+    request.SetCacheMiss(WhyNoMore(request, sequence->attention.get(), lookup, placement->cached));
+    request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
+  }
+  state_.running.reserve(state_.running.size() + 1);
+  // If memory runs out before the sequence runs, the request still waits.
+  absl::Cleanup undo = [&request, again] { request.TakeBackAdmission(again); };
+  request.Admit(sequence.get());
+  // Rows of a policy may depend on what their step holds; those of exact attention never do.
+  const Speculation wanted = request.spec().speculation.value_or(options_.speculation);
+  if (wanted == Speculation::kNgram && sequence->attention == nullptr &&
+      !request.spec().prefill_only) {
+    request.GuessAhead(PlannedTokens(*sequence));
+  }
+  if (!again) ReportBeginning(request, *sequence, placement->cached);
+  std::move(undo).Cancel();
+  state_.running.push_back(std::move(sequence));
+  return AdmissionHost::Answer::kAdmitted;
+}
+
+// What is reported of a request's beginning, and stays if it is preempted.
+void Coordinator::ReportBeginning(Request& request, const Sequence& sequence, int32_t cached) {
+  if (tier_ != nullptr) {
+    const PageTier::ByTier restored = tier_->Restored(request.id(), cached);
+    request.SetRestored(restored.all(), restored.host, tier_->Checked(request.id()));
+  }
+  if (sequence.report_lists && sequence.attention != nullptr) {
+    const AttentionGeometry& geometry = options_.modes.geometry;
+    request.attention_account().KeepDetails(AttentionDetails(geometry.heads, geometry.page.kv_heads,
+                                                             request.prompt_tokens(),
+                                                             BlockOf(*sequence.attention)));
+  }
+  prefixes_.InheritCoverage(request);
+  metrics_.request_queue_time.Observe(request.timings().queue);
+  metrics_.prefix_cache_queries.Add(static_cast<double>(request.prompt_tokens()));
+  metrics_.prefix_cache_hits.Add(cached);
+}
+
+// Without pages.
+std::unique_ptr<Sequence> Coordinator::MakeSequence(
+    const Request& request, const RingChoice& choice,
+    std::shared_ptr<const AttentionAssignment> attention, int64_t rope_length) const {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  const std::vector<int> homes = HomesOnRanks();
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = request.id();
+  sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  sequence->answered = request.spec().answered;
+  sequence->ring = choice.ring;
+  const auto has_fewer = [&](int a, int b) { return homes[a] < homes[b]; };
+  sequence->home = options_.ranks_share_machine  // see RankToJoin
+                       ? *std::max_element(choice.ring.begin(), choice.ring.end(), has_fewer)
+                       : *std::min_element(choice.ring.begin(), choice.ring.end(), has_fewer);
+  auto setup = std::make_shared<SamplingSetup>();
+  setup->params = request.spec().sampling;
+  if (setup->params.repetition_penalty != 1) {
+    setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
+  }
+  setup->end_of_text_ids = end_of_text_ids_;
+  setup->vocabulary = vocabulary_;
+  sequence->setup = std::move(setup);
+  // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
+  sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
+  sequence->tokens.assign(prompt.begin(), prompt.end());
+  sequence->attention = std::move(attention);
+  sequence->rope_length = rope_length;
+  return sequence;
 }
 
 }  // namespace annulus
