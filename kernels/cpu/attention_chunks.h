@@ -45,6 +45,10 @@ class AttentionChunks {
   }
 
   void Begin(const AttentionBlock& block) const { begin_(block); }
+  // Before Attend with rows of a block that was begun as a whole: see PairedAttention.
+  void Resume(const AttentionBlock& block) const {
+    if (layout_.paired() && isa_.paired->resume != nullptr) isa_.paired->resume(block);
+  }
   void Finish(const AttentionBlock& block) const { finish_(block); }
 
   // Adds part of a page to the block's running softmax. `next` is the part that comes after it, or

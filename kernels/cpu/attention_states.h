@@ -35,8 +35,10 @@ class AttentionStates {
   const AttentionChunks& chunks() const { return chunks_; }
   int group() const { return group_; }
   bool paired() const { return layout_.paired(); }
-  // The inner kernels may touch rows up to a multiple of this.
-  int row_multiple() const { return row_multiple_; }
+  // The inner kernels touch no row after a block of at most so many.
+  int exact_rows() const {
+    return paired() ? isa_.paired->exact_rows : std::numeric_limits<int>::max();
+  }
 
   // Floats of a state of so many positions: o, then lse.
   int64_t StateFloats(int positions) const {

@@ -82,6 +82,7 @@ class AttentionStreams {
     for (const int32_t member : members) {
       const Unit& unit = units[member];
       Walk own = PartOfWalk(walk, unit, position);
+      states_.chunks().Resume(own.shards[0].block);
       AttendPages(unit, shared_pages, unit.pages.count, own, wide);
       EndSpan(unit, own);
       done(unit, own);

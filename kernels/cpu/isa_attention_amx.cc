@@ -11,8 +11,10 @@ namespace {
 constexpr PairedAttention kPaired = {
     .k_multiple = 2 * kAmxDepth,
     .row_multiple = kAmxRows,
+    .exact_rows = kAmxRows,
     .staged_rows = kAmxRows,
     .begin = BeginAmxSpan,
+    .resume = ConfigureAmx,
     .keys = AttendAmxKeys,
     .finish = FinishAmxSpan,
     .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},

@@ -349,10 +349,14 @@ void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
 }
 
 // The tile configuration belongs to the thread: set here, released by FinishAmxSpan.
-void BeginAmxSpan(const AttentionBlock& block) {
-  BeginPairedSpan(block);
+void ConfigureAmx(const AttentionBlock& block) {
   const int rows = block.position_count * block.group;
   _tile_loadconfig(rows < kAmxRows ? &kFewRowsConfigs.config[rows] : &kAmxConfig);
+}
+
+void BeginAmxSpan(const AttentionBlock& block) {
+  BeginPairedSpan(block);
+  ConfigureAmx(block);
 }
 
 void FinishAmxSpan(const AttentionBlock& block) {

@@ -12,8 +12,10 @@ namespace {
 constexpr PairedAttention kPaired = {
     .k_multiple = 2,
     .row_multiple = 1,
+    .exact_rows = INT32_MAX,
     .staged_rows = 0,
     .begin = BeginPairedSpan,
+    .resume = nullptr,
     .keys = AttendPairedKeys,
     .finish = FinishPairedSpan,
     .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},

@@ -48,10 +48,10 @@ int BlockPositions(const AttentionStates& states) {
   return std::max(1, rows);
 }
 
-// The most rows of a unit that may join others. A window hides shared keys from some rows; and
-// kernels that touch rows in multiples would touch a neighbour's.
+// The most rows of a unit that may join others, which must not touch its neighbours'. A window
+// hides shared keys from some rows.
 int PartyRows(const AttentionStates& states, const AttentionParams& params) {
-  return params.window > 0 || states.row_multiple() > 1 ? 0 : kFetchRows;
+  return params.window > 0 ? 0 : std::min(kFetchRows, states.exact_rows());
 }
 
 bool HasFewRows(const Unit& unit, int group) { return unit.positions * group <= kFetchRows; }

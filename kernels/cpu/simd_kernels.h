@@ -179,14 +179,17 @@ struct SummaryBounds {
 // Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. On AMX, `begin`
 // configures the thread's tiles for the block's rows and `finish` releases them. So a thread may
 // work on several blocks at a time only if they have equally many rows, and then calls `keys` for
-// all of them before the first `finish`.
+// all of them before the first `finish`. Some rows of a block may go on as a block of their own, in
+// place: after `resume`, and only if they are at most `exact_rows`.
 struct PairedAttention {
   int k_multiple;    // pages pad k_dim with 0 to a multiple of this
   int row_multiple;  // o and query_pairs have room for rows up to a multiple of this
+  int exact_rows;    // blocks of at most this many rows touch no row after them
   // Blocks of at most this many rows widen the values of 8-bit pages only after using the keys,
   // which keeps less data in flight and in the first-level cache.
   int staged_rows;
   void (*begin)(const AttentionBlock&);
+  void (*resume)(const AttentionBlock&);                      // null: nothing to do
   void (*keys)(const AttentionBlock&, const AttentionKeys&);  // for bf16 pairs
   void (*finish)(const AttentionBlock&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);

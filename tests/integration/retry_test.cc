@@ -15,7 +15,7 @@
 namespace annulus::server {
 namespace {
 
-constexpr int kPrompt = kThreadSanitizer ? 30'000 : 200'000;
+constexpr int kPrompt = kSanitized ? 30'000 : 200'000;
 
 class RetryTest : public ::testing::Test {
  protected:
