@@ -21,6 +21,7 @@ constexpr int kTaskColumns = 256;
 constexpr int kTaskPanels = kTaskColumns / kPanel;
 constexpr int64_t kTileDepth = 32;  // inputs of one tile
 constexpr int64_t kTileBytes = 1024;
+constexpr int64_t kFetchTiles = 4;  // weights that are asked for before they are used
 
 struct Workspace {
   union {
@@ -82,11 +83,15 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
   const char* next_input = kRowTiles == 2 ? pass.input(row + kTileRows16) : input;
   const char* weights = pass.panel(panel);
   const char* next_weights = kPanels == 2 ? pass.panel(panel + 1) : weights;
+  // From the end of this pass in a panel to its begin in the next panels.
+  const int64_t next_panels = kPanels * pass.panel_stride - pass.depth / 2 * kPairBytes;
   for (int64_t k = 0; k < pass.depth; k += kTileDepth) {
     if constexpr (kFetch) {
+      const bool in_panel = k + kFetchTiles * kTileDepth < pass.depth;
+      const char* const ahead = weights + kFetchTiles * kTileBytes + (in_panel ? 0 : next_panels);
       for (int64_t i = 0; i < kTileBytes; i += 64) {
-        _mm_prefetch(weights + i + 4 * kTileBytes, _MM_HINT_T0);
-        if constexpr (kPanels == 2) _mm_prefetch(next_weights + i + 4 * kTileBytes, _MM_HINT_T0);
+        _mm_prefetch(ahead + i, _MM_HINT_T0);
+        if constexpr (kPanels == 2) _mm_prefetch(ahead + pass.panel_stride + i, _MM_HINT_T0);
       }
     }
     _tile_loadd(6, weights, kPairBytes);
