@@ -232,7 +232,10 @@ class Coordinator {
   std::vector<const PrefixReuse::Found*> PlacesToRestore(
       const PageDemand& demand, int32_t tokens,
       const std::optional<PrefixReuse::Found>& before) const;
-  std::vector<int> SequencesOnRanks() const;     // [rank] how many that run have pages there
+  std::vector<int> SequencesOnRanks() const;  // [rank] how many that run have pages there
+  // [rank] for ChooseRing: SequencesOnRanks, or empty if ranks share the machine, where an idle
+  // rank's processors compute for the others.
+  std::vector<int> LoadOfRanks() const;
   std::vector<int> HomesOnRanks() const;         // [rank] how many have their home; none parked
   std::vector<int32_t> FreePages() const;        // [rank]
   std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds

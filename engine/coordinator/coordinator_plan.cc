@@ -62,6 +62,10 @@ std::vector<int> Coordinator::SequencesOnRanks() const {
   return running;
 }
 
+std::vector<int> Coordinator::LoadOfRanks() const {
+  return options_.ranks_share_machine ? std::vector<int>() : SequencesOnRanks();
+}
+
 std::vector<int> Coordinator::HomesOnRanks() const {
   std::vector<int> homes(ranks_.size(), 0);
   for (const auto& sequence : state_.running) {
@@ -133,9 +137,10 @@ std::vector<int32_t> Coordinator::PagesWithoutUse() const {
 std::optional<RingChoice> Coordinator::MakeRoom(
     const RequestSpec& spec, const PageDemand& demand, const std::vector<int32_t>& fixed,
     const std::function<bool(const RingChoice&)>& will_do) {
+  const std::vector<int> load = LoadOfRanks();
   std::optional<RingChoice> choice;
   const auto found = [&] {
-    choice = ChooseRing(demand, FreePages(), fixed, options_.limits);
+    choice = ChooseRing(demand, FreePages(), fixed, options_.limits, load);
     return choice.has_value();
   };
   const auto chosen = [&] {
@@ -143,7 +148,7 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   };
   if (found()) return chosen();
   const auto choose_of_most = [&] {
-    return ChooseRing(demand, PagesWithoutUse(), fixed, options_.limits);
+    return ChooseRing(demand, PagesWithoutUse(), fixed, options_.limits, load);
   };
   auto most = choose_of_most();
   if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();
@@ -204,6 +209,7 @@ absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
 RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssignment* attention,
                                   RequestPlan& plan) {
   const PageDemand demand = DemandOf(spec, attention);
+  const std::vector<int> load = LoadOfRanks();
   std::vector<PrefixReuse::Found> found;
   if (!spec.ignore_cache) found = prefixes_.Find(spec, attention);
   std::optional<RingChoice> choice;
@@ -216,9 +222,9 @@ RingChoice Coordinator::PlanPlace(const RequestSpec& spec, const AttentionAssign
       CountCached(from->hit, options_.limits, rest);
       LeaveHeld(from->hit, pins_, rest);
     }
-    choice = ChooseRing(rest, FreePages(), ring, options_.limits);
+    choice = ChooseRing(rest, FreePages(), ring, options_.limits, load);
     if (!choice.has_value()) {
-      choice = ChooseRing(rest, PagesWithoutUse(), ring, options_.limits);
+      choice = ChooseRing(rest, PagesWithoutUse(), ring, options_.limits, load);
     }
     hit = from != nullptr ? &from->hit : nullptr;
     if (choice.has_value()) break;

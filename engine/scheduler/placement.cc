@@ -131,6 +131,24 @@ std::optional<RingChoice> TryRing(const PageDemand& demand, const std::vector<in
   return choice;
 }
 
+// The orders in which ChooseRing prefers ranks, the first one first.
+std::vector<std::vector<int32_t>> OrdersOfRanks(const std::vector<int32_t>& free_pages,
+                                                const std::vector<int>& running,
+                                                const PlanLimits& limits) {
+  std::vector<int32_t> emptiest(limits.ranks);
+  std::iota(emptiest.begin(), emptiest.end(), 0);
+  std::stable_sort(emptiest.begin(), emptiest.end(),
+                   [&](int32_t a, int32_t b) { return free_pages[a] > free_pages[b]; });
+  if (running.empty()) return {emptiest};
+  std::vector<int32_t> idlest = emptiest;
+  // Fuller ranks stay last: they keep their pages for long sequences, which need some on each rank.
+  const auto full = std::partition_point(
+      idlest.begin(), idlest.end(), [&](int32_t rank) { return LeavesRoom({rank}, free_pages); });
+  std::stable_sort(idlest.begin(), full,
+                   [&](int32_t a, int32_t b) { return running[a] < running[b]; });
+  return {idlest, emptiest};
+}
+
 }  // namespace
 
 int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits) {
@@ -148,17 +166,17 @@ int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits) {
 
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
-                                     const std::vector<int32_t>& fixed, const PlanLimits& limits) {
+                                     const std::vector<int32_t>& fixed, const PlanLimits& limits,
+                                     const std::vector<int>& running) {
   if (!fixed.empty()) return TryRing(demand, free_pages, fixed, limits);
-  std::vector<int32_t> emptiest(limits.ranks);
-  std::iota(emptiest.begin(), emptiest.end(), 0);
-  std::stable_sort(emptiest.begin(), emptiest.end(),
-                   [&](int32_t a, int32_t b) { return free_pages[a] > free_pages[b]; });
+  const std::vector<std::vector<int32_t>> orders = OrdersOfRanks(free_pages, running, limits);
   for (const int degree : DegreesToTry(demand, limits)) {
-    std::vector<int32_t> ring(emptiest.begin(), emptiest.begin() + degree);
-    std::sort(ring.begin(), ring.end());
-    std::optional<RingChoice> choice = TryRing(demand, free_pages, std::move(ring), limits);
-    if (choice.has_value()) return choice;
+    for (const std::vector<int32_t>& order : orders) {
+      std::vector<int32_t> ring(order.begin(), order.begin() + degree);
+      std::sort(ring.begin(), ring.end());
+      std::optional<RingChoice> choice = TryRing(demand, free_pages, std::move(ring), limits);
+      if (choice.has_value()) return choice;
+    }
   }
   return std::nullopt;
 }

@@ -101,12 +101,15 @@ struct RingChoice {
 // - The smallest degree at which no rank has more than about tokens_per_rank tokens is tried first,
 //   then larger ones. Rings whose fullest rank exceeds the mean by more than a tenth come last;
 //   degrees that are not useful (IsUsefulDegree) are skipped.
-// - Of each degree, the ranks with the most free pages are tried.
+// - Of each degree, the ranks with the fewest `running` sequences are tried, of those that
+//   LeavesRoom, and then the ranks with the most free pages.
 // - `fixed`: if not empty, the only ring to try, because the cached pages are on it.
+// - `running`: [rank]. Empty: no rank is slower because of what runs there.
 // Returns nothing if no ring fits.
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
-                                     const std::vector<int32_t>& fixed, const PlanLimits& limits);
+                                     const std::vector<int32_t>& fixed, const PlanLimits& limits,
+                                     const std::vector<int>& running = {});
 
 // Whether every rank of the ring has at least half as many `pages` ([rank]) as any rank: if
 // sequences gather on it, all ranks keep room for long ones.

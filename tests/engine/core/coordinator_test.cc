@@ -197,6 +197,32 @@ TEST_F(CoordinatorTest, SequencesJoinWhereRanksShareTheMachine) {
   }
 }
 
+// Where ranks have processors of their own, a sequence begins on the idle one, though that keeps
+// more pages of earlier ones.
+TEST_F(CoordinatorTest, ASequenceBeginsWhereLeastRuns) {
+  Make();
+  const auto ring_of = [this](const Asked& asked) {
+    return TermsOf(asked.id).value_or(SequenceTerms()).ring;
+  };
+  const Asked earlier = Ask(50, 8);  // three pages of it stay cached
+  ASSERT_EQ(Outcome(earlier), "");
+  ranks_.HoldSteps();
+  const Asked running = Ask(10, 8);  // takes two pages
+  ASSERT_TRUE(Eventually([&] {
+    if (!StepsOf(running.id).empty()) return true;
+    ranks_.Allow(1);  // one in front of it, which has the ranks forget the earlier one
+    return false;
+  }));
+  const Asked next = Ask(10, 8);
+  ranks_.Allow();
+  EXPECT_EQ(Outcome(running), "");
+  EXPECT_EQ(Outcome(next), "");
+  ASSERT_EQ(ring_of(earlier).size(), 1u);
+  EXPECT_EQ(ring_of(running), std::vector<int32_t>{1 - ring_of(earlier)[0]});
+  EXPECT_EQ(ring_of(next), ring_of(earlier));
+  EXPECT_EQ(PagesHeld(), 0);
+}
+
 // What is cached there draws sequences too, as long as the rank keeps room.
 TEST_F(CoordinatorTest, AHitOnARankThatIsFullIsLeftForAnother) {
   Make(8, 16, /*ranks_share_machine=*/true);
