@@ -48,7 +48,6 @@ Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limit
                  EngineMetrics& metrics)
     : stall_seconds_(std::chrono::duration<double>(stall_budget).count()),
       ranks_(limits.ranks),
-      layers_(limits.layers),
       max_running_(max_running),
       metrics_(metrics),
       pacer_(stall_seconds_, limits) {}
@@ -91,11 +90,13 @@ Serving::PromptShare Serving::ShareDone(const Request& request) const {
                     .left = pacer_.PromptSeconds(prompt, computed, length),
                     .processed = prompt.computed};
   if (prompt.suspended_end == 0) return share;
-  const double layers = static_cast<double>(prompt.layers_done) / layers_;
-  const double seconds = layers * pacer_.PromptSeconds(prompt, computed, prompt.suspended_end);
+  const Stretch run{.first_layer = 0, .end_layer = prompt.layers_done};
+  const double chunk = pacer_.PromptSeconds(prompt, computed, prompt.suspended_end);
+  const double seconds = pacer_.PromptSeconds(prompt, computed, prompt.suspended_end, run);
   share.done += seconds;
   share.left = std::max(0.0, share.left - seconds);
-  share.processed += static_cast<int64_t>(layers * (prompt.suspended_end - prompt.computed));
+  const double part = chunk > 0 ? std::min(seconds / chunk, 1.0) : pacer_.StepPart(run);
+  share.processed += static_cast<int64_t>(part * (prompt.suspended_end - prompt.computed));
   return share;
 }
 
@@ -250,7 +251,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   std::vector<ShareUse> uses;
   std::vector<AttentionClass> attention;
   double all = 0;
-  const double step = LayerShare(plan);
+  const double step = plan.stretch.has_value() ? pacer_.StepPart(*plan.stretch) : 1;
   for (const PlanItem& item : plan.items) {
     Request& request = *requests.at(item.sequence);
     if (!item.sampled) request.CountPromptStep(step);
@@ -285,19 +286,16 @@ void Serving::LearnPace(const StepPlan& plan, const Requests& requests, double s
   for (const PlanItem& item : plan.items) {
     const Sequence& sequence = *requests.at(item.sequence)->sequence();
     if (item.begin >= sequence.prompt_length) continue;
-    alone += pacer_.PromptSeconds(StateOf(sequence), item.begin, item.end);
+    const PromptState prompt = StateOf(sequence);
+    alone += plan.stretch.has_value()
+                 ? pacer_.PromptSeconds(prompt, item.begin, item.end, *plan.stretch)
+                 : pacer_.PromptSeconds(prompt, item.begin, item.end);
   }
-  alone *= LayerShare(plan);
   const bool waits = std::any_of(requests.begin(), requests.end(), [](const auto& entry) {
     const Sequence* const sequence = entry.second->sequence();
     return sequence != nullptr && sequence->in_prefill() && !sequence->paused;
   });
   if (waits) prompt_pace_.Learn(seconds, alone);
-}
-
-double Serving::LayerShare(const StepPlan& plan) const {
-  if (!plan.stretch.has_value()) return 1;
-  return static_cast<double>(plan.stretch->end_layer - plan.stretch->first_layer) / layers_;
 }
 
 void Serving::CountAnswer(int64_t tokens) {

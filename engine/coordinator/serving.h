@@ -74,7 +74,7 @@ class Serving {
   double RowCost(int32_t position) const;
 
   // How far the request's prompt is (Request::tokens_to_read). Seconds are predicted for the prompt
-  // alone. Of a suspended chunk, the layers that have run count as done.
+  // alone. Of a suspended chunk, the layers that have run count as done, each by what it costs.
   struct PromptShare {
     double done = 0;        // seconds for what it has computed; cached tokens take none
     double left = 0;        // seconds
@@ -109,12 +109,9 @@ class Serving {
   double AnswerSeconds(const RequestSpec& spec) const;
   void SetContending(const Requests& requests);
   void LearnPace(const StepPlan& plan, const Requests& requests, double seconds);
-  // The share of the layers that the step runs.
-  double LayerShare(const StepPlan& plan) const;
 
   const double stall_seconds_;
   const int ranks_;
-  const int layers_;
   const int max_running_;
   EngineMetrics& metrics_;
   StepPacer pacer_;

@@ -378,6 +378,19 @@ double StepPacer::PromptSeconds(const PromptState& prompt, int32_t begin, int32_
   return costs_.Predict(PromptWork(begin, end, prompt.attention, prompt.degree, plan_));
 }
 
+double StepPacer::PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end,
+                                const Stretch& layers) const {
+  if (costs_.steps() == 0) return (end - begin) * kSecondsOfARow * StepPart(layers);
+  const StepWork work = PromptWork(begin, end, prompt.attention, prompt.degree, plan_);
+  return costs_.Predict(PartOf(work, layers.first_layer, layers.end_layer));
+}
+
+double StepPacer::StepPart(const Stretch& layers) const {
+  StepWork step;
+  step.amount[StepWork::kStep] = 1;
+  return PartOf(step, layers.first_layer, layers.end_layer).amount[StepWork::kStep];
+}
+
 double StepPacer::StepSeconds() const {
   StepWork step;
   step.amount[StepWork::kStep] = 1;

@@ -110,8 +110,13 @@ class StepPacer {
 
   // Predicted seconds that prompt rows [begin, end) add to a step. A guess before the first step.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
+  // The same for these layers alone. Like Took, counts each layer by PlanLimits::layer_costs.
+  double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end,
+                       const Stretch& layers) const;
   // Predicted seconds that every step takes besides its rows.
   double StepSeconds() const;
+  // The part of StepSeconds that these layers take, 0 to 1.
+  double StepPart(const Stretch& layers) const;
   // StepSeconds of all steps until the prompt is computed, if its chunks take about as long as the
   // next one, which Next would choose if it were the only prompt, together with these rows of
   // streams.
