@@ -32,16 +32,6 @@ PromptState StateOf(const Sequence& sequence) {
           .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
 }
 
-// The streams' next rows, without guesses: how many there will be in later steps is not known.
-std::vector<StreamRows> StreamsOf(const EngineState& state) {
-  std::vector<StreamRows> streams;
-  for (const auto& sequence : state.running) {
-    if (sequence->paused || sequence->in_prefill()) continue;
-    streams.push_back({.position = sequence->computed});
-  }
-  return streams;
-}
-
 }  // namespace
 
 Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
@@ -104,8 +94,21 @@ Serving::PromptShare Serving::ShareWithSteps(const Request& request,
                                              const EngineState& state) const {
   PromptShare share = ShareDone(request);
   share.done += request.prompt_steps() * pacer_.StepSeconds();
-  share.left += pacer_.StepSecondsLeft(StateOf(*request.sequence()), StreamsOf(state));
+  share.left += pacer_.StepSecondsLeft(StateOf(*request.sequence()), StreamsAhead(state));
   return share;
+}
+
+std::vector<StreamRows> Serving::StreamsAhead(const EngineState& state) const {
+  std::vector<StreamRows> streams;
+  double owed = 0;  // rows that the streams so far should have had and, being whole, have not
+  for (const auto& sequence : state.running) {
+    if (sequence->paused || sequence->in_prefill()) continue;
+    owed += stream_rows_;
+    const int32_t rows = std::max(1, static_cast<int32_t>(owed));
+    owed -= rows;
+    streams.push_back({.position = sequence->computed, .rows = rows});
+  }
+  return streams;
 }
 
 double Serving::PromptSeconds(int32_t begin, int32_t end) const {
@@ -118,7 +121,7 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
                                                     const Requests& requests,
                                                     SteadyTime now) const {
   if (pacer_.costs().steps() == 0) return std::nullopt;
-  const std::vector<StreamRows> streams = StreamsOf(state);
+  const std::vector<StreamRows> streams = StreamsAhead(state);
   const auto seconds_of = [&](const PromptState& one) {
     return pacer_.SecondsBeside(one, streams);
   };
@@ -246,6 +249,7 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
 void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {
   if (plan.items.empty()) return;
   int streams = 0;
+  int64_t stream_rows = 0;
   int64_t rows = 0;
   std::vector<double> costs;
   std::vector<ShareUse> uses;
@@ -257,7 +261,10 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     if (!item.sampled) request.CountPromptStep(step);
     attention.push_back(ClassOf(request.sequence()->attention.get()));
     const bool stream = item.sampled && item.begin >= request.sequence()->prompt_length;
-    if (stream) ++streams;
+    if (stream) {
+      ++streams;
+      stream_rows += item.end - item.begin;
+    }
     if (EndsItsChunks(plan)) rows += item.end - item.begin;
     const StepWork work = stream ? SampledWork(item.begin, item.end)
                                  : EvenWork(item.begin, item.end, AttentionClass::kDense);
@@ -265,6 +272,9 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     all += costs.back();
     uses.push_back(
         {.share = ShareOf(request.spec()), .prompt = !stream, .priority = request.spec().priority});
+  }
+  if (streams > 0) {
+    stream_rows_ += 0.1 * (static_cast<double>(stream_rows) / streams - stream_rows_);
   }
   LearnPace(plan, requests, seconds);
   pacer_.Took(plan, attention, streams, seconds);

@@ -109,6 +109,9 @@ class Serving {
   double AnswerSeconds(const RequestSpec& spec) const;
   void SetContending(const Requests& requests);
   void LearnPace(const StepPlan& plan, const Requests& requests, double seconds);
+  // The rows that streams are expected to have in a later step. How many guesses they will have
+  // then is not known: on average, each has as many rows as streams had of late.
+  std::vector<StreamRows> StreamsAhead(const EngineState& state) const;
 
   const double stall_seconds_;
   const int ranks_;
@@ -121,6 +124,7 @@ class Serving {
   double turnover_seconds_ = 0.5;  // between the ends of two requests, moving mean
   SteadyTime last_end_{};          // of a request
   double token_seconds_ = 0;       // between two tokens of a stream, moving mean
+  double stream_rows_ = 1;         // of a stream in a step, with its guesses, moving mean
   double answer_tokens_ = 32;      // of a complete answer, moving mean
   AnswerLength answer_length_;
   bool news_ = false;       // see PassIsDue

@@ -95,5 +95,36 @@ TEST_F(ServingForecastTest, TheLayersOfASuspendedChunkCountByWhatTheyCost) {
   EXPECT_GT(share.done, before + 30);  // 512 rows with 100,000 keys and more each, at 1e-6 s
 }
 
+// Steps beside a stream that guesses ahead take longer. What is foreseen of a prompt counts the
+// rows of its guesses, as the stall budget does, and no longer once it has ceased to guess.
+TEST_F(ServingForecastTest, RowsThatAreGuessedAheadCount) {
+  PlanLimits limits;
+  limits.group_windows = {0};
+  limits.prefill_rows_per_rank = 64;
+  Serving serving(0ms, limits, 4, metrics_);
+  Sequence& stream = Run(500);
+  stream.computed = 500;
+  const Sequence& reader = Run(100'000);
+  // Every other step has rows of a prompt, so that their time can be told.
+  const auto step = [&](int number, int32_t guesses) {
+    StepPlan plan;
+    plan.items = {Item(stream, stream.computed, 1 + guesses, true)};
+    const int32_t rows = number % 4 < 2 ? 64 : 0;
+    if (rows > 0) plan.items.push_back(Item(reader, 64 * (number % 32), rows, false));
+    serving.Took(plan, requests_, 0.01 + 5e-3 * (1 + guesses) + 2e-4 * rows);
+  };
+  const PromptState prompt{.prompt_length = 2048};
+  const auto foreseen = [&] {
+    const auto seconds =
+        serving.Expect(RequestSpec(), prompt, state_, requests_, Clock::Real().Now());
+    return seconds.value_or(RequestPlan::Seconds()).prefill;
+  };
+  // 32 chunks, beside 8 rows of the stream each on average, and then beside one.
+  for (int number = 0; number < 80; ++number) step(number, number % 2 == 0 ? 0 : 14);
+  EXPECT_NEAR(foreseen(), 32 * (0.01 + 8 * 5e-3 + 64 * 2e-4), 0.3);
+  for (int number = 0; number < 80; ++number) step(number, 0);
+  EXPECT_NEAR(foreseen(), 32 * (0.01 + 5e-3 + 64 * 2e-4), 0.15);
+}
+
 }  // namespace
 }  // namespace annulus::testing
