@@ -201,6 +201,9 @@ class Coordinator {
   std::optional<CacheMiss> WhyNoMore(const Request& request, const AttentionAssignment* policy,
                                      const Lookup& lookup, int32_t cached) const;
   std::shared_ptr<const AttentionAssignment> PolicyOf(const RequestSpec& spec, std::string& choice);
+  // Null unless the policies, which are resolved, follow patterns. `tokens`: of the prompt.
+  std::shared_ptr<const PatternPairs> PatternPairsOf(const AttentionAssignment* attention,
+                                                     int64_t tokens) const;
 
   // ---- coordinator_checks.cc: pages from the tier are checked by computing one of them again, as
   // the prompt of a request without a client

@@ -308,6 +308,13 @@ std::shared_ptr<const AttentionAssignment> Coordinator::PolicyOf(const RequestSp
       ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
+std::shared_ptr<const PatternPairs> Coordinator::PatternPairsOf(
+    const AttentionAssignment* attention, int64_t tokens) const {
+  if (ClassOf(attention) != AttentionClass::kPattern) return nullptr;
+  return std::make_shared<const PatternPairs>(*attention, LayersWithPairs(options_.limits),
+                                              options_.modes.geometry.page.kv_heads, tokens);
+}
+
 // What the request needs if nothing of it is cached.
 PageDemand Coordinator::DemandOf(const Request& request) const {
   if (request.has_begun()) return DemandOf(request.spec(), nullptr);
@@ -418,6 +425,7 @@ std::unique_ptr<Sequence> Coordinator::MakeSequence(
   sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
+  sequence->pattern_pairs = PatternPairsOf(sequence->attention.get(), sequence->prompt_length);
   sequence->rope_length = rope_length;
   return sequence;
 }

@@ -46,9 +46,10 @@ RequestPlan Coordinator::PlanNow(const RequestSpec& spec) {
   }
   const RingChoice choice = PlanPlace(spec, attention.get(), plan);
   if (plan.room != RoomFor::kNow) return plan;
+  const auto pairs = PatternPairsOf(attention.get(), std::ssize(spec.prompt));
   const PromptState prompt{.computed = static_cast<int32_t>(plan.cached_tokens),
                            .prompt_length = static_cast<int32_t>(spec.prompt.size()),
-                           .attention = ClassOf(attention.get()),
+                           .attention = {ClassOf(attention.get()), pairs.get()},
                            .degree = static_cast<int>(choice.ring.size())};
   plan.seconds = serving_.Expect(spec, prompt, state_, requests_, clock_.Now());
   return plan;

@@ -22,11 +22,15 @@ int32_t SuspendedEndOf(const Sequence& sequence) {
   return end;
 }
 
+RowAttention AttentionOf(const Sequence& sequence) {
+  return {ClassOf(sequence.attention.get()), sequence.pattern_pairs.get()};
+}
+
 PromptState StateOf(const Sequence& sequence) {
   return {.sequence = sequence.id,
           .computed = sequence.computed,
           .prompt_length = sequence.prompt_length,
-          .attention = ClassOf(sequence.attention.get()),
+          .attention = AttentionOf(sequence),
           .degree = static_cast<int>(sequence.ring.size()),
           .suspended_end = SuspendedEndOf(sequence),
           .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
@@ -253,13 +257,13 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   int64_t rows = 0;
   std::vector<double> costs;
   std::vector<ShareUse> uses;
-  std::vector<AttentionClass> attention;
+  std::vector<RowAttention> attention;
   double all = 0;
   const double step = plan.stretch.has_value() ? pacer_.StepPart(*plan.stretch) : 1;
   for (const PlanItem& item : plan.items) {
     Request& request = *requests.at(item.sequence);
     if (!item.sampled) request.CountPromptStep(step);
-    attention.push_back(ClassOf(request.sequence()->attention.get()));
+    attention.push_back(AttentionOf(*request.sequence()));
     const bool stream = item.sampled && item.begin >= request.sequence()->prompt_length;
     if (stream) {
       ++streams;

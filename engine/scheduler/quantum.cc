@@ -353,7 +353,7 @@ StepPacer::Pace StepPacer::PaceOf(const PromptState& prompt, const Room& room) c
   return pace;
 }
 
-void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
+void StepPacer::Took(const StepPlan& plan, std::span<const RowAttention> attention, int streams,
                      double seconds) {
   StepWork work = WorkOf(plan, attention, plan_.ranks);
   const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);

@@ -18,7 +18,7 @@ struct PromptState {
   SequenceId sequence = 0;
   int32_t computed = 0;
   int32_t prompt_length = 0;
-  AttentionClass attention = AttentionClass::kDense;
+  RowAttention attention = AttentionClass::kDense;
   int degree = 1;
   // The end of its suspended chunk, and how many layers of that have run. 0: none is suspended.
   int32_t suspended_end = 0;
@@ -105,7 +105,7 @@ class StepPacer {
   // sequences already had a token before. A stretch counts as its layers' part of a whole step
   // (PartOf); this ignores that only one stretch of a chunk has the embedding, and only one has the
   // head.
-  void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
+  void Took(const StepPlan& plan, std::span<const RowAttention> attention, int streams,
             double seconds);
 
   // Predicted seconds that prompt rows [begin, end) add to a step. A guess before the first step.

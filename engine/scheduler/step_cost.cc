@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "engine/scheduler/cost_model.h"
@@ -39,23 +40,35 @@ AttentionClass ClassOf(const AttentionAssignment* attention) {
   return content ? AttentionClass::kContent : AttentionClass::kPattern;
 }
 
+std::vector<int32_t> LayersWithPairs(const PlanLimits& limits) {
+  std::vector<int32_t> layers;
+  for (size_t layer = 0; layer < limits.layer_costs.size(); ++layer) {
+    if (limits.layer_costs[layer].pair > 0) layers.push_back(static_cast<int32_t>(layer));
+  }
+  if (!layers.empty()) return layers;
+  layers.resize(static_cast<size_t>(std::max(limits.layers - 1, 1)));
+  std::iota(layers.begin(), layers.end(), 0);
+  return layers;
+}
+
 StepWork& StepWork::operator+=(const StepWork& other) {
   for (int i = 0; i < kFeatures; ++i) amount[i] += other.amount[i];
   return *this;
 }
 
-StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention) {
+StepWork EvenWork(int32_t begin, int32_t end, const RowAttention& attention) {
   StepWork work;
   if (end <= begin) return work;
   const double rows = end - begin;
   work.amount[StepWork::kRows] = rows;
   work.amount[StepWork::kFullest] = rows;
-  work.amount[StepWork::kDensePairs + static_cast<int>(attention)] =
-      rows * (begin + (rows + 1) / 2);
+  const bool pattern = attention.kind == AttentionClass::kPattern && attention.pairs != nullptr;
+  work.amount[StepWork::kDensePairs + static_cast<int>(attention.kind)] =
+      pattern ? attention.pairs->Count(begin, end) : rows * (begin + (rows + 1) / 2);
   return work;
 }
 
-StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
+StepWork PromptWork(int32_t begin, int32_t end, const RowAttention& attention, int degree,
                     const PlanLimits& plan) {
   StepWork work = EvenWork(begin, end, attention);
   if (end <= begin) return work;
@@ -73,7 +86,7 @@ StepWork SampledWork(int32_t begin, int32_t end) {
   return work;
 }
 
-StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks) {
+StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, int ranks) {
   StepWork work;
   work.amount[StepWork::kStep] = 1;
   std::vector<double> rows(static_cast<size_t>(ranks), 0);
@@ -83,8 +96,8 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
       work += SampledWork(item.begin, item.end);
       continue;
     }
-    work +=
-        EvenWork(item.begin, item.end, attention.empty() ? AttentionClass::kDense : attention[i]);
+    const RowAttention dense = AttentionClass::kDense;
+    work += EvenWork(item.begin, item.end, attention.empty() ? dense : attention[i]);
     for (const RowRun& run : item.runs) rows[run.rank] += run.count;
   }
   work.amount[StepWork::kFullest] = ranks * *std::max_element(rows.begin(), rows.end());

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/scheduler/placement.h"
+#include "engine/sparse/pattern_pairs.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -14,17 +16,31 @@ namespace annulus {
 enum class AttentionClass : uint8_t { kDense, kPattern, kContent };
 AttentionClass ClassOf(const AttentionAssignment* attention);
 
+// How the rows of one prompt attend. A class alone converts to it.
+struct RowAttention {
+  // NOLINTNEXTLINE(google-explicit-constructor): a class is all that most rows need
+  RowAttention(AttentionClass of, const PatternPairs* counted_by = nullptr)
+      : kind(of), pairs(counted_by) {}
+
+  AttentionClass kind;
+  // Counts the pairs of kPattern; must outlive this value. Null: all causal pairs count.
+  const PatternPairs* pairs;
+};
+
+// The layers whose pairs StepWork counts: those with full attention, except the last.
+std::vector<int32_t> LayersWithPairs(const PlanLimits& limits);
+
 // The work of a step, as far as it affects its time. Values can be added.
 struct StepWork {
   enum Feature : uint8_t {
-    kStep,        // always 1: the fixed cost of a step, above all reading the weights
-    kRows,        // prompt rows, over all ranks
-    kFullest,     // ranks times the fullest rank's prompt rows; kRows if spread evenly
-    kDensePairs,  // causal (row, key) pairs of prompt rows, by AttentionClass
-    kPatternPairs,
-    kContentPairs,
-    kSampled,  // sampled rows
-    kKeys,     // causal pairs of sampled rows
+    kStep,          // always 1: the fixed cost of a step, above all reading the weights
+    kRows,          // prompt rows, over all ranks
+    kFullest,       // ranks times the fullest rank's prompt rows; kRows if spread evenly
+    kDensePairs,    // causal (row, key) pairs of prompt rows
+    kPatternPairs,  // those that patterns attend (RowAttention::pairs)
+    kContentPairs,  // causal pairs of rows that choose by content
+    kSampled,       // sampled rows
+    kKeys,          // causal pairs of sampled rows
   };
   static constexpr int kFeatures = kKeys + 1;
   std::array<double, kFeatures> amount{};
@@ -33,14 +49,14 @@ struct StepWork {
 };
 
 // Work of prompt rows [begin, end), spread evenly over all ranks. Without kStep.
-StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention);
+StepWork EvenWork(int32_t begin, int32_t end, const RowAttention& attention);
 // The same if the pages are placed on a ring of `degree` by PlaceOnRing.
-StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
+StepWork PromptWork(int32_t begin, int32_t end, const RowAttention& attention, int degree,
                     const PlanLimits& plan);
 // Work of sampled rows [begin, end), without kStep.
 StepWork SampledWork(int32_t begin, int32_t end);
 // Work of a whole plan, with kStep. `attention`: [item]; empty: all are dense.
-StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks);
+StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, int ranks);
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
 // refitted while steps run by least squares of errors relative to the prediction, over roughly the

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/sparse/pattern_pairs.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -46,11 +47,13 @@ struct Sequence {
   std::vector<GroupTable> groups;
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
-  std::shared_ptr<const SummaryPages> summaries;         // fixed at admission; null: none
-  bool report_lists = false;                             // see SequenceTerms
-  int64_t rope_length = 0;  // selects the rotary frequencies: see RopeLength
-  bool setup_sent = false;  // a plan has told the ranks `setup`
-  bool announced = false;   // a plan has told the ranks its terms and tables
+  // Counts the pairs that its prompt's rows attend; null unless `attention` follows patterns.
+  std::shared_ptr<const PatternPairs> pattern_pairs;
+  std::shared_ptr<const SummaryPages> summaries;  // fixed at admission; null: none
+  bool report_lists = false;                      // see SequenceTerms
+  int64_t rope_length = 0;                        // selects the rotary frequencies: see RopeLength
+  bool setup_sent = false;                        // a plan has told the ranks `setup`
+  bool announced = false;                         // a plan has told the ranks its terms and tables
 
   bool in_prefill() const { return computed < prompt_length; }
   // Whether it needs more pages before its next row. Never in prefill: a prompt has all its pages.

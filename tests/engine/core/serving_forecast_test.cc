@@ -126,5 +126,31 @@ TEST_F(ServingForecastTest, RowsThatAreGuessedAheadCount) {
   EXPECT_NEAR(foreseen(), 32 * (0.01 + 5e-3 + 64 * 2e-4), 0.15);
 }
 
+// Steps in which the window was not full yet show what a pair takes. Beyond it every row attends as
+// many keys, so half of the rows are half of the work.
+TEST_F(ServingForecastTest, RowsOfAWindowCountByTheKeysThatTheyAttend) {
+  PlanLimits limits;
+  limits.group_windows = {0};
+  Serving serving(0ms, limits, 4, metrics_);
+  constexpr int32_t kTokens = 100'000;
+  Sequence& sequence = Run(kTokens);
+  sequence.attention =
+      std::make_shared<const AttentionAssignment>(ParseAssignment("window:window=1024").value());
+  const std::vector<int32_t> layers = {0};
+  sequence.pattern_pairs =
+      std::make_shared<const PatternPairs>(*sequence.attention, layers, 1, kTokens);
+  for (int step = 0; step < 60; ++step) {
+    const int32_t begin = 64 * (step * 3 % 14);
+    const int32_t rows = 32 * (1 + step % 4);
+    StepPlan plan;
+    plan.items = {Item(sequence, begin, rows, false)};
+    serving.Took(plan, requests_, 1e-3 + 1e-7 * rows * (begin + rows / 2.0));
+  }
+  sequence.computed = kTokens / 2;
+  const Serving::PromptShare share = serving.ShareDone(*requests_.at(sequence.id));
+  EXPECT_GT(share.left, 0);
+  EXPECT_NEAR(share.done / (share.done + share.left), 0.5, 0.02);
+}
+
 }  // namespace
 }  // namespace annulus::testing

@@ -1,0 +1,70 @@
+#include "engine/scheduler/step_cost.h"
+
+#include <vector>
+
+#include "engine/scheduler/quantum.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kWindowTokens = 131'072;
+
+// 17 blocks of 64, the last one half on average, and a block of sinks.
+constexpr double kKeysOfARow = 17 * 64 + 32.5;
+
+class WindowedWork : public ::testing::Test {
+ protected:
+  const AttentionAssignment window_ = ParseAssignment("window:window=1024").value();
+  const std::vector<int32_t> layers_ = {0};
+  const PatternPairs pairs_{window_, layers_, /*kv_heads=*/2, kWindowTokens};
+  const RowAttention attention_{ClassOf(&window_), &pairs_};
+};
+
+TEST_F(WindowedWork, HasThePairsThatThePatternAttends) {
+  const StepWork work = EvenWork(90'000, 90'512, attention_);
+  EXPECT_EQ(work.amount[StepWork::kRows], 512);
+  EXPECT_EQ(work.amount[StepWork::kDensePairs], 0);
+  EXPECT_NEAR(work.amount[StepWork::kPatternPairs], 512 * kKeysOfARow, 512 * 64);
+  EXPECT_EQ(EvenWork(0, 10, AttentionClass::kPattern).amount[StepWork::kPatternPairs], 55);
+}
+
+// Before the window is full, rows attend all there is, as dense ones do. What is foreseen from them
+// for a long prompt grows with its length, not with the square.
+TEST_F(WindowedWork, OfALongPromptIsForeseenFromShortOnes) {
+  constexpr double kStep = 1e-3;
+  constexpr double kRow = 1e-6;
+  constexpr double kPair = 1e-7;
+  PlanLimits limits;
+  limits.group_windows = {0};
+  StepPacer pacer(0, limits);
+  for (int step = 0; step < 100; ++step) {
+    StepPlan plan;
+    PlanItem& item = plan.items.emplace_back();
+    item.begin = 64 * (step * 3 % 14);
+    const int32_t rows = 32 * (1 + step % 4);
+    item.end = item.begin + rows;
+    item.runs = {{0, item.begin, rows}};
+    const std::vector<RowAttention> attention = {attention_};
+    pacer.Took(plan, attention, 0,
+               kStep + kRow * rows + kPair * rows * (item.begin + (rows + 1) / 2.0));
+  }
+  const PromptState prompt{.prompt_length = kWindowTokens, .attention = attention_};
+  const int32_t begin = 1024;
+  const double rows = kWindowTokens - begin;
+  EXPECT_NEAR(
+      pacer.PromptSeconds(prompt, begin, kWindowTokens) / (rows * (kRow + kPair * kKeysOfARow)), 1,
+      0.15);
+}
+
+TEST(LayersWithPairs, AreThoseWithFullAttention) {
+  PlanLimits limits;
+  EXPECT_EQ(LayersWithPairs(limits), std::vector<int32_t>{0});
+  limits.layers = 4;
+  EXPECT_EQ(LayersWithPairs(limits), (std::vector<int32_t>{0, 1, 2}));
+  limits.layer_costs = {{1, 0}, {1, 2}, {1, 0}, {0, 0}};
+  EXPECT_EQ(LayersWithPairs(limits), std::vector<int32_t>{1});
+}
+
+}  // namespace
+}  // namespace annulus
