@@ -126,7 +126,10 @@ absl::Status Plan(const ServerConfig& config) {
   if (!config.engine.kv_dtype) {
     question.kv_dtypes.insert(question.kv_dtypes.end(), {DType::kBF16, DType::kI8});
   }
-  question.services_bytes = kServicesBytes;
+  const ServiceMemory services = {.replay = config.attach.memory,
+                                  .documents = config.documents.max_memory,
+                                  .prompts = config.max_prompts_memory};
+  question.services_bytes = kServicesBytes + services.replay;
   question.ranks = {config.engine.ranks};
   if (config.engine.ranks == 1 && !device.host_accessible) question.ranks = {1, 2, 4, 8};
   ANNULUS_ASSIGN_OR_RETURN(const CapacityTable table,
@@ -134,7 +137,7 @@ absl::Status Plan(const ServerConfig& config) {
   if (table.cases.empty()) return absl::FailedPreconditionError(table.missing.front());
   const std::string machine =
       absl::StrCat(device.description, ", ", FormatBytes(device.memory_bytes));
-  std::fputs(PlanText(table, machine).c_str(), stdout);
+  std::fputs(PlanText(table, machine, services).c_str(), stdout);
   return absl::OkStatus();
 }
 

@@ -52,9 +52,31 @@ void Append(const std::vector<Row>& rows, std::string& text) {
   }
 }
 
+// What the columns count. Kept answers are in them, because they fill their memory in ordinary use;
+// documents and calls are not: how much clients send is for the operator to judge.
+std::string Notes(bool of_host, const ServiceMemory& services) {
+  const std::string replay =
+      absl::StrCat(Bytes(services.replay), " of answers kept for retries (--max-replay-memory)");
+  const std::string clients =
+      absl::StrCat(Bytes(services.documents), " of documents (--max-documents-memory)\nand ",
+                   Bytes(services.prompts), " of calls in progress (--max-prompts-memory).\n");
+  if (of_host) {
+    return absl::StrCat(
+        "Memory of the machine; kv: keys and values. Other memory: activations of a step, what "
+        "kernels\nwork in, --kv-host, this program, ",
+        replay, ".\nNot counted: what clients can add, up to ", clients);
+  }
+  return absl::StrCat(
+      "Memory of each GPU; kv: keys and values. Other memory: activations of a step, what "
+      "kernels\nwork in, what is left to the driver.\nThe host's memory is not counted: besides "
+      "this program, up to ",
+      replay, ",\n", clients);
+}
+
 }  // namespace
 
-std::string PlanText(const CapacityTable& table, const std::string& machine) {
+std::string PlanText(const CapacityTable& table, const std::string& machine,
+                     const ServiceMemory& services) {
   const bool of_host = table.cases.front().plan.of_host;
   std::string text =
       absl::StrCat("model:    ", table.description, ", ", table.parameters, " parameters, context ",
@@ -64,10 +86,8 @@ std::string PlanText(const CapacityTable& table, const std::string& machine) {
   for (const CapacityCase& planned : table.cases) rows.push_back(RowOf(planned, table.context));
   Append(rows, text);
   absl::StrAppend(
-      &text, "\n", of_host ? "Memory of the machine" : "Memory of each GPU",
-      "; kv: keys and values. Other memory: activations of a step, what kernels work in",
-      of_host ? ", --kv-host, this program." : ", what is left to the driver.",
-      "\nannulusd takes a quarter of the memory for kv unless --kv-memory says more, of all ranks "
+      &text, "\n", Notes(of_host, services),
+      "annulusd takes a quarter of the memory for kv unless --kv-memory says more, of all ranks "
       "together.\nLongest context: prompt and answer of one request alone, with dense attention. "
       "Several at "
       "once share\nthe keys and values.\n");

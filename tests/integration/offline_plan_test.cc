@@ -46,8 +46,9 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
   if (kSanitized) GTEST_SKIP() << "resident memory is the sanitizer's";
   constexpr int kMemoryMiB = 192;
   const std::string memory = absl::StrCat(kMemoryMiB, "MiB");
-  Program plan(
-      {testing::BuildFolder() / "annulusd", "--plan", "--device", "cpu", "--memory", memory});
+  // No answer is kept for a retry here: the question below has no request_id.
+  Program plan({testing::BuildFolder() / "annulusd", "--plan", "--device", "cpu", "--memory",
+                memory, "--max-replay-memory", "0"});
   ASSERT_EQ(plan.WaitForExit(std::chrono::seconds(30)), 0) << plan.output();
   const PlannedCase planned = ReadPlan(plan.output());
   ASSERT_GT(planned.tokens, 100'000);
@@ -69,6 +70,17 @@ TEST(OfflinePlanTest, TheDaemonTakesTheMemoryThatWasPlanned) {
   ASSERT_EQ(ask.WaitForExit(std::chrono::seconds(100)), 0) << ask.output();
   const double peak = static_cast<double>(daemon.PeakMemory()) / kMiB;
   EXPECT_NEAR(peak, kMemoryMiB, 0.05 * kMemoryMiB) << plan.output();
+}
+
+TEST(OfflinePlanTest, AnswersKeptForRetriesAreCounted) {
+  if (kSanitized) GTEST_SKIP() << "resident memory is the sanitizer's";
+  const auto kv_beside = [](const std::string& replay) {
+    Program plan({testing::BuildFolder() / "annulusd", "--plan", "--device", "cpu", "--memory",
+                  "256MiB", "--max-replay-memory", replay});
+    EXPECT_EQ(plan.WaitForExit(std::chrono::seconds(30)), 0) << plan.output();
+    return ReadPlan(plan.output()).kv_bytes;
+  };
+  EXPECT_NEAR((kv_beside("0") - kv_beside("100MiB")) / kMiB, 100, 5);
 }
 
 }  // namespace

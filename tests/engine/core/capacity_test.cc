@@ -173,6 +173,25 @@ TEST_F(CapacityTest, KeysAndValuesTakeWhatTheyAreGiven) {
   EXPECT_GT(twice->cases.at(0).tokens, given->cases.at(0).tokens);
 }
 
+// They take the host's memory, so what a device of its own has is left as it is.
+TEST_F(CapacityTest, ServicesTakeTheirPartOfTheHost) {
+  BackendCapabilities capabilities = MachineWithFree(256 * kMiB)->capabilities();
+  for (const bool host_accessible : {true, false}) {
+    capabilities.host_accessible = host_accessible;
+    const auto machine = MakePlannedBackend(capabilities);
+    CapacityQuestion question = Question({std::nullopt}, {DType::kF32}, {1});
+    const auto without = PlanCapacity(question, *machine, kernels_);
+    question.services_bytes = 64 * kMiB;
+    const auto with = PlanCapacity(question, *machine, kernels_);
+    ASSERT_TRUE(without.ok() && with.ok()) << without.status() << with.status();
+    const double less = static_cast<double>(without->cases.at(0).plan.kv) -
+                        static_cast<double>(with->cases.at(0).plan.kv);
+    // Between the two plans this program may have grown.
+    EXPECT_NEAR(less / kMiB, host_accessible ? 64 : 0, host_accessible ? 8 : 0);
+    EXPECT_LE(with->cases.at(0).plan.needed(), with->cases.at(0).plan.free);
+  }
+}
+
 TEST_F(CapacityTest, WhatDoesNotFitIsSaid) {
   const auto small = Machine(1 * kMiB);
   const auto table = PlanCapacity(Question({std::nullopt}, {DType::kF32}, {1}), *small, kernels_);
