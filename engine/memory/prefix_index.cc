@@ -144,8 +144,21 @@ std::optional<int32_t> PrefixIndex::FirstDifference(DocumentTag document,
     while (first->parent != nullptr) first = first->parent;
     const auto end =
         std::mismatch(tokens.begin(), tokens.end(), first->tokens.begin(), first->tokens.end());
-    if (end.first == tokens.end() || end.second == first->tokens.end()) return std::nullopt;
+    if (end.first == tokens.end() || end.second == first->tokens.end()) return page_tokens_;
     longest = std::max(longest.value_or(0), static_cast<int32_t>(end.first - tokens.begin()));
+  }
+  return longest;
+}
+
+std::optional<int32_t> PrefixIndex::FirstDifference(absl::string_view identity,
+                                                    std::span<const int32_t> tokens) const {
+  const auto firsts = firsts_.find(EvictedPages::ScopeOf(Root(identity)));
+  const Node* node = firsts == firsts_.end() ? nullptr : firsts->second;
+  std::optional<int32_t> longest;
+  for (int left = kMostCompared; node != nullptr && left > 0; node = node->older, --left) {
+    const auto end =
+        std::mismatch(tokens.begin(), tokens.end(), node->tokens.begin(), node->tokens.end()).first;
+    longest = std::max(longest.value_or(0), static_cast<int32_t>(end - tokens.begin()));
   }
   return longest;
 }
@@ -201,10 +214,11 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       if (windows_[g] == 0) node->full.push_back(page_at(static_cast<int>(g), first));
     }
     std::list<Node*> use = {node};
+    if (path.empty()) firsts_.try_emplace(node->scope, nullptr);
     nodes_.emplace(digest, std::move(made));  // memory runs out before this, or not at all
     node->use = use.begin();
     uses_.splice(uses_.end(), use);
-    if (!path.empty()) Link(node, path.back());
+    Link(node, path.empty() ? nullptr : path.back());
     for (const PageId id : node->full) Keep(id, digest, coverage);
     path.push_back(node);
   }
@@ -315,9 +329,11 @@ void PrefixIndex::Forget(DocumentTag document) {
 int64_t PrefixIndex::bytes() const {
   // Nodes of a hash map and of a list, with the heap's own headers.
   constexpr int64_t kEntryBytes = 64 + 32 + 16;
+  constexpr int64_t kScopeBytes = 48;
   const int64_t node = static_cast<int64_t>(sizeof(Node) + page_tokens_ * sizeof(int32_t));
   return static_cast<int64_t>(nodes_.size()) * (node + kEntryBytes) +
-         kept_ * static_cast<int64_t>(sizeof(PrefixPage)) + documents_.bytes();
+         kept_ * static_cast<int64_t>(sizeof(PrefixPage)) + std::ssize(firsts_) * kScopeBytes +
+         documents_.bytes();
 }
 
 template <typename Use>
@@ -387,17 +403,23 @@ void PrefixIndex::EvictOne(Node* node) {
   Remove(node);
 }
 
+PrefixIndex::Node*& PrefixIndex::LatestBeside(const Node& node) {
+  return node.parent != nullptr ? node.parent->child : firsts_.find(node.scope)->second;
+}
+
 void PrefixIndex::Link(Node* node, Node* parent) {
   node->parent = parent;
-  node->older = parent->child;
+  Node*& latest = LatestBeside(*node);
+  node->older = latest;
   if (node->older != nullptr) node->older->newer = node;
-  parent->child = node;
+  latest = node;
 }
 
 void PrefixIndex::Unlink(const Node& node) {
-  if (node.parent == nullptr) return;
+  Node*& latest = LatestBeside(node);
   if (node.older != nullptr) node.older->newer = node.newer;
-  (node.newer != nullptr ? node.newer->older : node.parent->child) = node.older;
+  (node.newer != nullptr ? node.newer->older : latest) = node.older;
+  if (node.parent == nullptr && latest == nullptr) firsts_.erase(node.scope);
 }
 
 void PrefixIndex::Remove(Node* node) {
@@ -414,6 +436,7 @@ void PrefixIndex::Clear() {
     Unkeep(*node);
   }
   uses_.clear();
+  firsts_.clear();
   nodes_.clear();
 }
 

@@ -76,10 +76,15 @@ class PrefixIndex {
 
   // For a prompt whose first page is not known: returns the first position at which `tokens` differ
   // from the most similar known text that has the document, whatever that text's identity. Nothing
-  // if no known text has the document, or if one that is compared has the same first page. Compares
-  // 16 of the document's prompts, those that became known or lost their last pages latest: if there
-  // are more, the most similar one may be older, and the result may then be too small.
+  // if no known text has the document; page_tokens if one that is compared has the same first page.
+  // Compares 16 of the document's prompts, those that became known or lost their last pages latest:
+  // if there are more, the most similar one may be older, and the result may then be too small.
   std::optional<int32_t> FirstDifference(DocumentTag document,
+                                         std::span<const int32_t> tokens) const;
+
+  // The same for the known texts under `identity`, whatever documents they have. Compares the first
+  // pages of 256 texts, those whose first pages became known latest. Nothing if there is no text.
+  std::optional<int32_t> FirstDifference(absl::string_view identity,
                                          std::span<const int32_t> tokens) const;
 
   // Where an Insert ended. Passed to the next Insert of the same text and identity, it limits the
@@ -152,7 +157,7 @@ class PrefixIndex {
     std::vector<TaggedDocuments> prompts;
     Node* parent = nullptr;  // the previous page; null: this is the first
     Node* child = nullptr;   // the latest continuation; head of a list linked by `older`
-    Node* older = nullptr;
+    Node* older = nullptr;   // of the parent's continuations, or of the scope's first pages
     Node* newer = nullptr;
   };
 
@@ -165,8 +170,11 @@ class PrefixIndex {
                  std::span<const int32_t> tokens) const;
   std::vector<Node*> PathTo(Node* node) const;
   void Touch(const std::vector<Node*>& path);
-  static void Link(Node* node, Node* parent);
-  static void Unlink(const Node& node);
+  // The head of the list that the node is in.
+  Node*& LatestBeside(const Node& node);
+  // If `parent` is null, `firsts_` must have an entry for the node's scope.
+  void Link(Node* node, Node* parent);
+  void Unlink(const Node& node);
   // Records that a prompt ends at the node.
   void AddPrompt(Node* node, const TaggedDocuments& documents);
   void DropPrompts(Node* node);
@@ -190,6 +198,9 @@ class PrefixIndex {
   PageBook& book_;
   int64_t kept_ = 0;  // Keep calls in effect: a page can be kept by several checkpoints
   std::unordered_map<Digest, std::unique_ptr<Node>, DigestHash> nodes_;
+  // By scope, the latest first page; head of a list linked by `older`. Null if the first Insert of
+  // a scope ran out of memory.
+  std::unordered_map<uint64_t, Node*> firsts_;
   // Least recently used first. A parent counts as used after its children, so the first is a leaf.
   std::list<Node*> uses_;
   EvictedPages evicted_;

@@ -110,16 +110,35 @@ std::optional<CacheMiss> PrefixReuse::WhyNoMore(const RequestSpec& spec,
       if (there.whole > nearest.whole) return CacheMiss{Reason::kOtherAttention, nearest.whole};
     }
   }
-  if (nearest.whole == 0) {
-    // A document of it may be there behind another beginning, say another system prompt.
-    for (const TaggedDocument& document : TagsOf(spec)) {
-      const std::optional<int32_t> at = index_.FirstDifference(document.tag, known);
-      if (at.has_value()) return CacheMiss{Reason::kOtherTokens, *at};
-    }
-    return std::nullopt;
-  }
+  if (nearest.whole == 0) return WhyNoFirstPage(spec, policy, known);
   if (!nearest.differs) return std::nullopt;
   return CacheMiss{Reason::kOtherTokens, nearest.common};
+}
+
+std::optional<CacheMiss> PrefixReuse::WhyNoFirstPage(const RequestSpec& spec,
+                                                     const AttentionAssignment* policy,
+                                                     std::span<const int32_t> known) const {
+  std::optional<int32_t> at;
+  // A document of it may be there behind another beginning, say another system prompt.
+  for (const TaggedDocument& document : TagsOf(spec)) {
+    at = index_.FirstDifference(document.tag, known);
+    if (at.has_value()) break;
+  }
+  if (!at.has_value()) {
+    const int64_t rope = RopeLengthOf(spec);
+    const auto compare = [&](const AttentionAssignment* under, const std::vector<int32_t>& ring) {
+      const auto here =
+          index_.FirstDifference(Identity(spec.tenant, TextOf(under), rope, ring), known);
+      if (here.has_value()) at = std::max(at.value_or(0), *here);
+    };
+    for (const std::vector<int32_t>& ring : rings_) {
+      compare(nullptr, ring);
+      if (policy != nullptr) compare(policy, ring);
+    }
+  }
+  // The same tokens, say under other rotary frequencies: no token stands in the way.
+  if (!at.has_value() || *at >= limits_.page_tokens) return std::nullopt;
+  return CacheMiss{CacheMiss::Reason::kOtherTokens, *at};
 }
 
 int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssignment* policy) {

@@ -48,10 +48,11 @@ class PrefixReuse {
                           PrefixIndex::Nearest* nearest = nullptr);
   // Why no more than `cached` tokens of the prompt can be reused. `nearest`: from Find with the
   // same request and policy. Nothing if there is no particular reason: the rest of the prompt has
-  // no whole page, the tenant left no similar prompt, or the nearest one ends before this prompt
-  // does. Prompts are similar if they have the first page or a document in common; of the latter,
-  // only those count that have the first of its documents that the tenant has sent before
-  // (PrefixIndex::FirstDifference says how many of them).
+  // no whole page, the tenant left no prompt to compare it with, or the nearest one ends before
+  // this prompt does. The nearest prompt is the one with the longest beginning in common. If none
+  // has the same first page, it is one of those with the first of the documents that the tenant has
+  // sent before, or, without such a document, of those whose pages this prompt may reuse
+  // (PrefixIndex::FirstDifference says how many are compared).
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const PrefixIndex::Nearest& nearest, int32_t cached) const;
   // Returns the whole prompt, with its last token, if all of it is known. Marks it as used. Only
@@ -132,6 +133,10 @@ class PrefixReuse {
                             PrefixIndex::Nearest* nearest = nullptr);
   // Notes that pages computed under the policy are known on the ring. Returns the policy's text.
   std::string NotePlace(const AttentionAssignment* policy, const std::vector<int32_t>& ring);
+  // For a prompt whose first page is not known.
+  std::optional<CacheMiss> WhyNoFirstPage(const RequestSpec& spec,
+                                          const AttentionAssignment* policy,
+                                          std::span<const int32_t> known) const;
   bool has_windows() const;
   // Whether the sequence still has the window pages that the row at `length` sees.
   bool HasWindowsAt(int32_t length, const Sequence& sequence) const;

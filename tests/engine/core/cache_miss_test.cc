@@ -69,9 +69,44 @@ TEST_F(CacheMissTest, NothingStandsInTheWayOfTextThatGoesOn) {
   const Usage longer = Ask(*engine, Of(prompt_)).usage;
   EXPECT_EQ(longer.cached_tokens, 8 * kPage);
   EXPECT_EQ(longer.cache_miss, std::nullopt);
-  // Nor where less than a page is left, or the first page is another.
+  // Nor where less than a page is left.
   EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 20 * kPage + 2))).usage.cache_miss, std::nullopt);
-  EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 3))).usage.cache_miss, std::nullopt);
+}
+
+// The nearest prompt may differ in the first page already; of several, the one that begins most
+// alike counts, on whatever ring and however old.
+TEST_F(CacheMissTest, TheFirstPageMayBeAnother) {
+  for (const int ranks : {1, 3}) {
+    const auto engine = InMemory(ranks);
+    EXPECT_EQ(Ask(*engine, Of(prompt_)).usage.cache_miss, std::nullopt) << "nothing was there";
+    for (const int at : {3, 0, kPage - 1}) {
+      const Usage usage = Ask(*engine, Of(Changed(prompt_, at))).usage;
+      EXPECT_EQ(usage.cached_tokens, 0);
+      ExpectMiss(usage, Reason::kOtherTokens, at);
+    }
+    ExpectMiss(Ask(*engine, Of(Changed(Changed(prompt_, 3), 9))).usage, Reason::kOtherTokens, 9);
+    // Less than a page can never be reused.
+    const std::vector<int32_t> little(prompt_.begin() + 1, prompt_.begin() + kPage);
+    EXPECT_EQ(Ask(*engine, Of(little)).usage.cache_miss, std::nullopt);
+    // Another tenant's prompts are not compared, however near they are.
+    EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 4), "them")).usage.cache_miss, std::nullopt);
+    ExpectMiss(Ask(*engine, Of(Changed(prompt_, 9), "them")).usage, Reason::kOtherTokens, 4);
+  }
+}
+
+// Pages of a policy serve no other, so they are not what a prompt differs from; dense ones are.
+TEST_F(CacheMissTest, ThePagesOfAPolicyAreComparedForItAlone) {
+  const auto engine = InMemory();
+  const auto window = [](RequestSpec spec) {
+    spec.attention = AttentionPolicy{.kind = PolicyKind::kWindow, .block = kPage};
+    return spec;
+  };
+  Ask(*engine, window(Of(prompt_)));
+  EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 7))).usage.cache_miss, std::nullopt);
+  ExpectMiss(Ask(*engine, window(Of(Changed(prompt_, 9)))).usage, Reason::kOtherTokens, 9);
+  RequestSpec strided = Of(Changed(prompt_, 8));
+  strided.attention = AttentionPolicy{.kind = PolicyKind::kStrided, .block = kPage};
+  ExpectMiss(Ask(*engine, strided).usage, Reason::kOtherTokens, 7);
 }
 
 // A document behind another beginning, however short that is, is read again, and the reply says
@@ -88,8 +123,11 @@ TEST_F(CacheMissTest, TheSameDocumentBehindAnotherBeginning) {
   ExpectMiss(other, Reason::kOtherTokens, 3);
   // Of both that are there now, the one that is more like it.
   ExpectMiss(Ask(*engine, with(Of(Changed(prompt_, 6)))).usage, Reason::kOtherTokens, 6);
-  // Not of another document, nor of another tenant's.
-  EXPECT_EQ(Ask(*engine, Of(Changed(prompt_, 4))).usage.cache_miss, std::nullopt);
+  // One without a document is compared with all; one of another tenant's with none of them.
+  ExpectMiss(Ask(*engine, Of(Changed(prompt_, 4))).usage, Reason::kOtherTokens, 4);
+  // Those with the document count alone, even if others begin more alike.
+  ExpectMiss(Ask(*engine, with(Of(Changed(Changed(prompt_, 4), 7)))).usage, Reason::kOtherTokens,
+             4);
   EXPECT_EQ(Ask(*engine, with(Of(Changed(prompt_, 4), "them"))).usage.cache_miss, std::nullopt);
 }
 

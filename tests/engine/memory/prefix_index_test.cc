@@ -147,6 +147,55 @@ TEST_F(PrefixIndexTest, OtherTokensOrIdentitiesNeverHit) {
   EXPECT_FALSE(index_.Find("model", changed).has_value());
 }
 
+TEST_F(PrefixIndexTest, FindsWhereAFirstPageDiffers) {
+  const auto differs = [this](std::vector<int32_t> tokens, const std::string& identity = "model") {
+    return index_.FirstDifference(identity, tokens);
+  };
+  const auto with = [](int at, int32_t token) {
+    std::vector<int32_t> tokens = Tokens(8);
+    tokens[at] = token;
+    return tokens;
+  };
+  EXPECT_EQ(differs(Tokens(8)), std::nullopt);
+  Insert(Tokens(8), Write(8));
+  EXPECT_EQ(differs(with(3, 1000)), 3);
+  EXPECT_EQ(differs(with(0, 1000)), 0);
+  EXPECT_EQ(differs(with(5, 1000)), kPage) << "the first page is known";
+  EXPECT_EQ(differs(with(3, 1000), "other"), std::nullopt);
+  Insert(with(1, 1000), Write(8));
+  Insert(with(2, 1000), Write(8));
+  EXPECT_EQ(differs(with(3, 1000)), 3) << "the nearest, not the latest";
+  std::vector<int32_t> both = with(1, 1000);
+  both[2] = 1001;
+  EXPECT_EQ(differs(both), 2);
+  // What goes is not compared, whether it is the oldest of them or in between.
+  ASSERT_TRUE(index_.Find("model", Tokens(8)).has_value());  // used last
+  const int64_t all = kept();
+  EXPECT_TRUE(index_.Evict([&] { return kept() <= all - 4; }));
+  EXPECT_EQ(differs(both), 1);
+  EXPECT_EQ(differs(with(3, 1000)), 3);
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_EQ(differs(with(3, 1000)), std::nullopt);
+  EXPECT_EQ(index_.bytes(), 0);
+  Insert(Tokens(8), Write(8));
+  EXPECT_EQ(differs(with(3, 1000)), 3);
+  index_.Clear();
+  EXPECT_EQ(differs(with(3, 1000)), std::nullopt);
+}
+
+// However many texts there are, the work has a limit: older ones are not compared.
+TEST_F(PrefixIndexTest, ComparesTheLatestFirstPagesAlone) {
+  constexpr int kCompared = 256;
+  const auto text = [](int32_t number) { return std::vector<int32_t>{5, 6, number, number}; };
+  Insert(text(0), Write(kPage));
+  for (int32_t number = 1; number < kCompared; ++number) {
+    Insert(std::vector<int32_t>{number + 1000, 0, 0, 0}, Write(kPage));
+  }
+  EXPECT_EQ(index_.FirstDifference("model", std::vector<int32_t>{5, 6, 0, 1}), 3);
+  Insert(std::vector<int32_t>{5, 7, 0, 0}, Write(kPage));
+  EXPECT_EQ(index_.FirstDifference("model", std::vector<int32_t>{5, 6, 0, 1}), 1);
+}
+
 // What names a page's bytes: every token up to its end, and the identity.
 TEST_F(PrefixIndexTest, PagesCarryTheHashOfTheirContent) {
   const Written written = Write(8);
