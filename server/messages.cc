@@ -75,6 +75,9 @@ v1::CacheMiss ToMessage(const CacheMiss& miss) {
     case CacheMiss::Reason::kOtherAttention:
       message.set_reason(v1::CacheMiss::REASON_OTHER_ATTENTION);
       break;
+    case CacheMiss::Reason::kOtherModel:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_MODEL);
+      break;
     case CacheMiss::Reason::kIgnored:
       message.set_reason(v1::CacheMiss::REASON_IGNORED);
       break;

@@ -221,6 +221,9 @@ std::string MissText(const v1::CacheMiss& miss) {
       return absl::StrCat("ends: what was kept from token ", at, " on is there no more");
     case v1::CacheMiss::REASON_OTHER_ATTENTION:
       return absl::StrCat("ends: from token ", at, " on it is kept for another attention policy");
+    case v1::CacheMiss::REASON_OTHER_MODEL:
+      return absl::StrCat("ends: from token ", at,
+                          " on it is kept on disk for another model, build or number format");
     case v1::CacheMiss::REASON_UNSPECIFIED:
       return absl::StrCat("ends at token ", at,
                           " (the server tells why only to callers with a token or certificate)");

@@ -19,7 +19,9 @@ struct CacheMiss {
     kOtherTokens,     // the nearest cached prompt continues with other tokens
     kEvicted,         // its pages were evicted
     kOtherAttention,  // it was computed under another attention policy
-    kIgnored,         // RequestSpec::ignore_cache
+    // kv_disk has it for another model, or for this one under another build, kernels or dtypes.
+    kOtherModel,
+    kIgnored,  // RequestSpec::ignore_cache
     // Reading it from kv_host or kv_disk would have taken longer than computing it, by measured
     // rates, or did.
     kDiskSlower,

@@ -53,6 +53,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
     tier_ = std::make_unique<PageTier>(
         options.tiers,
         PageTier::Options{.identity = options.identity,
+                          .other_identities = options.other_identities,
                           .verify = options.verify,
                           .comparer = options.comparer,
                           .wake = [this] { commands_.TryPush(nullptr); }},

@@ -59,9 +59,10 @@ struct CoordinatorOptions {
   double max_pinned_by_tenant = 0.25;
   // Stores that pages are saved in and restored from, the fastest first. Empty: there is no tier.
   std::vector<PageLevels::Level> tiers;
-  KvVerify verify = KvVerify::kOff;      // how pages from the tiers are checked
-  PageComparer* comparer = nullptr;      // not null for KvVerify::kSample
-  const Tokenizer* tokenizer = nullptr;  // the model's; not null for KvVerify::kSample
+  std::vector<ContentHash> other_identities;  // see PageTier::Options
+  KvVerify verify = KvVerify::kOff;           // how pages from the tiers are checked
+  PageComparer* comparer = nullptr;           // not null for KvVerify::kSample
+  const Tokenizer* tokenizer = nullptr;       // the model's; not null for KvVerify::kSample
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks

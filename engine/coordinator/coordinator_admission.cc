@@ -276,7 +276,14 @@ std::optional<CacheMiss> Coordinator::WhyNoMore(const Request& request,
   const auto disk = tier_ != nullptr ? tier_->WhyNoMore(request.id()) : std::nullopt;
   if (disk.has_value() && disk->position >= cached) return disk;
   if (cached < lookup.longest) return std::nullopt;
-  return prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
+  const auto miss = prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
+  if (miss.has_value() && miss->reason != CacheMiss::Reason::kOtherTokens) return miss;
+  const int32_t known = lookup.nearest.whole;
+  if (tier_ != nullptr &&
+      tier_->HasUnderAnotherIdentity(spec, policy, prefixes_.RopeLengthOf(spec), known)) {
+    return CacheMiss{CacheMiss::Reason::kOtherModel, known};
+  }
+  return miss;
 }
 
 // The policies in effect for a request; null: dense.

@@ -93,6 +93,10 @@ size_t PageStores::BufferBytes(const EngineOptions& options, const KvGeometry& p
   return pinned * PinnedSize(pages.stored_bytes()) + plain * pages.stored_bytes();
 }
 
+std::vector<ContentHash> PageStores::NoteIdentity(absl::string_view identity) const {
+  return disk_ == nullptr ? std::vector<ContentHash>() : disk_->NoteIdentity(HashOf(identity));
+}
+
 std::vector<PageLevels::Level> PageStores::Levels(EngineMetrics& metrics) const {
   std::vector<PageLevels::Level> levels;
   const auto pointers = [](const Lanes& lanes) {

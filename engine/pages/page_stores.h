@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/api/load.h"
 #include "engine/api/options.h"
 #include "engine/api/result.h"
@@ -39,6 +40,10 @@ class PageStores {
   // pins, and those in which PageMover compares pages under KvVerify::kAll. Does not include
   // kv_host_bytes.
   static size_t BufferBytes(const EngineOptions& options, const KvGeometry& pages);
+
+  // Calls DiskStore::NoteIdentity with the hash of `identity` (CoordinatorOptions::identity), and
+  // returns its result; empty without a disk.
+  std::vector<ContentHash> NoteIdentity(absl::string_view identity) const;
 
   // The levels, the fastest first; empty if there is no store. They point into this object and
   // `metrics`, which must outlive their users.

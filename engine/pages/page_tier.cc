@@ -25,6 +25,7 @@ std::shared_ptr<PageStore> HoldIn(PageStore& store, const PageKey& key) {
 PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const PlanLimits& limits,
                    const RankPort& ranks, const Clock& clock, PageBook& book, PrefixReuse& prefixes)
     : identity_(HashOf(options.identity)),
+      other_identities_(std::move(options.other_identities)),
       verify_(options.verify),
       comparer_(options.comparer),
       limits_(limits),

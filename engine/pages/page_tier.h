@@ -51,6 +51,8 @@ class PageTier {
  public:
   struct Options {
     std::string identity;  // CoordinatorOptions::identity
+    // HashOf of other identities, under which the levels may have pages of earlier daemons.
+    std::vector<ContentHash> other_identities;
     KvVerify verify = KvVerify::kOff;
     PageComparer* comparer = nullptr;  // not null for KvVerify::kSample; must outlive the tier
     // Called on the levels' threads; must make the coordinator call Turn soon.
@@ -94,6 +96,13 @@ class PageTier {
   // (null: dense). Never includes the prompt's last token, except for RequestSpec::prefill_only.
   // `rope`: PrefixReuse::RopeLengthOf.
   Beginning Find(const RequestSpec& spec, const AttentionAssignment* policy, int64_t rope) const;
+  // Whether the levels have the prompt's page after its first `known` tokens, a whole number of
+  // pages, and all before it, under another identity: so another model, build or setting wrote
+  // them. Looks for dense pages and those of `policy`. Never includes the prompt's last token.
+  // Hashes no page after the first one that is missing. Always false under KvVerify::kAll, where
+  // nothing that the levels have is used.
+  bool HasUnderAnotherIdentity(const RequestSpec& spec, const AttentionAssignment* policy,
+                               int64_t rope, int32_t known) const;
   // Numbers of tokens by tier.
   struct ByTier {
     int64_t host = 0;
@@ -435,6 +444,7 @@ class PageTier {
   double page_bytes() const { return static_cast<double>(page_bytes_); }
 
   const ContentHash identity_;
+  const std::vector<ContentHash> other_identities_;
   const KvVerify verify_;
   PageComparer* const comparer_;
   const PlanLimits limits_;

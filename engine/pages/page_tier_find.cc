@@ -62,6 +62,36 @@ PageTier::Beginning PageTier::Find(const RequestSpec& spec, const AttentionAssig
   return own.tokens > dense.tokens ? own : dense;
 }
 
+bool PageTier::HasUnderAnotherIdentity(const RequestSpec& spec, const AttentionAssignment* policy,
+                                       int64_t rope, int32_t known) const {
+  const std::span<const int32_t> prompt = std::span(spec.prompt).first(spec.prompt.size() - 1);
+  const auto page = static_cast<size_t>(limits_.page_tokens);
+  const size_t end = static_cast<size_t>(known) + page;
+  if (verify_ == KvVerify::kAll || end > prompt.size()) return false;
+  // One group's page is enough: those of windows are kept only where prompts end.
+  const auto has_page = [&](const ContentHash& chain) {
+    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+      if (levels_.Find({chain, static_cast<int>(g)}).has_value()) return true;
+    }
+    return false;
+  };
+  const auto has = [&](const ContentHash& identity, const AttentionAssignment* under) {
+    PageMark mark = MarkFor(spec.tenant, under, rope);
+    mark.identity = identity;
+    mark.chain = RootOf(mark);
+    for (size_t first = 0; first < end; first += page) {
+      Advance(prompt.subspan(first, page), mark);
+      if (!has_page(mark.chain)) return false;
+    }
+    return true;
+  };
+  const bool own = policy != nullptr && ClassOf(policy) != AttentionClass::kContent;
+  return std::any_of(other_identities_.begin(), other_identities_.end(),
+                     [&](const ContentHash& identity) {
+                       return has(identity, nullptr) || (own && has(identity, policy));
+                     });
+}
+
 PageTier::ByTier PageTier::TierTokens(const Counts& tokens) const {
   ByTier by_tier;
   for (int level = 0; level < levels_.size(); ++level) {

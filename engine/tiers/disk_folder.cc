@@ -27,6 +27,7 @@ namespace {
 
 constexpr char kEntrySuffix[] = ".page";
 constexpr char kNotePrefix[] = "deleted-";
+constexpr char kIdentityPrefix[] = "identity-";
 
 absl::Status FolderError(const std::string& path, absl::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat("folder ", path, ": ", what));
@@ -120,6 +121,20 @@ std::optional<DeletionNote> DeletionNote::Parse(absl::string_view text) {
   return note;
 }
 
+std::string IdentityNote::Text() const { return absl::StrCat(kIdentityPrefix, Hex(identity)); }
+
+std::optional<IdentityNote> IdentityNote::Parse(absl::string_view text) {
+  absl::string_view digits = text;
+  IdentityNote note;
+  if (!absl::ConsumePrefix(&digits, kIdentityPrefix) || digits.size() != 2 * note.identity.size()) {
+    return std::nullopt;
+  }
+  const std::string bytes = absl::HexStringToBytes(digits);
+  std::memcpy(note.identity.data(), bytes.data(), bytes.size());
+  if (note.Text() != text) return std::nullopt;
+  return note;
+}
+
 absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return FolderError(path, absl::StrCat("cannot be created: ", std::strerror(errno)));
@@ -155,9 +170,18 @@ bool DiskFolder::Remove(const std::string& name) const {
   return unlinkat(descriptor_, name.c_str(), 0) == 0;
 }
 
+void DiskFolder::Leave(const IdentityNote& note) const {
+  const int file = openat(descriptor_, note.Text().c_str(),
+                          O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (file < 0) return;
+  futimens(file, nullptr);
+  close(file);
+}
+
 absl::StatusOr<int64_t> DiskFolder::Scan(
     const std::function<void(const EntryName& name, int64_t time)>& found,
-    const std::function<void(const DeletionNote& note)>& noted) const {
+    const std::function<void(const DeletionNote& note)>& noted,
+    const std::function<void(const IdentityNote& note, int64_t time)>& used) const {
   const int again = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = again < 0 ? nullptr : fdopendir(again);
   if (listing == nullptr) {
@@ -178,10 +202,15 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     }
     if (const auto note = DeletionNote::Parse(text); note.has_value()) noted(*note);
     const std::optional<EntryName> name = EntryName::Parse(text);
-    if (!name.has_value()) continue;
+    const std::optional<IdentityNote> identity = IdentityNote::Parse(text);
+    if (!name.has_value() && !identity.has_value()) continue;
     struct stat state {};
     // A file that cannot be examined now may be whole: it stays, but its page is not known.
     if (fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (identity.has_value()) {
+      used(*identity, TimeOf(state.st_mtim));
+      continue;
+    }
     const bool whole = S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) ==
                                                      kEntryHeaderBytes + name->payload_bytes;
     if (whole) {

@@ -45,6 +45,16 @@ struct DeletionNote {
   static std::optional<DeletionNote> Parse(absl::string_view text);
 };
 
+// The name of an empty file that says that a daemon with this PageMark::identity has used the
+// folder. Its time says when such a daemon started last.
+struct IdentityNote {
+  ContentHash identity{};
+
+  std::string Text() const;
+  // Nothing for a name that Text would not give.
+  static std::optional<IdentityNote> Parse(absl::string_view text);
+};
+
 // A folder of mode 0700 that only this process uses. A file lock ensures that; it ends with the
 // process, even if that is killed. Const calls are thread-safe.
 class DiskFolder {
@@ -56,16 +66,20 @@ class DiskFolder {
   DiskFolder(const DiskFolder&) = delete;
   DiskFolder& operator=(const DiskFolder&) = delete;
 
-  // Calls `found` for the file of every whole page, with its time in ns, and `noted` for every
-  // note. Removes files that a kill left half-written, and those whose length or kind differs from
-  // what their name says, and returns how many. Files with other names stay.
+  // Calls `found` for the file of every whole page, with its time in ns, `noted` for every note of
+  // a deletion, and `used` for every note of an identity, with its time. Removes files that a kill
+  // left half-written, and those whose length or kind differs from what their name says, and
+  // returns how many. Files with other names stay.
   absl::StatusOr<int64_t> Scan(
       const std::function<void(const EntryName& name, int64_t time)>& found,
-      const std::function<void(const DeletionNote& note)>& noted) const;
+      const std::function<void(const DeletionNote& note)>& noted,
+      const std::function<void(const IdentityNote& note, int64_t time)>& used) const;
 
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }
   bool Remove(const std::string& name) const;
+  // Creates the note, or sets its time to now. Ignores errors.
+  void Leave(const IdentityNote& note) const;
 
   // Names of files that are being written begin with this.
   static constexpr char kUnfinished[] = "unfinished-";

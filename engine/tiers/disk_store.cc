@@ -49,7 +49,10 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
     notes.push_back(note);
     store->last_use_ = std::max(store->last_use_, note.use);
   };
-  ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found, noted));
+  const auto used = [&](const IdentityNote& note, int64_t time) {
+    store->identities_.emplace_back(time, note);
+  };
+  ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found, noted, used));
   store->RemoveTwins(std::move(twins));
   for (const DeletionNote& note : notes) store->RemoveNoted(note);
   constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
@@ -239,6 +242,23 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
   }
   SetTime(file, use);
   return header.mark.coverage;
+}
+
+std::vector<ContentHash> DiskStore::NoteIdentity(const ContentHash& identity) {
+  std::stable_sort(identities_.begin(), identities_.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<ContentHash> others;
+  for (const auto& [time, note] : identities_) {
+    if (note.identity == identity) continue;
+    if (others.size() < kMostIdentities) {
+      others.push_back(note.identity);
+    } else {
+      folder_->Remove(note.Text());
+    }
+  }
+  identities_.clear();
+  folder_->Leave({identity});
+  return others;
 }
 
 void DiskStore::LeaveNote(const DeletionNote& note) {

@@ -42,6 +42,13 @@ class DiskStore final : public PageStore {
   void LeaveNote(const DeletionNote& note);
   void TakeBackNote(const DeletionNote& note);
 
+  // Notes in the folder that its pages are written under `identity` (PageMark::identity) from now
+  // on. Returns under which other identities earlier daemons may have left pages, the latest first:
+  // at most kMostIdentities, whose notes stay. Call once, before the first Put. Disk errors are
+  // ignored: later daemons then do not know of this one.
+  std::vector<ContentHash> NoteIdentity(const ContentHash& identity);
+  static constexpr size_t kMostIdentities = 8;
+
   absl::Status RemoveForgotten(const EntryName& page) override;
 
  private:
@@ -73,6 +80,8 @@ class DiskStore final : public PageStore {
 
   const std::unique_ptr<DiskFolder> folder_;
   DiskCalls& calls_;
+  // The notes that Open has found, with their times.
+  std::vector<std::pair<int64_t, IdentityNote>> identities_;
   std::atomic<uint64_t> next_file_{0};
 };
 

@@ -222,6 +222,8 @@ TEST(CacheMissTest, WhyIsToldToKnownCallers) {
     };
     EXPECT_EQ(told(CacheMiss::Reason::kEvicted),
               known ? v1::CacheMiss::REASON_EVICTED : v1::CacheMiss::REASON_UNSPECIFIED);
+    EXPECT_EQ(told(CacheMiss::Reason::kOtherModel),
+              known ? v1::CacheMiss::REASON_OTHER_MODEL : v1::CacheMiss::REASON_UNSPECIFIED);
     EXPECT_EQ(told(CacheMiss::Reason::kIgnored), v1::CacheMiss::REASON_IGNORED);
   }
 }

@@ -175,6 +175,51 @@ TEST_F(CacheMissTest, AnotherPolicysPagesAreNamed) {
   EXPECT_EQ(Ask(*engine, strided).usage.cache_miss, std::nullopt);
 }
 
+// Pages that an earlier daemon left on disk under another identity are of no use, and named.
+TEST_F(CacheMissTest, AnotherModelsPagesOnDiskAreNamed) {
+  EngineOptions options = Options(model_, 1);
+  options.kv_dtype = DType::kBF16;
+  {
+    const auto engine = Make(options);
+    Ask(*engine, Of(prompt_));
+    ASSERT_TRUE(WaitForPages(*engine, 20) && WaitForWrites(*engine));
+  }
+  options.kv_dtype = DType::kF32;
+  const auto engine = Make(options);
+  EXPECT_EQ(Ask(*engine, Of(prompt_, "them")).usage.cache_miss, std::nullopt)
+      << "what another tenant left is not there";
+  const Usage first = Ask(*engine, Of(Changed(prompt_, 5 * kPage))).usage;
+  EXPECT_EQ(first.cached_tokens, 0);
+  ExpectMiss(first, Reason::kOtherModel, 0);
+  const Usage more = Ask(*engine, Of(prompt_)).usage;
+  EXPECT_EQ(more.cached_tokens, 5 * kPage);
+  ExpectMiss(more, Reason::kOtherModel, 5 * kPage);
+  // It has no more of it than memory.
+  const Usage other = Ask(*engine, Of(Changed(prompt_, 10 * kPage + 3))).usage;
+  EXPECT_EQ(other.cached_tokens, 10 * kPage);
+  ExpectMiss(other, Reason::kOtherTokens, 10 * kPage + 3);
+  EXPECT_EQ(Ask(*engine, Of(prompt_)).usage.cache_miss, std::nullopt) << "all of it was there";
+}
+
+// Its own pages are not another's, and where nothing comes back they are no reason either.
+TEST_F(CacheMissTest, NoOtherModelIsNamedWithoutItsPages) {
+  EngineOptions options = Options(model_, 1);
+  options.kv_dtype = DType::kBF16;
+  { const auto engine = Make(options); }
+  options.kv_dtype = DType::kF32;
+  {
+    const auto engine = Make(options);
+    EXPECT_EQ(Ask(*engine, Of(prompt_)).usage.cache_miss, std::nullopt);
+    ASSERT_TRUE(WaitForPages(*engine, 20) && WaitForWrites(*engine));
+  }
+  options.kv_verify = KvVerify::kAll;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    options.kv_dtype = dtype;
+    const auto engine = Make(options);
+    EXPECT_EQ(Ask(*engine, Of(prompt_)).usage.cache_miss, std::nullopt) << DTypeName(dtype);
+  }
+}
+
 // The answer is the same; what is there is passed over in memory and on disk, and stays there.
 TEST_F(CacheMissTest, ARequestMayIgnoreWhatIsThere) {
   RequestSpec ignoring = Of(prompt_);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -373,6 +374,32 @@ TEST_F(DiskStoreTest, OtherFilesInTheFolderStay) {
   const auto store = Open();
   EXPECT_EQ(store->stats().pages, 0);
   EXPECT_EQ(Files().size(), 4u);
+}
+
+// The latest others are named, however many there were; the rest is not remembered.
+TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
+  const auto identity = [](size_t number) { return HashOf(absl::StrCat("model ", number)); };
+  const auto start = [&](size_t number) { return Open()->NoteIdentity(identity(number)); };
+  EXPECT_THAT(start(0), ::testing::IsEmpty());
+  EXPECT_THAT(start(0), ::testing::IsEmpty()) << "it is no other";
+  EXPECT_THAT(start(1), ::testing::ElementsAre(identity(0)));
+  EXPECT_THAT(start(0), ::testing::ElementsAre(identity(1)));
+  constexpr size_t kMost = DiskStore::kMostIdentities;
+  const auto now = fs::file_time_type::clock::now();
+  for (size_t number = 0; number < kMost + 2; ++number) {
+    start(number);
+    fs::last_write_time(fs::path(folder()) / IdentityNote{identity(number)}.Text(),
+                        now - std::chrono::hours(100 - number));
+  }
+  std::vector<ContentHash> latest;
+  for (size_t number = kMost + 2; number > 2; --number) latest.push_back(identity(number - 1));
+  EXPECT_EQ(start(100), latest);
+  EXPECT_EQ(Files().size(), kMost + 1);
+  // What is no such note stays, and names nobody.
+  WriteFile(fs::path(folder()) / "identity-00", "mine");
+  fs::create_directory(fs::path(folder()) / absl::StrCat("identity-", std::string(64, 'A')));
+  EXPECT_EQ(start(100), latest);
+  EXPECT_EQ(Files().size(), kMost + 3);
 }
 
 TEST_F(DiskStoreTest, ManyThreadsNeverMixPages) {
