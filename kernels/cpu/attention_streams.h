@@ -82,7 +82,10 @@ class AttentionStreams {
     for (const int32_t member : members) {
       const Unit& unit = units[member];
       Walk own = PartOfWalk(walk, unit, position);
-      states_.chunks().Resume(own.shards[0].block);
+      // Otherwise Begin does this; and without Finish, nothing would undo it.
+      const bool begun = std::any_of(own.shards.begin(), own.shards.end(),
+                                     [](const Shard& shard) { return shard.begun; });
+      if (begun) states_.chunks().Resume(own.shards[0].block);
       AttendPages(unit, shared_pages, unit.pages.count, own, wide);
       EndSpan(unit, own);
       done(unit, own);
