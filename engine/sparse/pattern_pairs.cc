@@ -41,8 +41,8 @@ std::vector<HeadPolicy> PoliciesIn(const AttentionAssignment& attention,
   return policies;
 }
 
-// The keys that a row attends, in the mean over its block's rows. `blocks`: room for a list.
-double KeysOf(const HeadPolicy& head, int64_t row, std::vector<int32_t>& blocks) {
+// The keys that a row attends, in the mean over its block's rows.
+double KeysOf(const HeadPolicy& head, int64_t row) {
   const AttentionPolicy& policy = head.policy;
   const double causal = static_cast<double>(row) + 0.5;
   if (AttendsAllInPrompts(policy)) return causal;
@@ -55,11 +55,10 @@ double KeysOf(const HeadPolicy& head, int64_t row, std::vector<int32_t>& blocks)
     }
     return keys;
   }
-  PolicyType::AppendBlocks* const append = TypeOf(policy.kind).append_blocks;
-  ANNULUS_CHECK(append != nullptr) << PolicyName(policy.kind) << " chooses from content";
-  blocks.clear();
-  append(policy, head.head, static_cast<int32_t>(row / policy.block), blocks);
-  const double older = static_cast<double>(blocks.size() - 1) * policy.block;
+  PolicyType::CountBlocks* const count = TypeOf(policy.kind).count_blocks;
+  ANNULUS_CHECK(count != nullptr) << PolicyName(policy.kind) << " chooses from content";
+  const int64_t blocks = count(policy, head.head, static_cast<int32_t>(row / policy.block));
+  const double older = static_cast<double>(blocks - 1) * policy.block;
   return std::min(causal, older + (policy.block + 1) / 2.0);
 }
 
@@ -72,12 +71,11 @@ PatternPairs::PatternPairs(const AttentionAssignment& attention, std::span<const
                            int kv_heads, int64_t tokens) {
   ANNULUS_CHECK(!layers.empty() && kv_heads > 0) << "no layers or heads";
   const std::vector<HeadPolicy> policies = PoliciesIn(attention, layers, kv_heads);
-  std::vector<int32_t> blocks;
   for (int64_t row = 0;; row = NextLook(row)) {
     Look look;
     look.row = static_cast<double>(row);
     for (const HeadPolicy& policy : policies) {
-      look.keys += policy.share * KeysOf(policy, row, blocks);
+      look.keys += policy.share * KeysOf(policy, row);
     }
     if (!looks_.empty()) {
       const Look& last = looks_.back();

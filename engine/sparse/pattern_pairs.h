@@ -11,8 +11,9 @@ namespace annulus {
 
 // Estimates how many (row, key) pairs the rows of a prompt attend under policies that do not look
 // at content, to predict how long the rows take. CountPairs of block_pattern.h is exact, but builds
-// the lists of all blocks. This builds those of a few rows once (fewer than 100 for a million
-// tokens) and takes the number of keys for a straight line between them. Immutable.
+// the lists of all blocks. This counts the blocks of a few rows once (fewer than 100 for a million
+// tokens; no list is built, since a client's policy may make them long) and takes the number of
+// keys for a straight line between them. Immutable.
 class PatternPairs {
  public:
   // Pairs are the mean over `layers`, at least one, and over the heads of keys and values.

@@ -68,6 +68,10 @@ struct PolicyType {
   using AppendBlocks = void(const AttentionPolicy& policy, int head_group, int32_t i,
                             std::vector<int32_t>& blocks);
   AppendBlocks* append_blocks = nullptr;
+  // How many those are, without building the list: a client's policy may make lists long. Exactly
+  // the policies whose prompts have ChoiceKind::kLists have it.
+  using CountBlocks = int64_t(const AttentionPolicy& policy, int head_group, int32_t i);
+  CountBlocks* count_blocks = nullptr;
   // Whether head groups get different blocks. If not, one group stands for all.
   bool heads_differ = false;
   // For a policy that chooses tokens: see DilatedBranches. append_blocks then gives the blocks that

@@ -23,6 +23,11 @@ inline void AppendLeadingAndRecent(int32_t leading, int32_t start, int32_t i,
   AppendRange(start, i + 1, blocks);
 }
 
+// How many blocks those are.
+inline int64_t CountLeadingAndRecent(int32_t leading, int32_t start, int32_t i) {
+  return int64_t{std::min(leading, start)} + i + 1 - start;
+}
+
 // The oldest block that holds a key which the first row of query block i sees through the window.
 inline int32_t WindowStart(const AttentionPolicy& policy, int32_t i) {
   const int64_t oldest = static_cast<int64_t>(i) * policy.block - policy.window + 1;

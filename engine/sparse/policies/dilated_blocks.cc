@@ -15,6 +15,10 @@ void AppendEvery(const AttentionPolicy& policy, int head_group, int32_t i,
   for (int32_t j = i % rate; j <= i; j += rate) blocks.push_back(j);
 }
 
+int64_t CountEvery(const AttentionPolicy& policy, int head_group, int32_t i) {
+  return i / policy.rates[head_group % policy.rates.size()] + 1;
+}
+
 // In the proportions of the default.
 void SetRates(AttentionPolicy& policy, int64_t blocks) {
   policy.rates.clear();
@@ -30,6 +34,7 @@ constinit const PolicyType kDilatedBlocks = {
     .summary = "every rate-th block; heads take the given rates in turn",
     .parameters = kDilatedBlocksParameters,
     .append_blocks = AppendEvery,
+    .count_blocks = CountEvery,
     .heads_differ = true,
     .prompts = ChoiceKind::kLists,
     .answers = ChoiceKind::kLists,

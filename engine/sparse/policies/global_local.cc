@@ -13,6 +13,10 @@ void AppendGlobalAndLocal(const AttentionPolicy& policy, int /*head_group*/, int
   AppendLeadingAndRecent(policy.global, WindowStart(policy, i), i, blocks);
 }
 
+int64_t CountGlobalAndLocal(const AttentionPolicy& policy, int /*head_group*/, int32_t i) {
+  return CountLeadingAndRecent(policy.global, WindowStart(policy, i), i);
+}
+
 }  // namespace
 
 constinit const PolicyType kGlobalLocal = {
@@ -20,6 +24,7 @@ constinit const PolicyType kGlobalLocal = {
     .summary = "the first blocks and a sliding window (Longformer)",
     .parameters = kGlobalLocalParameters,
     .append_blocks = AppendGlobalAndLocal,
+    .count_blocks = CountGlobalAndLocal,
     .prompts = ChoiceKind::kLists,
     .answers = ChoiceKind::kLists,
     .extent = {.set = SetWindowExtent, .denser = true},

@@ -26,6 +26,12 @@ void AppendRandom(const AttentionPolicy& policy, int head_group, int32_t i,
   AppendRange(start, i + 1, blocks);
 }
 
+int64_t CountRandom(const AttentionPolicy& policy, int /*head_group*/, int32_t i) {
+  const int32_t start = WindowStart(policy, i);
+  const int32_t between = start - std::min(policy.global, start);
+  return CountLeadingAndRecent(policy.global, start, i) + std::min(policy.random, between);
+}
+
 // Random blocks alone make the density; the window is only the diagonal's block.
 void SetDrawn(AttentionPolicy& policy, int64_t blocks) {
   policy.window = policy.block;
@@ -39,6 +45,7 @@ constinit const PolicyType kRandom = {
     .summary = "the first blocks, a sliding window and random blocks between them (BigBird)",
     .parameters = kRandomParameters,
     .append_blocks = AppendRandom,
+    .count_blocks = CountRandom,
     .heads_differ = true,
     .prompts = ChoiceKind::kLists,
     .answers = ChoiceKind::kLists,

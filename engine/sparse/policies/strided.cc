@@ -17,6 +17,13 @@ void AppendStrided(const AttentionPolicy& policy, int /*head_group*/, int32_t i,
   AppendRange(recent, i + 1, blocks);
 }
 
+int64_t CountStrided(const AttentionPolicy& policy, int /*head_group*/, int32_t i) {
+  const int32_t recent = std::max(0, i - policy.local);
+  const int32_t first = i % policy.stride;
+  const int32_t older = first < recent ? (recent - 1 - first) / policy.stride + 1 : 0;
+  return int64_t{older} + i + 1 - recent;
+}
+
 void SetStride(AttentionPolicy& policy, int64_t blocks) {
   policy.stride = static_cast<int32_t>(blocks);
 }
@@ -28,6 +35,7 @@ constinit const PolicyType kStrided = {
     .summary = "the last blocks, and every stride-th block before them (Sparse Transformer)",
     .parameters = kStridedParameters,
     .append_blocks = AppendStrided,
+    .count_blocks = CountStrided,
     .prompts = ChoiceKind::kLists,
     .answers = ChoiceKind::kLists,
     .extent = {.set = SetStride, .denser = false},

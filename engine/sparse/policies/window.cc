@@ -9,10 +9,17 @@ constexpr NumberParameter kSinks{"sinks", &AttentionPolicy::sinks, 0, kMostPolic
 constexpr const PolicyParameter* kWindowParameters[] = {&kBlockParameter, &kSinks,
                                                         &kWindowParameter, &kCoverageParameter};
 
+int32_t SinkBlocks(const AttentionPolicy& policy) {
+  return policy.sinks / policy.block + (policy.sinks % policy.block != 0 ? 1 : 0);
+}
+
 void AppendSinksAndWindow(const AttentionPolicy& policy, int /*head_group*/, int32_t i,
                           std::vector<int32_t>& blocks) {
-  const int32_t sinks = policy.sinks / policy.block + (policy.sinks % policy.block != 0 ? 1 : 0);
-  AppendLeadingAndRecent(sinks, WindowStart(policy, i), i, blocks);
+  AppendLeadingAndRecent(SinkBlocks(policy), WindowStart(policy, i), i, blocks);
+}
+
+int64_t CountSinksAndWindow(const AttentionPolicy& policy, int /*head_group*/, int32_t i) {
+  return CountLeadingAndRecent(SinkBlocks(policy), WindowStart(policy, i), i);
 }
 
 }  // namespace
@@ -22,6 +29,7 @@ constinit const PolicyType kWindow = {
     .summary = "the first tokens and a sliding window (StreamingLLM)",
     .parameters = kWindowParameters,
     .append_blocks = AppendSinksAndWindow,
+    .count_blocks = CountSinksAndWindow,
     .prompts = ChoiceKind::kLists,
     .answers = ChoiceKind::kLists,
     .extent = {.set = SetWindowExtent, .denser = true},

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <iterator>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/sparse/block_pattern.h"
@@ -104,6 +108,30 @@ TEST(PolicyTypeTest, RowsAreComplete) {
     for (const AutoForm& form : type->forms) {
       EXPECT_EQ(TypeOf(Named(form.policy).kind).name, type->name);
       EXPECT_TRUE(KeepsContract(policy));
+    }
+  }
+}
+
+TEST(PolicyTypeTest, BlocksAreCountedWithoutTheirList) {
+  for (const PolicyType* type : kPolicyTypes) {
+    EXPECT_EQ(type->count_blocks != nullptr, type->prompts == ChoiceKind::kLists) << type->name;
+  }
+  for (const char* text :
+       {"window", "window:window=1", "window:block=16,sinks=17,window=100", "window:sinks=0",
+        "strided", "strided:stride=3,local=0", "strided:stride=1,local=0", "strided:local=900",
+        "strided:stride=700,local=2", "global_local", "global_local:window=64,global=900",
+        "global_local:global=0", "random", "random:window=64,global=3,random=8",
+        "random:window=64,global=900", "random:window=64,random=4096,global=0", "dilated_blocks",
+        "dilated_blocks:rates=1/5/64"}) {
+    const AttentionPolicy policy = Named(text);
+    const PolicyType& type = TypeOf(policy.kind);
+    for (int head = 0; head < 4; ++head) {
+      for (int32_t i = 0; i < 300; ++i) {
+        std::vector<int32_t> blocks;
+        type.append_blocks(policy, head, i, blocks);
+        ASSERT_EQ(type.count_blocks(policy, head, i), std::ssize(blocks))
+            << text << ", head " << head << ", block " << i;
+      }
     }
   }
 }
