@@ -27,7 +27,8 @@ struct RowAttention {
   const PatternPairs* pairs;
 };
 
-// The layers whose pairs StepWork counts: those with full attention, except the last.
+// The layers whose pairs StepWork counts: those with full attention, except the last; if there are
+// none, all except the last. At least one.
 std::vector<int32_t> LayersWithPairs(const PlanLimits& limits);
 
 // The work of a step, as far as it affects its time. Values can be added.

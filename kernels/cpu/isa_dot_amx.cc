@@ -83,7 +83,7 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
   const char* next_input = kRowTiles == 2 ? pass.input(row + kTileRows16) : input;
   const char* weights = pass.panel(panel);
   const char* next_weights = kPanels == 2 ? pass.panel(panel + 1) : weights;
-  // From the end of this pass in a panel to its begin in the next panels.
+  // From where this pass ends in a panel to where it begins in the next panels.
   const int64_t next_panels = kPanels * pass.panel_stride - pass.depth / 2 * kPairBytes;
   for (int64_t k = 0; k < pass.depth; k += kTileDepth) {
     if constexpr (kFetch) {
