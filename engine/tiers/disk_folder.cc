@@ -208,7 +208,8 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     // A file that cannot be examined now may be whole: it stays, but its page is not known.
     if (fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (identity.has_value()) {
-      used(*identity, TimeOf(state.st_mtim));
+      // Nothing else has been left by a daemon, and a folder could not be removed again.
+      if (S_ISREG(state.st_mode)) used(*identity, TimeOf(state.st_mtim));
       continue;
     }
     const bool whole = S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) ==

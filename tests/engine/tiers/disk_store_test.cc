@@ -398,8 +398,10 @@ TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
   // What is no such note stays, and names nobody.
   WriteFile(fs::path(folder()) / "identity-00", "mine");
   fs::create_directory(fs::path(folder()) / absl::StrCat("identity-", std::string(64, 'A')));
+  fs::create_directory(fs::path(folder()) / IdentityNote{identity(200)}.Text());
+  fs::create_symlink("lock", fs::path(folder()) / IdentityNote{identity(201)}.Text());
   EXPECT_EQ(start(100), latest);
-  EXPECT_EQ(Files().size(), kMost + 3);
+  EXPECT_EQ(Files().size(), kMost + 5);
 }
 
 TEST_F(DiskStoreTest, ManyThreadsNeverMixPages) {
