@@ -119,5 +119,27 @@ TEST_F(PrefixIndexHeapTest, EvictsWhatAFailedInsertLeft) {
   EXPECT_TRUE(done);
 }
 
+// Nothing of its identity is known before, so the list of first pages is made too.
+TEST_F(PrefixIndexHeapTest, TheFirstInsertMayFail) {
+  constexpr int kMost = 1000;
+  std::vector<int32_t> other = tokens_;
+  other[1] = 1000;
+  bool done = false;
+  for (int nth = 0; !done && nth < kMost; ++nth) {
+    SCOPED_TRACE(::testing::Message() << "allocation " << nth);
+    index_.Clear();
+    done = InsertFailing(nth);
+    const bool known = index_.FindFull("model", tokens_).has_value();
+    EXPECT_EQ(index_.FirstDifference("model", other),
+              known ? std::optional<int32_t>(1) : std::nullopt);
+    Insert(tokens_.size());
+    EXPECT_EQ(index_.FirstDifference("model", other), 1);
+    index_.Evict([] { return false; });
+    EXPECT_EQ(index_.FirstDifference("model", other), std::nullopt);
+    EXPECT_EQ(index_.bytes(), 0);
+  }
+  EXPECT_TRUE(done);
+}
+
 }  // namespace
 }  // namespace annulus
