@@ -69,7 +69,7 @@ std::string Notes(bool of_host, const ServiceMemory& services) {
   return absl::StrCat(
       "Memory of each GPU; kv: keys and values. Other memory: activations of a step, what "
       "kernels\nwork in, what is left to the driver.\nThe host's memory is not counted: besides "
-      "this program, up to ",
+      "this program and --kv-host, up to\n",
       replay, ",\n", clients);
 }
 
