@@ -158,6 +158,7 @@ std::optional<int32_t> PrefixIndex::FirstDifference(absl::string_view identity,
   for (int left = kMostCompared; node != nullptr && left > 0; node = node->older, --left) {
     const auto end =
         std::mismatch(tokens.begin(), tokens.end(), node->tokens.begin(), node->tokens.end()).first;
+    if (end == tokens.end()) return page_tokens_;
     longest = std::max(longest.value_or(0), static_cast<int32_t>(end - tokens.begin()));
   }
   return longest;

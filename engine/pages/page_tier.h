@@ -99,8 +99,8 @@ class PageTier {
   // Whether the levels have the prompt's page after its first `known` tokens, a whole number of
   // pages, and all before it, under another identity: so another model, build or setting wrote
   // them. Looks for dense pages and those of `policy`. Never includes the prompt's last token.
-  // Hashes no page after the first one that is missing. Always false under KvVerify::kAll, where
-  // nothing that the levels have is used.
+  // Hashes no page after the first one that is missing, and no more than 16,384: false beyond.
+  // Always false under KvVerify::kAll, where nothing that the levels have is used.
   bool HasUnderAnotherIdentity(const RequestSpec& spec, const AttentionAssignment* policy,
                                int64_t rope, int32_t known) const;
   // Numbers of tokens by tier.

@@ -6,6 +6,13 @@
 #include "engine/scheduler/step_cost.h"
 
 namespace annulus {
+namespace {
+
+// The most pages that are hashed to find a prompt under other identities: some milliseconds of the
+// engine's thread.
+constexpr int64_t kMostPagesHashed = 16'384;
+
+}  // namespace
 
 bool PageTier::HasPage(const ContentHash& chain, bool windows) const {
   for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
@@ -75,11 +82,13 @@ bool PageTier::HasUnderAnotherIdentity(const RequestSpec& spec, const AttentionA
     }
     return false;
   };
+  int64_t left = kMostPagesHashed;
   const auto has = [&](const ContentHash& identity, const AttentionAssignment* under) {
     PageMark mark = MarkFor(spec.tenant, under, rope);
     mark.identity = identity;
     mark.chain = RootOf(mark);
     for (size_t first = 0; first < end; first += page) {
+      if (--left < 0) return false;
       Advance(prompt.subspan(first, page), mark);
       if (!has_page(mark.chain)) return false;
     }
