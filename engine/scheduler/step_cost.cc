@@ -25,6 +25,10 @@ constexpr double kLeastScale = 0.25;
 // foretells the rest within 20% if a pair really takes from half to twice as much (tests:
 // StallBudget.AfterATenthTheRestIsForeseen).
 constexpr double kGuessError = 0.3;
+// What a pair of an attention class takes that no step had yet, in dense pairs. More than 1: lists
+// and choices take time too, and a first chunk that is too small costs less than one that stalls
+// every stream.
+constexpr double kUnseenPairs = 2;
 // The least that times of steps are taken to vary.
 constexpr double kLeastNoise = 0.01;
 
@@ -168,6 +172,9 @@ void StepCostModel::Solve() {
       }
       seconds_[i] = std::max(0.0, rest / weight);
     }
+  }
+  for (const int i : {StepWork::kPatternPairs, StepWork::kContentPairs}) {
+    if (memory_[i] == 0) seconds_[i] = kUnseenPairs * seconds_[StepWork::kDensePairs];
   }
 }
 

@@ -66,7 +66,8 @@ StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, i
 // The first tenth of a prompt tells little of what its pairs take, which later take most of the
 // time. So a dense pair is taken to cost `pairs_in_rows` rows until steps have shown otherwise.
 // That is a guess by the model's shape (PairsInRows), off by some 30%. The more the times of steps
-// vary, the longer it counts. Plain data.
+// vary, the longer it counts. Pairs of another AttentionClass are taken to cost twice as much as
+// dense ones until a step has had some. Plain data.
 class StepCostModel {
  public:
   // Has no guess.

@@ -57,6 +57,36 @@ TEST_F(WindowedWork, OfALongPromptIsForeseenFromShortOnes) {
       0.15);
 }
 
+// A first chunk under a policy, behind many cached tokens, must not be foreseen as if its rows saw
+// no key: the streams beside it would wait for seconds.
+TEST(StepCostModel, PairsOfAClassThatNoStepHadTakeTwiceAsLongAsDenseOnes) {
+  constexpr double kRow = 1e-4;
+  constexpr double kPair = 1e-7;
+  StepCostModel costs;
+  for (int step = 0; step < 40; ++step) {
+    const int32_t begin = 512 * step;
+    StepWork work = EvenWork(begin, begin + 64 * (1 + step % 4), AttentionClass::kDense);
+    work.amount[StepWork::kStep] = 1;
+    costs.Learn(work, 0.001 + kRow * work.amount[StepWork::kRows] +
+                          kPair * work.amount[StepWork::kDensePairs]);
+  }
+  const auto pair_seconds = [&](AttentionClass kind) {
+    const StepWork deep = EvenWork(20'000, 20'064, kind);
+    return costs.Predict(deep) - costs.Predict(EvenWork(0, 64, kind));
+  };
+  const double dense = pair_seconds(AttentionClass::kDense);
+  EXPECT_NEAR(dense, kPair * 64 * 20'000, 0.1 * dense);
+  EXPECT_NEAR(pair_seconds(AttentionClass::kPattern), 2 * dense, 0.01 * dense);
+  EXPECT_NEAR(pair_seconds(AttentionClass::kContent), 2 * dense, 0.01 * dense);
+  // One step is enough to know better.
+  StepWork work = EvenWork(20'000, 20'256, AttentionClass::kPattern);
+  work.amount[StepWork::kStep] = 1;
+  costs.Learn(work, 0.001 + kRow * 256 + kPair / 2 * 256 * 20'000);
+  EXPECT_NEAR(pair_seconds(AttentionClass::kPattern), dense / 2, 0.25 * dense);
+  EXPECT_NEAR(pair_seconds(AttentionClass::kContent), 2 * pair_seconds(AttentionClass::kDense),
+              0.01 * dense);
+}
+
 TEST(LayersWithPairs, AreThoseWithFullAttention) {
   PlanLimits limits;
   EXPECT_EQ(LayersWithPairs(limits), std::vector<int32_t>{0});
