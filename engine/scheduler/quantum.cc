@@ -154,7 +154,7 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts,
     return choice;
   }
   const PromptState& first = prompts.front();
-  if (tried_ == decltype(tried_){} && CanSuspend(room)) {
+  if (!costs_.has_seen(first.attention.kind) && CanSuspend(room)) {
     choice.stretch = {first.sequence, ChunkEnds(first, plan_).Smallest(), 1};
     return choice;
   }

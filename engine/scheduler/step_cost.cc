@@ -173,8 +173,10 @@ void StepCostModel::Solve() {
       seconds_[i] = std::max(0.0, rest / weight);
     }
   }
-  for (const int i : {StepWork::kPatternPairs, StepWork::kContentPairs}) {
-    if (memory_[i] == 0) seconds_[i] = kUnseenPairs * seconds_[StepWork::kDensePairs];
+  for (const AttentionClass kind : {AttentionClass::kPattern, AttentionClass::kContent}) {
+    if (has_seen(kind)) continue;
+    seconds_[StepWork::kDensePairs + static_cast<int>(kind)] =
+        kUnseenPairs * seconds_[StepWork::kDensePairs];
   }
 }
 

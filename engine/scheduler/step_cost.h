@@ -83,6 +83,10 @@ class StepCostModel {
   void Learn(const StepWork& work, double seconds);
 
   int64_t steps() const { return steps_; }
+  // Whether a step had pairs of this class.
+  bool has_seen(AttentionClass kind) const {
+    return memory_[StepWork::kDensePairs + static_cast<int>(kind)] > 0;
+  }
   // Mean of |predicted - taken| / taken over about the last 10 steps.
   double error() const { return error_; }
   // About 99% of recent steps took at most (1 + margin) times the prediction. 0.05 to 1.

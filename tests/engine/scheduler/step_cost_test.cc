@@ -87,6 +87,39 @@ TEST(StepCostModel, PairsOfAClassThatNoStepHadTakeTwiceAsLongAsDenseOnes) {
               0.01 * dense);
 }
 
+// How long its rows take is only a guess before: a stream waits for one layer of a page.
+TEST(StepPacer, TheFirstRowsUnderAPolicyAreOneLayerOfAPage) {
+  PlanLimits limits;
+  limits.page_tokens = 64;
+  limits.group_windows = {0};
+  limits.layers = 8;
+  limits.suspended_rows_per_rank = 2048;
+  StepPacer pacer(0.25, limits);
+  for (int step = 0; step < 40; ++step) {
+    StepPlan plan;
+    PlanItem& item = plan.items.emplace_back();
+    item.begin = 512 * step;
+    const int32_t rows = 64 * (1 + step % 8);
+    item.end = item.begin + rows;
+    item.runs = {{0, item.begin, rows}};
+    pacer.Took(plan, {}, 1, 0.001 + 1e-4 * rows);
+  }
+  PromptState prompt{.sequence = 7, .computed = 20'480, .prompt_length = 30'000};
+  const std::vector<StreamRows> streams = {{.position = 100}};
+  const StepChoice dense = pacer.Next({&prompt, 1}, streams, false);
+  EXPECT_FALSE(dense.stretch.has_value());
+  ASSERT_EQ(dense.turns.size(), 1u);
+  EXPECT_GE(dense.turns[0].end, prompt.computed + 512);
+  for (const AttentionClass kind : {AttentionClass::kPattern, AttentionClass::kContent}) {
+    prompt.attention = kind;
+    const StepChoice choice = pacer.Next({&prompt, 1}, streams, false);
+    ASSERT_TRUE(choice.stretch.has_value());
+    EXPECT_TRUE(choice.turns.empty());
+    EXPECT_EQ(choice.stretch->end, prompt.computed + 64);
+    EXPECT_EQ(choice.stretch->end_layer, 1);
+  }
+}
+
 TEST(LayersWithPairs, AreThoseWithFullAttention) {
   PlanLimits limits;
   EXPECT_EQ(LayersWithPairs(limits), std::vector<int32_t>{0});
