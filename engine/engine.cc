@@ -186,7 +186,7 @@ class EngineImpl final : public Engine {
     ANNULUS_RETURN_IF_ERROR(valid);
     const int64_t tokens = std::ssize(spec.prompt);
     ANNULUS_ASSIGN_OR_RETURN(RequestPlan plan, coordinator_->Plan(std::move(spec), cancel));
-    ANNULUS_RETURN_IF_ERROR(AddDensity(model_.ranks.config, tokens, cancel, plan));
+    ANNULUS_RETURN_IF_ERROR(AddDensity(model_.ranks.config, tokens, plan));
     return plan;
   }
 

@@ -5,9 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "engine/api/plan.h"
-#include "engine/base/work_meter.h"
 #include "engine/model/model_config.h"
 #include "engine/sparse/assignment.h"
 
@@ -15,16 +14,13 @@ namespace annulus {
 
 // Returns the share of the causal (row, key) pairs of a prompt of `tokens` tokens that the policies
 // attend: the mean over heads of keys and values and over `layers`, the indices of the layers
-// without a window. Absent if one of the policies looks at content or keeps a contract, or if the
-// prompt is too long to draw (DrawBlockMap). Takes time linear in the chosen blocks. Error:
-// CANCELLED.
-absl::StatusOr<std::optional<double>> DensityOf(const AttentionAssignment& attention,
-                                                int64_t tokens, const std::vector<int32_t>& layers,
-                                                int kv_heads, const CancelFlag& cancel);
+// without a window. An estimate (PatternPairs). Absent if one of the policies looks at content or
+// keeps a contract.
+std::optional<double> DensityOf(const AttentionAssignment& attention, int64_t tokens,
+                                const std::vector<int32_t>& layers, int kv_heads);
 
 // Sets the plan's density: that of a prompt of `tokens` tokens under the policies that it names.
-absl::Status AddDensity(const ModelConfig& model, int64_t tokens, const CancelFlag& cancel,
-                        RequestPlan& plan);
+absl::Status AddDensity(const ModelConfig& model, int64_t tokens, RequestPlan& plan);
 
 }  // namespace annulus
 

@@ -201,10 +201,7 @@ TEST(PlanQueueTest, ACancelledOneIsNotAnswered) {
 }
 
 double Density(const std::string& policy, int64_t tokens, const std::vector<int32_t>& layers) {
-  const auto density =
-      DensityOf(ParseAssignment(policy).value(), tokens, layers, 2, CancelFlag::Never());
-  EXPECT_TRUE(density.ok()) << density.status();
-  return density.value_or(std::nullopt).value_or(-1);
+  return DensityOf(ParseAssignment(policy).value(), tokens, layers, 2).value_or(-1);
 }
 
 TEST(PlanDensityTest, IsTheShareOfPairs) {
@@ -216,6 +213,8 @@ TEST(PlanDensityTest, IsTheShareOfPairs) {
   const double mixed =
       Density("window:window=256,sinks=64; layers=0: dense; layers=1,heads=0: dense", 4096, {0, 1});
   EXPECT_NEAR(mixed, 0.75 + 0.25 * window, 1e-9);
+  // A million tokens and 4,096 blocks to draw for each of their blocks.
+  EXPECT_NEAR(Density("random:random=4096,window=1,global=0", 1'000'000, {0}), 0.45, 0.02);
   EXPECT_EQ(Density("adaptive", 4096, {0}), -1);
   EXPECT_EQ(Density("window:window=256; layers=0: top_pages", 4096, {0, 1}), -1);
 }
