@@ -111,7 +111,7 @@ class EngineImpl final : public Engine {
       devices.push_back(&backend.OnDevice(rank % DevicesOf(backend, options.ranks)));
     }
     ANNULUS_ASSIGN_OR_RETURN(engine->stores_, PageStores::Open(options, pages, devices, clock));
-    coordinator.other_identities = engine->stores_->NoteIdentity(coordinator.identity);
+    coordinator.other_identities = engine->stores_->OtherIdentities(coordinator.identity);
     coordinator.tiers = engine->stores_->Levels(*engine->metrics_);
     coordinator.comparer = engine->stores_->comparer();
     coordinator.verify = options.kv_verify;

@@ -93,8 +93,8 @@ size_t PageStores::BufferBytes(const EngineOptions& options, const KvGeometry& p
   return pinned * PinnedSize(pages.stored_bytes()) + plain * pages.stored_bytes();
 }
 
-std::vector<ContentHash> PageStores::NoteIdentity(absl::string_view identity) const {
-  return disk_ == nullptr ? std::vector<ContentHash>() : disk_->NoteIdentity(HashOf(identity));
+std::vector<ContentHash> PageStores::OtherIdentities(absl::string_view identity) const {
+  return disk_ == nullptr ? std::vector<ContentHash>() : disk_->OtherIdentities(HashOf(identity));
 }
 
 std::vector<PageLevels::Level> PageStores::Levels(EngineMetrics& metrics) const {

@@ -41,9 +41,9 @@ class PageStores {
   // kv_host_bytes.
   static size_t BufferBytes(const EngineOptions& options, const KvGeometry& pages);
 
-  // Calls DiskStore::NoteIdentity with the hash of `identity` (CoordinatorOptions::identity), and
-  // returns its result; empty without a disk.
-  std::vector<ContentHash> NoteIdentity(absl::string_view identity) const;
+  // Calls DiskStore::OtherIdentities with the hash of `identity` (CoordinatorOptions::identity),
+  // and returns its result; empty without a disk.
+  std::vector<ContentHash> OtherIdentities(absl::string_view identity) const;
 
   // The levels, the fastest first; empty if there is no store. They point into this object and
   // `metrics`, which must outlive their users.

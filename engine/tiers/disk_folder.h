@@ -45,8 +45,8 @@ struct DeletionNote {
   static std::optional<DeletionNote> Parse(absl::string_view text);
 };
 
-// The name of an empty file that says that a daemon with this PageMark::identity has used the
-// folder. Its time says when such a daemon started last.
+// The name of an empty file that says that a daemon with this PageMark::identity has put pages into
+// the folder. Its time says when such a daemon last put its first page.
 struct IdentityNote {
   ContentHash identity{};
 

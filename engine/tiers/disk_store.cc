@@ -174,6 +174,7 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
     if (!fresh) pages_.Count(name.tenant, -bytes);
   };
   RemoveFiles(*given_up).IgnoreError();
+  if (!noted_.exchange(true)) folder_->Leave({mark.identity});
   const absl::Status written = WriteFile(name, mark, payload, use);
   bool forgotten = false;
   {
@@ -244,7 +245,7 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
   return header.mark.coverage;
 }
 
-std::vector<ContentHash> DiskStore::NoteIdentity(const ContentHash& identity) {
+std::vector<ContentHash> DiskStore::OtherIdentities(const ContentHash& identity) {
   std::stable_sort(identities_.begin(), identities_.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<ContentHash> others;
@@ -257,7 +258,6 @@ std::vector<ContentHash> DiskStore::NoteIdentity(const ContentHash& identity) {
     }
   }
   identities_.clear();
-  folder_->Leave({identity});
   return others;
 }
 

@@ -42,11 +42,11 @@ class DiskStore final : public PageStore {
   void LeaveNote(const DeletionNote& note);
   void TakeBackNote(const DeletionNote& note);
 
-  // Notes in the folder that its pages are written under `identity` (PageMark::identity) from now
-  // on. Returns under which other identities earlier daemons may have left pages, the latest first:
-  // at most kMostIdentities, whose notes stay. Call once, before the first Put. Disk errors are
-  // ignored: later daemons then do not know of this one.
-  std::vector<ContentHash> NoteIdentity(const ContentHash& identity);
+  // Returns under which identities (PageMark::identity) other than `identity` earlier daemons may
+  // have left pages, the latest first: at most kMostIdentities, whose notes stay. Call once, before
+  // the first Put, which leaves the note of this daemon. Disk errors are ignored: later daemons
+  // then do not know of this one.
+  std::vector<ContentHash> OtherIdentities(const ContentHash& identity);
   static constexpr size_t kMostIdentities = 8;
 
   absl::Status RemoveForgotten(const EntryName& page) override;
@@ -82,6 +82,7 @@ class DiskStore final : public PageStore {
   DiskCalls& calls_;
   // The notes that Open has found, with their times.
   std::vector<std::pair<int64_t, IdentityNote>> identities_;
+  std::atomic<bool> noted_{false};  // whether Put has left a note of the pages' identity
   std::atomic<uint64_t> next_file_{0};
 };
 

@@ -65,10 +65,12 @@ class DiskStoreFixture : public ::testing::Test {
   }
 
   std::string folder() const { return (directory_.path() / "pages").string(); }
+  // What is in the folder, but for the lock and the notes of identities.
   std::vector<fs::path> Files() const {
     std::vector<fs::path> files;
     for (const auto& each : fs::directory_iterator(folder())) {
-      if (each.path().filename() != "lock") files.push_back(each.path());
+      const std::string name = each.path().filename().string();
+      if (name != "lock" && !IdentityNote::Parse(name).has_value()) files.push_back(each.path());
     }
     return files;
   }

@@ -379,29 +379,46 @@ TEST_F(DiskStoreTest, OtherFilesInTheFolderStay) {
 // The latest others are named, however many there were; the rest is not remembered.
 TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
   const auto identity = [](size_t number) { return HashOf(absl::StrCat("model ", number)); };
-  const auto start = [&](size_t number) { return Open()->NoteIdentity(identity(number)); };
-  EXPECT_THAT(start(0), ::testing::IsEmpty());
-  EXPECT_THAT(start(0), ::testing::IsEmpty()) << "it is no other";
-  EXPECT_THAT(start(1), ::testing::ElementsAre(identity(0)));
-  EXPECT_THAT(start(0), ::testing::ElementsAre(identity(1)));
+  const auto note = [&](size_t number) {
+    return fs::path(folder()) / IdentityNote{identity(number)}.Text();
+  };
+  const auto start = [&](size_t number) { return Open()->OtherIdentities(identity(number)); };
+  const auto start_and_put = [&](size_t number) {
+    const auto store = Open();
+    const std::vector<ContentHash> others = store->OtherIdentities(identity(number));
+    PageMark mark = MarksOf(1)[0];
+    mark.identity = mark.chain = identity(number);
+    EXPECT_TRUE(Put(*store, mark).ok());
+    return others;
+  };
+  EXPECT_THAT(start_and_put(0), ::testing::IsEmpty());
+  EXPECT_THAT(start_and_put(1), ::testing::ElementsAre(identity(0)));
+  EXPECT_THAT(start(1), ::testing::ElementsAre(identity(0))) << "it is no other";
+  EXPECT_THAT(start(2), ::testing::SizeIs(2));
+  EXPECT_THAT(start(0), ::testing::ElementsAre(identity(1))) << "who put nothing is no other";
   constexpr size_t kMost = DiskStore::kMostIdentities;
   const auto now = fs::file_time_type::clock::now();
   for (size_t number = 0; number < kMost + 2; ++number) {
-    start(number);
-    fs::last_write_time(fs::path(folder()) / IdentityNote{identity(number)}.Text(),
-                        now - std::chrono::hours(100 - number));
+    // A page that is there already is not put, so that no note is left for it.
+    if (number > 1) start_and_put(number);
+    fs::last_write_time(note(number), now - std::chrono::hours(100 - number));
   }
   std::vector<ContentHash> latest;
   for (size_t number = kMost + 2; number > 2; --number) latest.push_back(identity(number - 1));
   EXPECT_EQ(start(100), latest);
-  EXPECT_EQ(Files().size(), kMost + 1);
+  EXPECT_FALSE(fs::exists(note(1)));
+  EXPECT_TRUE(fs::exists(note(2)));
+  EXPECT_FALSE(fs::exists(note(100)));
   // What is no such note stays, and names nobody.
+  const size_t files = Files().size();
   WriteFile(fs::path(folder()) / "identity-00", "mine");
   fs::create_directory(fs::path(folder()) / absl::StrCat("identity-", std::string(64, 'A')));
-  fs::create_directory(fs::path(folder()) / IdentityNote{identity(200)}.Text());
-  fs::create_symlink("lock", fs::path(folder()) / IdentityNote{identity(201)}.Text());
+  fs::create_directory(note(200));
+  fs::create_symlink("lock", note(201));
   EXPECT_EQ(start(100), latest);
-  EXPECT_EQ(Files().size(), kMost + 5);
+  EXPECT_EQ(Files().size(), files + 2);
+  EXPECT_TRUE(fs::is_directory(note(200)));
+  EXPECT_TRUE(fs::is_symlink(note(201)));
 }
 
 TEST_F(DiskStoreTest, ManyThreadsNeverMixPages) {
