@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ENGINE_CODEC_MESSAGE_PARTS_H_
 #define ANNULUS_ENGINE_CODEC_MESSAGE_PARTS_H_
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message_lite.h>
 #include <google/protobuf/repeated_field.h>
 
@@ -48,7 +50,8 @@ inline absl::Status Countable(absl::string_view what, double value) {
   return Wrong(absl::StrCat(what, " ", value, "; allowed are finite numbers from 0"));
 }
 
-// Serializes `message`. RESOURCE_EXHAUSTED if it is longer than `most` bytes.
+// Serializes `message`: equal messages give equal bytes, as the entries of a map are sorted.
+// RESOURCE_EXHAUSTED if it is longer than `most` bytes.
 inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& message,
                                           absl::string_view what, size_t most) {
   const size_t size = message.ByteSizeLong();
@@ -59,9 +62,15 @@ inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& m
                                                      "fewer details at once"));
   }
   std::string bytes;
-  if (!message.SerializeToString(&bytes)) {
-    return absl::InternalError(absl::StrCat(what, " could not be written"));
-  }
+  bytes.reserve(size);
+  bool written = false;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    written = message.SerializeToCodedStream(&coded);
+  }  // gives back what was not written of the stream's last buffer
+  if (!written) return absl::InternalError(absl::StrCat(what, " could not be written"));
   return bytes;
 }
 

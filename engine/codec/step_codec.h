@@ -25,10 +25,10 @@ struct CodecLimits {
 };
 
 // Convert plans and results to bytes (proto/annulus/internal/v1/step.proto) and back; floats and
-// doubles keep their bits. Decoding returns an equal value, or INVALID_ARGUMENT with the reason:
-// bytes of another message, lists of different lengths, numbers out of range, ranks, pages or token
-// ids that do not exist, items whose runs or tokens do not cover their rows, or counters that are
-// not finite.
+// doubles keep their bits, and equal plans give equal bytes. Decoding returns an equal value, or
+// INVALID_ARGUMENT with the reason: bytes of another message, lists of different lengths, numbers
+// out of range, ranks, pages or token ids that do not exist, items whose runs or tokens do not
+// cover their rows, or counters that are not finite.
 //
 // Conditions that depend on earlier steps (does the rank know the sequence?) are checked by the
 // executor: engine/runner/plan_check.h. Encoding returns RESOURCE_EXHAUSTED if the message would be

@@ -75,6 +75,14 @@ TEST(StepCodec, EveryFieldComesBack) {
   EXPECT_EQ(DecodeResult(Bytes(RankResult()), {}, Limits()).value(), RankResult());
 }
 
+// Also the entries of maps, which protobuf writes in any order unless told otherwise.
+TEST(StepCodec, EqualPlansGiveEqualBytes) {
+  StepPlan plan = Plan();
+  auto& bias = plan.updates.front().setup->params.logit_bias;
+  for (int32_t token = 0; token < 100; ++token) bias[token] = 1;
+  EXPECT_EQ(Bytes(plan), Bytes(plan));
+}
+
 TEST(StepCodec, PlansThatCannotRunAreRefused) {
   const auto refusal = [](const std::function<void(StepPlan&)>& change) {
     StepPlan plan = Plan();
