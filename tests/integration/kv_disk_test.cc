@@ -240,7 +240,7 @@ void KvDiskTest::ExpectToGoOn(const std::string& model) {
       share, static_cast<long long>(usage.prompt_tokens()), together / alone,
       static_cast<double>(most_behind) / kChunk);
   // Beside other tests a disk can stand still for a moment, and few kills even nothing out.
-  EXPECT_LE(share, kills > 3 ? 1.1 : 1.25);
+  EXPECT_LE(share, kills > 3 ? 1.1 : 1.5);
 }
 
 TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) { ExpectToGoOn(testing::PlainModel(directory_)); }

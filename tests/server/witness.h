@@ -32,6 +32,7 @@ class WitnessedTest : public ::testing::Test {
   grpc::ClientContext context_;
   std::atomic<int> events_{0};
   std::chrono::milliseconds longest_gap_{0};
+  double most_seconds_ = 0;  // of processors in one gap
   std::thread thread_;
 };
 
