@@ -13,11 +13,9 @@ set(reads_bench_peak bench/report)
 set(reads_kernels_base_test tests/engine/sampling)
 set(reads_kernels_cpu_heap_test tests/kernels/cuda)
 set(reads_kernels_cpu_test tests/kernels/cuda)
-set(reads_engine_device_test tests/engine/memory tests/engine/tiers)
+set(reads_engine_device_test tests/engine/tiers)
 set(reads_engine_ring_test engine/scheduler)
 set(reads_engine_runner_test tests/engine/model)
-set(reads_engine_tiers_heap_test tests/engine/memory)
-set(reads_engine_tiers_test tests/engine/memory)
 
 function(annulus_take_folders item)
   # Of $<LINK_ONLY:target> and $<TARGET_OBJECTS:target> the target.

@@ -7,8 +7,8 @@
 
 #include "engine/memory/align.h"
 #include "engine/memory/buffer_pool.h"
-#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/memory/property.h"
+#include "tests/support/fake_backend.h"
 
 namespace annulus {
 namespace {

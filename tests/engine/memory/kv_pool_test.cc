@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
-#include "tests/engine/memory/fake_backend.h"
+#include "tests/support/fake_backend.h"
 
 namespace annulus {
 namespace {

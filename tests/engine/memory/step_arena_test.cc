@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/memory/poison.h"
-#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/memory/property.h"
+#include "tests/support/fake_backend.h"
 
 namespace annulus {
 namespace {

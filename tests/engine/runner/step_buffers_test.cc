@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/ring/subtrees.h"
-#include "tests/engine/memory/fake_backend.h"
+#include "tests/support/fake_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_data.h"
 

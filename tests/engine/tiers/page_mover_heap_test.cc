@@ -12,10 +12,10 @@
 
 #include "engine/tiers/disk_store.h"
 #include "engine/tiers/page_mover.h"
-#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/tiers/marks.h"
 #include "tests/engine/tiers/mover_lanes.h"
 #include "tests/support/counting_heap.h"
+#include "tests/support/fake_backend.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {

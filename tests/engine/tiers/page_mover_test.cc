@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "engine/base/clock.h"
-#include "tests/engine/memory/fake_backend.h"
 #include "tests/engine/tiers/marks.h"
 #include "tests/engine/tiers/mover_lanes.h"
+#include "tests/support/fake_backend.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_TESTS_ENGINE_MEMORY_FAKE_BACKEND_H_
-#define ANNULUS_TESTS_ENGINE_MEMORY_FAKE_BACKEND_H_
+#ifndef ANNULUS_TESTS_SUPPORT_FAKE_BACKEND_H_
+#define ANNULUS_TESTS_SUPPORT_FAKE_BACKEND_H_
 
 #include <atomic>
 #include <cstddef>
@@ -61,4 +61,4 @@ class FakeBackend final : public Backend {
 
 }  // namespace annulus::testing
 
-#endif  // ANNULUS_TESTS_ENGINE_MEMORY_FAKE_BACKEND_H_
+#endif  // ANNULUS_TESTS_SUPPORT_FAKE_BACKEND_H_
