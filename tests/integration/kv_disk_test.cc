@@ -239,8 +239,9 @@ void KvDiskTest::ExpectToGoOn(const std::string& model) {
       "the disk was at most %.1f chunks behind\n",
       share, static_cast<long long>(usage.prompt_tokens()), together / alone,
       static_cast<double>(most_behind) / kChunk);
-  // Beside other tests a disk can stand still for a moment, and few kills even nothing out.
-  EXPECT_LE(share, kills > 3 ? 1.1 : 1.5);
+  // A disk can stand still for a moment, which is much of a short prefill, and few kills even
+  // nothing out.
+  EXPECT_LE(share, kills > 3 && prefill > 5 ? 1.1 : 1.5);
 }
 
 TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) { ExpectToGoOn(testing::PlainModel(directory_)); }
