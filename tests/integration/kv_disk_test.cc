@@ -188,7 +188,8 @@ TEST_F(KvDiskTest, ADiskThatFailsIsToldOfAndLeftAlone) {
 }
 
 // Every chunk of a prompt leaves. After 20 kills all starts together have computed at most 1.1
-// times the prompt: a kill costs the chunk under way, and those that are not on disk yet.
+// times the prompt, if it takes 5 s to read: a kill costs the chunk under way, and those that are
+// not on disk yet.
 //   ANNULUS_KILLS=20          as often as tests/nightly.sh does
 //   ANNULUS_TEST_SEED=SEED    other points; both are printed
 void KvDiskTest::ExpectToGoOn(const std::string& model) {
