@@ -15,6 +15,8 @@ steps=${2:-.}
 tests=$build/tests
 passed=0 failed=0 skipped=0
 times=()
+# As in tests/run.sh: what is thinned here too is another part every day.
+export ANNULUS_TEST_SEED=${ANNULUS_TEST_SEED:-$(date -u +%Y%m%d)}
 source "$root/tests/support/run/environment.sh"
 
 # step NAME COMMAND...: goes on after a failure.
@@ -36,6 +38,18 @@ step() {
   times+=("$(printf '%6d s  %s  %s' $((SECONDS - start)) "$word" "$name")")
 }
 
+# named FILTER COMMAND...: runs the tests of a program that the filter names; fails if there are none,
+# which GoogleTest takes for a success.
+named() {
+  local -x GTEST_FILTER=$1
+  shift
+  if ! "$@" --gtest_list_tests | grep '^  ' >/dev/null; then
+    echo "$*: no test has a name like $GTEST_FILTER"
+    return 1
+  fi
+  "$@" --gtest_brief=1
+}
+
 # sanitized FOLDER SANITIZERS PROGRAM...: builds the programs there and runs each, all of its tests or
 # those of $GTEST_FILTER.
 sanitized() {
@@ -45,7 +59,7 @@ sanitized() {
   bash "$root/deploy/build.sh" "$folder" "$@" -- -DANNULUS_BUILD_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
     "-DANNULUS_SANITIZE=$sanitizers" || return
   for program in "$@"; do
-    "${runner[@]}" "$folder/tests/$program" --gtest_brief=1 || status=1
+    named "${GTEST_FILTER-*}" "${runner[@]}" "$folder/tests/$program" || status=1
   done
   return "$status"
 }
@@ -72,6 +86,13 @@ engine_by_tsan() {
     ANNULUS_PRODUCTS=full sanitized "$build/tsan" thread engine_test engine_page_tier_test
 }
 
+# What run.sh runs with the address sanitizer alone.
+once_in_release() {
+  bash "$root/deploy/build.sh" "$build" all_tests -- -DANNULUS_TESTS_ONCE=OFF || return
+  ANNULUS_INTERLEAVINGS=100000 ctest --test-dir "$build" --label-regex once --parallel "$(nproc)" \
+    --output-on-failure --no-tests=error
+}
+
 # Everything that run.sh thins with the address sanitizer.
 whole_by_asan() {
   ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined kernels_cpu_test engine_runner_test \
@@ -88,19 +109,18 @@ kernels_for_all_gpus() {
     -DCMAKE_BUILD_TYPE=Release && bash "$root/tests/checks/instances.sh" "$build/gpus/tests/kernels_gpu_test"
 }
 
-step 'products of parameters, whole' env ANNULUS_PRODUCTS=full bash -c \
-  'for program in kernels_cuda_test engine_device_test; do "$0/$program" --gtest_brief=1 || exit; done' "$tests"
-step 'ring settings, whole product' env ANNULUS_EXACTNESS=full "$tests/engine_ring_test" --gtest_filter='*WholeProduct*'
-step 'policies, every ring' env ANNULUS_EXACTNESS=full "$tests/engine_runner_test" --gtest_filter='Content.EveryRow*'
-step 'recall of three layers' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_runner_test" --gtest_filter='Recall3.*'
-step 'top_pages at every depth' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_test" --gtest_filter='Facts.TopPagesFindThemAtEveryDepth'
-step 'a million tokens, two layers' env ANNULUS_RECALL_TOKENS=1000000 "$tests/engine_test" --gtest_filter='Facts.*TwoLayers'
-step 'memory at a million tokens' env ANNULUS_MEMORY_TOKENS=1000000 "$tests/integration_test" --gtest_filter='*ServedMemory*'
-step 'a prompt goes on after 20 kills' env ANNULUS_KILLS=20 "ANNULUS_TEST_SEED=$(date +%s)" "$tests/integration_test" \
-  --gtest_filter='KvDiskTest.APrompt*'
-step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_memory_test" --gtest_filter='*Property*'
-step 'two tenants interleaved' env ANNULUS_INTERLEAVINGS=100000 "$tests/engine_coordinator_test" --gtest_filter='TenantIsolationTest.*'
-step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
+step 'tests without sanitizers that run.sh runs with them' once_in_release
+ANNULUS_PRODUCTS=full step 'products of parameters, kernels' named '*' "$tests/kernels_cuda_test"
+ANNULUS_PRODUCTS=full step 'products of parameters, engine' named '*' "$tests/engine_device_test"
+ANNULUS_EXACTNESS=full step 'ring settings, whole product' named '*WholeProduct*' "$tests/engine_ring_test"
+ANNULUS_EXACTNESS=full step 'policies, every ring' named 'Content.EveryRow*' "$tests/engine_runner_test"
+ANNULUS_RECALL_TOKENS=65536 step 'recall of three layers' named 'Recall3.*' "$tests/engine_runner_test"
+ANNULUS_RECALL_TOKENS=65536 step 'top_pages at every depth' named 'Facts.TopPagesFindThemAtEveryDepth' "$tests/engine_test"
+ANNULUS_RECALL_TOKENS=1000000 step 'a million tokens, two layers' named 'Facts.*TwoLayers' "$tests/engine_test"
+ANNULUS_MEMORY_TOKENS=1000000 step 'memory at a million tokens' named '*ServedMemory*' "$tests/integration_test"
+ANNULUS_KILLS=20 step 'a prompt goes on after 20 kills' named 'KvDiskTest.APrompt*' "$tests/integration_test"
+ANNULUS_PROPERTY_OPERATIONS=10000000 step 'pool and pages' named '*Property*' "$tests/engine_memory_test"
+ANNULUS_STRESS_REQUESTS=2000 step 'requests of all kinds' "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
 step 'tools, address sanitizer' tools_by_asan
 step 'tables, families and vocabularies, whole, address sanitizer' whole_by_asan
@@ -126,7 +146,7 @@ if ((passed + failed + skipped == 0)); then
   echo "nightly.sh: no step has a name like '$steps'" >&2
   exit 2
 fi
-echo '== time'
+echo "== time; seed $ANNULUS_TEST_SEED"
 printf '%s\n' "${times[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))

@@ -11,6 +11,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 logs=$build/test-logs
 only=
+anything=  # whether a build ran a test
 passed=0 failed=0 skipped=0
 times=()
 
@@ -70,15 +71,23 @@ fetch_small_model() {
   count 'the small model, by deploy/fetch_model.sh' "$status"
 }
 
-# Of `--only`: the programs that this build runs and that a change in the folder touches.
-touched_programs() {
-  awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/touches.txt"
+# Of `--only`: the programs that this build runs and that a change in the folder touches, or with
+# `scripts` the tests that are scripts.
+touched() {
+  awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/${2-touches}.txt"
+}
+
+# Of `--only`: what is to be built.
+touched_targets() {
+  touched "$1"
+  grep --word-regexp --file=<(touched "$1" scripts) "$1/tests/scripts.txt" | grep --only-matching --perl-regexp '\+\K\S+'
 }
 
 # Of `--only`: the entries of ctest to run.
 touched_entries() {
+  touched "$1" scripts
   awk -v folder="$only" -v seed="$ANNULUS_TEST_SEED" -f "$root/tests/support/run/entries.awk" \
-    list=made_of "$1/tests/touches.txt" list=touched <(touched_programs "$1") \
+    list=made_of "$1/tests/touches.txt" list=touched <(touched "$1") \
     list=slow <(ctest --test-dir "$1" --show-only -L slow) list=all <(ctest --test-dir "$1" --show-only)
 }
 
@@ -90,11 +99,8 @@ build_suite() {
   if [[ -n $only ]]; then
     # By itself this target only makes CMake write touches.txt.
     bash "$root/deploy/build.sh" "$folder" touches "$@" || return
-    mapfile -t targets < <(touched_programs "$folder")
-    if ((${#targets[@]} == 0)); then
-      echo "nothing that $name runs is touched by $only"
-      return
-    fi
+    mapfile -t targets < <(touched_targets "$folder" | sort --unique)
+    if ((${#targets[@]} == 0)); then return; fi
     echo "touched by $only: ${targets[*]}"
   fi
   bash "$root/deploy/build.sh" "$folder" "${targets[@]}" "$@" || return
@@ -120,9 +126,14 @@ run_ctest() {
   if [[ -n $only ]]; then
     entries=$(touched_entries "$folder" | paste -sd '|')
     if [[ -z $entries ]]; then
-      if [[ -n $(touched_programs "$folder") ]]; then count "$name: ctest lists no test of what is touched" 1; fi
+      if [[ -n $(touched "$folder") ]]; then
+        count "$name: ctest lists no test of what is touched" 1
+      else
+        echo "nothing that $name runs is touched by $only"
+      fi
       return
     fi
+    anything=yes
     selection=(--tests-regex "^($entries)\$")
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi
@@ -201,10 +212,9 @@ main() {
     case $1 in
       --quick) sanitizers= ;;
       --only)
-        only=${2-}
-        only=${only%/}
-        [[ -n $only && -d $root/$only ]] || {
-          echo "run.sh: --only takes a folder of the sources, for example engine/memory; there is no '$only'" >&2
+        only=$(realpath --canonicalize-missing --relative-to="$root" "$root/${2-}")
+        [[ $only != .* && -d $root/$only ]] || {
+          echo "run.sh: --only takes a folder of the sources, for example engine/memory; there is no '${2-}'" >&2
           exit 2
         }
         shift
@@ -235,6 +245,7 @@ main() {
     run_suite "$build/asan" ASan all_tests -DANNULUS_SANITIZE=address,undefined
     run_suite "$build/tsan" TSan all_tests -DANNULUS_SANITIZE=thread
   fi
+  if [[ -n $only && -z $anything ]]; then count "no test is touched by $only" 1; fi
   report_times
   echo "$passed passed, $failed failed, $skipped skipped"
   ((failed == 0))

@@ -1,5 +1,6 @@
 # Writes tests/touches.txt into the build folder: for each test program a line of its name and the
-# folders that it is made of, as tests/run.sh --only asks for. What the programs run counts too.
+# folders that it is made of, as tests/run.sh --only asks for; scripts.txt has the same of tests that
+# are scripts. What the programs run counts too.
 # tests/checks/touches.sh holds the lines against what the compiler has read, for the targets that
 # touches-targets.txt lists by program.
 define_property(GLOBAL PROPERTY ANNULUS_FOLDERS_VISITED BRIEF_DOCS "Targets whose folders were taken")
@@ -70,4 +71,6 @@ foreach(program IN LISTS programs)
 endforeach()
 file(WRITE ${CMAKE_BINARY_DIR}/tests/touches.txt "${lines}")
 file(WRITE ${CMAKE_BINARY_DIR}/tests/touches-targets.txt "${target_lines}")
+get_property(lines GLOBAL PROPERTY ANNULUS_SCRIPTS)
+file(WRITE ${CMAKE_BINARY_DIR}/tests/scripts.txt "${lines}")
 add_custom_target(touches)

@@ -174,7 +174,7 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
     if (!fresh) pages_.Count(name.tenant, -bytes);
   };
   RemoveFiles(*given_up).IgnoreError();
-  if (!noted_.exchange(true)) folder_->Leave({mark.identity});
+  Note(mark);
   const absl::Status written = WriteFile(name, mark, payload, use);
   bool forgotten = false;
   {
@@ -242,7 +242,12 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
     return absl::DataLossError("the page's checksum is wrong");
   }
   SetTime(file, use);
+  Note(expected);
   return header.mark.coverage;
+}
+
+void DiskStore::Note(const PageMark& mark) {
+  if (!noted_.exchange(true)) folder_->Leave({mark.identity});
 }
 
 std::vector<ContentHash> DiskStore::OtherIdentities(const ContentHash& identity) {

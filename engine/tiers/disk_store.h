@@ -44,8 +44,8 @@ class DiskStore final : public PageStore {
 
   // Returns under which identities (PageMark::identity) other than `identity` earlier daemons may
   // have left pages, the latest first: at most kMostIdentities, whose notes stay. Call once, before
-  // the first Put, which leaves the note of this daemon. Disk errors are ignored: later daemons
-  // then do not know of this one.
+  // the first Put or Get: the first that succeeds leaves or renews the note of this daemon. Disk
+  // errors are ignored: later daemons then do not know of this one.
   std::vector<ContentHash> OtherIdentities(const ContentHash& identity);
   static constexpr size_t kMostIdentities = 8;
 
@@ -69,6 +69,8 @@ class DiskStore final : public PageStore {
                          std::span<const std::span<const std::byte>> payload, int64_t use);
   absl::Status WriteAll(int file, std::span<const std::byte> bytes, int64_t offset);
   absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
+  // Once, leaves or renews the note of the identity whose pages this daemon has.
+  void Note(const PageMark& mark);
   // Removes the files of pages that were dropped.
   absl::Status RemoveFiles(std::span<const EntryName> pages);
   // Used by Open, as RemoveNoted is: `twins` are second files of pages, whose other files go too.
@@ -82,7 +84,7 @@ class DiskStore final : public PageStore {
   DiskCalls& calls_;
   // The notes that Open has found, with their times.
   std::vector<std::pair<int64_t, IdentityNote>> identities_;
-  std::atomic<bool> noted_{false};  // whether Put has left a note of the pages' identity
+  std::atomic<bool> noted_{false};
   std::atomic<uint64_t> next_file_{0};
 };
 

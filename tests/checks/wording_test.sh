@@ -37,6 +37,10 @@ expect 1 tests/a.cc 'std::ofstream file("/tmp/file");'
 expect 1 tests/a.cc 'std::ofstream file("/dev/shm/file");'
 expect 1 tests/a.sh 'echo one >/tmp/file'
 expect 1 tests/a.py "open('/var/tmp/file', 'w')"
+expect 1 tests/a.sh 'folder=${TMPDIR:-/var}/file'
+expect 1 tests/a.sh 'folder="$TMPDIR/file"'
+expect 1 tests/a.py 'path = tempfile.gettempdir() + "/file"'
+expect 0 tests/a.sh 'TMPDIR=$folder program'
 expect 0 tests/a.sh 'podman run --tmpfs /tmp --cap-drop ALL'
 expect 0 tests/a.sh 'ls "$root/tmp/file" build/tmp/file'
 

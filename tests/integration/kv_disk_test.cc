@@ -196,16 +196,26 @@ void KvDiskTest::ExpectToGoOn(const std::string& model) {
   constexpr int kChunk = 64;
   const char* const more = std::getenv("ANNULUS_KILLS");
   const int kills = more != nullptr ? std::stoi(more) : kSanitized ? 1 : 3;
-  const std::string text = Document(kSanitized ? 4'000 : kills > 3 ? 45'000 : 12'000).text;
-  const auto tokens = static_cast<int64_t>(text.size());
+  const bool many = kills > 3;
   const auto start = [&](const std::string& folder) {
     Start(model, folder, {"--page-tokens", "32", "--chunk-tokens", std::to_string(kChunk)});
   };
-  start("other");
-  const Answer expected = Ask(text);
-  const double prefill = expected.completion.timings().prefill();
-  const double alone = processor_seconds();
-  Kill();
+  std::string text;
+  Answer expected;
+  double prefill = 0;
+  double alone = 0;
+  // A disk can stand still for a moment, which is much of a short prefill.
+  int bytes = kSanitized ? 4'000 : many ? 45'000 : 12'000;
+  do {
+    text = Document(bytes).text;
+    start(absl::StrCat("other", bytes));
+    expected = Ask(text);
+    prefill = expected.completion.timings().prefill();
+    alone = processor_seconds();
+    Kill();
+    bytes *= 2;
+  } while (many && prefill < 5);
+  const auto tokens = static_cast<int64_t>(text.size());
   std::printf("ANNULUS_KILLS=%d ANNULUS_TEST_SEED=%llu; a prefill takes %.1f s\n", kills,
               static_cast<unsigned long long>(testing::TestSeed()), prefill);
   std::mt19937_64 random(testing::TestSeed());
@@ -240,9 +250,7 @@ void KvDiskTest::ExpectToGoOn(const std::string& model) {
       "the disk was at most %.1f chunks behind\n",
       share, static_cast<long long>(usage.prompt_tokens()), together / alone,
       static_cast<double>(most_behind) / kChunk);
-  // A disk can stand still for a moment, which is much of a short prefill, and few kills even
-  // nothing out.
-  EXPECT_LE(share, kills > 3 && prefill > 5 ? 1.1 : 1.5);
+  EXPECT_LE(share, many ? 1.1 : 1.5);  // few kills even nothing out
 }
 
 TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) { ExpectToGoOn(testing::PlainModel(directory_)); }

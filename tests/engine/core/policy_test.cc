@@ -63,9 +63,9 @@ class PolicyTest : public ::testing::Test {
     spec.attention_details = details_;
     if (!policy.empty()) spec.attention = ParseAssignment(policy).value();
     auto sink = std::make_shared<CollectingSink>();
-    const auto id = engine_->Submit(std::move(spec), sink);
-    EXPECT_TRUE(id.ok()) << id.status();
-    return {sink->Wait().has_value() ? sink->text() : "", *sink->Wait()};
+    engine_->Submit(std::move(spec), sink).value();
+    const Completion done = sink->Wait().value();
+    return {sink->text(), done};
   }
 
   std::unique_ptr<Backend> backend_;

@@ -7,6 +7,8 @@
 #include <random>
 #include <string>
 
+#include "tests/support/thinned.h"
+
 namespace annulus::testing {
 
 // How long and from which seed a test draws random operations. ANNULUS_PROPERTY_OPERATIONS and
@@ -17,7 +19,7 @@ struct PropertyRun {
 
   explicit PropertyRun(int64_t default_operations)
       : operations(Variable("ANNULUS_PROPERTY_OPERATIONS", default_operations)),
-        seed(Variable("ANNULUS_PROPERTY_SEED", 20240607)) {
+        seed(Variable("ANNULUS_PROPERTY_SEED", static_cast<int64_t>(TestSeed()))) {
     std::cout << "ANNULUS_PROPERTY_SEED=" << seed << " ANNULUS_PROPERTY_OPERATIONS=" << operations
               << std::endl;
   }

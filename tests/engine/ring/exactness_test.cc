@@ -21,6 +21,7 @@
 #include "tests/engine/ring/exact_attention.h"
 #include "tests/engine/ring/ring_world.h"
 #include "tests/support/pairwise.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -330,7 +331,8 @@ int64_t Variable(const char* name, int64_t fallback) {
 }
 
 uint64_t Seed() {
-  const uint64_t seed = Variable("ANNULUS_EXACTNESS_SEED", 20240611);
+  const uint64_t seed =
+      Variable("ANNULUS_EXACTNESS_SEED", static_cast<int64_t>(testing::TestSeed()));
   std::cout << "ANNULUS_EXACTNESS_SEED=" << seed << std::endl;
   return seed;
 }

@@ -378,7 +378,9 @@ TEST_F(DiskStoreTest, OtherFilesInTheFolderStay) {
 
 // The latest others are named, however many there were; the rest is not remembered.
 TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
-  const auto identity = [](size_t number) { return HashOf(absl::StrCat("model ", number)); };
+  const auto name = [](size_t number) { return absl::StrCat("model ", number); };
+  const auto identity = [&](size_t number) { return HashOf(name(number)); };
+  const auto page = [&](size_t number) { return MarksOf(1, "default", 0, name(number))[0]; };
   const auto note = [&](size_t number) {
     return fs::path(folder()) / IdentityNote{identity(number)}.Text();
   };
@@ -386,9 +388,7 @@ TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
   const auto start_and_put = [&](size_t number) {
     const auto store = Open();
     const std::vector<ContentHash> others = store->OtherIdentities(identity(number));
-    PageMark mark = MarksOf(1)[0];
-    mark.identity = mark.chain = identity(number);
-    EXPECT_TRUE(Put(*store, mark).ok());
+    EXPECT_TRUE(Put(*store, page(number)).ok());
     return others;
   };
   EXPECT_THAT(start_and_put(0), ::testing::IsEmpty());
@@ -402,6 +402,13 @@ TEST_F(DiskStoreTest, KnowsWhoseElsePagesMayBe) {
     // A page that is there already is not put, so that no note is left for it.
     if (number > 1) start_and_put(number);
     fs::last_write_time(note(number), now - std::chrono::hours(100 - number));
+  }
+  // Who reads a page uses it as well.
+  {
+    const auto store = Open();
+    EXPECT_TRUE(Finds(*store, page(0)));
+    EXPECT_GE(fs::last_write_time(note(0)), now);
+    fs::last_write_time(note(0), now - std::chrono::hours(100));
   }
   std::vector<ContentHash> latest;
   for (size_t number = kMost + 2; number > 2; --number) latest.push_back(identity(number - 1));
