@@ -40,6 +40,8 @@ cat >"$folder/log" <<'END'
 8/8 Test  #8: lost_script .....................***Not Run   0.00 sec
 END
 expect totals '4 4 2' "$(bash "$tools/cases.sh" totals "$folder/log" "$folder/Release.cases")"
+expect 'totals of scripts alone' '1 1 1' \
+  "$(bash "$tools/cases.sh" totals <(grep script "$folder/log") /dev/null)"
 expect failures "$(printf 'FAILED: %s\n' 'bad_test.0 B.Fails' 'dead_test.0 C.Crashes has not ended' \
   'leaky_test.0 as a program' 'lost_script')" \
   "$(bash "$tools/cases.sh" failures "$folder/log" "$folder/Release.cases")"

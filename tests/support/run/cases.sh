@@ -11,8 +11,8 @@ set -euo pipefail
 # Prints "passed|failed|skipped NAME WHY" for each test and entry.
 results() {
   awk '
-    NR == FNR && $2 == "start" { open[$1 " " $3] = $1; next }
-    NR == FNR {
+    FILENAME == ARGV[1] && $2 == "start" { open[$1 " " $3] = $1; next }
+    FILENAME == ARGV[1] {
       delete open[$1 " " $3]
       if ($2 == "failed") at_fault[$1] = 1
       print $2, $1, $3
