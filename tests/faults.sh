@@ -59,8 +59,11 @@ try() {
   # What fails of something else catches nothing.
   if [[ -z ${tried[$2]-} ]]; then
     bash "$root/deploy/build.sh" "$build" "$2" >/dev/null
-    run_program "$2" >/dev/null 2>&1 || tried[$2]=fails
-    : "${tried[$2]:=passes}"
+    tried[$2]=passes
+    output=$(run_program "$2" 2>&1) || {
+      tried[$2]=fails
+      echo "$output"
+    }
   fi
   if [[ ${tried[$2]} == fails ]]; then
     missed=$((missed + 1))

@@ -11,7 +11,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 logs=$build/test-logs
 only=
-anything=  # whether a build ran a test
+anything=  # whether a build has a test that is touched
 passed=0 failed=0 skipped=0
 times=()
 
@@ -72,9 +72,10 @@ fetch_small_model() {
 }
 
 # Of `--only`: the programs that this build runs and that a change in the folder touches, or with
-# `scripts` the tests that are scripts.
+# `scripts` the tests that are scripts, which only Release has.
 touched() {
-  awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/${2-touches}.txt"
+  awk -v folder="$only" -v only="$1/tests/${2-touches}.txt" -f "$root/tests/support/run/touched.awk" \
+    "$1/tests/touches.txt" "$build/tests/scripts.txt"
 }
 
 # Of `--only`: what is to be built.
@@ -99,6 +100,7 @@ build_suite() {
   if [[ -n $only ]]; then
     # By itself this target only makes CMake write touches.txt.
     bash "$root/deploy/build.sh" "$folder" touches "$@" || return
+    if [[ -n $(touched "$folder")$(touched "$folder" scripts) ]]; then anything=yes; fi
     mapfile -t targets < <(touched_targets "$folder" | sort --unique)
     if ((${#targets[@]} == 0)); then return; fi
     echo "touched by $only: ${targets[*]}"
@@ -133,7 +135,6 @@ run_ctest() {
       fi
       return
     fi
-    anything=yes
     selection=(--tests-regex "^($entries)\$")
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi

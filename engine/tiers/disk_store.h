@@ -44,8 +44,8 @@ class DiskStore final : public PageStore {
 
   // Returns under which identities (PageMark::identity) other than `identity` earlier daemons may
   // have left pages, the latest first: at most kMostIdentities, whose notes stay. Call once, before
-  // the first Put or Get: the first that succeeds leaves or renews the note of this daemon. Disk
-  // errors are ignored: later daemons then do not know of this one.
+  // the first Put or Get: the first page that is written or read leaves or renews the note of this
+  // daemon. Disk errors are ignored: later daemons then do not know of this one.
   std::vector<ContentHash> OtherIdentities(const ContentHash& identity);
   static constexpr size_t kMostIdentities = 8;
 
@@ -84,7 +84,7 @@ class DiskStore final : public PageStore {
   DiskCalls& calls_;
   // The notes that Open has found, with their times.
   std::vector<std::pair<int64_t, IdentityNote>> identities_;
-  std::atomic<bool> noted_{false};
+  std::atomic<bool> noted_{false};  // whether Note has done so
   std::atomic<uint64_t> next_file_{0};
 };
 

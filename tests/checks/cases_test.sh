@@ -55,12 +55,25 @@ base_test engine/base tests/engine/base
 engine_test engine engine/base tests/engine/core
 server_test server server/config engine/base tests/server
 END
-touched() { awk -v folder="$1" -f "$tools/touched.awk" "$folder/touches.txt" | paste -sd ' '; }
+cat >"$folder/scripts.txt" <<'END'
+a_script deploy tests/deploy +server
+b_script server/config tests/server/config
+END
+# touched FOLDER [FILE]
+touched() {
+  awk -v folder="$1" -v only="$folder/${2-touches}.txt" -f "$tools/touched.awk" "$folder/touches.txt" \
+    "$folder/scripts.txt" | paste -sd ' '
+}
 expect 'a folder' 'server_test' "$(touched server/config)"
 expect 'a folder of folders' 'base_test engine_test server_test' "$(touched engine)"
 expect 'a folder of headers' 'server_test' "$(touched server/config/deeper)"
 expect 'a folder of tests' 'engine_test' "$(touched tests/engine/core)"
 expect 'no part of a name' '' "$(touched serv)"
+expect 'a folder of scripts' a_script "$(touched deploy/deeper scripts)"
+expect 'no program of it' '' "$(touched tests/deploy)"
+expect 'a folder of both' b_script "$(touched server/config scripts)"
+expect 'no script of a folder of programs' '' "$(touched tests/engine/base scripts)"
+expect 'no script of a folder of headers' '' "$(touched tests/engine/other scripts)"
 
 sed 's/^/  Test  #1: /' >"$folder/all" <<'END'
 base_test.0

@@ -33,9 +33,9 @@ class KvDiskTest : public ::testing::Test {
              const std::vector<std::string>& options = {"--chunk-tokens", "256"}) {
     directory_.Write("token", "s3cret\n");  // a daemon tells why to callers that it knows
     std::vector<std::string> all = {
-        "--model",        model,    "--ranks",           "2",
-        "--kv-memory",    "256MiB", "--kv-disk",         (directory_.path() / folder).string(),
-        "--kv-disk-size", "256MiB", "--auth-token-file", (directory_.path() / "token").string()};
+        "--model",        model, "--ranks",           "2",
+        "--kv-memory",    room_, "--kv-disk",         (directory_.path() / folder).string(),
+        "--kv-disk-size", room_, "--auth-token-file", (directory_.path() / "token").string()};
     all.insert(all.end(), options.begin(), options.end());
     daemon_ = std::make_unique<Daemon>(all);
     ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
@@ -118,6 +118,7 @@ class KvDiskTest : public ::testing::Test {
   // Kills daemons while they read a text, and expects the same answer without much more work.
   void ExpectToGoOn(const std::string& model);
 
+  std::string room_ = "256MiB";
   testing::TempDirectory directory_;
   std::unique_ptr<Daemon> daemon_;
   double loaded_seconds_ = 0;
@@ -205,12 +206,14 @@ void KvDiskTest::ExpectToGoOn(const std::string& model) {
   double prefill = 0;
   double alone = 0;
   // A disk can stand still for a moment, which is much of a short prefill.
+  if (many) room_ = "2GiB";
   int bytes = kSanitized ? 4'000 : many ? 45'000 : 12'000;
   do {
     text = Document(bytes).text;
     start(absl::StrCat("other", bytes));
     expected = Ask(text);
     prefill = expected.completion.timings().prefill();
+    ASSERT_GT(prefill, 0) << bytes << " bytes were refused";
     alone = processor_seconds();
     Kill();
     bytes *= 2;

@@ -1,10 +1,11 @@
-# Prints the programs that a change in `folder` touches: awk -v folder=... touches.txt, whose lines
-# are a program and the folders that it is made of (tests/touches.cmake). A folder that is none of a
-# target, say one of headers alone, belongs to the nearest one above it that is.
+# Prints the tests that a change in `folder` touches: awk -v folder=... -v only=FILE FILE... Lines of the
+# files, touches.txt and scripts.txt, are a test and the folders that it is made of
+# (tests/touches.cmake); those of `only` are printed. A folder that is none of a test, say one of
+# headers alone, belongs to the nearest one above it that is.
 {
-  line[++lines] = $0
   for (i = 2; i <= NF; ++i) known[$i] = 1
 }
+FILENAME == only { line[++lines] = $0 }
 
 function holds(above, path) { return path == above || index(path, above "/") == 1 }
 
