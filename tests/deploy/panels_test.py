@@ -20,6 +20,7 @@ import monitors
 sys.path.append(str(monitors.MONITORING))
 import draw_dashboards as drawing
 LOAD_SECONDS = 25
+REFUSED = 72  # how annulus ends after RESOURCE_EXHAUSTED
 RATE_SECONDS = 15  # for $__rate_interval; scrapes come every second
 
 
@@ -70,13 +71,28 @@ def load(build, address, folder):
         list(lanes.map(work, range(2)))
 
 
+def overload(build, address):
+    """More at once, for LOAD_SECONDS, than a daemon takes that runs one request and lets one wait."""
+    until = time.monotonic() + LOAD_SECONDS
+    while time.monotonic() < until:
+        calls = [subprocess.Popen([f"{build}/annulus", "complete", "x", "--max-tokens", "1000", "--server", address],
+                                  env=daemon.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 for _ in range(6)]
+        ends = {call.wait(timeout=120) for call in calls}
+        if not ends <= {0, REFUSED}:
+            sys.exit(f"calls beyond the limit ended with {ends}")
+
+
 def check(build, ranks, folder, pictures):
     with daemon.Daemon(build, "--ranks", str(ranks), "--tokens-per-rank", "512",
                        "--kv-memory", "256MiB") as served, \
+            daemon.Daemon(build, "--kv-memory", "64MiB", "--max-running", "1", "--max-waiting", "1") as full, \
             daemon.Daemon(build, "--kv-memory", "64MiB", *daemon.certificate(folder)) as certified:
-        process, address = start_prometheus(folder, [served.metrics, certified.metrics])
-        with daemon.stopping(process):
+        process, address = start_prometheus(folder, [served.metrics, full.metrics, certified.metrics])
+        with daemon.stopping(process), concurrent.futures.ThreadPoolExecutor(1) as beside:
+            too_much = beside.submit(overload, build, full.address)
             load(build, served.address, folder)
+            too_much.result()
             empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
             for line in (monitors.MONITORING / "rules.yaml").read_text().splitlines():
                 if "- record: " not in line:
