@@ -97,7 +97,7 @@ def free_port():
 
 
 def slow_daemon(build, folder):
-    """Has one page, computes a prompt of that length in some 40 s, and lets two requests wait."""
+    """Has four pages, computes a prompt of that length in one step of 45 s or more, and lets two requests wait."""
     shape = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
              "intermediate_size": 4096, "num_hidden_layers": 8, "num_attention_heads": 8,
              "num_key_value_heads": 2, "vocab_size": 32000, "max_position_embeddings": 32768,
@@ -105,7 +105,7 @@ def slow_daemon(build, folder):
              "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2}
     (folder / "slow.json").write_text(json.dumps(shape))
     return daemon.Daemon(build, "--model", f"random:{folder}/slow.json", "--cpu-isa", "reference", "--threads", "1",
-                         "--page-tokens", "256", "--kv-memory", "4MiB", "--max-waiting", "2",
+                         "--page-tokens", "256", "--kv-memory", "16MiB", "--stall-budget", "off", "--max-waiting", "2",
                          "--exchange-timeout", "1h")
 
 
@@ -224,7 +224,7 @@ class Trouble:
 
 def cause(trouble, daemons, folder, prometheus):
     slow = ["--server", daemons["slow"].address, "--max-tokens", "2"]
-    question = "a prompt that fills a page. " * 8
+    question = "a prompt that fills four pages. " * 28
     trouble.once("complete", "first: " + question, *slow)   # takes all pages, and its first token is late
     time.sleep(1)
     trouble.once("complete", "second: " + question, *slow)  # waits
