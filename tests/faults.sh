@@ -29,6 +29,15 @@ occurrences() {
   echo "$count"
 }
 
+# Shows what the compiler says only if the build fails.
+build_program() {
+  local said
+  said=$(bash "$root/deploy/build.sh" "$build" "$1" 2>&1) || {
+    echo "$said"
+    return 1
+  }
+}
+
 run_program() { timeout 600 "$build/tests/$1" --gtest_brief=1 --gtest_fail_fast; }
 
 # try FILE PROGRAM WHAT OLD NEW
@@ -58,7 +67,7 @@ try() {
   fi
   # What fails of something else catches nothing.
   if [[ -z ${tried[$2]-} ]]; then
-    bash "$root/deploy/build.sh" "$build" "$2" >/dev/null
+    build_program "$2"
     tried[$2]=passes
     output=$(run_program "$2" 2>&1) || {
       tried[$2]=fails
@@ -72,7 +81,12 @@ try() {
   fi
   changed=$path
   printf '%s' "${original%%"$4"*}$5${original#*"$4"}" >"$path"
-  bash "$root/deploy/build.sh" "$build" "$2" >/dev/null
+  build_program "$2" || {
+    put_back
+    missed=$((missed + 1))
+    echo "MISSED: $1: $3: it does not compile"
+    return
+  }
   output=$(run_program "$2" 2>&1) || status=$?
   put_back
   if ((status != 0)); then

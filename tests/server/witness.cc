@@ -1,10 +1,9 @@
 #include "tests/server/witness.h"
 
-#include <time.h>
-
 #include <algorithm>
 
 #include "kernels/base/sanitizers.h"
+#include "tests/support/processor_time.h"
 
 namespace annulus::server {
 
@@ -19,13 +18,6 @@ constexpr double kMostSeconds = kThreadSanitizer ? 30 : kSanitized ? 8 : 2;
 // By the clock: who waits for something takes no processor.
 constexpr milliseconds kLongestGap{kThreadSanitizer ? 120'000 : 30'000};
 
-// Of all threads, server and clients.
-double ProcessorSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
-
 }  // namespace
 
 WitnessedTest::WitnessedTest(const std::vector<std::string>& flags) : server_(flags) {
@@ -39,7 +31,10 @@ WitnessedTest::WitnessedTest(const std::vector<std::string>& flags) : server_(fl
   server_.Serve();
   stub_ = server_.inference();
   thread_ = std::thread([this] { Witness(); });
-  EXPECT_TRUE(Eventually([&] { return events_ > 0; }));
+}
+
+void WitnessedTest::SetUp() {
+  ASSERT_TRUE(Eventually([&] { return events_ > 0; }));
 }
 
 WitnessedTest::~WitnessedTest() {
@@ -63,10 +58,10 @@ void WitnessedTest::Witness() {
   const auto reader = stub->StreamGenerate(&context_, TextStreamRequest("~"));
   v1::StreamGenerateResponse response;
   auto last = steady_clock::now();
-  double last_seconds = ProcessorSeconds();
+  double last_seconds = testing::ProcessSeconds();
   while (reader->Read(&response)) {
     const auto now = steady_clock::now();
-    const double seconds = ProcessorSeconds();
+    const double seconds = testing::ProcessSeconds();
     longest_gap_ = std::max(longest_gap_, std::chrono::duration_cast<milliseconds>(now - last));
     most_seconds_ = std::max(most_seconds_, seconds - last_seconds);
     last = now;

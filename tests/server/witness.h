@@ -20,6 +20,7 @@ class WitnessedTest : public ::testing::Test {
  protected:
   explicit WitnessedTest(const std::vector<std::string>& flags = {"--max-message-size", "1MiB"});
   ~WitnessedTest() override;
+  void SetUp() override;
 
   grpc::Status Generate(const v1::GenerateRequest& request);
 

@@ -2,7 +2,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <ctime>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/text/small_tokenizers.h"
+#include "tests/support/processor_time.h"
 #include "tests/support/test_data.h"
 
 namespace annulus {
@@ -36,15 +36,10 @@ void EncodeParts(const Tokenizer& tokenizer, absl::string_view text, size_t part
   EXPECT_TRUE(stream->Finish(&ids).ok());
 }
 
-// Processor time of this thread: other load on the machine does not count.
 double Seconds(const Tokenizer& tokenizer, const std::string& text, size_t part) {
-  timespec before;
-  timespec after;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  const double start = testing::ThreadSeconds();
   EncodeParts(tokenizer, text, part);
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-  return static_cast<double>(after.tv_sec - before.tv_sec) +
-         1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  return testing::ThreadSeconds() - start;
 }
 
 // Quadratic time would be four times as long in every round; a shared machine is slow in some.

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -20,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/tiers/disk_store_fixture.h"
+#include "tests/support/processor_time.h"
 
 namespace annulus {
 namespace {
@@ -466,15 +466,9 @@ TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
     ASSERT_EQ(ftruncate(file, static_cast<off_t>(kEntryHeaderBytes + (broken ? 1 : kPayload))), 0);
     close(file);
   }
-  // The processor's time of this thread, which does it all: other tests run beside it.
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
+  const double start = testing::ThreadSeconds();  // this thread does it all
   const auto store = Open(int64_t{1} << 40);
-  const double taken = now() - start;
+  const double taken = testing::ThreadSeconds() - start;
   EXPECT_EQ(store->stats().pages, kPages - kPages / 100);
   EXPECT_EQ(store->stats().rejects, kPages / 100);
   EXPECT_LT(taken, 5);  // 0.8 s; looking through all at each, minutes

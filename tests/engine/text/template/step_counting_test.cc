@@ -2,7 +2,6 @@
 // to its steps. Each string method, filter and test has a line in operations.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <fstream>
 #include <iterator>
@@ -27,6 +26,7 @@
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/text/template/fixed_clock.h"
 #include "tests/engine/text/template/operations.h"
+#include "tests/support/processor_time.h"
 #include "tests/support/test_data.h"
 
 namespace annulus::jinja {
@@ -36,12 +36,6 @@ constexpr size_t kSize = kSanitized ? 1 << 14 : 1 << 16;
 // A step takes up to a few hundred nanoseconds; machines and instrumented programs are slower.
 constexpr double kMostSecondsPerStep = kAddressSanitizer || kThreadSanitizer ? 2e-5 : 1e-6;
 constexpr double kMostSecondsBeside = 0.01;
-
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct Cost {
   int64_t steps = 0;
@@ -59,13 +53,13 @@ Cost Measure(const std::string& source, const std::string& variables) {
   Runtime runtime(limits, testing::FixedNow(), CancelFlag::Never());
   const Value values = ParseJson(runtime, variables);
   const int64_t before = runtime.steps();
-  const double begin = CpuSeconds();
+  const double begin = testing::ThreadSeconds();
   Evaluator evaluator(runtime, values);
   try {
     evaluator.Render(ast);
   } catch (const Failure&) {
   }
-  return {runtime.steps() - before, CpuSeconds() - begin};
+  return {runtime.steps() - before, testing::ThreadSeconds() - begin};
 }
 
 void ExpectProportional(const std::string& source) {
