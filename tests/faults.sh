@@ -7,6 +7,7 @@
 # The last line says how many were caught; the exit code is 0 if all were.
 set -euo pipefail
 
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${1:-$root/build}
 caught=0 missed=0
@@ -18,6 +19,9 @@ put_back() {
   changed=
 }
 trap put_back EXIT
+# With these bash waits for the compiler before it puts back what that must not take for the newest.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # How often the file holds the piece.
 occurrences() {
@@ -61,10 +65,6 @@ try() {
     fi
     return
   fi
-  if [[ -n $(git -C "$root" status --porcelain -- "$1" 2>/dev/null) ]]; then
-    echo "faults: $1 has changes: commit them first" >&2
-    exit 2
-  fi
   # What fails of something else catches nothing.
   if [[ -z ${tried[$2]-} ]]; then
     build_program "$2"
@@ -98,11 +98,25 @@ try() {
   fi
 }
 
+if [[ $build == -* && $build != --check || $build != --check && ! -e $build/tests/touches.txt ]]; then
+  sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"
+  exit 2
+fi
+if [[ $build != --check ]]; then
+  changes=$(awk -v RS= '!/^#/ { print $1 }' "$root/tests/faults.txt" |
+    xargs git -C "$root" status --porcelain -- 2>/dev/null) || true
+  if [[ -n $changes ]]; then
+    printf 'faults: these have changes; commit them first, or undo them if they are what a run that was killed has planted:\n%s\n' \
+      "$changes" >&2
+    exit 2
+  fi
+fi
 while read -r file program; do
   if [[ -z $file || $file == '#'* ]]; then continue; fi
-  read -r what
-  IFS= read -r old
-  IFS= read -r new
+  if ! { read -r what && IFS= read -r old && { IFS= read -r new || [[ -n $new ]]; }; }; then
+    echo "faults: $file at the end of tests/faults.txt has no four lines" >&2
+    exit 2
+  fi
   try "$file" "$program" "$what" "${old#- }" "${new#+ }" </dev/null
 done <"$root/tests/faults.txt"
 if [[ $build == --check ]]; then
@@ -110,4 +124,4 @@ if [[ $build == --check ]]; then
 else
   echo "$caught faults caught, $missed missed"
 fi
-((missed == 0))
+((missed == 0 && caught > 0))

@@ -9,15 +9,25 @@
 # Ends with what each step took; the exit code is 0 if none failed.
 set -euo pipefail
 
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${1:-$root/build}
 steps=${2:-.}
 tests=$build/tests
+if [[ ! -e $tests/touches.txt ]]; then
+  sed -n '5,8s/^# //p' "${BASH_SOURCE[0]}"
+  echo "nightly.sh: $build holds no tests" >&2
+  exit 2
+fi
 passed=0 failed=0 skipped=0
 times=()
-# As in tests/run.sh: what is thinned here too is another part every day.
-export ANNULUS_TEST_SEED=${ANNULUS_TEST_SEED:-$(date -u +%Y%m%d)}
 source "$root/tests/support/run/environment.sh"
+temporary=$(mktemp -d)
+export TMPDIR=$temporary
+trap 'rm -rf --one-file-system "$temporary"' EXIT
+# Otherwise only the step that runs would be ended, and the next one would start.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # step NAME COMMAND...: goes on after a failure.
 step() {
@@ -107,7 +117,7 @@ whole_by_asan() {
 kernels_for_all_gpus() {
   if [[ ! -x $(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ]]; then
     echo 'no nvcc: nothing was built'
-    return
+    return 77
   fi
   bash "$root/deploy/build.sh" "$build/gpus" kernels_gpu_test -- -DANNULUS_BUILD_TESTS=ON \
     -DCMAKE_BUILD_TYPE=Release && bash "$root/tests/checks/instances.sh" "$build/gpus/tests/kernels_gpu_test"

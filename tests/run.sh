@@ -7,6 +7,7 @@
 # The last line says what passed, failed and was skipped; the exit code is 0 if nothing failed.
 set -euo pipefail
 
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 logs=$build/test-logs
@@ -14,14 +15,16 @@ only=
 anything=  # whether a build has a test that is touched
 passed=0 failed=0 skipped=0
 times=()
+temporary=  # the folder of the tests that run
+trap 'if [[ -n $temporary ]]; then rm -rf "$temporary"; fi' EXIT
+# Otherwise only what runs would be ended, and the next phase would start.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # No test may take longer, by the clock or by the processor, whichever is less: a machine that does
 # other things too makes it late by the clock alone. Longer ones are for tests/nightly.sh.
 most_seconds=60
 
-# Decides which of their cases the tests take that do not take all (tests/support/thinned.h): others
-# every day.
-export ANNULUS_TEST_SEED=${ANNULUS_TEST_SEED:-$(date -u +%Y%m%d)}
 source "$root/tests/support/run/environment.sh"
 # Programs that setup.sh unpacked, for example prometheus.
 export PATH=$PATH:$build/tools/usr/bin
@@ -53,7 +56,8 @@ phase() {
 
 check_sources() {
   local check status
-  for check in layers layers_test wording wording_test sleeps sleeps_test cases_test docs format available_memory_test; do
+  for check in layers layers_test wording wording_test sleeps sleeps_test registered cases_test docs format \
+    available_memory_test; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
     count "tests/checks/$check.sh" "$status"
@@ -124,7 +128,7 @@ run_suite() {
 # run_ctest FOLDER NAME: runs the tests in a temporary folder, which they must leave as it was.
 run_ctest() {
   local folder=$1 name=$2 log=$logs/$2.log record=$logs/$2.cases selection=() runner=() status=0
-  local entries programs left temporary one
+  local entries programs left one
   if [[ -n $only ]]; then
     entries=$(touched_entries "$folder" | paste -sd '|')
     if [[ -z $entries ]]; then
@@ -138,7 +142,10 @@ run_ctest() {
     selection=(--tests-regex "^($entries)\$")
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi
-  temporary=$(mktemp -d)
+  temporary=$(mktemp -d) || {
+    count "$name: no temporary folder can be made" 1
+    return
+  }
   : >"$record"
   # One more than there are processors: some wait, for deadlines, clocks or other programs.
   TMPDIR=$temporary ANNULUS_TEST_RECORD=$record "${runner[@]}" ctest --test-dir "$folder" \
@@ -147,7 +154,8 @@ run_ctest() {
   read -r one left programs < <(bash "$root/tests/support/run/cases.sh" totals "$log" "$record")
   echo "$one passed, $left failed, $programs skipped (all output: $log)"
   passed=$((passed + one)) failed=$((failed + left)) skipped=$((skipped + programs))
-  if ((status != 0)); then
+  if ((one + left + programs == 0)); then count "$name: no test ran" 1; fi
+  if ((status != 0 || left > 0)); then
     bash "$root/tests/support/run/cases.sh" failures "$log" "$record"
     # Everything but the lines of tests that started, passed or were skipped.
     grep -vE '^ *Start +[0-9]+: |^ *[0-9]+/[0-9]+ Test +#[0-9]+: .*( Passed |\*\*\*Skipped)' "$log" || true
@@ -155,6 +163,7 @@ run_ctest() {
   fi
   left=$(find "$temporary" -mindepth 1 -maxdepth 1 -printf '%f ')
   rm -rf "$temporary"
+  temporary=
   if [[ -n $left ]]; then count "$name: tests left files in the temporary folder: $left" 1; fi
 }
 
@@ -207,17 +216,23 @@ report_times() {
   printf '%s\n' "${times[@]}"
 }
 
+fail() {
+  echo "run.sh: $*" >&2
+  exit 2
+}
+
 main() {
-  local sanitizers=yes architectures
+  local sanitizers=yes architectures path
   while (($# > 0)); do
     case $1 in
       --quick) sanitizers= ;;
       --only)
-        only=$(realpath --canonicalize-missing --relative-to="$root" "$root/${2-}")
-        [[ $only != .* && -d $root/$only ]] || {
-          echo "run.sh: --only takes a folder of the sources, for example engine/memory; there is no '${2-}'" >&2
-          exit 2
-        }
+        [[ -z $only ]] || fail 'one --only'
+        path=${2-}
+        if [[ $path != /* ]]; then path=$root/$path; fi
+        only=$(realpath --canonicalize-missing --relative-to="$root" "$path")
+        [[ $only != .* && -d $root/$only ]] ||
+          fail "--only takes a folder of the sources, for example engine/memory, which '${2-}' is not"
         shift
         ;;
       *)

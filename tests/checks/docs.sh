@@ -30,6 +30,7 @@ is_word() { grep --quiet --line-regexp --fixed-strings --regexp="$1" "$words"; }
 
 while IFS=: read -r page link; do
   target=${link#*\(}
+  target=${target%% *}  # a title may follow
   if [[ -z $target || $target == *://* ]]; then continue; fi
   if [[ ! -e $(dirname "$page")/$target ]]; then missing file "$page" "$target"; fi
 done < <(names '\]\([^)#]*')

@@ -92,6 +92,10 @@ grep --recursive --line-number --extended-regexp '^[[:space:]]*#[[:space:]]*incl
       line = parts[2]
       split($0, marks, /["<>]/)
       target = marks[2]
+      if (target ~ /(^|\/)\.\.(\/|$)/) {
+        report("\"" target "\" goes up: it must start at the root of the project")
+        next
+      }
       if (target !~ /^(kernels|engine|proto|client|server|bench|tests|annulus|google\/rpc)\//) {
         # Other libraries are no layer; but a quoted path without a folder is one of ours cut short.
         if ($0 ~ /include *"/ && target !~ /^[^.].*\//)

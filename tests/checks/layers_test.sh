@@ -60,6 +60,8 @@ expect_reported client/a.cc '"kernels/base/dtype.h"'
 expect_reported bench/a.cc '"tests/support/a.h"'
 expect_reported engine/ring/a.cc '"channel.h"'
 expect_reported engine/ring/a.cc '"../api.h"'
+expect_reported engine/ring/a.cc '<../server/errors.h>'
+expect_reported engine/ring/a.cc '"engine/ring/../../server/errors.h"'
 
 if ((failures > 0)); then exit 1; fi
 echo "every planted violation was reported"

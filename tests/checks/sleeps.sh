@@ -6,11 +6,11 @@ set -euo pipefail
 
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 found=0
-pattern='sleep_(for|until)|SleepFor|(^|[^A-Za-z0-9_])(u|nano)?sleep\(|(^|[^A-Za-z0-9_])sleep [0-9]'
+pattern='sleep_(for|until)|SleepFor|(^|[^A-Za-z0-9_])(u|(clock_)?nano|thrd_)?sleep *\(|(^|[^A-Za-z0-9_"'\''])sleep +["$.0-9i]|import sleep'
 
 # sleeps OPTION PATH: grep for lines that sleep.
 sleeps() {
-  grep --recursive "$1" --extended-regexp "$pattern" "$2" --include='*.cc' --include='*.h' --include='*.cu' \
+  grep --recursive "$1" --extended-regexp "$pattern" "$2" --include='*.cc' --include='*.h' --include='*.cu*' \
     --include='*.sh' --include='*.py' --exclude='sleeps*.sh' || true
 }
 

@@ -34,6 +34,6 @@ done
 # Tests run side by side, several times on one machine.
 if [[ -d tests ]]; then
   forbid 'a test owns its folder: testing::TempDirectory, not a name that others have too' \
-    'TempDir\(\)|temp_directory_path|P_tmpdir|tmpnam|gettempdir|\$\{?TMPDIR|"(/var)?/tmp|(^|[^A-Za-z0-9_.}/])(/var)?/tmp/|/dev/shm' tests
+    'TempDir\(\)|temp_directory_path|P_tmpdir|tmpnam|gettempdir|mktemp -u|tempfile\.mktemp|\$\{?TMPDIR|environ.*TMPDIR|["=](/var)?/tmp|(^|[^A-Za-z0-9_.}/])(/var)?/tmp/|(cd|cp|mv|>) *[^ ]* /tmp\b|/dev/shm' tests
 fi
 exit "$found"

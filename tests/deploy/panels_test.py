@@ -93,7 +93,7 @@ def check(build, ranks, folder, pictures):
             too_much = beside.submit(overload, build, full.address)
             load(build, served.address, folder)
             too_much.result()
-            empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
+            _, empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
             for line in (monitors.MONITORING / "rules.yaml").read_text().splitlines():
                 if "- record: " not in line:
                     continue

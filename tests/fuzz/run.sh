@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the fuzzers with clang and runs each: bash tests/fuzz/run.sh BUILD SECONDS [NAME...]
 # BUILD/fuzz keeps, for each, the inputs that reached new code (corpus/NAME), where the next run goes
-# on, and what broke it (crash-*, timeout-*, oom-*): give such a file to the program as its argument.
+# on, and what broke it (NAME-crash-*, NAME-timeout-*, NAME-oom-*): give such a file to the program
+# as its argument.
 # Skipped (77) without clang and its libFuzzer. The exit code is 0 if nothing was found.
 set -euo pipefail
 
-if (($# < 2)) || [[ ! $2 =~ ^[1-9][0-9]*$ ]]; then
-  sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"
+if (($# < 2)) || [[ $1 == -* ]] || [[ ! $2 =~ ^[1-9][0-9]*$ ]]; then
+  sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"
   exit 2
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

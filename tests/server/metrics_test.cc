@@ -374,7 +374,7 @@ TEST_F(MetricsTest, PromtoolAgrees) {
     if (line.find("annulus_") != std::string::npos) out << line << "\n";
   }
   out.close();
-  EXPECT_EQ(std::system(("promtool check metrics < " + path).c_str()), 0);
+  EXPECT_EQ(std::system(("promtool check metrics < '" + path + "'").c_str()), 0);
 }
 
 }  // namespace

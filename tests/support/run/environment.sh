@@ -1,5 +1,14 @@
-# What sanitized tests run under: for tests/run.sh and tests/nightly.sh, which source this with `root`
-# set.
+# What tests run under: for tests/run.sh and tests/nightly.sh, which source this with `root` set.
+
+# Decides which of their cases the tests take that do not take all (tests/support/thinned.h): others
+# every day.
+export ANNULUS_TEST_SEED=${ANNULUS_TEST_SEED:-$(date -u +%Y%m%d)}
+if [[ ! $ANNULUS_TEST_SEED =~ ^[0-9]{1,15}$ ]]; then
+  echo "ANNULUS_TEST_SEED is a number of at most 15 digits, not '$ANNULUS_TEST_SEED'" >&2
+  exit 2
+fi
+# A filter that somebody has set for a program of theirs would leave tests out of all.
+unset "${!GTEST_@}" CTEST_PARALLEL_LEVEL
 
 # The sanitizers stop at their first report; a leak is one too.
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
@@ -9,7 +18,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # tests/support/tsan tells what gRPC orders. Sockets order nothing here: by default every write to
 # one comes before every later read of any, which would hide races between calls.
 TSAN_OPTIONS=ignore_noninstrumented_modules=1:io_sync=0:second_deadlock_stack=1
-export TSAN_OPTIONS=$TSAN_OPTIONS:suppressions=$root/tests/tsan.supp
+export TSAN_OPTIONS=$TSAN_OPTIONS:suppressions="'$root/tests/tsan.supp'"
 
 # The thread sanitizer of GCC 12 does not start where the kernel spreads addresses widely.
 in_order=()
