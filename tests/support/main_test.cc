@@ -21,7 +21,8 @@ TEST(TestMain, AHelperThatCannotSetUpEndsTheTest) {
   }
   const TempDirectory folder;
   const std::string command = std::string(kVariable) + "=1 /proc/" + std::to_string(getpid()) +
-                              "/exe --gtest_filter=TestMain.* >'" + folder.path().string() + "/out'";
+                              "/exe --gtest_filter=TestMain.* >'" + folder.path().string() +
+                              "/out'";
   const int status = std::system(command.c_str());
   EXPECT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), 1);

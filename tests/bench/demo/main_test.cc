@@ -49,7 +49,8 @@ class DemoProgramTest : public ::testing::Test {
 };
 
 TEST_F(DemoProgramTest, WritesTheDocumentAndSaysWhatWasPlanted) {
-  const Outcome outcome = RunDemo("--bytes 2000 --seed 9 --at 0.1,0.9 --out '" + out_.string() + "'");
+  const Outcome outcome =
+      RunDemo("--bytes 2000 --seed 9 --at 0.1,0.9 --out '" + out_.string() + "'");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   const std::string text = ReadFile(out_);
   EXPECT_EQ(text.size(), 2000u);
