@@ -32,9 +32,9 @@ testing::TerminalProcess TypedTest::Start(const std::string& line) const {
   const std::string folder = folder_.path();
   return testing::TerminalProcess(
       {"/bin/sh", "-c",
-       absl::StrCat(kForgetVariables, "cd ", folder, "; export HOME=", folder,
-                    " PATH=", testing::BuildFolder().string(),
-                    ":$PATH ANNULUS_SERVER=", daemon_->address(), "\n", line)});
+       absl::StrCat(kForgetVariables, "cd '", folder, "'; export HOME='", folder, "' PATH='",
+                    testing::BuildFolder().string(), "':$PATH ANNULUS_SERVER=", daemon_->address(),
+                    "\n", line)});
 }
 
 std::string TypedTest::Shown(const std::string& line, int exit_code) const {
