@@ -79,7 +79,7 @@ TEST_F(TypedReadingTest, WhatCannotBeReadIsOneSentence) {
       {"annulus ask picture.png Who?", 2, {"picture.png is a picture", "tesseract"}},
       {"annulus ask old.doc Who?", 2, {"old.doc is an old Office file"}},
       {"annulus ask empty.txt Who?", 2, {"empty.txt is empty"}},
-      {"A=$(command -v annulus); PATH=/nonexistent; $A ask files/pages.pdf Who?",
+      {"A=$(command -v annulus); PATH=/nonexistent; \"$A\" ask files/pages.pdf Who?",
        2,
        {"apt-get install poppler-utils"}},
       {"annulus ask files 'a port?' --skip-unreadable --show-prompt",
