@@ -114,7 +114,7 @@ fi
 while read -r file program; do
   if [[ -z $file || $file == '#'* ]]; then continue; fi
   if ! { read -r what && IFS= read -r old && { IFS= read -r new || [[ -n $new ]]; }; }; then
-    echo "faults: $file at the end of tests/faults.txt has no four lines" >&2
+    echo "faults: $file needs four lines in tests/faults.txt; its first ones say which" >&2
     exit 2
   fi
   try "$file" "$program" "$what" "${old#- }" "${new#+ }" </dev/null

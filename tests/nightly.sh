@@ -16,7 +16,7 @@ steps=${2:-.}
 tests=$build/tests
 if [[ ! -e $tests/touches.txt ]]; then
   sed -n '5,8s/^# //p' "${BASH_SOURCE[0]}"
-  echo "nightly.sh: $build holds no tests" >&2
+  echo "nightly.sh: $build holds no tests; build them: bash tests/run.sh --quick" >&2
   exit 2
 fi
 passed=0 failed=0 skipped=0

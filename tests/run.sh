@@ -56,7 +56,7 @@ phase() {
 
 check_sources() {
   local check status
-  for check in layers layers_test wording wording_test sleeps sleeps_test registered cases_test docs format \
+  for check in layers layers_test wording wording_test sleeps sleeps_test registered registered_test cases_test docs format \
     available_memory_test; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
@@ -143,7 +143,7 @@ run_ctest() {
   fi
   if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi
   temporary=$(mktemp -d) || {
-    count "$name: no temporary folder can be made" 1
+    count "$name: no temporary folder can be made: is TMPDIR a folder that can be written?" 1
     return
   }
   : >"$record"
@@ -227,7 +227,7 @@ main() {
     case $1 in
       --quick) sanitizers= ;;
       --only)
-        [[ -z $only ]] || fail 'one --only'
+        [[ -z $only ]] || fail '--only takes one folder: run this once for each, or name the folder above them'
         path=${2-}
         if [[ $path != /* ]]; then path=$root/$path; fi
         only=$(realpath --canonicalize-missing --relative-to="$root" "$path")

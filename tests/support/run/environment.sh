@@ -8,7 +8,7 @@ if [[ ! $ANNULUS_TEST_SEED =~ ^[0-9]{1,15}$ ]]; then
   exit 2
 fi
 # A filter that somebody has set for a program of theirs would leave tests out of all.
-unset "${!GTEST_@}" CTEST_PARALLEL_LEVEL
+unset "${!GTEST_@}"
 
 # The sanitizers stop at their first report; a leak is one too.
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
