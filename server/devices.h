@@ -11,7 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/registry.h"
 #include "server/config/server_config.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace annulus::server {
 

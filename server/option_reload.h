@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/config/load_config.h"
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace annulus::server {
 

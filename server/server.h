@@ -10,10 +10,10 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
-#include "server/authenticator.h"
 #include "server/config/server_config.h"
-#include "server/exit_guard.h"
-#include "server/log.h"
+#include "server/identity/authenticator.h"
+#include "server/log/log.h"
+#include "server/process/exit_guard.h"
 
 namespace annulus::server {
 

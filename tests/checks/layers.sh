@@ -7,8 +7,8 @@ root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 
 # One row per folder or file: what it may include besides what the same row covers. A name that ends
 # in "/" stands for all below it, one that ends in "/*" for the files right in it; the row with the
-# longest name decides. "annulus/" and "google/" are generated from proto/. Engine rows stand below
-# what they may include, so there is no cycle.
+# longest name decides. "annulus/" and "google/" are generated from proto/; "grpc/" and "grpcpp/" are
+# gRPC. Rows of engine/ and server/ stand below what they may include, so there is no cycle.
 table='
 kernels/base/      :
 kernels/ops/       : kernels/base/
@@ -43,14 +43,27 @@ engine/coordinator/: engine/api/ engine/base/ engine/memory/ engine/metrics/ eng
 engine/*           : engine/ KERNELS
 
 proto/             :
-client/            : client/ annulus/ google/
-server/            : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
+client/            : client/ annulus/ google/ grpc/ grpcpp/
+server/config/     : engine/api.h engine/api/ kernels/base/
+server/base/       : annulus/ google/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/log/        : server/config/ kernels/base/
+server/process/    : server/config/ server/log/ engine/api.h engine/api/ kernels/base/
+server/identity/   : server/base/ server/config/ annulus/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
+server/work/       : server/base/ server/process/ annulus/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/api.h engine/api/ kernels/base/
+server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
+server/generation/ : server/base/ server/config/ server/documents/ server/grpc/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/http/       : server/config/ server/identity/ server/metrics/ server/net/ annulus/ engine/api.h engine/api/ kernels/base/
+server/command/    : server/config/ server/net/ engine/capacity.h kernels/base/
+server/*           : server/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ engine/capacity.h kernels/base/
 server/devices.h   : server/ engine/api.h engine/api/ KERNELS
 server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
-server/main.cc     : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h KERNELS
+server/main.cc     : server/ annulus/ google/ grpc/ engine/api.h engine/api/ engine/capacity.h KERNELS
 
-bench/             : bench/ annulus/ client/ engine/ kernels/
-tests/             : tests/ annulus/ google/ bench/ client/ engine/ kernels/ server/
+bench/             : bench/ annulus/ client/ engine/ kernels/ grpc/ grpcpp/
+tests/             : tests/ annulus/ google/ grpc/ grpcpp/ bench/ client/ engine/ kernels/ server/
 '
 table=${table//KERNELS/kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h}
 
@@ -96,7 +109,7 @@ grep --recursive --line-number --extended-regexp '^[[:space:]]*#[[:space:]]*incl
         report("\"" target "\" goes up: it must start at the root of the project")
         next
       }
-      if (target !~ /^(kernels|engine|proto|client|server|bench|tests|annulus|google\/rpc)\//) {
+      if (target !~ /^(kernels|engine|proto|client|server|bench|tests|annulus|google\/rpc|grpc|grpcpp)\//) {
         # Other libraries are no layer; but a quoted path without a folder is one of ours cut short.
         if ($0 ~ /include *"/ && target !~ /^[^.].*\//)
           report("\"" target "\" does not start at the root of the project")

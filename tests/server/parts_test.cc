@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
-#include "server/lifecycle.h"
-#include "server/log.h"
-#include "server/periodic_thread.h"
-#include "server/sha256.h"
+#include "server/base/sha256.h"
+#include "server/log/log.h"
+#include "server/process/periodic_thread.h"
+#include "server/work/lifecycle.h"
 #include "tests/server/fake_engine.h"
 
 namespace annulus::server {

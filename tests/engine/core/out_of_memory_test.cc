@@ -22,8 +22,8 @@ using testing::CollectingSink;
 using testing::FailAllocation;
 using testing::TakeAllocationFailed;
 
-// The server keeps a reserve for small ones (server/memory_reserve.h); at this size are the large
-// ones of a short prompt.
+// The server keeps a reserve for small ones (server/process/memory_reserve.h); at this size are the
+// large ones of a short prompt.
 constexpr size_t kLarge = 5000;
 
 // Ranks, and whether requests guess their answers ahead (dense attention) or choose blocks.

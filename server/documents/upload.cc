@@ -1,0 +1,190 @@
+#include "server/documents/upload.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/identity/quota_error.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr size_t kHexDigestSize = 64;
+constexpr size_t kLongestTitle = 1024;
+
+bool IsHexDigest(absl::string_view text) {
+  if (text.size() != kHexDigestSize) return false;
+  for (const char c : text) {
+    if (!absl::ascii_isdigit(c) && !(c >= 'a' && c <= 'f')) return false;
+  }
+  return true;
+}
+
+absl::Status Incomplete(absl::string_view message) {
+  return ReasonError(absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_INCOMPLETE,
+                     message);
+}
+
+}  // namespace
+
+absl::Status Upload::Accept(const v1::UploadDocumentRequest& part) {
+  switch (part.part_case()) {
+    case v1::UploadDocumentRequest::kHeader:
+      return AcceptHeader(part.header());
+    case v1::UploadDocumentRequest::kChunk:
+      return AcceptChunk(part.chunk());
+    default:
+      return FieldError("part", "the message has neither a header nor a chunk; send one of them");
+  }
+}
+
+absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
+  if (has_header_)
+    return FieldError("header", "this is the second one; send one, before all chunks");
+  ANNULUS_RETURN_IF_ERROR(CheckDocumentName("header.name", header.name()));
+  if (header.has_sha256()) {
+    if (!IsHexDigest(header.sha256())) {
+      return FieldError("header.sha256",
+                        absl::StrCat(QuoteName(header.sha256()),
+                                     " is not allowed: 64 lower-case hexadecimal digits"));
+    }
+    expected_sha256_ = header.sha256();
+  }
+  if (header.has_total_bytes()) {
+    if (header.total_bytes() < 1) {
+      return FieldError("header.total_bytes",
+                        absl::StrCat(header.total_bytes(), " is not allowed: at least 1"));
+    }
+    total_bytes_ = static_cast<size_t>(header.total_bytes());
+  }
+  if (header.title().size() > kLongestTitle) {
+    return FieldError("header.title", absl::StrCat("has ", header.title().size(),
+                                                   " bytes; allowed are 0 to ", kLongestTitle));
+  }
+  name_ = header.name();
+  title_ = header.title();
+  has_header_ = true;
+  return store_.CheckRoom(total_bytes_.value_or(0));
+}
+
+absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
+  if (!has_header_) return Incomplete("the first message is a chunk; send the header first");
+  if (chunk.offset() < 0 || static_cast<size_t>(chunk.offset()) != received_) {
+    return ReasonError(
+        absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_OUT_OF_ORDER,
+        absl::StrCat("a chunk has the offset ", chunk.offset(), ", but ", received_,
+                     " bytes have arrived: chunks were lost, repeated or reordered; upload the "
+                     "document again"),
+        {{"expected_offset", absl::StrCat(received_)}, {"offset", absl::StrCat(chunk.offset())}});
+  }
+  if (chunk.data().empty())
+    return FieldError("chunk.data", "it is empty; a chunk has at least 1 byte");
+  const size_t size = received_ + chunk.data().size();
+  if (total_bytes_ && size > *total_bytes_) {
+    return FieldError("chunk.data",
+                      absl::StrCat(size, " bytes have arrived, more than the ", *total_bytes_,
+                                   " of header.total_bytes; send the document's size there, or "
+                                   "leave it out"));
+  }
+  if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
+  // Even a short document takes an entry and memory.
+  const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
+  ANNULUS_RETURN_IF_ERROR(TakeShare(beside + chunk.data().size()));
+  received_ = size;
+  hash_.Update(chunk.data());
+  return Tokenize(chunk.data());
+}
+
+absl::Status Upload::Tokenize(absl::string_view bytes) {
+  // A byte gives at most one id, unless the normal form is longer than the text.
+  ANNULUS_RETURN_IF_ERROR(MakeRoom(bytes.size()));
+  const absl::Status status = stream_->Append(bytes, tokens_);
+  if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
+  ANNULUS_RETURN_IF_ERROR(status);
+  ANNULUS_RETURN_IF_ERROR(
+      TakeMemory(tokens_.capacity() * sizeof(int32_t) + stream_->memory_bytes()));
+  return CheckContext();
+}
+
+absl::Status Upload::CheckContext() const {
+  const int64_t context = engine_.model().max_context;
+  if (static_cast<int64_t>(tokens_.size()) < context) return absl::OkStatus();
+  const std::string bytes = total_bytes_ && received_ < *total_bytes_
+                                ? absl::StrCat("the first ", received_, " of ", *total_bytes_)
+                                : absl::StrCat(received_);
+  return ReasonError(
+      absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
+      absl::StrCat(bytes, " bytes of the document are ", tokens_.size(),
+                   " tokens, and the model's context holds ", context,
+                   ", question and answer included; split the document"),
+      {{"needed", absl::StrCat(tokens_.size() + 1)}, {"available", absl::StrCat(context)}});
+}
+
+absl::Status Upload::MakeRoom(size_t more_ids) {
+  const size_t needed = tokens_.size() + more_ids;
+  const size_t others = more_ids + stream_->memory_bytes();  // the bytes, and the stream's buffer
+  size_t ids = tokens_.capacity();
+  if (needed > ids) {
+    // While the array grows, the old and the new one both exist.
+    const size_t grown = std::max(needed, ids + ids / 2);
+    ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + others));
+    tokens_.reserve(grown);
+    ids = grown;
+  }
+  return TakeMemory(ids * sizeof(int32_t) + others);
+}
+
+absl::Status Upload::TakeMemory(size_t bytes) {
+  const size_t needed = bytes + title_.size() + DocumentStore::kMemoryPerDocument;
+  if (!lease_.TryResize(needed)) return StoreFullError(needed, lease_.budget());
+  return absl::OkStatus();
+}
+
+absl::Status Upload::TakeShare(size_t bytes) {
+  const std::optional<QuotaRefusal> refusal = share_.Grow(bytes);
+  return refusal ? QuotaError(tenant_, *refusal) : absl::OkStatus();
+}
+
+absl::Status Upload::CheckComplete() const {
+  if (!has_header_) return Incomplete("the upload ended without a header");
+  if (total_bytes_ && received_ < *total_bytes_) {
+    return Incomplete(absl::StrCat("the upload ended after ", received_, " of ", *total_bytes_,
+                                   " bytes; nothing was stored"));
+  }
+  if (received_ == 0) return Incomplete("the upload has no chunk: a document cannot be empty");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Upload::Result> Upload::Finish() {
+  ANNULUS_RETURN_IF_ERROR(CheckComplete());
+  const std::string sha256 = hash_.FinishHex();
+  if (expected_sha256_ && sha256 != *expected_sha256_) {
+    return ReasonError(
+        absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_HASH_MISMATCH,
+        absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
+                     *expected_sha256_, "; nothing was stored: upload the document again"));
+  }
+  const absl::Status status = stream_->Finish(tokens_);
+  if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
+  ANNULUS_RETURN_IF_ERROR(status);
+  ANNULUS_RETURN_IF_ERROR(CheckContext());
+  const bool holds_end_mark = stream_->holds_end_mark();
+  stream_.reset();
+  if (tokens_.capacity() > tokens_.size()) {
+    ANNULUS_RETURN_IF_ERROR(TakeMemory((tokens_.capacity() + tokens_.size()) * sizeof(int32_t)));
+    tokens_.shrink_to_fit();
+  }
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
+  auto document = std::make_shared<StoredDocument>(
+      tenant_, name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
+      std::move(lease_), std::move(title_), holds_end_mark, std::move(share_));
+  const StoredDocument* const ours = document.get();
+  ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
+  const bool created = stored.get() == ours;
+  return Result{std::move(stored), created};
+}
+
+}  // namespace annulus::server

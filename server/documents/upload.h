@@ -1,0 +1,79 @@
+#ifndef ANNULUS_SERVER_DOCUMENTS_UPLOAD_H_
+#define ANNULUS_SERVER_DOCUMENTS_UPLOAD_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/document.pb.h"
+#include "engine/api.h"
+#include "server/base/sha256.h"
+#include "server/documents/document_store.h"
+#include "server/identity/quota_book.h"
+
+namespace annulus::server {
+
+// One upload, from its header to the stored document. Independent of gRPC. Tokenizes the text as it
+// arrives and does not keep it, so a text longer than the context is refused as soon as it exceeds
+// it. Takes memory from the store's budget as bytes arrive, so an upload that announces much but
+// sends little holds little; gives it back when destroyed. Not thread-safe.
+class Upload {
+ public:
+  // `store`, `engine` and `cancel`, which ends the work early, must outlive the object. The
+  // document will belong to `tenant`; `share` counts it in the tenant's quotas.
+  Upload(DocumentStore& store, const Engine& engine, TenantId tenant,
+         const CancelFlag& cancel = CancelFlag::Never(), DocumentShare share = DocumentShare())
+      : store_(store),
+        engine_(engine),
+        tenant_(std::move(tenant)),
+        stream_(engine.NewTextStream(cancel)),
+        lease_(store.NewLease()),
+        share_(std::move(share)) {}
+
+  // Takes the header, then the chunks in order. After an error the upload must not continue.
+  // OUT_OF_RANGE, with the numbers, if the text exceeds the document limit or the model's context;
+  // RESOURCE_EXHAUSTED if the store is full or a quota is used up; INVALID_ARGUMENT if a part is
+  // wrong or out of order.
+  absl::Status Accept(const v1::UploadDocumentRequest& part);
+
+  struct Result {
+    DocumentPtr document;
+    bool created = false;  // false if the same text was already stored under the name
+  };
+  // Checks length and hash, and stores the document. Call it last.
+  absl::StatusOr<Result> Finish();
+
+ private:
+  absl::Status AcceptHeader(const v1::DocumentHeader& header);
+  absl::Status AcceptChunk(const v1::DocumentChunk& chunk);
+  absl::Status CheckComplete() const;
+  absl::Status Tokenize(absl::string_view bytes);
+  absl::Status CheckContext() const;
+  absl::Status MakeRoom(size_t more_ids);
+  absl::Status TakeMemory(size_t bytes);
+  absl::Status TakeShare(size_t bytes);
+
+  DocumentStore& store_;
+  const Engine& engine_;
+  const TenantId tenant_;
+  std::unique_ptr<TextStream> stream_;
+  MemoryLease lease_;
+  DocumentShare share_;
+  bool has_header_ = false;
+  std::string name_;
+  std::string title_;
+  std::optional<size_t> total_bytes_;
+  std::optional<std::string> expected_sha256_;
+  size_t received_ = 0;  // bytes
+  std::vector<int32_t> tokens_;
+  Sha256 hash_;
+};
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_DOCUMENTS_UPLOAD_H_

@@ -1,0 +1,101 @@
+#include "server/generation/bounded_sink.h"
+
+#include <utility>
+
+namespace annulus::server {
+
+size_t DeltaBytes(const Delta& delta) {
+  size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
+  for (const TokenLogprob& logprob : delta.logprobs) {
+    bytes += sizeof(TokenLogprob) + logprob.alternatives.size() * sizeof(logprob.alternatives[0]);
+    for (const std::string& text : logprob.texts) bytes += sizeof(text) + text.size();
+  }
+  return bytes;
+}
+
+void BoundedSink::OnQueued(int position) {
+  std::lock_guard lock(mutex_);
+  if (stage_ > Stage::kQueued) return;
+  queued_ = QueuedEvent{position};
+  PostLocked();
+}
+
+void BoundedSink::OnProgress(const PromptProgress& progress) {
+  std::lock_guard lock(mutex_);
+  if (stage_ > Stage::kPrompt) return;
+  stage_ = Stage::kPrompt;
+  progress_ = progress;
+  PostLocked();
+}
+
+void BoundedSink::OnDelta(Delta delta) {
+  std::lock_guard lock(mutex_);
+  if (stage_ == Stage::kDone || reader_ == nullptr) return;
+  stage_ = Stage::kAnswer;
+  delta_bytes_ += DeltaBytes(delta);
+  deltas_.push_back(std::move(delta));
+  PostLocked();
+}
+
+void BoundedSink::OnDone(Completion completion) {
+  std::lock_guard lock(mutex_);
+  if (stage_ == Stage::kDone) return;
+  stage_ = Stage::kDone;
+  if (!completion.status.ok()) DropLocked();  // a failed call sends only its status
+  completion_ = std::move(completion);
+  PostLocked();
+}
+
+bool BoundedSink::HasRoom() const {
+  std::lock_guard lock(mutex_);
+  return delta_bytes_ < limits_.max_bytes && deltas_.size() < limits_.max_deltas;
+}
+
+std::optional<SinkEvent> BoundedSink::Pop() {
+  std::lock_guard lock(mutex_);
+  if (queued_) return std::exchange(queued_, std::nullopt);
+  if (progress_) return std::exchange(progress_, std::nullopt);
+  if (!deltas_.empty()) {
+    Delta delta = std::move(deltas_.front());
+    deltas_.pop_front();
+    delta_bytes_ -= DeltaBytes(delta);
+    return delta;
+  }
+  return std::exchange(completion_, std::nullopt);
+}
+
+void BoundedSink::Detach() {
+  std::lock_guard reader_lock(reader_mutex_);
+  std::lock_guard lock(mutex_);
+  reader_ = nullptr;
+  DropLocked();
+}
+
+void BoundedSink::ComeAgain() {
+  std::lock_guard lock(mutex_);
+  PostLocked();
+}
+
+void BoundedSink::Deliver() {
+  std::lock_guard reader_lock(reader_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    posted_ = false;
+  }
+  if (reader_ != nullptr) reader_->OnReady();
+}
+
+void BoundedSink::DropLocked() {
+  queued_.reset();
+  progress_.reset();
+  deltas_.clear();
+  delta_bytes_ = 0;
+}
+
+void BoundedSink::PostLocked() {
+  if (posted_ || reader_ == nullptr) return;
+  posted_ = true;
+  delivery_->Post(shared_from_this());
+}
+
+}  // namespace annulus::server

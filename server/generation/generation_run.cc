@@ -1,0 +1,311 @@
+#include "server/generation/generation_run.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/base/sha256.h"
+#include "server/grpc/prefill_messages.h"
+#include "server/identity/quota_error.h"
+#include "server/net/connection_relay.h"
+#include "server/work/guarded.h"
+
+namespace annulus::server {
+namespace {
+
+// A hash that distinguishes requests with the same request_id: of the message, and of the texts and
+// titles of its documents.
+std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
+                      const TenantId& tenant) {
+  const v1::GenerationSpec& spec = asked.spec;
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    spec.SerializeToCodedStream(&coded);
+  }
+  Sha256 digest;
+  // Hashed first: after the message, the same bytes could be an unknown field of it.
+  digest.Update(asked.prefill_only ? "prefill " : "generate ");
+  if (asked.pin) digest.Update("pin ");
+  if (asked.ttl.has_value()) digest.Update(absl::StrCat("ttl ", asked.ttl->count(), " "));
+  digest.Update(bytes);
+  for (int i = 0; i < spec.documents_size(); ++i) {
+    const absl::StatusOr<DocumentPtr> document = asked.documents.has_value()
+                                                     ? asked.documents->list[static_cast<size_t>(i)]
+                                                     : store.Get(tenant, spec.documents(i));
+    if (!document.ok()) {
+      digest.Update("none");
+      continue;
+    }
+    const StoredDocument& text = **document;
+    digest.Update(absl::StrCat(text.sha256, " ", text.title.size(), " ", text.title));
+  }
+  return digest.FinishHex();
+}
+
+// Errors name the fields of a GenerationSpec.
+absl::StatusOr<RequestId> TrySubmitTo(Engine& engine, const v1::GenerationSpec& spec,
+                                      RequestSpec request, std::shared_ptr<TokenSink> sink) {
+  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
+  const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), std::move(sink));
+  if (id.ok()) return id;
+  if (absl::IsOutOfRange(id.status())) {
+    return TooLargeError(spec, id.status(), needed, engine.model().max_context);
+  }
+  return PlaceField(spec, id.status());
+}
+
+// Errors name the fields of the request that the client sent.
+absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
+                                   RequestSpec request, std::shared_ptr<TokenSink> sink) {
+  const bool prefill_only = request.prefill_only;
+  auto id = TrySubmitTo(engine, spec, std::move(request), std::move(sink));
+  if (!id.ok() && prefill_only) return PlacePrefillField(id.status());
+  return id;
+}
+
+v1::Origin OriginOf(const Engine& engine, const RequestSpec& request) {
+  v1::Origin origin;
+  origin.set_seed(request.sampling.seed.value_or(0));
+  origin.set_kernels(engine.model().kernels);
+  return origin;
+}
+
+// For the log; of a request that ended with OK.
+absl::string_view ReasonName(FinishReason reason) {
+  if (reason == FinishReason::kPrefilled) return "prefilled";
+  return reason == FinishReason::kStop ? "stop" : "length";
+}
+
+}  // namespace
+
+GenerationRun::GenerationRun(ServiceContext& context, const CallFacts& facts,
+                             const SinkLimits& limits, SinkReader& reader)
+    : context_(context),
+      facts_(facts),
+      sink_(std::make_shared<BoundedSink>(limits, context.delivery, reader)),
+      request_id_(ServiceContext::NewRequestId()) {}
+
+absl::Status GenerationRun::TakePlace() {
+  std::optional<QuotaRefusal> refusal;
+  place_ = context_.quotas->Begin(facts_.caller, refusal);
+  return refusal ? QuotaError(facts_.caller.tenant, *refusal) : absl::OkStatus();
+}
+
+absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
+                                   size_t most_answer_bytes, CallMemory& memory,
+                                   const CancelFlag& cancel) {
+  if (aborted()) return absl::OkStatus();  // the sink has its end already
+  const v1::GenerationSpec& spec = asked.spec;
+  ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
+  const size_t answer_bytes = LeastAnswerBytes(spec.sampling());
+  if (answer_bytes > most_answer_bytes) {
+    return AnswerTooLargeError(answer_bytes, most_answer_bytes, "spec.sampling");
+  }
+  std::string content;
+  if (spec.has_request_id()) {
+    ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, spec.ByteSizeLong()));
+    content = ContentOf(asked, context_.documents, facts_.caller.tenant);
+    ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(content));
+    if (follows) {
+      context_.metrics.CountAttached();
+      return absl::OkStatus();
+    }
+  }
+  // Before the text is tokenized, which may take long: clients are promised a refusal within 50 ms.
+  ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
+  const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
+  ANNULUS_ASSIGN_OR_RETURN(
+      RequestSpec request,
+      BuildRequest(spec, engine, context_.documents, facts_.caller.tenant, memory, cancel, found));
+  if (asked.prefill_only) CutBehindDocuments(request);
+  request.pin = asked.pin;
+  request.ttl = asked.ttl;
+  request.tenant_room = facts_.caller.quotas.room;
+  request.client = AddressOf(facts_.connection);
+  request.connection = facts_.connection;
+  context_.log.Debug("request_submitted",
+                     {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
+  if (content.empty()) return SubmitOwn(engine, spec, std::move(request), memory);
+  return SubmitShared(engine, spec, std::move(request), content, memory);
+}
+
+absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,
+                                      RequestSpec request, CallMemory& memory) {
+  request.deadline = facts_.deadline;
+  ANNULUS_RETURN_IF_ERROR(memory.Keep(KeptBytes(request)));
+  const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  {
+    std::lock_guard lock(mutex_);
+    origin_ = OriginOf(engine, request);
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
+  place_->CountTokens(prompt_tokens);
+  std::lock_guard lock(mutex_);
+  engine_ = &engine;
+  id_ = id;
+  if (aborted_) engine_->Cancel(id_);
+  return absl::OkStatus();
+}
+
+// The request belongs to all calls that follow it, so the engine gets no deadline: each call leaves
+// when its own deadline has passed.
+absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
+                                         RequestSpec request, const std::string& content,
+                                         CallMemory& memory) {
+  request.wanted_by = facts_.deadline;
+  memory.Release(CallMemory::kWork);
+  AttachTable::Claimed claimed;
+  {
+    const RequestKey name = key();
+    std::lock_guard lock(mutex_);
+    ANNULUS_ASSIGN_OR_RETURN(
+        claimed, context_.attach.Claim(name, content, sink_, std::chrono::steady_clock::now()));
+    AttachLocked(claimed.generation);
+  }
+  SharedGeneration& generation = *claimed.generation;
+  if (!claimed.is_new) {
+    context_.metrics.CountAttached();
+    return absl::OkStatus();
+  }
+  // Other calls may follow the request by now. So submit it even if this call has ended, and report
+  // a failure to all of them.
+  const absl::Status status = Guarded([&]() -> absl::Status {
+    if (!generation.Wanted()) {
+      return absl::CancelledError("the client cancelled the call or went away");
+    }
+    const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    generation.SetOrigin(OriginOf(engine, request));
+    ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
+    ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
+                             SubmitTo(engine, spec, std::move(request), claimed.generation));
+    generation.Submitted(engine, id);
+    place_->CountTokens(prompt_tokens);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) generation.Refused(status);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GenerationRun::Follow(const std::string& content) {
+  const RequestKey name = key();
+  std::lock_guard lock(mutex_);
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::shared_ptr<SharedGeneration> there,
+      context_.attach.Follow(name, content, sink_, std::chrono::steady_clock::now()));
+  if (there == nullptr) return false;
+  AttachLocked(std::move(there));
+  return true;
+}
+
+void GenerationRun::AttachLocked(std::shared_ptr<SharedGeneration> generation) {
+  if (aborted_) return generation->Leave(*sink_);
+  shared_ = std::move(generation);
+}
+
+v1::Origin GenerationRun::origin() const {
+  std::shared_ptr<SharedGeneration> shared;
+  {
+    std::lock_guard lock(mutex_);
+    if (shared_ == nullptr) return origin_;
+    shared = shared_;
+  }
+  return shared->origin();
+}
+
+RequestKey GenerationRun::key() const { return {facts_.caller.tenant.name(), request_id()}; }
+
+std::optional<SinkEvent> GenerationRun::NextEvent() {
+  std::optional<SinkEvent> event = sink_->Pop();
+  std::shared_ptr<SharedGeneration> shared;
+  {
+    std::lock_guard lock(mutex_);
+    shared = shared_;
+  }
+  if (shared != nullptr) shared->Refill(*sink_);
+  const Delta* const delta = event ? std::get_if<Delta>(&*event) : nullptr;
+  if (delta != nullptr) place_->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
+  // End the place before the client learns of the end, because it may start its next request at
+  // once.
+  Completion* const end = event ? std::get_if<Completion>(&*event) : nullptr;
+  if (end == nullptr) return event;
+  if (place_ != nullptr) place_->End();
+  end->status = NoteKvRefusal(std::move(end->status), facts_.caller, *context_.quotas);
+  std::optional<CacheMiss>& miss = end->usage.cache_miss;
+  if (miss.has_value() && miss->reason != CacheMiss::Reason::kIgnored &&
+      !context_.config.knows_callers()) {
+    miss->reason = CacheMiss::Reason::kNotTold;
+  }
+  return event;
+}
+
+void GenerationRun::Abort(absl::Status status) {
+  End(std::move(status));  // before the engine can say CANCELLED
+  std::lock_guard lock(mutex_);
+  aborted_ = true;
+  if (engine_ != nullptr) engine_->Cancel(id_);
+  if (shared_ != nullptr) shared_->Leave(*sink_);
+}
+
+void GenerationRun::End(absl::Status status) {
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = FinishReason::kError;
+  sink_->OnDone(std::move(completion));
+}
+
+std::string GenerationRun::request_id() const {
+  std::lock_guard lock(mutex_);
+  return request_id_;
+}
+
+void GenerationRun::set_request_id(std::string id) {
+  std::lock_guard lock(mutex_);
+  request_id_ = std::move(id);
+}
+
+bool GenerationRun::aborted() const {
+  std::lock_guard lock(mutex_);
+  return aborted_;
+}
+
+void GenerationRun::LogDone(const Completion& completion) const {
+  context_.log.FromClient(LogLevel::kInfo, "request_done",
+                          {{"call", facts_.method},
+                           {"id", request_id()},
+                           {"tenant", facts_.caller.tenant.name()},
+                           {"peer", facts_.connection},
+                           {"model", context_.config.served_model_name},
+                           {"finish_reason", ReasonName(completion.finish_reason)},
+                           {"prompt_tokens", completion.usage.prompt_tokens},
+                           {"cached_tokens", completion.usage.cached_tokens},
+                           {"completion_tokens", completion.usage.completion_tokens},
+                           {"queue_seconds", completion.timings.queue},
+                           {"first_token_seconds", completion.timings.time_to_first_token},
+                           {"seconds", completion.timings.total},
+                           LogField::IfAny("trace", facts_.trace)});
+}
+
+void GenerationRun::Conclude(const Completion& completion) {
+  if (completion.status.ok()) LogDone(completion);
+  if (const auto cause = completion.status.GetPayload(kCausePayload)) {
+    context_.log.FromClient(LogLevel::kWarning, "computing_failed",
+                            {{"id", request_id()},
+                             {"tenant", facts_.caller.tenant.name()},
+                             {"cause", std::string(*cause)}});
+  }
+}
+
+void GenerationRun::Close() {
+  sink_->Detach();
+  std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) shared_->Leave(*sink_);
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,124 @@
+#ifndef ANNULUS_SERVER_GENERATION_GENERATION_RUN_H_
+#define ANNULUS_SERVER_GENERATION_GENERATION_RUN_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/inference.pb.h"
+#include "engine/api.h"
+#include "server/generation/bounded_sink.h"
+#include "server/generation/request_builder.h"
+#include "server/generation/service_context.h"
+#include "server/generation/shared_generation.h"
+#include "server/work/call_memory.h"
+
+namespace annulus::server {
+
+// A generation as a call asks for it.
+struct AskedGeneration {
+  v1::GenerationSpec spec;
+  // Whether to compute only the prompt up to the end of its last document, and generate nothing.
+  bool prefill_only = false;
+  // As in RequestSpec.
+  bool pin = false;
+  std::optional<std::chrono::milliseconds> ttl = std::nullopt;
+  // The documents that the spec names, if the caller has looked them up already.
+  std::optional<FoundDocuments> documents = std::nullopt;
+};
+
+// Facts that all generations of one call have in common.
+struct CallFacts {
+  absl::string_view method;  // the method's name, a literal
+  Identity caller = {};
+  std::string connection = {};  // ADDRESS:PORT of the client: see RequestSpec::connection
+  std::string trace = {};       // see TraceOf
+  SteadyTime deadline = SteadyTime::max();
+};
+
+// One generation: takes a place in the caller's quotas, submits the request, and passes its events
+// on up to the last one. Failures arrive as a Completion with an error, so that the reader needs
+// only one path. Thread-safe once TakePlace has returned.
+class GenerationRun {
+ public:
+  // `facts` must outlive the run, and must be complete when TakePlace is called. `reader` must live
+  // until Close.
+  GenerationRun(ServiceContext& context, const CallFacts& facts, const SinkLimits& limits,
+                SinkReader& reader);
+
+  // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED if one of them is used up.
+  absl::Status TakePlace();
+
+  // Submits the request to the engine, or follows a running or kept one with the same request_id.
+  // After an error no event will come, and the caller must call End. Returns OUT_OF_RANGE, before
+  // any work, if the answer is certain to exceed `most_answer_bytes`, and the error of
+  // Engine::CheckQueue before it makes the prompt. Holds the memory that it needs in `memory`: as
+  // kWork while it runs, then as kKept for the engine's copy of the request. (If the request has a
+  // request_id, the SharedGeneration holds the latter.) No-op after Abort.
+  absl::Status Submit(Engine& engine, const AskedGeneration& asked, size_t most_answer_bytes,
+                      CallMemory& memory, const CancelFlag& cancel);
+
+  // Takes the next event; nullopt if there is none. Taking the terminal event ends the place in the
+  // quotas.
+  std::optional<SinkEvent> NextEvent();
+  // Schedules another call of the reader, after the readers of other calls.
+  void ComeAgain() { sink_->ComeAgain(); }
+
+  // Ends the events with `status`, unless they have ended already.
+  void End(absl::Status status);
+  // The same, and also stops the engine's work.
+  void Abort(absl::Status status);
+  bool aborted() const;
+
+  // Call this when the terminal event was taken. Logs a successful generation, or the cause of a
+  // failure.
+  void Conclude(const Completion& completion);
+
+  // Detaches the reader. It is not called again once this returns.
+  void Close();
+
+  // The client's request_id, or a generated one.
+  std::string request_id() const;
+  void set_request_id(std::string id);
+  // What is needed to get the same answer again (seed, kernels); empty until the request is
+  // submitted.
+  v1::Origin origin() const;
+
+ private:
+  absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
+                         CallMemory& memory);
+  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
+                            const std::string& content, CallMemory& memory);
+  // Follows the request with the same request_id, if there is one, and returns whether there is.
+  // Holds mutex_ from before the first event until shared_ is set, because NextEvent asks shared_
+  // for more.
+  absl::StatusOr<bool> Follow(const std::string& content);
+  // Sets shared_; if this generation was aborted, leaves at once instead. mutex_ must be held.
+  void AttachLocked(std::shared_ptr<SharedGeneration> generation);
+  RequestKey key() const;
+  void LogDone(const Completion& completion) const;
+
+  ServiceContext& context_;
+  const CallFacts& facts_;
+  const std::shared_ptr<BoundedSink> sink_;
+  std::unique_ptr<QuotaPlace> place_;  // set by TakePlace; thread-safe itself
+
+  mutable std::mutex mutex_;
+  std::string request_id_;
+  v1::Origin origin_;  // of a request without a client's request_id
+  bool aborted_ = false;
+  std::shared_ptr<SharedGeneration> shared_;  // of a request with a client's request_id
+  Engine* engine_ = nullptr;  // set together with id_, once the engine has the request
+  RequestId id_ = 0;
+};
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_GENERATION_GENERATION_RUN_H_

@@ -1,0 +1,53 @@
+#include "server/generation/memory_report.h"
+
+#include <utility>
+
+namespace annulus::server {
+namespace {
+
+MetricFamily Gauge(std::string name, std::string help) {
+  return {std::move(name), std::move(help), MetricFamily::Type::kGauge, {}};
+}
+
+MetricFamily Gauge(std::string name, std::string help, int64_t value) {
+  MetricFamily family = Gauge(std::move(name), std::move(help));
+  family.samples.emplace_back().value = static_cast<double>(value);
+  return family;
+}
+
+}  // namespace
+
+std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
+                                              const DocumentStore& documents,
+                                              const AttachTable& attach) {
+  return {{"program", engine.program},
+          {"weights", engine.weights},
+          {"kv", engine.kv},
+          {"kv_host", engine.kv_host},
+          {"step", engine.step},
+          {"ring", engine.ring},
+          {"workspace", engine.workspace},
+          {"requests", engine.requests},
+          {"documents", static_cast<int64_t>(documents.memory_most())},
+          {"replay", static_cast<int64_t>(attach.most_bytes())}};
+}
+
+std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents,
+                                        const AttachTable& attach) {
+  MetricFamily foreseen = Gauge(
+      "annulus_memory_foreseen_bytes",
+      "Most memory of the process needed at once, as admission foresaw it, by what it is for.");
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, documents, attach)) {
+    MetricSample& sample = foreseen.samples.emplace_back();
+    sample.labels = {{"part", part}};
+    sample.value = static_cast<double>(bytes);
+  }
+  return {
+      std::move(foreseen),
+      Gauge("annulus_process_resident_bytes", "Memory of the process that is resident.",
+            load.process.resident),
+      Gauge("annulus_process_resident_most_bytes",
+            "Most memory of the process that was resident at once.", load.process.resident_most)};
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,229 @@
+#include "server/generation/messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/dtype.h"
+#include "server/generation/attention_messages.h"
+
+namespace annulus::server {
+
+ChatRequest FromMessage(const v1::Messages& messages) {
+  ChatRequest request;
+  for (const v1::Message& message : messages.messages()) {
+    ChatMessage& chat = request.messages.emplace_back();
+    chat.role = message.role();
+    if (message.has_content()) chat.content = message.content();
+    if (message.has_name()) chat.name = message.name();
+    if (message.has_reasoning()) chat.reasoning = message.reasoning();
+    if (message.has_tool_calls()) chat.tool_calls = message.tool_calls();
+    if (message.has_tool_call_id()) chat.tool_call_id = message.tool_call_id();
+  }
+  if (messages.has_tools()) request.tools = messages.tools();
+  if (messages.has_template_options()) request.template_options = messages.template_options();
+  if (messages.has_add_generation_prompt()) {
+    request.add_generation_prompt = messages.add_generation_prompt();
+  }
+  return request;
+}
+
+v1::PromptProgress ToMessage(const PromptProgress& progress) {
+  v1::PromptProgress message;
+  message.set_total(progress.total);
+  message.set_cached(progress.cached);
+  message.set_processed(progress.processed);
+  message.set_elapsed(progress.elapsed_seconds);
+  message.set_eta(progress.eta_seconds);
+  return message;
+}
+
+v1::TokenLogprob ToMessage(const TokenLogprob& logprob) {
+  v1::TokenLogprob message;
+  message.set_token_id(logprob.token_id);
+  message.set_logprob(logprob.logprob);
+  const auto text_of = [&logprob](size_t index) {
+    return index < logprob.texts.size() ? logprob.texts[index] : std::string();
+  };
+  message.set_text(text_of(0));
+  for (const auto& [token_id, value] : logprob.alternatives) {
+    v1::LogprobAlternative* alternative = message.add_alternatives();
+    alternative->set_token_id(token_id);
+    alternative->set_logprob(value);
+    alternative->set_text(text_of(static_cast<size_t>(message.alternatives_size())));
+  }
+  return message;
+}
+
+v1::Delta ToMessage(Delta delta) {
+  v1::Delta message;
+  message.set_text(std::move(delta.text));
+  message.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  for (const TokenLogprob& logprob : delta.logprobs) *message.add_logprobs() = ToMessage(logprob);
+  return message;
+}
+
+v1::CacheMiss ToMessage(const CacheMiss& miss) {
+  v1::CacheMiss message;
+  message.set_position(miss.position);
+  switch (miss.reason) {
+    case CacheMiss::Reason::kOtherTokens:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_TOKENS);
+      break;
+    case CacheMiss::Reason::kEvicted:
+      message.set_reason(v1::CacheMiss::REASON_EVICTED);
+      break;
+    case CacheMiss::Reason::kOtherAttention:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_ATTENTION);
+      break;
+    case CacheMiss::Reason::kOtherModel:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_MODEL);
+      break;
+    case CacheMiss::Reason::kIgnored:
+      message.set_reason(v1::CacheMiss::REASON_IGNORED);
+      break;
+    case CacheMiss::Reason::kDiskSlower:
+      message.set_reason(v1::CacheMiss::REASON_DISK_SLOWER);
+      break;
+    case CacheMiss::Reason::kDiskRefused:
+      message.set_reason(v1::CacheMiss::REASON_DISK_REFUSED);
+      break;
+    case CacheMiss::Reason::kNotTold:
+      break;
+  }
+  return message;
+}
+
+v1::Completion ToMessage(const Completion& completion, const std::string& request_id,
+                         const v1::Origin& origin) {
+  v1::Completion message;
+  message.set_finish_reason(completion.finish_reason == FinishReason::kLength
+                                ? v1::FINISH_REASON_LENGTH
+                                : v1::FINISH_REASON_STOP);
+  if (!completion.matched_stop.empty()) message.set_matched_stop(completion.matched_stop);
+  v1::Usage* usage = message.mutable_usage();
+  usage->set_prompt_tokens(completion.usage.prompt_tokens);
+  usage->set_completion_tokens(completion.usage.completion_tokens);
+  usage->set_cached_tokens(completion.usage.cached_tokens);
+  usage->set_restored_tokens(completion.usage.restored_tokens);
+  usage->set_host_tokens(completion.usage.host_tokens);
+  if (completion.usage.checked_position.has_value()) {
+    usage->set_checked_position(*completion.usage.checked_position);
+  }
+  usage->set_drafted_tokens(completion.usage.drafted_tokens);
+  usage->set_accepted_tokens(completion.usage.accepted_tokens);
+  if (completion.usage.cache_miss.has_value()) {
+    *usage->mutable_cache_miss() = ToMessage(*completion.usage.cache_miss);
+  }
+  v1::Timings* timings = message.mutable_timings();
+  timings->set_queue(completion.timings.queue);
+  timings->set_prefill(completion.timings.prefill);
+  timings->set_time_to_first_token(completion.timings.time_to_first_token);
+  timings->set_decode(completion.timings.decode);
+  timings->set_total(completion.timings.total);
+  timings->set_longest_gap(completion.timings.longest_gap);
+  timings->set_stalls(completion.timings.stalls);
+  timings->set_ring_wait(completion.timings.ring_wait);
+  timings->set_host(completion.timings.host);
+  timings->set_preemptions(completion.timings.preemptions);
+  *message.mutable_attention() = ToMessage(completion.attention);
+  message.set_request_id(request_id);
+  message.set_rope_factors(completion.rope_factors);
+  v1::Origin& follows = *message.mutable_origin();
+  follows = origin;
+  follows.set_ring_degree(completion.attention.ring_degree);
+  follows.set_digest(completion.digest);
+  return message;
+}
+
+v1::SamplingParams DefaultsMessage(const SamplingParams& params) {
+  v1::SamplingParams message;
+  message.set_temperature(params.temperature);
+  message.set_top_p(params.top_p);
+  message.set_top_k(params.top_k);
+  message.set_min_p(params.min_p);
+  message.set_repetition_penalty(params.repetition_penalty);
+  return message;
+}
+
+v1::Model ToMessage(const ModelInfo& info, const std::string& name) {
+  v1::Model message;
+  message.set_name(name);
+  message.set_architecture(info.architecture);
+  message.set_description(info.description);
+  message.set_parameters(info.parameters);
+  message.set_layers(info.layers);
+  message.set_hidden_size(info.hidden_size);
+  message.set_vocabulary(info.vocabulary);
+  message.set_max_context(info.max_context);
+  message.set_weights_dtype(std::string(DTypeName(info.weights_dtype)));
+  message.set_kv_dtype(std::string(DTypeName(info.kv_dtype)));
+  message.set_kv_bytes_per_token(info.kv_bytes_per_token);
+  message.set_kernels(info.kernels);
+  message.set_has_chat_template(info.has_chat_template);
+  message.mutable_end_of_text_ids()->Add(info.end_of_text_ids.begin(), info.end_of_text_ids.end());
+  *message.mutable_default_sampling() = DefaultsMessage(info.default_sampling);
+  return message;
+}
+
+v1::RankLoad ToMessage(const RankLoad& rank) {
+  v1::RankLoad message;
+  message.set_rank(rank.rank);
+  message.set_up(rank.up);
+  message.set_device(rank.device);
+  for (const auto& [kind, bytes] : rank.memory_bytes) {
+    (*message.mutable_memory_bytes())[kind] = bytes;
+  }
+  message.set_kv_bytes_used(rank.kv_bytes_used);
+  message.set_kv_bytes_total(rank.kv_bytes_total);
+  if (rank.node >= 0) message.set_node(rank.node);
+  return message;
+}
+
+v1::GetLoadResponse ToMessage(const EngineLoad& load) {
+  v1::GetLoadResponse message;
+  message.set_running(load.running);
+  message.set_waiting(load.waiting);
+  message.set_kv_usage(load.kv_usage);
+  message.set_seconds_since_step(load.seconds_since_step);
+  message.set_healthy(load.healthy);
+  for (const RankLoad& rank : load.ranks) *message.add_ranks() = ToMessage(rank);
+  v1::ExchangeRates& exchange = *message.mutable_exchange();
+  exchange.set_attention_flops(load.exchange.attention.back().flops);
+  for (const AttentionRate& rate : load.exchange.attention) {
+    v1::AttentionRate& added = *exchange.add_attention();
+    added.set_rows(rate.rows);
+    added.set_flops(rate.flops);
+    added.set_alone_flops(rate.alone_flops);
+    added.set_query_seconds(rate.query_seconds);
+  }
+  exchange.set_call_keys(load.exchange.call_keys);
+  exchange.set_link_bytes_per_second(load.exchange.link_bytes_per_second);
+  exchange.set_message_seconds(load.exchange.message_seconds);
+  exchange.set_part_seconds(load.exchange.part_seconds);
+  exchange.set_source(load.exchange_source);
+  message.set_ring_transport(load.ring_transport);
+  return message;
+}
+
+v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept) {
+  v1::Document message;
+  message.set_name(document.name);
+  message.set_size_bytes(static_cast<int64_t>(document.size_bytes));
+  message.set_sha256(document.sha256);
+  message.set_token_count(static_cast<int64_t>(document.tokens.size()));
+  const SteadyTime now = std::chrono::steady_clock::now();
+  message.set_age(std::chrono::duration<double>(now - document.stored_at).count());
+  message.set_title(document.title);
+  const SteadyTime used = document.last_used.load(std::memory_order_relaxed);
+  if (used != document.stored_at) {
+    message.set_last_used(std::chrono::duration<double>(now - used).count());
+  }
+  message.set_pinned(kept.pinned);
+  if (kept.expires_in.has_value()) message.set_expires_in(*kept.expires_in);
+  message.set_memory_tokens(std::min(kept.memory_tokens, message.token_count()));
+  message.set_host_tokens(std::min(kept.host_tokens, message.token_count()));
+  message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
+  return message;
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,398 @@
+#include "server/generation/shared_generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr size_t kEntryBytes = 1024;  // memory of an entry without events
+constexpr size_t kMostFollowers = 16;
+constexpr int64_t kRetryAttachMs = 1000;
+
+size_t CompletionBytes(const Completion& completion) {
+  size_t bytes = sizeof(Completion);
+  for (const AttentionDetail& detail : completion.attention.details) {
+    bytes += sizeof(detail) + detail.map.size() + detail.computed.size();
+  }
+  return bytes;
+}
+
+absl::Status OtherContent(const RequestKey& key) {
+  return ResourceError(
+      absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_REQUEST_EXISTS, "request", key.id,
+      absl::StrCat("request_id ", QuoteName(key.id),
+                   " belongs to a request with other content that is running or has ended "
+                   "recently; to follow that one, send it unchanged; for a new request, use a new "
+                   "request_id"));
+}
+
+absl::Status SlowFollower(const RequestKey& key) {
+  return ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_SLOW_READER,
+      absl::StrCat("this call reads the answer of the request ", QuoteName(key.id),
+                   " too slowly, and --max-replay-memory has no room to keep it; read faster, or "
+                   "send the request again"));
+}
+
+}  // namespace
+
+AttachTable::AttachTable(const AttachLimits& limits) : state_(std::make_shared<State>(limits)) {}
+
+AttachTable::~AttachTable() {
+  Entries entries;  // destroyed without the lock
+  std::lock_guard lock(state_->mutex);
+  for (auto& [name, tenant] : state_->tenants) tenant.complete.clear();
+  entries.swap(state_->entries);
+}
+
+void AttachTable::State::Drop(const SharedGeneration& generation) {
+  const auto tenant = tenants.find(generation.key_.tenant);
+  if (tenant != tenants.end()) {
+    auto& complete = tenant->second.complete;
+    const auto ended = complete.find(generation.number_);
+    if (ended != complete.end() && ended->second == &generation) complete.erase(ended);
+  }
+  const auto found = entries.find(generation.key_);
+  if (found != entries.end() && found->second.get() == &generation) entries.erase(found);
+}
+
+// Skips answers that a follower still reads: dropping one would not free its memory, and others
+// would be dropped in vain.
+bool AttachTable::State::DropOldest(Tenant& tenant) {
+  const auto found = std::find_if(tenant.complete.begin(), tenant.complete.end(),
+                                  [](const auto& one) { return !one.second->BeingReadLocked(); });
+  if (found == tenant.complete.end()) return false;
+  const std::shared_ptr<SharedGeneration> oldest = entries.at(found->second->key_);
+  oldest->kept_ = false;
+  Drop(*oldest);
+  oldest->TrimLocked();
+  return true;
+}
+
+bool AttachTable::State::EndOldestRead(Tenant& tenant) {
+  if (tenant.complete.empty()) return false;
+  SharedGeneration& oldest = *tenant.complete.begin()->second;
+  const std::shared_ptr<SharedGeneration> held = entries.at(oldest.key_);
+  oldest.kept_ = false;
+  oldest.EndBehindLocked();
+  Drop(oldest);
+  oldest.TrimLocked();
+  return true;
+}
+
+bool AttachTable::State::CutLargest(const std::string& tenant) {
+  SharedGeneration* largest = nullptr;
+  for (auto entry = entries.lower_bound({tenant, ""});
+       entry != entries.end() && entry->first.tenant == tenant; ++entry) {
+    SharedGeneration& one = *entry->second;
+    if (!one.kept_ || one.completion_.has_value()) continue;
+    if (largest == nullptr || one.lease_.bytes() > largest->lease_.bytes()) largest = &one;
+  }
+  if (largest == nullptr) return false;
+  largest->kept_ = false;
+  largest->EndSlowLocked();
+  largest->TrimLocked();
+  return true;
+}
+
+bool AttachTable::State::Resize(SharedGeneration& generation, size_t bytes) {
+  const std::string& own = generation.key_.tenant;
+  while (!generation.ResizeLocked(bytes)) {
+    const size_t more = bytes - generation.lease_.bytes();
+    const auto most = std::max_element(tenants.begin(), tenants.end(), [&](auto& a, auto& b) {
+      const auto takes = [&](auto& one) {
+        return one.second.memory->used() + (one.first == own ? more : 0);
+      };
+      return takes(a) < takes(b);
+    });
+    if (DropOldest(most->second)) continue;
+    if (most->first == own) return false;
+    // As a last resort, end answers that are being read: a slow call must not keep the memory of
+    // others.
+    if (CutLargest(most->first) || EndOldestRead(most->second)) continue;
+    if (!DropOldest(tenants[own])) return false;
+  }
+  return true;
+}
+
+void AttachTable::State::Expire(SteadyTime now) {
+  for (auto& [name, tenant] : tenants) {
+    for (auto next = tenant.complete.begin();
+         next != tenant.complete.end() && now - next->second->completed_ >= limits.window;) {
+      const SharedGeneration& one = *(next++)->second;
+      // Keep an answer that is being read: its memory is in use, and Resize must be able to find
+      // it.
+      if (one.BeingReadLocked()) continue;
+      const std::shared_ptr<SharedGeneration> oldest = entries.at(one.key_);
+      Drop(one);
+    }
+  }
+}
+
+void AttachTable::Expire(SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  state_->Expire(now);
+}
+
+size_t AttachTable::bytes() const { return state_->memory->used(); }
+
+size_t AttachTable::most_bytes() const { return state_->memory->most(); }
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
+    const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+    SteadyTime now) {
+  state_->Expire(now);
+  const auto found = state_->entries.find(key);
+  if (found == state_->entries.end()) return std::shared_ptr<SharedGeneration>();
+  SharedGeneration& generation = *found->second;
+  if (generation.content_ != content) return OtherContent(key);
+  if (!generation.kept_) {
+    return WithRetry(
+        ReasonError(
+            absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+            absl::StrCat(
+                "the request ", QuoteName(key.id),
+                " is running for another call, and what it has produced no longer fits into "
+                "--max-replay-memory, so this call cannot follow it; try again "
+                "when it has ended")),
+        kRetryAttachMs);
+  }
+  if (generation.followers_.size() >= kMostFollowers) {
+    return WithRetry(
+        ReasonError(
+            absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+            absl::StrCat(kMostFollowers, " calls, the most allowed, already follow the request ",
+                         QuoteName(key.id), "; try again when one has ended")),
+        kRetryAttachMs);
+  }
+  generation.AttachLocked(sink);
+  return found->second;
+}
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::Follow(
+    const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+    SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  return FollowLocked(key, content, sink, now);
+}
+
+absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
+                                                        const std::string& content,
+                                                        const std::shared_ptr<BoundedSink>& sink,
+                                                        SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<SharedGeneration> there,
+                           FollowLocked(key, content, sink, now));
+  if (there != nullptr) return Claimed{std::move(there), false};
+  auto generation = std::make_shared<SharedGeneration>(state_, key, content);
+  generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size();
+  generation->kept_ = state_->Resize(*generation, generation->bytes_);
+  generation->AttachLocked(sink);
+  state_->entries[key] = generation;
+  return Claimed{std::move(generation), true};
+}
+
+SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key,
+                                   std::string content)
+    : table_(std::move(table)),
+      key_(std::move(key)),
+      content_(std::move(content)),
+      lease_(table_->memory),
+      tenant_lease_(table_->tenants[key_.tenant].memory) {}
+
+absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes) {
+  std::lock_guard lock(table_->mutex);
+  request_memory_.emplace(prompts);
+  return request_memory_->Hold(CallMemory::kKept, bytes);
+}
+
+void SharedGeneration::SetOrigin(v1::Origin origin) {
+  std::lock_guard lock(table_->mutex);
+  origin_ = std::move(origin);
+}
+
+v1::Origin SharedGeneration::origin() const {
+  std::lock_guard lock(table_->mutex);
+  return origin_;
+}
+
+bool SharedGeneration::Wanted() const {
+  std::lock_guard lock(table_->mutex);
+  return !abandoned_;
+}
+
+void SharedGeneration::Submitted(Engine& engine, RequestId id) {
+  {
+    std::lock_guard lock(table_->mutex);
+    if (completion_.has_value()) return;
+    engine_ = &engine;
+    id_ = id;
+    if (!abandoned_) return;
+  }
+  engine.Cancel(id);
+}
+
+void SharedGeneration::Refused(absl::Status status) {
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = FinishReason::kError;
+  OnDone(std::move(completion));
+}
+
+void SharedGeneration::AttachLocked(const std::shared_ptr<BoundedSink>& sink) {
+  Follower& follower = followers_.emplace_back(Follower{sink});
+  if (queued_.has_value()) sink->OnQueued(*queued_);
+  if (progress_.has_value()) sink->OnProgress(*progress_);
+  FeedLocked(follower);
+}
+
+void SharedGeneration::FeedLocked(Follower& follower) {
+  if (follower.ended) return;
+  const bool failed = completion_.has_value() && !completion_->status.ok();
+  while (!failed && follower.next < first_ + deltas_.size() && follower.sink->HasRoom()) {
+    follower.sink->OnDelta(deltas_[follower.next++ - first_]);
+  }
+  const bool all = follower.next == first_ + deltas_.size();
+  if (!completion_.has_value() || (!all && !failed)) return;
+  follower.ended = true;
+  follower.sink->OnDone(*completion_);
+}
+
+bool SharedGeneration::BehindLocked(const Follower& follower) const {
+  return !follower.ended && follower.next < first_ + deltas_.size();
+}
+
+bool SharedGeneration::BeingReadLocked() const {
+  return std::any_of(followers_.begin(), followers_.end(),
+                     [this](const Follower& one) { return BehindLocked(one); });
+}
+
+// If events are not kept, a follower that is behind would hold up those that keep up, or make
+// memory grow without room. So ends the slow ones if any follower keeps up.
+void SharedGeneration::EndSlowLocked() {
+  const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
+  if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;
+  EndBehindLocked();
+}
+
+void SharedGeneration::EndBehindLocked() {
+  std::erase_if(followers_, [this](const Follower& one) {
+    if (!BehindLocked(one)) return false;
+    Completion slow;
+    slow.status = SlowFollower(key_);
+    slow.finish_reason = FinishReason::kError;
+    one.sink->OnDone(std::move(slow));
+    return true;
+  });
+}
+
+bool SharedGeneration::ResizeLocked(size_t bytes) {
+  return lease_.TryResize(bytes) && tenant_lease_.TryResize(bytes);
+}
+
+// If events are not kept, frees those that every follower has taken.
+void SharedGeneration::TrimLocked() {
+  if (kept_) return;
+  size_t least = first_ + deltas_.size();
+  for (const Follower& follower : followers_) {
+    if (!follower.ended) least = std::min(least, follower.next);
+  }
+  for (; first_ < least; ++first_) {
+    bytes_ -= DeltaBytes(deltas_.front());
+    deltas_.pop_front();
+  }
+  [[maybe_unused]] const bool smaller = ResizeLocked(std::min(bytes_, lease_.bytes()));
+}
+
+void SharedGeneration::Refill(const BoundedSink& sink) {
+  std::lock_guard lock(table_->mutex);
+  for (Follower& follower : followers_) {
+    if (follower.sink.get() != &sink) continue;
+    const size_t before = follower.next;
+    FeedLocked(follower);
+    if (follower.next > before) has_read_ = true;
+  }
+  TrimLocked();
+}
+
+void SharedGeneration::Leave(const BoundedSink& sink) {
+  Engine* engine = nullptr;
+  RequestId id = 0;
+  {
+    std::lock_guard lock(table_->mutex);
+    std::erase_if(followers_, [&](const Follower& one) { return one.sink.get() == &sink; });
+    TrimLocked();
+    if (!followers_.empty() || completion_.has_value() || abandoned_) return;
+    abandoned_ = true;
+    engine = engine_;
+    id = id_;
+    table_->Drop(*this);
+  }
+  if (engine != nullptr) engine->Cancel(id);
+}
+
+void SharedGeneration::OnQueued(int position) {
+  std::lock_guard lock(table_->mutex);
+  queued_ = position;
+  for (const Follower& follower : followers_) follower.sink->OnQueued(position);
+}
+
+void SharedGeneration::OnProgress(const PromptProgress& progress) {
+  std::lock_guard lock(table_->mutex);
+  progress_ = progress;
+  origin_.set_ring_degree(progress.ring_degree);
+  for (const Follower& follower : followers_) follower.sink->OnProgress(progress);
+}
+
+void SharedGeneration::KeepLocked(Delta delta) {
+  bytes_ += DeltaBytes(delta);
+  deltas_.push_back(std::move(delta));
+  if (kept_) kept_ = table_->Resize(*this, bytes_);
+}
+
+void SharedGeneration::OnDelta(Delta delta) {
+  std::lock_guard lock(table_->mutex);
+  KeepLocked(std::move(delta));
+  for (Follower& follower : followers_) FeedLocked(follower);
+  EndSlowLocked();
+  TrimLocked();
+}
+
+void SharedGeneration::OnDone(Completion completion) {
+  std::lock_guard lock(table_->mutex);
+  if (completion_.has_value()) return;
+  engine_ = nullptr;
+  request_memory_.reset();
+  completed_ = std::chrono::steady_clock::now();
+  bytes_ += CompletionBytes(completion);
+  completion_ = std::move(completion);
+  if (completion_->status.ok()) origin_.set_ring_degree(completion_->attention.ring_degree);
+  const auto found = table_->entries.find(key_);
+  const bool named = found != table_->entries.end() && found->second.get() == this;
+  const bool stays = named && kept_ && completion_->status.ok() &&
+                     table_->limits.window.count() > 0 && table_->Resize(*this, bytes_);
+  if (stays) {
+    number_ = table_->next_number++;
+    table_->tenants[key_.tenant].complete.emplace(number_, this);
+  } else {
+    kept_ = false;
+    table_->Drop(*this);
+  }
+  for (Follower& follower : followers_) FeedLocked(follower);
+  TrimLocked();
+}
+
+bool SharedGeneration::HasRoom() const {
+  std::lock_guard lock(table_->mutex);
+  const bool has_read = std::exchange(has_read_, false);
+  return has_read || followers_.empty() ||
+         std::any_of(followers_.begin(), followers_.end(),
+                     [](const Follower& follower) { return follower.sink->HasRoom(); });
+}
+
+}  // namespace annulus::server

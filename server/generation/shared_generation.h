@@ -1,0 +1,206 @@
+#ifndef ANNULUS_SERVER_GENERATION_SHARED_GENERATION_H_
+#define ANNULUS_SERVER_GENERATION_SHARED_GENERATION_H_
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
+#include "engine/api.h"
+#include "server/base/memory_budget.h"
+#include "server/config/server_config.h"
+#include "server/generation/bounded_sink.h"
+#include "server/work/call_memory.h"
+
+namespace annulus::server {
+
+class SharedGeneration;
+
+// Identifies a request by the request_id that its client chose, an idempotency key within the
+// tenant.
+struct RequestKey {
+  std::string tenant;
+  std::string id;
+
+  friend auto operator<=>(const RequestKey&, const RequestKey&) = default;
+};
+
+// The requests with a request_id: running ones, and those whose complete answer is still kept.
+// Thread-safe.
+class AttachTable {
+ public:
+  explicit AttachTable(const AttachLimits& limits);
+  ~AttachTable();  // ends no request
+  AttachTable(const AttachTable&) = delete;
+  AttachTable& operator=(const AttachTable&) = delete;
+
+  // Makes `sink` follow the request with that key, from its first event on. Returns null if there
+  // is no such request. `content` is a hash of the request: ALREADY_EXISTS if the existing request
+  // has another one. RESOURCE_EXHAUSTED if 16 calls follow the request already, or if its events
+  // could not all be kept.
+  absl::StatusOr<std::shared_ptr<SharedGeneration>> Follow(const RequestKey& key,
+                                                           const std::string& content,
+                                                           const std::shared_ptr<BoundedSink>& sink,
+                                                           SteadyTime now);
+
+  // The same, but creates the request if there is none. If `is_new`, the caller must submit it to
+  // the engine with `generation` as its sink, and then call Submitted or Refused.
+  struct Claimed {
+    std::shared_ptr<SharedGeneration> generation;
+    bool is_new = false;
+  };
+  absl::StatusOr<Claimed> Claim(const RequestKey& key, const std::string& content,
+                                const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
+
+  // Drops answers whose window is over. Call it periodically.
+  void Expire(SteadyTime now);
+
+  size_t bytes() const;       // memory of the kept events
+  size_t most_bytes() const;  // the most that they ever took at a time
+
+ private:
+  friend class SharedGeneration;
+  using Entries = std::map<RequestKey, std::shared_ptr<SharedGeneration>>;
+
+  struct Tenant {
+    // Counts the memory of the tenant's events; has no limit.
+    std::shared_ptr<MemoryBudget> memory = std::make_shared<MemoryBudget>(SIZE_MAX);
+    std::map<uint64_t, SharedGeneration*> complete;  // its complete entries, the oldest first
+  };
+
+  // Shared with the generations, which may outlive the table.
+  struct State {
+    explicit State(const AttachLimits& limits)
+        : limits(limits), memory(std::make_shared<MemoryBudget>(limits.memory)) {}
+
+    // Sets the memory that `generation` takes. Makes room at the cost of the tenant that takes
+    // most, so that a tenant with many answers displaces its own and not another's, even if slow
+    // calls read them. Returns false if no room can be made.
+    bool Resize(SharedGeneration& generation, size_t bytes);
+    // Drops the tenant's oldest complete answer that nobody is reading. Returns false if there is
+    // none.
+    bool DropOldest(Tenant& tenant);
+    // Stops keeping events of the tenant's largest running request. Returns false if there is no
+    // such request.
+    bool CutLargest(const std::string& tenant);
+    // Ends the calls that still read the tenant's oldest complete answer, and drops it. Returns
+    // false if there is none.
+    bool EndOldestRead(Tenant& tenant);
+    void Drop(const SharedGeneration& generation);
+    void Expire(SteadyTime now);
+
+    const AttachLimits limits;
+    const std::shared_ptr<MemoryBudget> memory;
+    std::mutex mutex;  // guards everything below, and all generations
+    Entries entries;
+    std::map<std::string, Tenant> tenants;  // one for each tenant that the tokens file ever had
+    uint64_t next_number = 0;
+  };
+
+  absl::StatusOr<std::shared_ptr<SharedGeneration>> FollowLocked(
+      const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+      SteadyTime now);
+
+  const std::shared_ptr<State> state_;
+};
+
+// One request of the engine and all calls that follow it. Keeps the events (of queue positions and
+// progress only the newest), so that every call gets them from the first one on. A call's own sink
+// holds no more events than its limits allow, and gets more as its reader takes them. If there is
+// no memory to keep the events, a call that is behind is ended with SLOW_READER while another keeps
+// up, or if other tenants need the memory. When the last call leaves, the engine's request is
+// cancelled and the request_id becomes free.
+class SharedGeneration final : public TokenSink {
+ public:
+  // Requires the table's mutex to be held.
+  SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content);
+
+  // The functions down to Refused are for the call that claimed the request, origin() for all.
+
+  // Holds `bytes` of `prompts` until the request has ended. Call it once. Errors of
+  // CallMemory::Hold.
+  absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
+  // Call this before the engine gets the request.
+  void SetOrigin(v1::Origin origin);
+  // The ring degree is 0 until OnProgress or OnDone has told it.
+  v1::Origin origin() const;
+  // Whether any call follows the request; the one that claimed it may have left.
+  bool Wanted() const;
+  // The engine has accepted or refused the request.
+  void Submitted(Engine& engine, RequestId id);
+  void Refused(absl::Status status);
+
+  // The next two are for all calls that follow the request, each with its own sink.
+
+  // The reader of `sink` has taken an event, so there may be room for more of them.
+  void Refill(const BoundedSink& sink);
+  // The call of `sink` has ended: it gets no more events. The last one to leave cancels the
+  // request. No-op if `sink` does not follow.
+  void Leave(const BoundedSink& sink);
+
+  void OnQueued(int position) override;
+  void OnProgress(const PromptProgress& progress) override;
+  void OnDelta(Delta delta) override;
+  void OnDone(Completion completion) override;
+  // Whether the engine should go on. It should if a follower has room: those that are behind take
+  // what they missed from the kept events, or are ended if these are not kept. It also should if a
+  // follower that is behind has read since the last call: its sink stays full while it catches up,
+  // but its client does read.
+  bool HasRoom() const override;
+
+ private:
+  friend class AttachTable;
+  struct Follower {
+    std::shared_ptr<BoundedSink> sink;
+    size_t next = 0;  // number of the next delta to send, counted from the first of the answer
+    bool ended = false;
+  };
+
+  void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
+  void FeedLocked(Follower& follower);
+  bool BehindLocked(const Follower& follower) const;
+  bool BeingReadLocked() const;  // whether some follower is behind
+  void EndSlowLocked();
+  void EndBehindLocked();  // ends every follower that is behind
+  bool ResizeLocked(size_t bytes);
+  void KeepLocked(Delta delta);
+  void TrimLocked();
+
+  const std::shared_ptr<AttachTable::State> table_;
+  const RequestKey key_;
+  const std::string content_;
+  // Guarded by the table's mutex.
+  v1::Origin origin_;
+  std::vector<Follower> followers_;
+  std::optional<int> queued_;
+  std::optional<PromptProgress> progress_;
+  std::deque<Delta> deltas_;
+  size_t first_ = 0;  // number of deltas_.front(), counted from the first of the answer
+  bool kept_ = true;  // whether all events are kept
+  size_t bytes_ = 0;
+  MemoryLease lease_;
+  MemoryLease tenant_lease_;  // the same bytes, counted for the tenant
+  std::optional<Completion> completion_;
+  SteadyTime completed_{};
+  uint64_t number_ = 0;  // key in Tenant::complete
+  std::optional<CallMemory> request_memory_;
+  Engine* engine_ = nullptr;  // set, with id_, while the engine has the request
+  RequestId id_ = 0;
+  bool abandoned_ = false;
+  mutable bool has_read_ = false;  // a follower that was behind has read since the last HasRoom
+};
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_GENERATION_SHARED_GENERATION_H_

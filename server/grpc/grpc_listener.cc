@@ -1,0 +1,168 @@
+#include "server/grpc/grpc_listener.h"
+
+#include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus::server {
+namespace {
+
+// gRPC reads messages up to twice the limit, so that our own error can say what to do.
+constexpr size_t kReceiveFactor = 2;
+constexpr int kMaxStreamsPerConnection = 1024;
+// The most bytes of one call's headers, unpacked. Beyond this, gRPC closes the whole connection.
+// ServiceContext::CheckHeaders has a lower limit, beyond which it refuses only the call.
+constexpr int kMaxMetadataBytes = 128 << 10;
+// The most bytes of one header block as sent, including its frames: one header of 64 KiB, plus the
+// 16 KiB that a call may have.
+constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
+// Upper bound for the time that a peer has for its handshake and for the answer to a ping.
+// Otherwise that time equals --keepalive-time.
+constexpr int kLongestWaitMs = 10'000;
+constexpr int kMaxIdleMs = 300'000;        // then a connection without calls is closed
+constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
+constexpr int kMaxPingStrikes = 2;
+constexpr int kMostTrustedConnections = 32;
+constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
+
+// Added to the upload timeout, so that a silent upload ends by itself before its connection is
+// closed.
+constexpr std::chrono::milliseconds kAfterUploads{2'000};
+
+// The most memory for open calls and incomplete messages: as much again as for complete requests,
+// since less would close connections that only send much at once, plus always one message.
+size_t MostUnfinishedBytes(const ServerConfig& config) {
+  return config.max_prompts_memory + config.max_message_bytes * kReceiveFactor;
+}
+
+void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
+  // gRPC takes an int, and treats a negative number as not set.
+  const auto limit = [](size_t bytes) {
+    return static_cast<int>(std::min<size_t>(bytes, std::numeric_limits<int>::max()));
+  };
+  builder.SetMaxReceiveMessageSize(limit(config.max_message_bytes * kReceiveFactor));
+  builder.SetMaxSendMessageSize(limit(config.max_message_bytes));
+  // Refuse compression: a small message can unpack to a huge one, and gRPC 1.51 checks only the
+  // small size.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  const int silence_ms = static_cast<int>(config.keepalive_time.count());
+  const int wait_ms = std::min(silence_ms, kLongestWaitMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, silence_ms);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, wait_ms);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kMaxPingStrikes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, wait_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
+  grpc::ResourceQuota quota("annulus");
+  quota.SetMaxThreads(kMaxSyncThreads);
+  // With TLS, only this bounds incomplete messages, and innocent calls may fail too. Without TLS,
+  // the relay closes the responsible connection long before.
+  quota.Resize(config.max_prompts_memory + 2 * MostUnfinishedBytes(config));
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+}
+
+// Keeps gRPC initialised when the last server is destroyed. Its shutdown would join a thread that
+// polls for up to 10 seconds after a large message (run_poller in tcp_posix.cc); the process can
+// end without that.
+void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
+
+using ExternalAcceptor = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>;
+
+// Builds listener.server. Returns the object through which it is given connections.
+absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
+                                             const std::vector<grpc::Service*>& services,
+                                             GrpcListener& listener) {
+  HoldGrpc();
+  // In gRPC 1.51 these two are process-wide: they make it add these services to its servers.
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  Harden(config, builder);
+  ExternalAcceptor door = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      listener.credentials);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  listener.server = builder.BuildAndStart();
+  if (listener.server == nullptr) {
+    return absl::UnavailableError(
+        "the gRPC server cannot start; start annulusd with --log-level debug to see gRPC's reason");
+  }
+  listener.server->GetHealthCheckService()->SetServingStatus(false);
+  return door;
+}
+
+// Starts passing accepted connections to the server, through the relay if there is one.
+void StartTaking(int max_connections, ExternalAcceptor door, GrpcListener& listener) {
+  listener.acceptor->Start(max_connections, [door, relay = listener.relay.get()](int connection) {
+    if (relay != nullptr) connection = relay->Connect(connection);
+    if (connection < 0) return;
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.fd = connection;
+    door->HandleNewConnection(&parameters);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
+                                       const std::vector<grpc::Service*>& services,
+                                       std::shared_ptr<TlsFiles> tls,
+                                       ConnectionRelay::Report report) {
+  GrpcListener listener;
+  listener.credentials = MakeServerCredentials(std::move(tls));
+  auto acceptor = ConnectionAcceptor::Listen(config.listen);
+  if (!acceptor.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", acceptor.status().message(),
+                                               "; choose another address with --listen"));
+  }
+  listener.acceptor = *std::move(acceptor);
+  ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, services, listener));
+  if (config.tls_certificate.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes, MostUnfinishedBytes(config),
+                                                config.upload_timeout + kAfterUploads},
+                                               std::move(report)));
+  }
+  StartTaking(config.max_connections, std::move(door), listener);
+  return listener;
+}
+
+absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
+                                              std::unique_ptr<ConnectionAcceptor> acceptor) {
+  GrpcListener listener;
+  listener.credentials = MakeServerCredentials(nullptr);
+  listener.acceptor = std::move(acceptor);
+  ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, {&service}, listener));
+  StartTaking(kMostTrustedConnections, std::move(door), listener);
+  return listener;
+}
+
+void GrpcListener::Shutdown(std::chrono::milliseconds grace) {
+  acceptor.reset();
+  // gRPC's interface takes wall-clock time, but uses only the difference to now.
+  server->Shutdown(std::chrono::system_clock::now() + grace);
+}
+
+}  // namespace annulus::server

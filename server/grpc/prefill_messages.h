@@ -1,0 +1,26 @@
+#ifndef ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_
+#define ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_
+
+// Handles the messages of PrefillDocument as those of a generation.
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/status.h"
+#include "server/grpc/stream_generate_reactor.h"
+
+namespace annulus::server {
+
+// Treats the request as a question about the documents, of which only the part before the question
+// is computed.
+StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuffer& request);
+
+// Cuts a prompt after the frame of its last document, and sets prefill_only. The request must have
+// a document.
+void CutBehindDocuments(RequestSpec& request);
+
+// Replaces the name of a GenerationSpec field in an error by the field of PrefillDocumentRequest.
+absl::Status PlacePrefillField(absl::Status status);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_

@@ -1,0 +1,51 @@
+#include "server/grpc/wire.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/proto_buffer_writer.h>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/work/decode_cost.h"
+
+namespace annulus::server {
+
+absl::Status CheckMessageSize(size_t bytes, size_t most) {
+  if (bytes <= most) return absl::OkStatus();
+  return ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
+      absl::StrCat("the message has ", bytes, " bytes and this server takes at most ", most,
+                   " here; upload long texts as documents, or start the server with more "
+                   "--max-message-size"),
+      {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(most)}});
+}
+
+absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
+                           google::protobuf::Message& message) {
+  ANNULUS_RETURN_IF_ERROR(CheckMessageSize(bytes.Length(), max_bytes));
+  // gRPC also starts calls that were cancelled before their message came.
+  if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
+  ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(bytes, message));
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kDecoded, cost));
+  // The cast is safe: the reader does not change bytes that are not compressed. Copying the buffer
+  // would copy its list of slices, which a client can make long.
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) {
+    return NoSuchMessageError(message);
+  }
+  return absl::OkStatus();
+}
+
+void DropMessage(const grpc::ByteBuffer& bytes) { const_cast<grpc::ByteBuffer&>(bytes).Clear(); }
+
+void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  const grpc::Status status =
+      grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, &bytes,
+                                                                                 &own_buffer);
+  ANNULUS_CHECK(status.ok()) << "a message of ours cannot be serialised";
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,29 @@
+#include "server/identity/admin_gate.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/base/errors.h"
+
+namespace annulus::server {
+
+bool AdminGate::HasToken(const grpc::CallbackServerContext& call) const {
+  const auto header = call.client_metadata().find("authorization");
+  if (header == call.client_metadata().end()) return false;
+  return credentials_.IsAdminToken({header->second.data(), header->second.size()});
+}
+
+absl::Status AdminGate::CheckWithoutToken(const Caller& caller) const {
+  if (caller.roles.Has(Role::kAdmin)) return absl::OkStatus();
+  absl::string_view also = ", or start it with --admin-token-file and send that token";
+  if (credentials_.has_roles()) {
+    also = ", or as a caller to whom the server's tokens file gives the role admin";
+  } else if (credentials_.has_admin_token()) {
+    also = ", or with the token of the server's --admin-token-file as its bearer token";
+  }
+  return ReasonError(absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ADMIN_ONLY,
+                     absl::StrCat("this call is for administrators; make it on the daemon's socket "
+                                  "(--admin-listen; its log names it), send the daemon SIGTERM",
+                                  also));
+}
+
+}  // namespace annulus::server

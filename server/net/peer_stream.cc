@@ -1,0 +1,183 @@
+#include "server/net/peer_stream.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "server/base/pem.h"
+
+namespace annulus::server {
+namespace {
+
+using Outcome = PeerStream::Outcome;
+
+// Whether to try again later: the call would have blocked, or was interrupted.
+bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+class Plain final : public PeerStream {
+ public:
+  explicit Plain(int descriptor) : descriptor_(descriptor) {}
+
+  Result Read(void* buffer, size_t size) override {
+    return ToResult(recv(descriptor_, buffer, size, 0), Outcome::kWaitToRead);
+  }
+  Result Write(const void* bytes, size_t size) override {
+    return ToResult(send(descriptor_, bytes, size, MSG_NOSIGNAL), Outcome::kWaitToWrite);
+  }
+  void EndWriting() override { shutdown(descriptor_, SHUT_WR); }
+
+ private:
+  static Result ToResult(ssize_t size, Outcome wait) {
+    if (size > 0) return {Outcome::kMoved, static_cast<size_t>(size)};
+    return {size < 0 && IsTransient(errno) ? wait : Outcome::kEnded};
+  }
+
+  const int descriptor_;
+};
+
+void AddText(const ASN1_STRING* text, std::vector<std::string>& names) {
+  unsigned char* bytes = nullptr;
+  const int size = ASN1_STRING_to_UTF8(&bytes, text);
+  if (size < 0) return;
+  names.emplace_back(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+  OPENSSL_free(bytes);
+}
+
+// The names by which a tokens file may identify a certificate: DNS, URI and email alternative
+// names, and common names.
+std::vector<std::string> NamesIn(X509* certificate) {
+  std::vector<std::string> names;
+  const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> alternatives(
+      static_cast<GENERAL_NAMES*>(
+          X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
+      &GENERAL_NAMES_free);
+  for (int i = 0; i < sk_GENERAL_NAME_num(alternatives.get()); ++i) {
+    int type = 0;
+    const void* const value =
+        GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(alternatives.get(), i), &type);
+    if (type == GEN_DNS || type == GEN_URI || type == GEN_EMAIL) {
+      AddText(static_cast<const ASN1_STRING*>(value), names);
+    }
+  }
+  X509_NAME* const subject = X509_get_subject_name(certificate);
+  for (int i = -1; (i = X509_NAME_get_index_by_NID(subject, NID_commonName, i)) >= 0;) {
+    AddText(X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, i)), names);
+  }
+  return names;
+}
+
+using Session = std::unique_ptr<SSL, decltype(&SSL_free)>;
+
+class Tls final : public PeerStream {
+ public:
+  Tls(int descriptor, Session session) : descriptor_(descriptor), session_(std::move(session)) {}
+
+  Result Read(void* buffer, size_t size) override {
+    if (ended_) return ReadPast(buffer, size);
+    size_t moved = 0;
+    const int good = SSL_read_ex(session_.get(), buffer, size, &moved);
+    return ToResult(good, moved);
+  }
+  Result Write(const void* bytes, size_t size) override {
+    size_t moved = 0;
+    const int good = SSL_write_ex(session_.get(), bytes, size, &moved);
+    return ToResult(good, moved);
+  }
+  void EndWriting() override {
+    ended_ = true;
+    SSL_shutdown(session_.get());  // sends close_notify if there is room; nothing depends on it
+    ERR_clear_error();
+    shutdown(descriptor_, SHUT_WR);
+  }
+  std::vector<std::string> certificate_names() const override {
+    X509* const certificate = SSL_get0_peer_certificate(session_.get());
+    if (certificate == nullptr || SSL_get_verify_result(session_.get()) != X509_V_OK) return {};
+    return NamesIn(certificate);
+  }
+
+ private:
+  Result ToResult(int good, size_t moved) {
+    if (good == 1) return {Outcome::kMoved, moved};
+    const int error = SSL_get_error(session_.get(), good);
+    ERR_clear_error();
+    if (error == SSL_ERROR_WANT_READ) return {Outcome::kWaitToRead};
+    if (error == SSL_ERROR_WANT_WRITE) return {Outcome::kWaitToWrite};
+    return {Outcome::kEnded};
+  }
+  // After EndWriting: discards further bytes without decrypting them.
+  Result ReadPast(void* buffer, size_t size) { return Plain(descriptor_).Read(buffer, size); }
+
+  const int descriptor_;
+  const Session session_;
+  bool ended_ = false;  // EndWriting was called
+};
+
+// The first certificate is the server's; the others are the chain to an authority that clients
+// trust.
+bool UseCertificates(SSL_CTX* context, const std::string& pems) {
+  const Bio file = OpenPem(pems);
+  const Certificate own = NextCertificate(file.get());
+  if (own == nullptr || SSL_CTX_use_certificate(context, own.get()) != 1) return false;
+  while (const Certificate next = NextCertificate(file.get())) {
+    if (SSL_CTX_add1_chain_cert(context, next.get()) != 1) return false;
+  }
+  return true;
+}
+
+bool TrustSigners(SSL_CTX* context, const std::string& pems) {
+  const Bio file = OpenPem(pems);
+  while (const Certificate signer = NextCertificate(file.get())) {
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), signer.get()) != 1) return false;
+  }
+  // Do not require a certificate: probes have none, and what they ask is public.
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  return true;
+}
+
+// Returns null if OpenSSL cannot use the certificates or the key.
+std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems) {
+  std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  if (context == nullptr) return nullptr;
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  // No session resumption: there is one request per connection, so nothing needs to be kept.
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_options(context.get(),
+                      SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
+  SSL_CTX_set_num_tickets(context.get(), 0);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_RELEASE_BUFFERS |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  const PrivateKey key = ReadPrivateKey(pems.key);
+  const bool usable = UseCertificates(context.get(), pems.certificate) && key != nullptr &&
+                      SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 &&
+                      (pems.client_ca.empty() || TrustSigners(context.get(), pems.client_ca));
+  ERR_clear_error();
+  return usable ? context : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<PeerStream> PlainStream(int descriptor) {
+  return std::make_unique<Plain>(descriptor);
+}
+
+TlsStreams::TlsStreams(std::shared_ptr<const TlsFiles> files) : files_(std::move(files)) {}
+
+std::unique_ptr<PeerStream> TlsStreams::Begin(int descriptor) {
+  std::shared_ptr<const TlsFiles::Pems> now = files_->current();
+  if (now != made_of_) {
+    context_ = MakeContext(*now);
+    made_of_ = std::move(now);
+  }
+  if (context_ == nullptr) return nullptr;
+  Session session(SSL_new(context_.get()), &SSL_free);
+  if (session == nullptr || SSL_set_fd(session.get(), descriptor) != 1) return nullptr;
+  SSL_set_accept_state(session.get());
+  return std::make_unique<Tls>(descriptor, std::move(session));
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,58 @@
+#ifndef ANNULUS_SERVER_NET_PEER_STREAM_H_
+#define ANNULUS_SERVER_NET_PEER_STREAM_H_
+
+#include <openssl/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/identity/tls_credentials.h"
+
+namespace annulus::server {
+
+// The byte stream of one accepted connection, plain or TLS. Never waits for the peer. Not
+// thread-safe.
+class PeerStream {
+ public:
+  enum class Outcome : uint8_t { kMoved, kWaitToRead, kWaitToWrite, kEnded };
+  struct Result {
+    Outcome outcome;
+    size_t bytes = 0;  // number of bytes moved; > 0 if and only if kMoved
+  };
+
+  virtual ~PeerStream() = default;
+  // kEnded if the peer closed its side, if the connection broke, or if TLS failed.
+  virtual Result Read(void* buffer, size_t size) = 0;
+  virtual Result Write(const void* bytes, size_t size) = 0;
+  // Tells the peer that nothing more will be written.
+  virtual void EndWriting() = 0;
+  // Names in the peer's certificate, if it has one that a trusted authority signed; else empty.
+  virtual std::vector<std::string> certificate_names() const { return {}; }
+};
+
+// `descriptor` is a non-blocking socket. The caller keeps ownership; it must outlive the stream.
+std::unique_ptr<PeerStream> PlainStream(int descriptor);
+
+// Creates TLS 1.2 or 1.3 streams, each with the certificates that `files` holds when it begins. If
+// there is a client CA, clients may present a certificate; one that it did not sign fails the
+// handshake. The handshake is part of the first reads. The process must ignore SIGPIPE. Not
+// thread-safe.
+class TlsStreams {
+ public:
+  explicit TlsStreams(std::shared_ptr<const TlsFiles> files);
+
+  // Returns null if OpenSSL has no memory or cannot use the certificate.
+  std::unique_ptr<PeerStream> Begin(int descriptor);
+
+ private:
+  const std::shared_ptr<const TlsFiles> files_;
+  std::shared_ptr<const TlsFiles::Pems> made_of_;  // the files that context_ was made from
+  std::shared_ptr<SSL_CTX> context_;
+};
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_NET_PEER_STREAM_H_

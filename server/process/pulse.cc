@@ -1,0 +1,18 @@
+#include "server/process/pulse.h"
+
+namespace annulus::server {
+
+void Pulse::Beat(Time now, bool sick) {
+  std::lock_guard lock(mutex_);
+  last_ = now;
+  if (!sick) sick_since_.reset();
+  if (sick && !sick_since_) sick_since_ = now;
+}
+
+bool Pulse::alive(Time now) const {
+  std::lock_guard lock(mutex_);
+  if (now - last_ > kLongestPause) return false;
+  return !sick_since_ || now - *sick_since_ <= kLongestSickness;
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,33 @@
+#ifndef ANNULUS_TESTS_SERVER_GRPC_NAMED_TENANTS_H_
+#define ANNULUS_TESTS_SERVER_GRPC_NAMED_TENANTS_H_
+
+#include <grpcpp/server_context.h>
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "server/base/errors.h"
+#include "server/identity/authenticator.h"
+
+namespace annulus::server {
+
+// The caller's tenant is what its metadata "x-tenant" says; without it the call is refused.
+class NamedTenants final : public Authenticator {
+ public:
+  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const override {
+    const auto header = call.client_metadata().find("x-tenant");
+    if (header == call.client_metadata().end()) {
+      return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
+                         "who are you?");
+    }
+    auto tenant = TenantId::FromName({header->second.data(), header->second.size()});
+    if (!tenant.ok()) return tenant.status();
+    Identity caller;
+    caller.tenant = *std::move(tenant);
+    return caller;
+  }
+};
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_TESTS_SERVER_GRPC_NAMED_TENANTS_H_

@@ -1,0 +1,156 @@
+#include "server/net/connection_acceptor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/test_server.h"
+
+namespace annulus::server {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// Keeps what it is handed.
+class ConnectionAcceptorTest : public ::testing::Test {
+ protected:
+  ~ConnectionAcceptorTest() override {
+    acceptor_.reset();
+    for (const int descriptor : taken_) close(descriptor);
+    for (const int descriptor : clients_) close(descriptor);
+  }
+
+  void SetUp() override {
+    auto acceptor = ConnectionAcceptor::Listen("127.0.0.1:0");
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    acceptor_ = *std::move(acceptor);
+  }
+  void Start(int max_connections) {
+    acceptor_->Start(max_connections, [this](int connection) {
+      std::lock_guard lock(mutex_);
+      taken_.push_back(connection);
+    });
+  }
+  // A client's socket, which is connected once the system has put it into the backlog.
+  int Client() {
+    clients_.push_back(Connect(absl::StrCat("127.0.0.1:", acceptor_->port())));
+    EXPECT_GE(clients_.back(), 0);
+    return clients_.back();
+  }
+  size_t taken() {
+    std::lock_guard lock(mutex_);
+    return taken_.size();
+  }
+  void CloseTaken(size_t index) {
+    std::lock_guard lock(mutex_);
+    close(taken_[index]);
+    taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
+  std::mutex mutex_;
+  std::vector<int> taken_;
+  std::vector<int> clients_;
+};
+
+TEST_F(ConnectionAcceptorTest, HandsOverWorkingConnections) {
+  Start(8);
+  const int client = Client();
+  ASSERT_TRUE(Eventually([&] { return taken() == 1; }));
+  EXPECT_EQ(send(taken_[0], "x", 1, 0), 1);
+  char byte = 0;
+  EXPECT_EQ(recv(client, &byte, 1, 0), 1);
+  EXPECT_EQ(byte, 'x');
+}
+
+TEST_F(ConnectionAcceptorTest, TakesANameForAnAddress) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo("localhost", nullptr, nullptr, &found) != 0) {
+    GTEST_SKIP() << "this machine does not know the name localhost";
+  }
+  freeaddrinfo(found);
+  const auto acceptor = ConnectionAcceptor::Listen("localhost:0");
+  ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+  EXPECT_GT((*acceptor)->port(), 0);
+}
+
+TEST_F(ConnectionAcceptorTest, AddressesThatCannotBeHadAreClearErrors) {
+  const std::string same = absl::StrCat("127.0.0.1:", acceptor_->port());
+  for (const std::string& address : {same, std::string("256.0.0.1:1"), std::string("8.8.8.8:0")}) {
+    const auto other = ConnectionAcceptor::Listen(address);
+    EXPECT_EQ(other.status().code(), absl::StatusCode::kUnavailable) << address;
+    EXPECT_THAT(std::string(other.status().message()), HasSubstr(address));
+  }
+}
+
+TEST_F(ConnectionAcceptorTest, ClosesWhatComesBeyondTheLimitUntilThereIsRoom) {
+  Start(2);
+  Client();
+  Client();
+  ASSERT_TRUE(Eventually([&] { return taken() == 2; }));
+  char byte;
+  EXPECT_EQ(recv(Client(), &byte, 1, 0), 0);
+  EXPECT_EQ(acceptor_->refused(), 1);
+  CloseTaken(0);
+  EXPECT_TRUE(Eventually([&] {
+    Client();
+    return taken() == 2;
+  }));
+}
+
+TEST_F(ConnectionAcceptorTest, ConnectionsThatWereResetAreNotHandedOver) {
+  const linger at_once{1, 0};
+  for (int i = 0; i < 3; ++i) {
+    setsockopt(Client(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(clients_.back());
+    clients_.pop_back();
+  }
+  Client();
+  Start(8);
+  EXPECT_TRUE(Eventually([&] { return taken() == 1; }));
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(taken(), 1u);
+  EXPECT_EQ(acceptor_->refused(), 0);
+}
+
+TEST_F(ConnectionAcceptorTest, GoesOnAfterAllDescriptorsWereInUse) {
+  Start(8);
+  for (int i = 0; i < 5; ++i) clients_.push_back(socket(AF_INET, SOCK_STREAM, 0));
+  const int last = dup(0);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{static_cast<rlim_t>(last), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (const int client : clients_) {
+    EXPECT_TRUE(Connect(absl::StrCat("127.0.0.1:", acceptor_->port()), client));
+  }
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(taken(), 0u);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(Eventually([&] { return taken() == 5; }));
+  close(last);
+}
+
+TEST(MakeRoomForConnectionsTest, TellsHowManyFit) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(MakeRoomForConnections(10, 3), 10);
+  const int fit = MakeRoomForConnections(100'000'000, 1);
+  EXPECT_LT(fit, 100'000'000);
+  EXPECT_GE(fit, static_cast<int>(limit.rlim_cur / 2));
+  EXPECT_LE(MakeRoomForConnections(100'000'000, 3), fit / 3 + 1);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+}  // namespace
+}  // namespace annulus::server
