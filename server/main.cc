@@ -1,7 +1,6 @@
 // annulusd: wires configuration, backend, kernels, engine and services together.
 
 #include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -34,6 +33,7 @@
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 #include "server/devices.h"
+#include "server/grpc/grpc_log.h"
 #include "server/identity/token_hash.h"
 #include "server/log/log.h"
 #include "server/net/connection_acceptor.h"
@@ -57,15 +57,6 @@ constexpr std::chrono::milliseconds kStopLimit{2500};
 // Measured: 6 to 7 MiB.
 constexpr size_t kServicesBytes = size_t{6} << 20;
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
-
-// Writes gRPC's own log lines in our format. Only for debugging, because clients can cause any
-// number of them. gRPC's threads may log until the process ends, so the logger is never destroyed.
-void LogFromGrpc(gpr_log_func_args* line) {
-  static const Logger* const log = new Logger(LogLevel::kDebug);
-  if (line->severity == GPR_LOG_SEVERITY_ERROR) log->Debug("grpc", {{"message", line->message}});
-}
-
-void DropFromGrpc(gpr_log_func_args*) {}
 
 // The error caused by quantising, while loading or when the directory was converted.
 std::string DescribeError(const ModelInfo& model) {
@@ -405,7 +396,7 @@ int Report(const absl::Status& status) {
 // error hangs.
 int ServeAndReport(const CommandLine& command_line, const std::vector<std::string>& arguments) {
   const ServerConfig& config = command_line.config;
-  gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
+  UseGrpcLog(config.log_level);
   Logger log(config.log_level, STDERR_FILENO, config.log_format);
   OptionReload options(arguments, command_line.texts, log);
   const absl::Status status = Serve(config, options, log);

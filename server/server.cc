@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/admin_address.h"
-#include "server/generation/memory_report.h"
 #include "server/generation/service_context.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/document_service.h"
@@ -25,6 +24,7 @@
 #include "server/http/operator_http.h"
 #include "server/identity/credentials.h"
 #include "server/identity/file_watch.h"
+#include "server/metrics/memory_report.h"
 #include "server/metrics/server_state.h"
 #include "server/net/admin_socket.h"
 #include "server/process/heap_trimmer.h"
@@ -225,7 +225,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   const auto engine = lifecycle_.engine();
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();
-  append(MemoryMetrics(report.load, documents_, attach_));
+  append(MemoryMetrics(report.load, context_.held_most()));
   report.metrics.push_back(CacheConfigInfo(config_, (*engine)->model(), report.load));
   AddModelName(config_.served_model_name, report.metrics);
   append(std::move(report.metrics));

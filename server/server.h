@@ -1,8 +1,6 @@
 #ifndef ANNULUS_SERVER_SERVER_H_
 #define ANNULUS_SERVER_SERVER_H_
 
-#include <grpcpp/server.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>

@@ -11,7 +11,6 @@
 #include "engine/api.h"
 #include "google/protobuf/util/time_util.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 
 namespace annulus::server {
 namespace {
@@ -214,11 +213,11 @@ bool HidesMessage(const absl::Status& status) {
   return !status.ok() && ReasonName(status) == "INTERNAL";
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id) {
-  if (status.ok()) return grpc::Status::OK;
+google::rpc::Status ToWireStatus(const absl::Status& status, absl::string_view request_id) {
   google::rpc::Status wire;
+  if (status.ok()) return wire;
   if (HidesMessage(status)) {
-    wire.set_code(static_cast<int>(grpc::StatusCode::INTERNAL));
+    wire.set_code(static_cast<int>(StatusCode::kInternal));
     wire.set_message("the server failed internally; its log says why");
     AddErrorInfo(status, wire);
   } else {
@@ -231,8 +230,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_
     info.set_request_id(std::string(request_id));
     wire.add_details()->PackFrom(info);
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(wire.code()), wire.message(),
-                      wire.SerializeAsString());
+  return wire;
 }
 
 std::string QuoteName(absl::string_view name) {

@@ -5,8 +5,6 @@
 // google.rpc.Status with ErrorInfo and, where they apply, BadRequest, RetryInfo, ResourceInfo and
 // RequestInfo. The table of codes and reasons is proto/annulus/v1/errors.proto.
 
-#include <grpcpp/support/status.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "annulus/v1/errors.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace annulus::server {
 
@@ -62,16 +61,16 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 // client's policy decides.
 std::optional<std::string> RetryPushback(const absl::Status& status);
 
-// Converts a status for the client. Codes that only a fault of the server can cause become INTERNAL
-// with a message that reveals nothing, so log the original first. Messages are cut to 1 KiB of
-// printable ASCII, so that everything fits into gRPC's trailers. `request_id`, the call's id in the
-// log, goes into google.rpc.RequestInfo; empty: none.
-grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id = "");
+// Converts a status to the one that the client gets. Codes that only a fault of the server can
+// cause become INTERNAL with a message that reveals nothing, so log the original first. Messages
+// are cut to 1 KiB of printable ASCII, so that everything fits into gRPC's trailers. `request_id`,
+// the call's id in the log, goes into google.rpc.RequestInfo; empty: none.
+google::rpc::Status ToWireStatus(const absl::Status& status, absl::string_view request_id = "");
 
 // Whether the client is told QUEUE_FULL: too much else is under way.
 bool IsQueueFull(const absl::Status& status);
 
-// Whether ToGrpcStatus hides the message of this status.
+// Whether ToWireStatus hides the message of this status.
 bool HidesMessage(const absl::Status& status);
 
 // Quotes a client's text for a message: printable ASCII, cut to 64 characters.

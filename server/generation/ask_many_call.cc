@@ -9,8 +9,6 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/request_builder.h"
-#include "server/grpc/wire.h"
-#include "server/net/connection_relay.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
@@ -24,37 +22,33 @@ constexpr SinkLimits kQuestionSink{.max_bytes = size_t{32} << 10, .max_deltas = 
 
 }  // namespace
 
-AskManyCall::Question::Question(ServiceContext& context, const CallFacts& facts, SinkReader& reader,
-                                int index)
-    : index(index), memory(context.prompts), run(context, facts, kQuestionSink, reader) {}
+AskManyCall::Question::Question(ServiceContext& context, const CallContext& call,
+                                SinkReader& reader, int index)
+    : index(index), memory(context.prompts), run(context, call, kQuestionSink, reader) {}
 
-AskManyCall::AskManyCall(ServiceContext& context, SinkReader& reader)
+AskManyCall::AskManyCall(ServiceContext& context, CallContext call, SinkReader& reader)
     : context_(context),
       reader_(reader),
-      facts_{.method = "AskMany"},
+      call_(std::move(call)),
       own_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
       memory_(context.prompts),
       request_id_(ServiceContext::NewRequestId()) {}
 
-std::shared_ptr<AskManyCall> AskManyCall::Create(ServiceContext& context, SinkReader& reader) {
-  return std::shared_ptr<AskManyCall>(new AskManyCall(context, reader));
+std::shared_ptr<AskManyCall> AskManyCall::Create(ServiceContext& context, CallContext call,
+                                                 SinkReader& reader) {
+  return std::shared_ptr<AskManyCall>(new AskManyCall(context, std::move(call), reader));
 }
 
-void AskManyCall::Start(const grpc::CallbackServerContext& call, const grpc::ByteBuffer& request) {
-  facts_.deadline = SteadyDeadline(call);
-  absl::Status status = Guarded([&] { return Begin(call, request); });
+void AskManyCall::Start(size_t request_bytes, Decoder decoder) {
+  absl::Status status = Guarded([&] { return Begin(request_bytes, std::move(decoder)); });
   if (!status.ok()) Abort(std::move(status));
 }
 
-absl::Status AskManyCall::Begin(const grpc::CallbackServerContext& call,
-                                const grpc::ByteBuffer& request) {
-  ANNULUS_RETURN_IF_ERROR(context_.Admit(call, facts_.method, facts_.caller));
-  facts_.connection = ClientAddress(call.peer());
-  facts_.trace = TraceOf(call);
-  client_ = ClientOf(call, facts_.caller.tenant);
-  request_bytes_ = request.Length();
+absl::Status AskManyCall::Begin(size_t request_bytes, Decoder decoder) {
+  ANNULUS_RETURN_IF_ERROR(context_.Admit(call_));
+  request_bytes_ = request_bytes;
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes_));
-  bytes_ = request;
+  decoder_ = std::move(decoder);
   ANNULUS_ASSIGN_OR_RETURN(engine_, context_.lifecycle.Enter(*this));
   PostFeed();
   return absl::OkStatus();
@@ -71,7 +65,7 @@ void AskManyCall::PostFeed() {
     feeding_ = id;
   }
   absl::Status posted = Guarded([&] {
-    Job job{facts_.method, client_, request_bytes_,
+    Job job{call_.method, ClientOf(call_), request_bytes_,
             [self = shared_from_this()](const WorkTurn& turn) { self->Feed(turn); }};
     return context_.pool.TryRun(id, std::move(job)) ? absl::OkStatus() : RefusePost();
   });
@@ -100,7 +94,7 @@ bool AskManyCall::MayAskLocked() const {
 }
 
 std::shared_ptr<AskManyCall::Question> AskManyCall::TakeNextLocked() {
-  auto question = std::make_shared<Question>(context_, facts_, reader_, next_);
+  auto question = std::make_shared<Question>(context_, call_, reader_, next_);
   question->run.set_request_id(absl::StrCat(request_id_, "-", next_));
   active_.push_back(question);
   ++next_;
@@ -165,14 +159,13 @@ void AskManyCall::DropRequest() {
 
 absl::Status AskManyCall::Decode() {
   v1::AskManyRequest request;
-  ANNULUS_RETURN_IF_ERROR(
-      DecodeMessage(bytes_, context_.config.max_message_bytes, memory_, request));
-  bytes_.Clear();
+  ANNULUS_RETURN_IF_ERROR(decoder_(memory_, request));
+  decoder_ = nullptr;
   asked_.spec = std::move(*request.mutable_spec());
   questions_.Swap(request.mutable_questions());
   ANNULUS_RETURN_IF_ERROR(CheckRequest());
   ANNULUS_ASSIGN_OR_RETURN(asked_.documents,
-                           FindDocuments(asked_.spec, context_.documents, facts_.caller.tenant));
+                           FindDocuments(asked_.spec, context_.documents, call_.caller.tenant));
   // The shared text with the longest question appended, twice because the text may be reallocated.
   size_t longest = 0;
   for (const std::string& question : questions_) longest = std::max(longest, question.size());
@@ -303,26 +296,23 @@ std::optional<AskManyCall::Event> AskManyCall::TakeEventLocked() {
   const bool over = aborted_.has_value() || (count_ > 0 && next_ == count_);
   if (!over || !active_.empty() || told_end_) return std::nullopt;
   told_end_ = true;
-  return CallEnd{aborted_.value_or(absl::OkStatus())};
+  return Over{aborted_.value_or(absl::OkStatus())};
 }
 
 google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& completion) {
   question.run.Conclude(completion);
-  grpc::Status wire;
+  google::rpc::Status failure;
   if (!completion.status.ok()) {
-    wire = context_.Fail(
-        {facts_.method, facts_.caller.tenant, question.run.request_id(), facts_.connection},
-        NameIfTooLarge(completion.status, "spec"), facts_.trace);
+    failure =
+        context_.Fail(call_, question.run.request_id(), NameIfTooLarge(completion.status, "spec"));
   }
   // Count it only now, so that a question that was refused and asked again is not counted twice.
   context_.metrics.balance().Offer();
-  context_.metrics.balance().Settle(static_cast<absl::StatusCode>(wire.error_code()));
-  google::rpc::Status failure;
-  failure.ParseFromString(wire.error_details());
+  context_.metrics.balance().Settle(static_cast<absl::StatusCode>(failure.code()));
   return failure;
 }
 
-grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackServerContext& call) {
+CallEnd AskManyCall::Conclude(const absl::Status& status) {
   std::string id;
   bool begun = false;
   {
@@ -332,12 +322,11 @@ grpc::Status AskManyCall::Conclude(const absl::Status& status, grpc::CallbackSer
   }
   // Whatever ends it later is no refusal of the call.
   if (!begun) context_.metrics.balance().NoteIfRefused(status, arrived_);
-  return context_.Conclude({facts_.method, facts_.caller.tenant, id, facts_.connection},
-                           NameIfTooLarge(status, "questions"), call);
+  return context_.Conclude(call_, NameIfTooLarge(status, "questions"), std::move(id));
 }
 
 void AskManyCall::Cancel() {
-  if (std::chrono::steady_clock::now() >= facts_.deadline) {
+  if (std::chrono::steady_clock::now() >= call_.deadline) {
     Abort(DeadlinePassedError());
   } else {
     Abort(absl::CancelledError("the client cancelled the call or went away"));

@@ -2,12 +2,11 @@
 #define ANNULUS_SERVER_GENERATION_ASK_MANY_CALL_H_
 
 #include <google/protobuf/repeated_field.h>
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,15 +41,20 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
  public:
   static constexpr size_t kAtOnce = 16;
 
-  // `reader` must live until Close.
-  static std::shared_ptr<AskManyCall> Create(ServiceContext& context, SinkReader& reader);
+  // Decodes the request, once, in the pool. Owns its bytes.
+  using Decoder = std::function<absl::Status(CallMemory& memory, v1::AskManyRequest& request)>;
 
-  // Starts the call. The reader may be called from now on, even before this returns.
-  void Start(const grpc::CallbackServerContext& call, const grpc::ByteBuffer& request);
+  // `reader` must live until Close.
+  static std::shared_ptr<AskManyCall> Create(ServiceContext& context, CallContext call,
+                                             SinkReader& reader);
+
+  // Starts the call, whose request has `request_bytes`. The reader may be called from now on, even
+  // before this returns.
+  void Start(size_t request_bytes, Decoder decoder);
 
   // A question that is running, or whose end was just taken.
   struct Question {
-    Question(ServiceContext& context, const CallFacts& facts, SinkReader& reader, int index);
+    Question(ServiceContext& context, const CallContext& call, SinkReader& reader, int index);
 
     const int index;
     const SteadyTime asked = std::chrono::steady_clock::now();  // when its turn came
@@ -63,19 +67,19 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
     std::shared_ptr<Question> question;
     SinkEvent event;
   };
-  // The end of the call.
-  struct CallEnd {
+  // All questions have ended.
+  struct Over {
     absl::Status status;
   };
-  // Takes the next event, visiting the questions in turn; the last event is CallEnd. nullopt if
+  // Takes the next event, visiting the questions in turn; the last event is Over. nullopt if
   // there is none now. The reader calls this again whenever it is ready for more.
-  using Event = std::variant<QuestionEvent, CallEnd>;
+  using Event = std::variant<QuestionEvent, Over>;
   std::optional<Event> NextEvent();
 
   // Counts and logs the end of a question. Returns the status to send if the question failed.
   google::rpc::Status Conclude(Question& question, const Completion& completion);
-  // Counts and logs the end of the call. Returns the status to send.
-  grpc::Status Conclude(const absl::Status& status, grpc::CallbackServerContext& call);
+  // Counts and logs the end of the call. Returns what to tell the client.
+  CallEnd Conclude(const absl::Status& status);
 
   // Ends the call for a client that cancelled, disconnected, or whose deadline passed.
   void Cancel();
@@ -87,9 +91,9 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   void Close();
 
  private:
-  AskManyCall(ServiceContext& context, SinkReader& reader);
+  AskManyCall(ServiceContext& context, CallContext call, SinkReader& reader);
 
-  absl::Status Begin(const grpc::CallbackServerContext& call, const grpc::ByteBuffer& request);
+  absl::Status Begin(size_t request_bytes, Decoder decoder);
   // Runs in the pool. Decodes the request, the first time, and asks the questions that may be asked
   // now.
   void Feed(const WorkTurn& turn);
@@ -117,16 +121,15 @@ class AskManyCall final : public Abortable, public std::enable_shared_from_this<
   ServiceContext& context_;
   SinkReader& reader_;
   const SteadyTime arrived_ = std::chrono::steady_clock::now();
-  // Set by Start, constant afterwards.
-  CallFacts facts_;
-  std::string client_;  // ClientOf the call: whose share of the pool it uses
+  // Constant once Start has returned.
+  CallContext call_;
   size_t request_bytes_ = 0;
   Engine* engine_ = nullptr;
   const std::shared_ptr<BoundedSink> own_;  // its only use: to call the reader for the call's end
 
   // Used by the pool's job only; there is one job at a time.
   CallMemory memory_;
-  grpc::ByteBuffer bytes_;
+  Decoder decoder_;  // null once it has decoded
   bool decoded_ = false;
   AskedGeneration asked_;  // the shared request; Ask adds a question to it and removes it again
   google::protobuf::RepeatedPtrField<std::string> questions_;

@@ -2,41 +2,35 @@
 
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/grpc/prefill_messages.h"
-#include "server/net/connection_relay.h"
+#include "server/generation/prefill.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
 
-GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
+GenerationCall::GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader)
     : context_(context),
-      facts_{.method = name},
+      call_(std::move(call)),
       job_(context.pool.NewId()),
       memory_(context.prompts),
-      run_(context, facts_, SinkLimits{}, reader) {
+      run_(context, call_, SinkLimits{}, reader) {
   context.metrics.balance().Offer();
 }
 
-std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
-                                                       absl::string_view name, SinkReader& reader) {
-  return std::shared_ptr<GenerationCall>(new GenerationCall(context, name, reader));
+std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context, CallContext call,
+                                                       SinkReader& reader) {
+  return std::shared_ptr<GenerationCall>(new GenerationCall(context, std::move(call), reader));
 }
 
-void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t request_bytes,
-                           Decoder decoder, size_t most_answer_bytes) {
-  facts_.deadline = SteadyDeadline(call);
+void GenerationCall::Start(size_t request_bytes, Decoder decoder, size_t most_answer_bytes) {
   most_answer_bytes_ = most_answer_bytes;
-  const absl::Status status =
-      Guarded([&] { return Begin(call, request_bytes, std::move(decoder)); });
+  const absl::Status status = Guarded([&] { return Begin(request_bytes, std::move(decoder)); });
   if (!status.ok()) run_.End(status);
 }
 
-absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
-                                   Decoder decoder) {
-  ANNULUS_RETURN_IF_ERROR(context_.Admit(call, facts_.method, facts_.caller));
-  facts_.connection = ClientAddress(call.peer());
-  facts_.trace = TraceOf(call);
+absl::Status GenerationCall::Begin(size_t request_bytes, Decoder decoder) {
+  ANNULUS_RETURN_IF_ERROR(context_.Admit(call_));
   // Check first that the call can begin, since a call that cannot must use no quota. From Enter on,
   // other threads may end this call and so end its place.
   ANNULUS_RETURN_IF_ERROR(context_.lifecycle.engine_for_changes().status());
@@ -45,7 +39,7 @@ absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
   const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
                        const WorkTurn& turn) { self->Prepare(*engine, decoder, turn); };
-  Job job{facts_.method, ClientOf(call, facts_.caller.tenant), request_bytes, run};
+  Job job{call_.method, ClientOf(call_), request_bytes, run};
   if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
   return context_.PoolRefusal();
 }
@@ -72,7 +66,7 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
 }
 
 void GenerationCall::Cancel() {
-  if (std::chrono::steady_clock::now() >= facts_.deadline) {
+  if (std::chrono::steady_clock::now() >= call_.deadline) {
     Abort(DeadlinePassedError());
   } else {
     Abort(absl::CancelledError("the client cancelled the call or went away"));
@@ -84,17 +78,15 @@ void GenerationCall::Abort(absl::Status status) {
   context_.pool.Cancel(job_);  // frees the request's bytes if the job has not begun
 }
 
-grpc::Status GenerationCall::Conclude(const Completion& completion,
-                                      grpc::CallbackServerContext& call) {
+CallEnd GenerationCall::Conclude(const Completion& completion) {
   run_.Conclude(completion);
-  const char* const main_field = facts_.method == "PrefillDocument" ? "name" : "spec";
-  grpc::Status status =
-      context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id(), facts_.connection},
-                        NameIfTooLarge(completion.status, main_field), call);
+  const char* const main_field = call_.method == kPrefillDocument ? "name" : "spec";
+  CallEnd end =
+      context_.Conclude(call_, NameIfTooLarge(completion.status, main_field), run_.request_id());
   RequestBalance& balance = context_.metrics.balance();
-  balance.Settle(static_cast<absl::StatusCode>(status.error_code()));
+  balance.Settle(static_cast<absl::StatusCode>(end.status.code()));
   balance.NoteIfRefused(completion.status, arrived_);
-  return status;
+  return end;
 }
 
 void GenerationCall::Close() {

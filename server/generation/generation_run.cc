@@ -8,10 +8,10 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/base/peer_address.h"
 #include "server/base/sha256.h"
-#include "server/grpc/prefill_messages.h"
+#include "server/generation/prefill.h"
 #include "server/identity/quota_error.h"
-#include "server/net/connection_relay.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
@@ -85,17 +85,17 @@ absl::string_view ReasonName(FinishReason reason) {
 
 }  // namespace
 
-GenerationRun::GenerationRun(ServiceContext& context, const CallFacts& facts,
+GenerationRun::GenerationRun(ServiceContext& context, const CallContext& call,
                              const SinkLimits& limits, SinkReader& reader)
     : context_(context),
-      facts_(facts),
+      call_(call),
       sink_(std::make_shared<BoundedSink>(limits, context.delivery, reader)),
       request_id_(ServiceContext::NewRequestId()) {}
 
 absl::Status GenerationRun::TakePlace() {
   std::optional<QuotaRefusal> refusal;
-  place_ = context_.quotas->Begin(facts_.caller, refusal);
-  return refusal ? QuotaError(facts_.caller.tenant, *refusal) : absl::OkStatus();
+  place_ = context_.quotas->Begin(call_.caller, refusal);
+  return refusal ? QuotaError(call_.caller.tenant, *refusal) : absl::OkStatus();
 }
 
 absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
@@ -111,7 +111,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   std::string content;
   if (spec.has_request_id()) {
     ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, spec.ByteSizeLong()));
-    content = ContentOf(asked, context_.documents, facts_.caller.tenant);
+    content = ContentOf(asked, context_.documents, call_.caller.tenant);
     ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(content));
     if (follows) {
       context_.metrics.CountAttached();
@@ -123,13 +123,13 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
   ANNULUS_ASSIGN_OR_RETURN(
       RequestSpec request,
-      BuildRequest(spec, engine, context_.documents, facts_.caller.tenant, memory, cancel, found));
+      BuildRequest(spec, engine, context_.documents, call_.caller.tenant, memory, cancel, found));
   if (asked.prefill_only) CutBehindDocuments(request);
   request.pin = asked.pin;
   request.ttl = asked.ttl;
-  request.tenant_room = facts_.caller.quotas.room;
-  request.client = AddressOf(facts_.connection);
-  request.connection = facts_.connection;
+  request.tenant_room = call_.caller.quotas.room;
+  request.client = AddressOf(call_.peer);
+  request.connection = call_.peer;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
   if (content.empty()) return SubmitOwn(engine, spec, std::move(request), memory);
@@ -138,7 +138,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
 
 absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,
                                       RequestSpec request, CallMemory& memory) {
-  request.deadline = facts_.deadline;
+  request.deadline = call_.deadline;
   ANNULUS_RETURN_IF_ERROR(memory.Keep(KeptBytes(request)));
   const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
   {
@@ -159,7 +159,7 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
 absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
                                          RequestSpec request, const std::string& content,
                                          CallMemory& memory) {
-  request.wanted_by = facts_.deadline;
+  request.wanted_by = call_.deadline;
   memory.Release(CallMemory::kWork);
   AttachTable::Claimed claimed;
   {
@@ -219,7 +219,7 @@ v1::Origin GenerationRun::origin() const {
   return shared->origin();
 }
 
-RequestKey GenerationRun::key() const { return {facts_.caller.tenant.name(), request_id()}; }
+RequestKey GenerationRun::key() const { return {call_.caller.tenant.name(), request_id()}; }
 
 std::optional<SinkEvent> GenerationRun::NextEvent() {
   std::optional<SinkEvent> event = sink_->Pop();
@@ -236,7 +236,7 @@ std::optional<SinkEvent> GenerationRun::NextEvent() {
   Completion* const end = event ? std::get_if<Completion>(&*event) : nullptr;
   if (end == nullptr) return event;
   if (place_ != nullptr) place_->End();
-  end->status = NoteKvRefusal(std::move(end->status), facts_.caller, *context_.quotas);
+  end->status = NoteKvRefusal(std::move(end->status), call_.caller, *context_.quotas);
   std::optional<CacheMiss>& miss = end->usage.cache_miss;
   if (miss.has_value() && miss->reason != CacheMiss::Reason::kIgnored &&
       !context_.config.knows_callers()) {
@@ -277,10 +277,10 @@ bool GenerationRun::aborted() const {
 
 void GenerationRun::LogDone(const Completion& completion) const {
   context_.log.FromClient(LogLevel::kInfo, "request_done",
-                          {{"call", facts_.method},
+                          {{"call", call_.method},
                            {"id", request_id()},
-                           {"tenant", facts_.caller.tenant.name()},
-                           {"peer", facts_.connection},
+                           {"tenant", call_.caller.tenant.name()},
+                           {"peer", call_.peer},
                            {"model", context_.config.served_model_name},
                            {"finish_reason", ReasonName(completion.finish_reason)},
                            {"prompt_tokens", completion.usage.prompt_tokens},
@@ -289,7 +289,7 @@ void GenerationRun::LogDone(const Completion& completion) const {
                            {"queue_seconds", completion.timings.queue},
                            {"first_token_seconds", completion.timings.time_to_first_token},
                            {"seconds", completion.timings.total},
-                           LogField::IfAny("trace", facts_.trace)});
+                           LogField::IfAny("trace", call_.trace)});
 }
 
 void GenerationRun::Conclude(const Completion& completion) {
@@ -297,7 +297,7 @@ void GenerationRun::Conclude(const Completion& completion) {
   if (const auto cause = completion.status.GetPayload(kCausePayload)) {
     context_.log.FromClient(LogLevel::kWarning, "computing_failed",
                             {{"id", request_id()},
-                             {"tenant", facts_.caller.tenant.name()},
+                             {"tenant", call_.caller.tenant.name()},
                              {"cause", std::string(*cause)}});
   }
 }

@@ -34,23 +34,14 @@ struct AskedGeneration {
   std::optional<FoundDocuments> documents = std::nullopt;
 };
 
-// Facts that all generations of one call have in common.
-struct CallFacts {
-  absl::string_view method;  // the method's name, a literal
-  Identity caller = {};
-  std::string connection = {};  // ADDRESS:PORT of the client: see RequestSpec::connection
-  std::string trace = {};       // see TraceOf
-  SteadyTime deadline = SteadyTime::max();
-};
-
 // One generation: takes a place in the caller's quotas, submits the request, and passes its events
 // on up to the last one. Failures arrive as a Completion with an error, so that the reader needs
 // only one path. Thread-safe once TakePlace has returned.
 class GenerationRun {
  public:
-  // `facts` must outlive the run, and must be complete when TakePlace is called. `reader` must live
+  // `call` must outlive the run, and must be admitted when TakePlace is called. `reader` must live
   // until Close.
-  GenerationRun(ServiceContext& context, const CallFacts& facts, const SinkLimits& limits,
+  GenerationRun(ServiceContext& context, const CallContext& call, const SinkLimits& limits,
                 SinkReader& reader);
 
   // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED if one of them is used up.
@@ -106,7 +97,7 @@ class GenerationRun {
   void LogDone(const Completion& completion) const;
 
   ServiceContext& context_;
-  const CallFacts& facts_;
+  const CallContext& call_;
   const std::shared_ptr<BoundedSink> sink_;
   std::unique_ptr<QuotaPlace> place_;  // set by TakePlace; thread-safe itself
 

@@ -2,13 +2,13 @@
 
 namespace annulus::server {
 
-void UnreadAnswers::Begin(grpc::CallbackServerContext& call) {
+void UnreadAnswers::Begin(Answering& call) {
   const SteadyTime now = std::chrono::steady_clock::now();
   std::lock_guard lock(mutex_);
   waiting_[&call] = now;
 }
 
-void UnreadAnswers::End(grpc::CallbackServerContext& call) {
+void UnreadAnswers::End(Answering& call) {
   std::lock_guard lock(mutex_);
   waiting_.erase(&call);
 }
@@ -18,7 +18,7 @@ void UnreadAnswers::CutOffSince(SteadyTime limit) {
   for (auto& [call, since] : waiting_) {
     if (since >= limit) continue;
     since = SteadyTime::max();
-    call->TryCancel();  // the call's End follows from another thread
+    call->CutOff();
   }
 }
 

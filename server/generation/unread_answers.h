@@ -1,8 +1,6 @@
 #ifndef ANNULUS_SERVER_GENERATION_UNREAD_ANSWERS_H_
 #define ANNULUS_SERVER_GENERATION_UNREAD_ANSWERS_H_
 
-#include <grpcpp/server_context.h>
-
 #include <mutex>
 #include <unordered_map>
 
@@ -10,22 +8,33 @@
 
 namespace annulus::server {
 
+// A call whose answers a client has to read.
+class Answering {
+ public:
+  // Ends the call, because its client does not read. Called with a lock held that
+  // UnreadAnswers::End takes, so the call must end on another thread.
+  virtual void CutOff() = 0;
+
+ protected:
+  ~Answering() = default;
+};
+
 // The calls whose client has not yet read the message or status that was last sent. CutOffSince
-// cancels those of clients that never read. Nothing else would end such a call: with a closed
+// ends those of clients that never read. Nothing else would end such a call: with a closed
 // flow-control window and no deadline it could stay forever. Thread-safe.
 class UnreadAnswers {
  public:
-  // A message or status was given to gRPC to send. `call` must live until End.
-  void Begin(grpc::CallbackServerContext& call);
+  // A message or status was given to the transport to send. `call` must live until End.
+  void Begin(Answering& call);
   // It was sent, or the call is over. No-op without a Begin.
-  void End(grpc::CallbackServerContext& call);
+  void End(Answering& call);
 
-  // Cancels every call that has been waiting since before `limit`; each call only once.
+  // Cuts off every call that has been waiting since before `limit`; each call only once.
   void CutOffSince(SteadyTime limit);
 
  private:
   std::mutex mutex_;
-  std::unordered_map<grpc::CallbackServerContext*, SteadyTime> waiting_;
+  std::unordered_map<Answering*, SteadyTime> waiting_;
 };
 
 }  // namespace annulus::server

@@ -7,9 +7,9 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/version.h"
-#include "server/generation/memory_report.h"
 #include "server/generation/messages.h"
 #include "server/grpc/unary_call.h"
+#include "server/metrics/memory_report.h"
 #include "server/metrics/server_state.h"
 
 namespace annulus::server {
@@ -45,7 +45,7 @@ absl::Status HandleGetLoad(ServiceContext& context, const v1::GetLoadRequest&,
   const EngineLoad load = (*engine)->Load();
   response = ToMessage(load);
   v1::ProcessMemory& memory = *response.mutable_memory();
-  for (const auto& [part, bytes] : ForeseenMemory(load.memory, context.documents, context.attach)) {
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, context.held_most())) {
     (*memory.mutable_foreseen_bytes())[part] = bytes;
   }
   memory.set_resident_bytes(load.process.resident);

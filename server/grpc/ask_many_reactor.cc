@@ -17,12 +17,15 @@ AskManyReactor::AskManyReactor(ServiceContext& context, grpc::CallbackServerCont
       unread_(context.unread),
       max_bytes_(context.config.max_message_bytes),
       request_(request),
-      questions_(AskManyCall::Create(context, *this)) {
-  questions_->Start(call, request);
+      questions_(AskManyCall::Create(context, ReadCall("AskMany", call), *this)) {
+  questions_->Start(request.Length(), [bytes = request, max_bytes = max_bytes_](
+                                          CallMemory& memory, v1::AskManyRequest& decoded) {
+    return DecodeMessage(bytes, max_bytes, memory, decoded);
+  });
 }
 
 void AskManyReactor::OnWriteDone(bool ok) {
-  unread_.End(call_);
+  unread_.End(answering_);
   {
     std::lock_guard lock(mutex_);
     writing_ = false;
@@ -42,7 +45,7 @@ void AskManyReactor::OnCancel() {
 }
 
 void AskManyReactor::OnDone() {
-  unread_.End(call_);
+  unread_.End(answering_);
   questions_->Close();
   delete this;
 }
@@ -52,11 +55,11 @@ void AskManyReactor::Advance() {
   while (!writing_ && !finished_) {
     std::optional<AskManyCall::Event> event = questions_->NextEvent();
     if (!event.has_value()) return;
-    if (const auto* const end = std::get_if<AskManyCall::CallEnd>(&*event)) {
+    if (const auto* const over = std::get_if<AskManyCall::Over>(&*event)) {
       finished_ = true;
-      unread_.Begin(call_);
+      unread_.Begin(answering_);
       DropMessage(request_);
-      return Finish(questions_->Conclude(end->status, call_));
+      return Finish(ToGrpcStatus(questions_->Conclude(over->status), call_));
     }
     auto& told = std::get<AskManyCall::QuestionEvent>(*event);
     if (std::holds_alternative<Completion>(told.event)) {
@@ -108,7 +111,7 @@ void AskManyReactor::WriteLocked(const v1::AskManyResponse& response) {
   message_.Clear();
   EncodeMessage(response, message_);
   writing_ = true;
-  unread_.Begin(call_);
+  unread_.Begin(answering_);
   StartWrite(&message_);
 }
 

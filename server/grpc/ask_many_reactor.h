@@ -10,6 +10,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "server/generation/ask_many_call.h"
 #include "server/generation/bounded_sink.h"
+#include "server/grpc/grpc_call.h"
 
 namespace annulus::server {
 
@@ -34,6 +35,7 @@ class AskManyReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
   void WriteLocked(const v1::AskManyResponse& response);
 
   grpc::CallbackServerContext& call_;
+  GrpcAnswering answering_{call_};
   UnreadAnswers& unread_;
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;

@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
+#include "server/grpc/decode_spec.h"
 #include "server/grpc/wire.h"
 #include "server/work/guarded.h"
 
@@ -34,9 +35,9 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
       request_(request),
       response_bytes_(response),
       memory_(context.prompts),
-      generation_(GenerationCall::Create(context, "Generate", *this)) {
+      generation_(GenerationCall::Create(context, ReadCall("Generate", call), *this)) {
   generation_->Start(
-      call, request.Length(),
+      request.Length(),
       [bytes = request, max_bytes = max_bytes_](CallMemory& memory) {
         return DecodeSpec<v1::GenerateRequest>(bytes, max_bytes, memory);
       },
@@ -99,12 +100,12 @@ void GenerateReactor::End(Completion completion) {
   }
   DropMessage(request_);
   if (!completion.status.ok()) answer_ = AnswerBytes();
-  unread_.Begin(call_);
-  Finish(generation_->Conclude(completion, call_));
+  unread_.Begin(answering_);
+  Finish(ToGrpcStatus(generation_->Conclude(completion), call_));
 }
 
 void GenerateReactor::OnDone() {
-  unread_.End(call_);
+  unread_.End(answering_);
   generation_->Close();
   delete this;
 }

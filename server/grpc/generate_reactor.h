@@ -9,6 +9,7 @@
 #include "server/generation/bounded_sink.h"
 #include "server/generation/generation_call.h"
 #include "server/grpc/answer_bytes.h"
+#include "server/grpc/grpc_call.h"
 #include "server/work/call_memory.h"
 
 namespace annulus::server {
@@ -30,6 +31,7 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   absl::Status EncodeAnswer(const Completion& completion);
 
   grpc::CallbackServerContext& call_;
+  GrpcAnswering answering_{call_};
   UnreadAnswers& unread_;
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;

@@ -7,15 +7,12 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/cord.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "annulus/v1/document.pb.h"
-#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
+#include "server/generation/prefill.h"
 #include "server/grpc/wire.h"
 
 namespace annulus::server {
@@ -92,24 +89,7 @@ StreamedCall::Message PrefillEvent(SinkEvent& event, const GenerationRun& genera
 StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuffer& request) {
   auto decode = [bytes = request, max_bytes = context.config.max_message_bytes](
                     CallMemory& memory) { return DecodePrefill(bytes, max_bytes, memory); };
-  return {"PrefillDocument", std::move(decode), &PrefillEvent};
-}
-
-void CutBehindDocuments(RequestSpec& request) {
-  ANNULUS_CHECK(!request.shared_prefixes.empty()) << "a prefill without a document";
-  request.prefill_only = true;
-  request.prompt.resize(static_cast<size_t>(request.shared_prefixes.back()));
-}
-
-absl::Status PlacePrefillField(absl::Status status) {
-  const auto payload = status.GetPayload(kFieldPayload);
-  if (!payload.has_value()) return status;
-  const std::string path(*payload);
-  absl::string_view field = absl::StripPrefix(path, "spec.");
-  if (absl::StartsWith(field, "documents")) field = "name";
-  if (absl::StartsWith(field, "messages")) field = "system";
-  if (absl::StartsWith(field, "sampling")) field = "name";  // the context has no room for an answer
-  return MoveField(status, field);
+  return {kPrefillDocument, std::move(decode), &PrefillEvent};
 }
 
 }  // namespace annulus::server

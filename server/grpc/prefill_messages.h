@@ -14,13 +14,6 @@ namespace annulus::server {
 // is computed.
 StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuffer& request);
 
-// Cuts a prompt after the frame of its last document, and sets prefill_only. The request must have
-// a document.
-void CutBehindDocuments(RequestSpec& request);
-
-// Replaces the name of a GenerationSpec field in an error by the field of PrefillDocumentRequest.
-absl::Status PlacePrefillField(absl::Status status);
-
 }  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_

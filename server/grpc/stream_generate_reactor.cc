@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
+#include "server/grpc/decode_spec.h"
 #include "server/grpc/wire.h"
 #include "server/work/guarded.h"
 
@@ -55,13 +56,13 @@ StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
       max_bytes_(context.config.max_message_bytes),
       request_(request),
       encode_(streamed.encode),
-      generation_(GenerationCall::Create(context, streamed.name, *this)) {
+      generation_(GenerationCall::Create(context, ReadCall(streamed.name, call), *this)) {
   // Do not keep the decoder, so that a refused call frees the request's bytes at once.
-  generation_->Start(call, request.Length(), std::move(streamed.decoder));
+  generation_->Start(request.Length(), std::move(streamed.decoder));
 }
 
 void StreamGenerateReactor::OnWriteDone(bool ok) {
-  unread_.End(call_);
+  unread_.End(answering_);
   {
     std::lock_guard lock(mutex_);
     writing_ = false;
@@ -81,7 +82,7 @@ void StreamGenerateReactor::OnCancel() {
 }
 
 void StreamGenerateReactor::OnDone() {
-  unread_.End(call_);
+  unread_.End(answering_);
   generation_->Close();
   delete this;
 }
@@ -114,13 +115,13 @@ void StreamGenerateReactor::WriteLocked(SinkEvent event) {
   failure_ = Guarded([&] { return EncodeLocked(event); });
   if (!failure_.ok()) return generation_->Abort(failure_);
   writing_ = true;
-  unread_.Begin(call_);
+  unread_.Begin(answering_);
   StartWrite(&message_);
 }
 
 void StreamGenerateReactor::EndLocked(Completion completion) {
   finished_ = true;
-  unread_.Begin(call_);
+  unread_.Begin(answering_);
   // The engine may have finished successfully before it learned of the failure.
   if (completion.status.ok()) completion.status = failure_;
   if (completion.status.ok()) {
@@ -130,7 +131,7 @@ void StreamGenerateReactor::EndLocked(Completion completion) {
     completion.status = std::move(status);
   }
   DropMessage(request_);
-  const grpc::Status status = generation_->Conclude(completion, call_);
+  const grpc::Status status = ToGrpcStatus(generation_->Conclude(completion), call_);
   if (completion.status.ok()) {
     StartWriteAndFinish(&message_, grpc::WriteOptions(), status);
   } else {

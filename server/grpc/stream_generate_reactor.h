@@ -13,6 +13,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "server/generation/bounded_sink.h"
 #include "server/generation/generation_call.h"
+#include "server/grpc/grpc_call.h"
 
 namespace annulus::server {
 
@@ -59,6 +60,7 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   void EndLocked(Completion completion);
 
   grpc::CallbackServerContext& call_;
+  GrpcAnswering answering_{call_};
   UnreadAnswers& unread_;
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;

@@ -16,8 +16,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/service_context.h"
+#include "server/grpc/grpc_call.h"
 #include "server/grpc/wire.h"
-#include "server/net/connection_relay.h"
 #include "server/work/call_memory.h"
 #include "server/work/guarded.h"
 #include "server/work/lifecycle.h"
@@ -76,12 +76,15 @@ struct RawUnaryCall {
 class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
  public:
   UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
-      : context_(context), raw_(raw), job_(context.pool.NewId()), memory_(context.prompts) {}
+      : context_(context),
+        raw_(raw),
+        call_(ReadCall(raw.name, *raw.call)),
+        job_(context.pool.NewId()),
+        memory_(context.prompts) {}
 
   // Checks the caller, and holds memory for the request.
   absl::Status Admit() {
-    ANNULUS_RETURN_IF_ERROR(raw_.for_admins ? AdmitAdmin()
-                                            : context_.Admit(*raw_.call, raw_.name, caller_));
+    ANNULUS_RETURN_IF_ERROR(raw_.for_admins ? AdmitAdmin() : context_.Admit(call_));
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 
@@ -100,10 +103,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   template <typename Request, typename Response>
   void Run(TenantHandler<Request, Response> handler,
            std::type_identity_t<UnaryCost<Request>> cost) {
-    RunGuarded<Request, Response>(cost, CancelFlag::Never(),
-                                  [this, handler](const Request& request, Response& response) {
-                                    return handler(context_, caller_.tenant, request, response);
-                                  });
+    RunGuarded<Request, Response>(
+        cost, CancelFlag::Never(), [this, handler](const Request& request, Response& response) {
+          return handler(context_, call_.caller.tenant, request, response);
+        });
   }
 
   // The same in the pool. An error if the pool takes no job.
@@ -119,7 +122,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   absl::Status RunInPool(OwnWorkHandler<Request, Response> handler) {
     return PostJob<Request, Response>(
         nullptr, [this, handler](const Request& request, Response& response, const WorkTurn& turn) {
-          return handler({context_, caller_, memory_}, request, response, turn);
+          return handler({context_, call_.caller, memory_}, request, response, turn);
         });
   }
 
@@ -141,13 +144,13 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     if (!status.ok()) raw_.response->Clear();
     // Free the request now: a client that does not read its answer would keep it.
     DropMessage(*raw_.request);
-    context_.unread.Begin(*raw_.call);
-    Finish(context_.Conclude({raw_.name, caller_.tenant, "", ""},
-                             NameIfTooLarge(std::move(status), raw_.size_field), *raw_.call));
+    context_.unread.Begin(answering_);
+    Finish(ToGrpcStatus(
+        context_.Conclude(call_, NameIfTooLarge(std::move(status), raw_.size_field)), *raw_.call));
   }
 
   void OnDone() override {
-    context_.unread.End(*raw_.call);
+    context_.unread.End(answering_);
     context_.lifecycle.Leave(*this);
     delete this;
   }
@@ -155,21 +158,20 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
  private:
   // Checks the caller of an administrator's call, and logs the outcome in any case.
   absl::Status AdmitAdmin() {
-    const bool by_token = context_.admin_gate.HasToken(*raw_.call);
-    const absl::Status status =
-        by_token ? context_.CheckHeaders(*raw_.call) : AdmitAdminWithoutToken();
+    const bool by_token = context_.admin_gate.HasToken(call_);
+    const absl::Status status = by_token ? context_.CheckHeaders(call_) : AdmitAdminWithoutToken();
     const bool nobody = by_token || absl::IsUnauthenticated(status);
     context_.log.Audit("admin_call",
                        {{"call", raw_.name},
-                        {"peer", ClientAddress(raw_.call->peer())},
-                        LogField::IfAny("tenant", nobody ? "" : caller_.tenant.name()),
+                        {"peer", call_.peer},
+                        LogField::IfAny("tenant", nobody ? "" : call_.caller.tenant.name()),
                         {"by", by_token ? "admin token" : "caller"},
                         {"allowed", status.ok() ? "yes" : "no"}});
     return status;
   }
   absl::Status AdmitAdminWithoutToken() {
-    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Authenticate(*raw_.call));
-    return context_.admin_gate.CheckWithoutToken(caller_);
+    ANNULUS_RETURN_IF_ERROR(context_.Authenticate(call_));
+    return context_.admin_gate.CheckWithoutToken(call_.caller);
   }
 
   // If the work was cancelled but not by the client, the drain did it.
@@ -186,7 +188,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
       });
     };
     const size_t size = raw_.long_work ? WorkPool::kShortBytes + 1 : raw_.request->Length();
-    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), size, run};
+    Job job{raw_.name, ClientOf(call_), size, run};
     if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
     return context_.PoolRefusal();
   }
@@ -219,8 +221,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
 
   ServiceContext& context_;
   const RawUnaryCall raw_;
-  Identity caller_;  // set by Admit
-  const JobId job_;  // used if the call runs in the pool
+  GrpcAnswering answering_{*raw_.call};
+  CallContext call_;  // constant once Admit has returned
+  const JobId job_;   // used if the call runs in the pool
   CallMemory memory_;
 
   std::mutex mutex_;

@@ -42,6 +42,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       response_(response),
       memory_(context.prompts),
       cancel_(&context.pool.all()),
+      facts_(ReadCall("UploadDocument", call)),
       last_message_(Now()) {
   registry_.Add(*this);
   const absl::Status status = Guarded([&] { return Start(); });
@@ -49,14 +50,10 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 }
 
 absl::Status UploadReactor::Start() {
-  Identity caller;
-  const absl::Status admitted = context_.Admit(call_, "UploadDocument", caller);
-  tenant_ = caller.tenant;
-  ANNULUS_RETURN_IF_ERROR(admitted);
+  ANNULUS_RETURN_IF_ERROR(context_.Admit(facts_));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
-  client_ = ClientOf(call_, caller.tenant);
-  upload_.emplace(context_.documents, *engine, caller.tenant, cancel_,
-                  DocumentShare(context_.quotas, caller));
+  upload_.emplace(context_.documents, *engine, facts_.caller.tenant, cancel_,
+                  DocumentShare(context_.quotas, facts_.caller));
   context_.lifecycle.FollowUntilDrain(*this);
   ReadNext();
   return absl::OkStatus();
@@ -111,7 +108,7 @@ absl::Status UploadReactor::InPool(std::function<absl::Status()> job, bool last)
   };
   const JobId id = context_.pool.NewId();
   job_ = id;
-  Job entry{"UploadDocument", client_, message_.Length(), run};
+  Job entry{facts_.method, ClientOf(facts_), message_.Length(), run};
   return context_.pool.TryRun(id, std::move(entry)) ? absl::OkStatus() : context_.PoolRefusal();
 }
 
@@ -137,7 +134,7 @@ void UploadReactor::Abort(absl::Status status) {
   if (!reading_) return;  // the running job will call ReadNext, which checks aborted_, or End
   // Do not call Send here: the caller holds a lock that OnDone needs.
   const auto send = [this, status = std::move(status)](const WorkTurn&) { Send(status); };
-  Job job{"UploadDocument", client_, 0, send};
+  Job job{facts_.method, ClientOf(facts_), 0, send};
   ended_ = context_.pool.TryRun(context_.pool.NewId(), std::move(job));
   if (!ended_) call_.TryCancel();
 }
@@ -156,13 +153,13 @@ void UploadReactor::Send(const absl::Status& status) {
   last_message_.store(Now(), std::memory_order_relaxed);
   if (status.ok()) {
     context_.log.FromClient(LogLevel::kInfo, "document_uploaded",
-                            {{"tenant", tenant_.name()},
+                            {{"tenant", facts_.caller.tenant.name()},
                              {"bytes", result_.document->size_bytes},
                              {"tokens", result_.document->tokens.size()},
                              {"new", result_.created ? "yes" : "no"}});
   }
   context_.metrics.CountUpload(status.ok() ? result_.document.get() : nullptr, result_.created);
-  Finish(context_.Conclude({"UploadDocument", tenant_, "", ""}, status, call_));
+  Finish(ToGrpcStatus(context_.Conclude(facts_, status), call_));
 }
 
 void UploadReactor::OnCancel() {

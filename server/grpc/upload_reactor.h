@@ -15,6 +15,7 @@
 
 #include "server/documents/upload.h"
 #include "server/generation/service_context.h"
+#include "server/grpc/grpc_call.h"
 #include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
 
@@ -73,8 +74,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   grpc::ByteBuffer message_;
   CallMemory memory_;  // memory of the current message
   LastingFlag cancel_;
-  TenantId tenant_;
-  std::string client_;            // ClientOf the call: whose share of the pool it uses
+  CallContext facts_;             // constant once Start has returned
   std::optional<Upload> upload_;  // nullopt if the call was refused at once
   Upload::Result result_;
   std::atomic<SteadyTime::rep> last_message_;  // since when the server waits for the client

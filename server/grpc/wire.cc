@@ -27,11 +27,14 @@ absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, Call
   ANNULUS_RETURN_IF_ERROR(CheckMessageSize(bytes.Length(), max_bytes));
   // gRPC also starts calls that were cancelled before their message came.
   if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
-  ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(bytes, message));
-  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kDecoded, cost));
   // The cast is safe: the reader does not change bytes that are not compressed. Copying the buffer
   // would copy its list of slices, which a client can make long.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  const auto buffer = const_cast<grpc::ByteBuffer*>(&bytes);
+  grpc::ProtoBufferReader counted(buffer);
+  if (!counted.status().ok()) return NoSuchMessageError(message);
+  ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(counted, bytes.Length(), message));
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kDecoded, cost));
+  grpc::ProtoBufferReader reader(buffer);
   if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) {
     return NoSuchMessageError(message);
   }

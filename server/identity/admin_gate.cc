@@ -6,10 +6,9 @@
 
 namespace annulus::server {
 
-bool AdminGate::HasToken(const grpc::CallbackServerContext& call) const {
-  const auto header = call.client_metadata().find("authorization");
-  if (header == call.client_metadata().end()) return false;
-  return credentials_.IsAdminToken({header->second.data(), header->second.size()});
+bool AdminGate::HasToken(const CallContext& call) const {
+  const std::string* const authorization = call.FindHeader("authorization");
+  return authorization != nullptr && credentials_.IsAdminToken(*authorization);
 }
 
 absl::Status AdminGate::CheckWithoutToken(const Caller& caller) const {

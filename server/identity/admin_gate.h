@@ -1,9 +1,8 @@
 #ifndef ANNULUS_SERVER_IDENTITY_ADMIN_GATE_H_
 #define ANNULUS_SERVER_IDENTITY_ADMIN_GATE_H_
 
-#include <grpcpp/server_context.h>
-
 #include "absl/status/status.h"
+#include "server/identity/call_context.h"
 #include "server/identity/credentials.h"
 
 namespace annulus::server {
@@ -18,7 +17,7 @@ class AdminGate {
   explicit AdminGate(const Credentials& credentials) : credentials_(credentials) {}
 
   // Whether the call carries the token of --admin-token-file. Such a call needs no other token.
-  bool HasToken(const grpc::CallbackServerContext& call) const;
+  bool HasToken(const CallContext& call) const;
 
   // For a call without that token: PERMISSION_DENIED, with advice, unless `caller` has the role.
   absl::Status CheckWithoutToken(const Caller& caller) const;

@@ -1,7 +1,5 @@
 #include "server/identity/authenticator.h"
 
-#include <grpc/grpc_security_constants.h>
-
 #include <string>
 #include <vector>
 
@@ -10,28 +8,14 @@
 namespace annulus::server {
 namespace {
 
-// Names in the client's certificate, which the listener has verified; empty if it has none.
-std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& call) {
-  std::vector<std::string> names;
-  const auto context = call.auth_context();
-  if (context == nullptr || !context->IsPeerAuthenticated()) return names;
-  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
-    for (const grpc::string_ref& value : context->FindPropertyValues(property)) {
-      names.emplace_back(value.data(), value.size());
-    }
-  }
-  return names;
-}
-
 class KnownCallers final : public Authenticator {
  public:
   explicit KnownCallers(const Credentials& credentials) : credentials_(credentials) {}
 
-  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const override {
+  absl::StatusOr<Identity> Authenticate(const CallContext& call) const override {
     if (credentials_.open_to_all()) return Identity();
-    const auto header = call.client_metadata().find("authorization");
-    if (header != call.client_metadata().end()) {
-      auto caller = credentials_.FindToken({header->second.data(), header->second.size()});
+    if (const std::string* const authorization = call.FindHeader("authorization")) {
+      auto caller = credentials_.FindToken(*authorization);
       if (caller) return *std::move(caller);
       return Reject(credentials_.has_roles()
                         ? "this server does not know the bearer token; send another one, or have "
@@ -39,7 +23,7 @@ class KnownCallers final : public Authenticator {
                         : "this server does not know the bearer token; send the one of its "
                           "--auth-token-file");
     }
-    const std::vector<std::string> names = CertificateNames(call);
+    const std::vector<std::string>& names = call.certificate_names;
     auto caller = credentials_.FindCertificate(names);
     if (caller) return *std::move(caller);
     return Reject(names.empty() ? "this server needs a bearer token in the metadata "
@@ -60,7 +44,7 @@ class KnownCallers final : public Authenticator {
 
 class Operators final : public Authenticator {
  public:
-  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext&) const override {
+  absl::StatusOr<Identity> Authenticate(const CallContext&) const override {
     Identity caller;
     caller.roles = {Role::kGenerate, Role::kDocuments, Role::kAdmin, Role::kMetrics};
     return caller;

@@ -1,11 +1,10 @@
 #ifndef ANNULUS_SERVER_IDENTITY_AUTHENTICATOR_H_
 #define ANNULUS_SERVER_IDENTITY_AUTHENTICATOR_H_
 
-#include <grpcpp/server_context.h>
-
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/identity/call_context.h"
 #include "server/identity/credentials.h"
 
 namespace annulus::server {
@@ -20,7 +19,7 @@ class Authenticator {
   virtual ~Authenticator() = default;
 
   // UNAUTHENTICATED (a ReasonError) unless the call proves an identity.
-  virtual absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const = 0;
+  virtual absl::StatusOr<Identity> Authenticate(const CallContext& call) const = 0;
 
   // Accepts the tokens and certificates of `credentials`, which must outlive the authenticator.
   // Calls must carry "authorization: Bearer TOKEN" or come with a client certificate that the

@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/check.h"
+#include "server/base/peer_address.h"
 #include "server/net/connection_meter.h"
 
 namespace annulus::server {
@@ -384,24 +385,6 @@ std::string ClientAddress(const std::string& peer) {
     address.remove_prefix(std::min(address.find('/') + 1, address.size()));
   }
   return absl::StrReplaceAll(address, {{"%5B", "["}, {"%5D", "]"}});
-}
-
-std::string AddressOf(const std::string& client) {
-  const std::string whole = client.substr(0, client.rfind(':'));
-  absl::string_view text = whole;
-  if (!absl::ConsumePrefix(&text, "ipv6:[") || !absl::ConsumeSuffix(&text, "]")) return whole;
-  in6_addr address{};
-  // In a link-local address, the part after % names the interface.
-  const std::string numbers(text.substr(0, text.find('%')));
-  if (inet_pton(AF_INET6, numbers.c_str(), &address) != 1) return whole;
-  std::array<char, INET6_ADDRSTRLEN> printed{};
-  if (IN6_IS_ADDR_V4MAPPED(&address)) {
-    inet_ntop(AF_INET, &address.s6_addr[12], printed.data(), printed.size());
-    return absl::StrCat("ipv4:", printed.data());
-  }
-  std::fill(address.s6_addr + 8, address.s6_addr + 16, uint8_t{0});
-  inet_ntop(AF_INET6, &address, printed.data(), printed.size());
-  return absl::StrCat("ipv6:[", printed.data(), "]/64");
 }
 
 }  // namespace annulus::server

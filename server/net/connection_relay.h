@@ -103,12 +103,6 @@ class ConnectionRelay {
 // between: "ipv4:127.0.0.1:4567".
 std::string ClientAddress(const std::string& peer);
 
-// Maps a result of ClientAddress to the client that it counts for. IPv4: the address without the
-// port, which differs between connections ("ipv4:127.0.0.1"). IPv6: the first 64 bits, because
-// whoever has one such address has all 2^64 ("ipv6:[2001:db8::]/64"). An IPv4 address mapped to
-// IPv6 counts as the IPv4 address.
-std::string AddressOf(const std::string& client);
-
 }  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_NET_CONNECTION_RELAY_H_

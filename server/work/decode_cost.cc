@@ -2,8 +2,6 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/work/message_layout.h"
 
@@ -296,21 +295,14 @@ class Walk {
 
 }  // namespace
 
-absl::StatusOr<size_t> DecodeCost(const grpc::ByteBuffer& bytes,
+absl::StatusOr<size_t> DecodeCost(google::protobuf::io::ZeroCopyInputStream& bytes, size_t size,
                                   const google::protobuf::Message& prototype) {
-  // The reader takes a mutable buffer, but changes it only if it is compressed.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (reader.status().ok()) {
-    Walk walk(reader);
-    const bool well_formed =
-        walk.Whole(static_cast<int>(bytes.Length()), LayoutOf(*prototype.GetDescriptor()));
-    if (well_formed) {
-      const absl::Status counts = walk.CheckCounts();
-      if (!counts.ok()) return counts;
-      return walk.cost();
-    }
+  Walk walk(bytes);
+  if (!walk.Whole(static_cast<int>(size), LayoutOf(*prototype.GetDescriptor()))) {
+    return NoSuchMessageError(prototype);
   }
-  return NoSuchMessageError(prototype);
+  ANNULUS_RETURN_IF_ERROR(walk.CheckCounts());
+  return walk.cost();
 }
 
 absl::Status NoSuchMessageError(const google::protobuf::Message& prototype) {

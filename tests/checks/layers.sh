@@ -45,22 +45,24 @@ engine/*           : engine/ KERNELS
 proto/             :
 client/            : client/ annulus/ google/ grpc/ grpcpp/
 server/config/     : engine/api.h engine/api/ kernels/base/
-server/base/       : annulus/ google/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/base/       : annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/log/        : server/config/ kernels/base/
 server/process/    : server/config/ server/log/ engine/api.h engine/api/ kernels/base/
-server/identity/   : server/base/ server/config/ annulus/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/identity/   : server/base/ server/config/ annulus/ engine/api.h engine/api/ kernels/base/
+server/identity/tls_credentials.h : server/config/ grpc/ grpcpp/
+server/identity/tls_credentials.cc: server/identity/ server/base/ server/config/ grpc/ grpcpp/ kernels/base/
 server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
-server/work/       : server/base/ server/process/ annulus/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/work/       : server/base/ server/process/ annulus/ engine/api.h engine/api/ kernels/base/
 server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/api.h engine/api/ kernels/base/
 server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
-server/generation/ : server/base/ server/config/ server/documents/ server/grpc/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
-server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
+server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
 server/http/       : server/config/ server/identity/ server/metrics/ server/net/ annulus/ engine/api.h engine/api/ kernels/base/
 server/command/    : server/config/ server/net/ engine/capacity.h kernels/base/
-server/*           : server/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ engine/capacity.h kernels/base/
+server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
 server/devices.h   : server/ engine/api.h engine/api/ KERNELS
 server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
-server/main.cc     : server/ annulus/ google/ grpc/ engine/api.h engine/api/ engine/capacity.h KERNELS
+server/main.cc     : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h KERNELS
 
 bench/             : bench/ annulus/ client/ engine/ kernels/ grpc/ grpcpp/
 tests/             : tests/ annulus/ google/ grpc/ grpcpp/ bench/ client/ engine/ kernels/ server/

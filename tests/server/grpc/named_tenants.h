@@ -1,8 +1,7 @@
 #ifndef ANNULUS_TESTS_SERVER_GRPC_NAMED_TENANTS_H_
 #define ANNULUS_TESTS_SERVER_GRPC_NAMED_TENANTS_H_
 
-#include <grpcpp/server_context.h>
-
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -14,13 +13,13 @@ namespace annulus::server {
 // The caller's tenant is what its metadata "x-tenant" says; without it the call is refused.
 class NamedTenants final : public Authenticator {
  public:
-  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const override {
-    const auto header = call.client_metadata().find("x-tenant");
-    if (header == call.client_metadata().end()) {
+  absl::StatusOr<Identity> Authenticate(const CallContext& call) const override {
+    const std::string* const header = call.FindHeader("x-tenant");
+    if (header == nullptr) {
       return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
                          "who are you?");
     }
-    auto tenant = TenantId::FromName({header->second.data(), header->second.size()});
+    auto tenant = TenantId::FromName(*header);
     if (!tenant.ok()) return tenant.status();
     Identity caller;
     caller.tenant = *std::move(tenant);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "annulus/v1/admin.pb.h"
 #include "annulus/v1/attention.pb.h"
@@ -83,10 +84,16 @@ Decoded Measure(const grpc::ByteBuffer& bytes, const google::protobuf::Descripto
   return decoded;
 }
 
+absl::StatusOr<size_t> CostOf(grpc::ByteBuffer bytes, const google::protobuf::Message& prototype) {
+  grpc::ProtoBufferReader reader(&bytes);
+  EXPECT_TRUE(reader.status().ok());
+  return DecodeCost(reader, bytes.Length(), prototype);
+}
+
 void ExpectBounded(const std::string& bytes, const google::protobuf::Descriptor& type,
                    size_t slice) {
   const grpc::ByteBuffer buffer = Slices(bytes, slice);
-  const absl::StatusOr<size_t> cost = DecodeCost(buffer, *New(type));
+  const absl::StatusOr<size_t> cost = CostOf(buffer, *New(type));
   if (cost.ok()) {
     EXPECT_LE(Measure(buffer, type).most_bytes, *cost) << type.name() << ", " << bytes.size();
     return;
@@ -130,7 +137,7 @@ TEST(DecodeCostTest, BytesThatAreNoMessageAreRefusedOrBounded) {
 TEST(DecodeCostTest, PlainTextCostsLittleMoreThanItself) {
   v1::GenerateRequest request;
   request.mutable_spec()->set_text(std::string(1 << 20, 'x'));
-  const auto cost = DecodeCost(Slices(request.SerializeAsString(), 8192), request);
+  const auto cost = CostOf(Slices(request.SerializeAsString(), 8192), request);
   ASSERT_TRUE(cost.ok());
   EXPECT_LT(*cost, (size_t{34} << 15) + 2000);
 }
@@ -138,8 +145,7 @@ TEST(DecodeCostTest, PlainTextCostsLittleMoreThanItself) {
 // A length that lies would make protobuf reserve up to 50 MB.
 TEST(DecodeCostTest, LengthsBeyondTheMessageAreRefused) {
   const std::string lie("\x0a\x80\xc2\xd7\x17x", 6);
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(DecodeCost(Slices(lie, 100), v1::TokenizeRequest()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(CostOf(Slices(lie, 100), v1::TokenizeRequest()).status()));
 }
 
 TEST(DecodeCostTest, ListsThatAreTooLongAreRefusedBeforeTheyAreDecoded) {
@@ -173,8 +179,7 @@ TEST(DecodeCostTest, ListsThatAreTooLongAreRefusedBeforeTheyAreDecoded) {
   for (const Case& wrong : cases) {
     v1::GenerateRequest request;
     wrong.fill(*request.mutable_spec());
-    const absl::Status status =
-        DecodeCost(Slices(request.SerializeAsString(), 1000), request).status();
+    const absl::Status status = CostOf(Slices(request.SerializeAsString(), 1000), request).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.message));
     EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord(wrong.field));

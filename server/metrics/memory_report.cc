@@ -1,4 +1,4 @@
-#include "server/generation/memory_report.h"
+#include "server/metrics/memory_report.h"
 
 #include <utility>
 
@@ -17,9 +17,7 @@ MetricFamily Gauge(std::string name, std::string help, int64_t value) {
 
 }  // namespace
 
-std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
-                                              const DocumentStore& documents,
-                                              const AttachTable& attach) {
+std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine, const HeldMost& held) {
   return {{"program", engine.program},
           {"weights", engine.weights},
           {"kv", engine.kv},
@@ -28,16 +26,15 @@ std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine,
           {"ring", engine.ring},
           {"workspace", engine.workspace},
           {"requests", engine.requests},
-          {"documents", static_cast<int64_t>(documents.memory_most())},
-          {"replay", static_cast<int64_t>(attach.most_bytes())}};
+          {"documents", static_cast<int64_t>(held.documents)},
+          {"replay", static_cast<int64_t>(held.replay)}};
 }
 
-std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const DocumentStore& documents,
-                                        const AttachTable& attach) {
+std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const HeldMost& held) {
   MetricFamily foreseen = Gauge(
       "annulus_memory_foreseen_bytes",
       "Most memory of the process needed at once, as admission foresaw it, by what it is for.");
-  for (const auto& [part, bytes] : ForeseenMemory(load.memory, documents, attach)) {
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, held)) {
     MetricSample& sample = foreseen.samples.emplace_back();
     sample.labels = {{"part", part}};
     sample.value = static_cast<double>(bytes);

@@ -1,0 +1,78 @@
+#include "server/grpc/grpc_call.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpc/support/time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "server/base/errors.h"
+#include "server/net/connection_relay.h"
+
+namespace annulus::server {
+namespace {
+
+std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& call) {
+  std::vector<std::string> names;
+  const auto context = call.auth_context();
+  if (context == nullptr || !context->IsPeerAuthenticated()) return names;
+  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& value : context->FindPropertyValues(property)) {
+      names.emplace_back(value.data(), value.size());
+    }
+  }
+  return names;
+}
+
+// The call's deadline on the steady clock; SteadyTime::max() if there is none. May be in the past.
+SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
+  const gpr_timespec deadline = call.raw_deadline();
+  const gpr_timespec infinite = gpr_inf_future(deadline.clock_type);
+  if (gpr_time_cmp(deadline, infinite) == 0) return SteadyTime::max();
+  const gpr_timespec left = gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC),
+                                         gpr_now(GPR_CLOCK_MONOTONIC));
+  const auto now = std::chrono::steady_clock::now();
+  // Treat a far deadline as none, because adding it to the current time could overflow.
+  constexpr int64_t kFarSeconds = int64_t{10} * 365 * 24 * 3600;
+  if (left.tv_sec >= kFarSeconds) return SteadyTime::max();
+  const int64_t seconds = std::max<int64_t>(left.tv_sec, -1);
+  return now + std::chrono::seconds(seconds) + std::chrono::nanoseconds(left.tv_nsec);
+}
+
+grpc::Status ToGrpc(const google::rpc::Status& status) {
+  if (status.code() == 0) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), status.message(),
+                      status.SerializeAsString());
+}
+
+}  // namespace
+
+CallContext ReadCall(absl::string_view method, const grpc::CallbackServerContext& call) {
+  CallContext read{.method = method,
+                   .peer = ClientAddress(call.peer()),
+                   .certificate_names = CertificateNames(call),
+                   .deadline = SteadyDeadline(call)};
+  read.headers.reserve(call.client_metadata().size());
+  for (const auto& [name, value] : call.client_metadata()) {
+    read.headers.emplace_back(std::string(name.data(), name.size()),
+                              std::string(value.data(), value.size()));
+  }
+  if (const std::string* const parent = read.FindHeader("traceparent")) {
+    read.trace = TraceId(*parent);
+  }
+  return read;
+}
+
+grpc::Status ToGrpcStatus(const CallEnd& end, grpc::CallbackServerContext& call) {
+  call.AddTrailingMetadata("annulus-request-id", end.request_id);
+  if (end.retry_pushback.has_value()) {
+    call.AddTrailingMetadata("grpc-retry-pushback-ms", *end.retry_pushback);
+  }
+  return ToGrpc(end.status);
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) { return ToGrpc(ToWireStatus(status)); }
+
+}  // namespace annulus::server

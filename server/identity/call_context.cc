@@ -1,0 +1,46 @@
+#include "server/identity/call_context.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/peer_address.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr size_t kHeaderOverhead = 32;
+
+}  // namespace
+
+const std::string* CallContext::FindHeader(absl::string_view name) const {
+  for (const auto& [header, value] : headers) {
+    if (header == name) return &value;
+  }
+  return nullptr;
+}
+
+size_t CallContext::header_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [name, value] : headers) bytes += name.size() + value.size() + kHeaderOverhead;
+  return bytes;
+}
+
+std::string TraceId(absl::string_view traceparent) {
+  constexpr size_t kTraceBegin = 3, kTraceDigits = 32, kLength = 55;
+  if (traceparent.size() != kLength || traceparent.substr(0, 2) == "ff") return "";
+  for (size_t i = 0; i < traceparent.size(); ++i) {
+    const bool dash = i == 2 || i == 35 || i == 52;
+    const char c = traceparent[i];
+    const bool digit = absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+    if (dash ? c != '-' : !digit) return "";
+  }
+  const absl::string_view trace = traceparent.substr(kTraceBegin, kTraceDigits);
+  return trace.find_first_not_of('0') == absl::string_view::npos ? "" : std::string(trace);
+}
+
+std::string ClientOf(const CallContext& call) {
+  const TenantId& tenant = call.caller.tenant;
+  if (tenant != TenantId()) return absl::StrCat("tenant:", tenant.name());
+  return AddressOf(call.peer);
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,47 @@
+#ifndef ANNULUS_SERVER_IDENTITY_CALL_CONTEXT_H_
+#define ANNULUS_SERVER_IDENTITY_CALL_CONTEXT_H_
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/api.h"
+#include "server/identity/credentials.h"
+
+namespace annulus::server {
+
+// One call as the server sees it, whichever transport carried it. The transport fills it in when
+// the call arrives; ServiceContext::Admit sets the caller and drops the headers. Constant
+// afterwards.
+struct CallContext {
+  using Header = std::pair<std::string, std::string>;  // name in lower case, value
+
+  absl::string_view method;  // the method's name, a literal: "Generate"
+  // ADDRESS:PORT of the client: "ipv4:127.0.0.1:4567". See AddressOf.
+  std::string peer = {};
+  std::vector<Header> headers = {};  // in the order of the transport
+  // Names in the client's certificate, which the listener has verified; empty if it has none.
+  std::vector<std::string> certificate_names = {};
+  SteadyTime deadline = SteadyTime::max();  // may be in the past
+  std::string trace = {};                   // see TraceId
+  Caller caller = {};
+
+  // The value of the first header with this name; null if there is none.
+  const std::string* FindHeader(absl::string_view name) const;
+  // Size of all headers, counted as in HTTP/2: 32 bytes more for each.
+  size_t header_bytes() const;
+};
+
+// Returns the 32 digits of the trace id in the value of a header `traceparent` (W3C Trace Context);
+// empty if the value is malformed.
+std::string TraceId(absl::string_view traceparent);
+
+// Names the client whose share of a common resource the call uses: the tenant; for callers without
+// an identity, the address without the port.
+std::string ClientOf(const CallContext& call);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_IDENTITY_CALL_CONTEXT_H_
