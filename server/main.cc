@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -43,6 +44,7 @@
 #include "server/process/periodic_thread.h"
 #include "server/process/service_notifier.h"
 #include "server/process/signal_thread.h"
+#include "server/process/thread_reserve.h"
 #include "server/server.h"
 
 namespace annulus::server {
@@ -312,6 +314,46 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
                           {"metrics_port", server.metrics_port()}});
 }
 
+// What is kept back for hard times, and restored each second if it was used.
+class Reserves {
+ public:
+  explicit Reserves(const Logger& log) : log_(log) {}
+
+  // Call when all other threads have been started, before the server is ready.
+  absl::Status FillThreads() {
+    ANNULUS_RETURN_IF_ERROR(threads_.Fill());
+    watches_threads_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  void Restore() {
+    if (MemoryReserve::Gone()) {
+      const bool whole = memory_.Restore();
+      log_.Warning("no_memory", {{"reserve", whole ? "was used and is whole again" : "is used up"},
+                                 {"remedy",
+                                  "give the server more memory, or lower "
+                                  "--max-prompts-memory or --kv-memory"}});
+    }
+    if (watches_threads_ && !threads_.full()) {
+      const absl::Status filled = threads_.Fill();
+      if (filled.ok() || !threads_said_) {
+        log_.Warning("few_threads", {{"reserve", filled.ok() ? "was used and is whole again"
+                                                             : std::string(filled.message())},
+                                     {"failures", ThreadReserve::failures()}});
+      }
+      threads_said_ = !filled.ok();
+    }
+  }
+
+  const Logger& log_;
+  MemoryReserve memory_;
+  ThreadReserve threads_{ThreadReserve::ForThisMachine()};
+  std::atomic<bool> watches_threads_{false};
+  bool threads_said_ = false;  // used by restoring_ only, as the function above
+  const PeriodicThread restoring_{std::chrono::seconds(1), [this] { Restore(); }};
+};
+
 absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   // Without TLS, the relay uses two more sockets for each connection.
   const int descriptors = config.tls_certificate.empty() ? 3 : 1;
@@ -340,15 +382,7 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
                                      "SIGTERM drains and ends the server, SIGHUP reads options, "
                                      "tokens and certificates again"}});
       });
-  MemoryReserve reserve;
-  const PeriodicThread refill(std::chrono::seconds(1), [&] {
-    if (!MemoryReserve::Gone()) return;
-    const bool whole = reserve.Restore();
-    log.Warning("no_memory", {{"reserve", whole ? "was used and is whole again" : "is used up"},
-                              {"remedy",
-                               "give the server more memory, or lower "
-                               "--max-prompts-memory or --kv-memory"}});
-  });
+  Reserves reserves(log);
   ExitGuard guard(log);  // outlives everything that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(auto server, Server::Start(config, log));
@@ -361,6 +395,7 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   }
   const absl::Status status = Load(config, log, server->port(), loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
+  ANNULUS_RETURN_IF_ERROR(reserves.FillThreads());
   // Report READY also without a device: otherwise the service manager would only restart the
   // daemon.
   const std::string words =
@@ -396,6 +431,10 @@ int Report(const absl::Status& status) {
 // error hangs.
 int ServeAndReport(const CommandLine& command_line, const std::vector<std::string>& arguments) {
   const ServerConfig& config = command_line.config;
+  // Before the first of them is started.
+  const absl::Status threads =
+      CheckThreadRoom(ThreadsNeeded(config.engine.threads, config.engine.ranks));
+  if (!threads.ok()) return Report(threads);
   UseGrpcLog(config.log_level);
   Logger log(config.log_level, STDERR_FILENO, config.log_format);
   OptionReload options(arguments, command_line.texts, log);

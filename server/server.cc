@@ -102,6 +102,7 @@ class ServerImpl final : public Server {
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
   void WarnOfTiers(const EngineLoad& load);
+  bool WarnOfStuckCalls(SteadyTime now);
   void SetHealth(bool serving);
   void ReloadIfAsked();
   void Reload();
@@ -154,6 +155,7 @@ class ServerImpl final : public Server {
   };
   std::map<TierKind, TierSaid> tiers_said_;  // of the housekeeping thread, as the next
   bool stalls_said_ = false;
+  bool stuck_said_ = false;
   HeapTrimmer trimmer_;  // used by the housekeeping thread only
   FileWatch watch_;      // used by the housekeeping thread only
   std::mutex reload_mutex_;
@@ -184,7 +186,8 @@ absl::Status ServerImpl::Listen() {
     Housekeep();
     ReloadIfAsked();
     const auto engine = lifecycle_.engine();
-    pulse_.Beat(steady_clock::now(), engine.ok() && !(*engine)->Load().healthy);
+    const SteadyTime now = steady_clock::now();
+    pulse_.Beat(now, engine.ok() && !(*engine)->Load().healthy, WarnOfStuckCalls(now));
     trimmer_.Tick(steady_clock::now());
   });
   return absl::OkStatus();
@@ -248,7 +251,7 @@ void ServerImpl::Housekeep() {
   attach_.Expire(now);
   // The engine ends a request whose client does not read for slow_reader_timeout. The client then
   // has the same time again to read the error.
-  unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout);
+  unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout, now);
 }
 
 // Warns once if the model is too slow for the stall budget even without load.
@@ -286,6 +289,17 @@ void ServerImpl::Reload() {
   log_.Error("reload_failed",
              {{"reason", std::string(status.message())},
               {"remedy", "fix the file and send SIGHUP again; its earlier content stays in use"}});
+}
+
+// Returns whether calls are stuck, and logs it the first time.
+bool ServerImpl::WarnOfStuckCalls(SteadyTime now) {
+  const bool stuck = unread_.HasStuck(now);
+  if (stuck && !std::exchange(stuck_said_, true)) {
+    log_.Error("calls_stuck",
+               {{"danger", "calls whose clients are gone do not end; the server is not alive"},
+                {"remedy", "restart annulusd; allow it more threads (annulusd --doctor)"}});
+  }
+  return stuck;
 }
 
 void ServerImpl::WarnOfTiers(const EngineLoad& load) {

@@ -24,6 +24,7 @@
 #include "server/config/plain_file.h"
 #include "server/config/value_parsers.h"
 #include "server/net/connection_acceptor.h"
+#include "server/process/thread_reserve.h"
 
 namespace annulus::server {
 namespace {
@@ -188,6 +189,13 @@ Finding OpenFiles(const ServerConfig& config) {
   return finding;
 }
 
+Finding Threads(const ServerConfig& config) {
+  const int needed = ThreadsNeeded(config.engine.threads, config.engine.ranks);
+  const absl::Status room = CheckThreadRoom(needed);
+  if (room.ok()) return {"threads", Verdict::kGood, absl::StrCat(needed, " can be started"), ""};
+  return {"threads", Verdict::kBad, std::string(room.message()), "raise that limit"};
+}
+
 Finding Port(const char* option, const std::string& address) {
   if (address.empty()) return {option, Verdict::kGood, "off", ""};
   const auto listener = ConnectionAcceptor::Listen(address);
@@ -312,6 +320,7 @@ std::vector<Finding> ExamineMachine(const ServerConfig& config, const MachineFac
                                    MemoryNodes(config, root),
                                    ControlGroup(config, facts, root, files.bytes),
                                    OpenFiles(config),
+                                   Threads(config),
                                    Port("listen", config.listen),
                                    Port("metrics", config.metrics)};
   ExamineModel(config, files, findings);

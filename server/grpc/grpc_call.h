@@ -30,6 +30,7 @@ class GrpcAnswering final : public Answering {
  public:
   explicit GrpcAnswering(grpc::CallbackServerContext& call) : call_(call) {}
   void CutOff() override { call_.TryCancel(); }
+  bool ClientIsGone() const override { return call_.IsCancelled(); }
 
  private:
   grpc::CallbackServerContext& call_;

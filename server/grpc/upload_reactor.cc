@@ -158,6 +158,7 @@ void UploadReactor::Send(const absl::Status& status) {
                              {"tokens", result_.document->tokens.size()},
                              {"new", result_.created ? "yes" : "no"}});
   }
+  context_.unread.Begin(answering_);
   context_.metrics.CountUpload(status.ok() ? result_.document.get() : nullptr, result_.created);
   Finish(ToGrpcStatus(context_.Conclude(facts_, status), call_));
 }
@@ -173,6 +174,7 @@ void UploadReactor::OnDone() {
   // the document was stored, remove it, since it may be incomplete.
   if (result_.created && call_.IsCancelled()) context_.documents.Withdraw(result_.document);
   registry_.Remove(*this);
+  context_.unread.End(answering_);
   context_.lifecycle.Leave(*this);
   delete this;
 }

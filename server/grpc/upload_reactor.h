@@ -70,6 +70,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   ServiceContext& context_;
   UploadRegistry& registry_;
   grpc::CallbackServerContext& call_;
+  GrpcAnswering answering_{call_};
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
   CallMemory memory_;  // memory of the current message

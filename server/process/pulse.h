@@ -8,8 +8,9 @@
 namespace annulus::server {
 
 // Decides whether the server is alive. It is alive while it loads, is busy, drains or has no
-// device. It is not alive if only a restart can help: if its housekeeping thread has stopped, or if
-// its engine has been unhealthy for longer than ranks need to recover. Thread-safe.
+// device. It is not alive if only a restart can help: if its housekeeping thread has stopped, if
+// its engine has been unhealthy for longer than ranks need to recover, or if calls never end.
+// Thread-safe.
 class Pulse {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -19,8 +20,9 @@ class Pulse {
 
   explicit Pulse(Time start) : last_(start) {}
 
-  // Call this several times a second. `sick`: there is an engine and it is not healthy.
-  void Beat(Time now, bool sick);
+  // Call this several times a second. `sick`: there is an engine and it is not healthy. `stuck`:
+  // there are calls that the transport does not end: see UnreadAnswers::HasStuck.
+  void Beat(Time now, bool sick, bool stuck = false);
 
   bool alive(Time now) const;
 
@@ -28,6 +30,7 @@ class Pulse {
   mutable std::mutex mutex_;
   Time last_;
   std::optional<Time> sick_since_;
+  bool stuck_ = false;
 };
 
 }  // namespace annulus::server

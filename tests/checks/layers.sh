@@ -58,7 +58,7 @@ server/metrics/    : server/base/ server/documents/ server/identity/ server/log/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
 server/http/       : server/config/ server/identity/ server/metrics/ server/net/ annulus/ engine/api.h engine/api/ kernels/base/
-server/command/    : server/config/ server/net/ engine/capacity.h kernels/base/
+server/command/    : server/config/ server/net/ server/process/ engine/capacity.h kernels/base/
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
 server/devices.h   : server/ engine/api.h engine/api/ KERNELS
 server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/

@@ -24,6 +24,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   void Signal(int number);
+  pid_t pid() const { return pid_; }
   // The exit status, 128 + number for a signal; nothing when it still runs after `limit`.
   std::optional<int> WaitForExit(std::chrono::milliseconds limit);
   // The same, but what the program prints meanwhile is read by nobody.

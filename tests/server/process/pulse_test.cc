@@ -19,6 +19,14 @@ TEST(PulseTest, EndsWhenNothingBeats) {
   EXPECT_FALSE(pulse.alive(kStart + seconds(71)));
 }
 
+TEST(PulseTest, IsNotAliveWhileCallsAreStuck) {
+  Pulse pulse(kStart);
+  pulse.Beat(kStart + seconds(1), false, /*stuck=*/true);
+  EXPECT_FALSE(pulse.alive(kStart + seconds(1)));
+  pulse.Beat(kStart + seconds(2), false);
+  EXPECT_TRUE(pulse.alive(kStart + seconds(2)));
+}
+
 TEST(PulseTest, ASicknessThatPassesIsNoReasonToRestart) {
   Pulse pulse(kStart);
   const auto live = [&](seconds from, seconds to, bool sick) {
