@@ -152,6 +152,7 @@ class ServerImpl final : public Server {
   struct TierSaid {
     int64_t mismatches = 0;
     bool off = false;
+    bool obstacle = false;
   };
   std::map<TierKind, TierSaid> tiers_said_;  // of the housekeeping thread, as the next
   bool stalls_said_ = false;
@@ -320,6 +321,13 @@ void ServerImpl::WarnOfTiers(const EngineLoad& load) {
                    "that computing them again gives; they were dropped, and the prompts "
                    "were computed; test the memory and the disk of this machine, and "
                    "check who can write into the folder"}});
+    }
+    if (!tier.obstacle.empty() && !std::exchange(said.obstacle, true)) {
+      log_.Warning(event + "_obstacle",
+                   {{"folder", tier.obstacle},
+                    {"advice",
+                     "the daemon keeps a page in a file of this name, and something made a folder "
+                     "of it; remove the folder, or the page's text is computed anew each time"}});
     }
     // Once: what turns it off does so for good.
     if (said.off || tier.off.empty()) continue;

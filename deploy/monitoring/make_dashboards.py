@@ -54,7 +54,7 @@ SERVICE = [
      [(name, quantile(share, "annulus_request_longest_gap_seconds"))
       for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
     ("Tokens of a step", "short", "lines", "Prompt rows, and one for each token sampled.",
-     [(name, quantile(share, "annulus_iteration_tokens_total"))
+     [(name, quantile(share, "annulus_iteration_tokens"))
       for name, share in (("p50", 0.5), ("p95", 0.95))]),
     ("Stalls", "short", "lines", "Times a second that a stream waited longer than --stall-budget for its "
      "next token.",

@@ -105,6 +105,8 @@ struct TierLoad {
   TierKind kind = TierKind::kDisk;
   std::string off;         // why it was turned off; empty: it is on
   int64_t mismatches = 0;  // pages from there that were not what computing gives
+  // A folder that has the name of a page's file, so that this page is never kept; empty: none.
+  std::string obstacle;
 };
 
 // A snapshot of the engine's work.

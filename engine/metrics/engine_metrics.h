@@ -203,7 +203,7 @@ class EngineMetrics {
 
   // One observation per step.
   Histogram& iteration_tokens = set_.AddHistogram(
-      "iteration_tokens_total",
+      "iteration_tokens",
       "Tokens that a step computed: of prompts, and of answers with the guessed ones.",
       TokenCountBuckets());
 

@@ -162,7 +162,7 @@ std::vector<TierLoad> PageStores::Load() const {
   const auto add = [&](TierKind kind, const PageStore* store) {
     if (store == nullptr) return;
     PageStore::Stats stats = store->stats();
-    loads.push_back({kind, std::move(stats.off), stats.mismatches});
+    loads.push_back({kind, std::move(stats.off), stats.mismatches, std::move(stats.obstacle)});
   };
   add(TierKind::kHost, host_.get());
   add(TierKind::kDisk, disk_.get());

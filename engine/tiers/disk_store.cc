@@ -143,11 +143,19 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
   }
   SetTime(file, use);
   if (calls_.Rename(folder_->descriptor(), unfinished, name.Text()) != 0) {
-    if (errno == EISDIR) return absl::FailedPreconditionError("a folder has the page's name");
+    if (errno == EISDIR) return MeetFolder(name);
     return Failed("renaming a page's file", errno);
   }
   renamed = true;
   return absl::OkStatus();
+}
+
+// A folder that is not ours has the name of the page's file.
+absl::Status DiskStore::MeetFolder(const EntryName& name) {
+  std::string path = absl::StrCat(folder_->path(), "/", name.Text());
+  std::lock_guard lock(mutex_);
+  if (obstacle_.empty()) obstacle_ = std::move(path);
+  return absl::FailedPreconditionError("a folder has the page's name");
 }
 
 absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& mark,

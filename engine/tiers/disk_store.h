@@ -79,6 +79,7 @@ class DiskStore final : public PageStore {
   void RemoveNoted(const DeletionNote& note);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);
+  absl::Status MeetFolder(const EntryName& name);
 
   const std::unique_ptr<DiskFolder> folder_;
   DiskCalls& calls_;

@@ -239,7 +239,8 @@ std::vector<EntryName> PageStore::Distrust(std::span<const PageKey> keys, bool c
 
 PageStore::Stats PageStore::stats() const {
   std::lock_guard lock(mutex_);
-  return {pages_.size(), pages_.bytes(), limit_, rejects_, mismatches_, io_errors_, off_};
+  return {pages_.size(), pages_.bytes(), limit_, rejects_,
+          mismatches_,   io_errors_,     off_,   obstacle_};
 }
 
 }  // namespace annulus

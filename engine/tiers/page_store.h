@@ -120,6 +120,9 @@ class PageStore {
     int64_t mismatches = 0;  // calls of Distrust with `counts`
     int64_t io_errors = 0;   // failed calls to the disk, and CopyFailed
     std::string off;         // why the store is off; empty: it is on
+    // The path of a folder that has the name of a page's file, so that this page can never be put;
+    // of several, the first that was met. Empty: none.
+    std::string obstacle;
   };
   Stats stats() const;
 
@@ -155,6 +158,7 @@ class PageStore {
   mutable std::mutex mutex_;
   KnownPages pages_;
   int64_t rejects_ = 0;
+  std::string obstacle_;
   int64_t last_use_ = 0;
 
  private:

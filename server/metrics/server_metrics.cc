@@ -33,12 +33,13 @@ MetricSample Labelled(std::string label, std::string text, double value) {
   return sample;
 }
 
-// Metrics that vLLM (0.10) has with the same name after the prefix.
+// Metrics that vLLM (0.10) has with the same name after the prefix; iteration_tokens ends in _total
+// there, which promtool takes for a counter.
 constexpr absl::string_view kVllmStems[] = {"cache_config_info",
                                             "e2e_request_latency_seconds",
                                             "generation_tokens_total",
                                             "inter_token_latency_seconds",
-                                            "iteration_tokens_total",
+                                            "iteration_tokens",
                                             "kv_cache_usage_perc",
                                             "num_preemptions_total",
                                             "num_requests_running",

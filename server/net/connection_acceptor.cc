@@ -95,6 +95,13 @@ int OpenListener(const addrinfo& target, int port) {
   return -1;
 }
 
+bool HasIpv6() {
+  const int descriptor = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (descriptor < 0) return errno != EAFNOSUPPORT && errno != EPROTONOSUPPORT;
+  close(descriptor);
+  return true;
+}
+
 // The inode number of a descriptor's socket; nullopt if it is not an open socket.
 std::optional<uint64_t> SocketNumber(int descriptor) {
   struct stat status {};
@@ -131,6 +138,8 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  // Every address of the machine: where the kernel has no IPv6, those that there are.
+  if (host == "::" && !HasIpv6()) host = "0.0.0.0";
   AddressList targets;
   const int error =
       getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &targets.first);

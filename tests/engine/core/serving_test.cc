@@ -417,7 +417,7 @@ TEST_F(ServingEngineTest, HistogramsTellWhatCompletionsDo) {
   EXPECT_EQ(Metric("spec_decode_num_draft_tokens_total"), drafted);
   EXPECT_EQ(Metric("spec_decode_num_accepted_tokens_total"), accepted);
   // The rows of answers count too; those of the last step may be counted only after the end.
-  EXPECT_GT(histograms.at("annulus_iteration_tokens_total").sum, computed);
+  EXPECT_GT(histograms.at("annulus_iteration_tokens").sum, computed);
 }
 
 // Two families tell of the same pages, which a step may change while a scrape goes on.

@@ -80,7 +80,7 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_kv_tier_mismatches_total", "annulus_kv_tier_io_errors_total",
           "annulus_kv_tier_seconds_total", "annulus_kv_tier_moved_bytes_total",
           "annulus_kv_tier_wait_seconds_total", "annulus_kv_tier_waiting_pages",
-          "annulus_iteration_tokens_total", "annulus_request_inference_time_seconds",
+          "annulus_iteration_tokens", "annulus_request_inference_time_seconds",
           "annulus_request_longest_gap_seconds", "annulus_request_max_num_generation_tokens",
           "annulus_request_ring_wait_seconds", "annulus_request_host_time_seconds",
           "annulus_request_cached_tokens", "annulus_request_accepted_tokens",

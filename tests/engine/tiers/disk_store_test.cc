@@ -340,6 +340,21 @@ TEST_F(DiskStoreTest, NamesThatAreNoFilesAreMisses) {
   }
 }
 
+TEST_F(DiskStoreTest, AFolderInAPagesPlaceIsNamed) {
+  const PageMark mark = MarksOf(1)[0];
+  auto store = Open();
+  ASSERT_TRUE(Put(*store, mark).ok());
+  EXPECT_EQ(store->stats().obstacle, "");
+  const fs::path path = Files().at(0);
+  fs::remove(path);
+  fs::create_directory(path);
+  store.reset();
+  store = Open();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Put(*store, mark)));
+  EXPECT_EQ(store->stats().obstacle, path.string());
+  EXPECT_TRUE(store->on());
+}
+
 // What is not trusted is found no more, and counts until its file is gone. A page that is put again
 // meanwhile keeps its file.
 TEST_F(DiskStoreTest, WhatIsNotTrustedIsFoundNoMore) {

@@ -2,11 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netdb.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -150,6 +158,28 @@ TEST(MakeRoomForConnectionsTest, TellsHowManyFit) {
   EXPECT_GE(fit, static_cast<int>(limit.rlim_cur / 2));
   EXPECT_LE(MakeRoomForConnections(100'000'000, 3), fit / 3 + 1);
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// In a process of its own, whose kernel has no IPv6.
+[[noreturn]] void ListenWithoutIpv6() {
+  const sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+                               BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(rules), const_cast<sock_filter*>(rules)};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) std::_Exit(2);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) std::_Exit(2);
+  const auto acceptor = ConnectionAcceptor::Listen("[::]:0");
+  if (!acceptor.ok()) std::_Exit(3);
+  const int client = Connect(absl::StrCat("127.0.0.1:", (*acceptor)->port()));
+  std::_Exit(client >= 0 ? 0 : 4);
+}
+
+TEST(ListenTest, EveryAddressIsThoseOfIpv4WhereTheKernelHasNoIpv6) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ListenWithoutIpv6(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
