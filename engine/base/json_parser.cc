@@ -1,5 +1,9 @@
 #include "engine/base/json_parser.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -14,10 +18,54 @@ namespace {
 constexpr size_t kLongestQuote = 80;
 constexpr int kNumberOverflow = 406;  // the parser's exception id
 
+// A number that JSON has no word for.
+struct PythonNumber {
+  absl::string_view word;
+  absl::string_view mark;  // the string that stands for it while the text is parsed
+  double value;
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::array<PythonNumber, 3> kPythonNumbers = {{
+    {"NaN", {"\0NaN", 4}, std::numeric_limits<double>::quiet_NaN()},
+    {"Infinity", {"\0Infinity", 9}, kInfinity},
+    {"-Infinity", {"\0-Infinity", 10}, -kInfinity},
+}};
+
+const PythonNumber* OfMark(absl::string_view text) {
+  for (const PythonNumber& number : kPythonNumbers) {
+    if (number.mark == text) return &number;
+  }
+  return nullptr;
+}
+
+// Puts marks for Python's numbers outside of strings. A word in any other place than a value's
+// leaves a text that is no JSON.
+std::string MarkPythonNumbers(absl::string_view text) {
+  std::string marked;
+  bool in_string = false;
+  while (!text.empty()) {
+    const auto number =
+        std::find_if(kPythonNumbers.begin(), kPythonNumbers.end(),
+                     [&](const PythonNumber& one) { return absl::StartsWith(text, one.word); });
+    if (!in_string && number != kPythonNumbers.end()) {
+      absl::StrAppend(&marked, "\"\\u0000", number->word, "\"");
+      text.remove_prefix(number->word.size());
+      continue;
+    }
+    if (text.front() == '"') in_string = !in_string;
+    const size_t taken = in_string && text.front() == '\\' ? 2 : 1;
+    absl::StrAppend(&marked, text.substr(0, taken));
+    text.remove_prefix(std::min(taken, text.size()));
+  }
+  return marked;
+}
+
 // Builds the tree. The containers from the root to the one being filled are open; elements of a
 // container do not move while a deeper one is open.
 class TreeBuilder final : public JsonHandler {
  public:
+  explicit TreeBuilder(JsonNumbers numbers) : numbers_(numbers) {}
+
   nlohmann::json Take() { return std::move(root_); }
 
   bool null() override { return Add(nullptr); }
@@ -25,13 +73,19 @@ class TreeBuilder final : public JsonHandler {
   bool number_integer(int64_t value) override { return Add(value); }
   bool number_unsigned(uint64_t value) override { return Add(value); }
   bool number_float(double value, const std::string&) override { return Add(value); }
-  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool string(std::string& value) override {
+    const PythonNumber* const number = numbers_ == JsonNumbers::kPython ? OfMark(value) : nullptr;
+    return number != nullptr ? Add(number->value) : Add(std::move(value));
+  }
   bool start_object(size_t) override { return Descend(nlohmann::json::object()); }
   bool start_array(size_t) override { return Descend(nlohmann::json::array()); }
   bool end_object() override { return Ascend(); }
   bool end_array() override { return Ascend(); }
 
   bool key(std::string& name) override {
+    if (numbers_ == JsonNumbers::kPython && OfMark(name) != nullptr) {
+      return Fail("has a number for a key; allowed: strings");
+    }
     Open& object = open_.back();
     const auto [member, inserted] = object.container->emplace(name, nullptr);
     object.key = &member.key();
@@ -89,6 +143,7 @@ class TreeBuilder final : public JsonHandler {
     return true;
   }
 
+  const JsonNumbers numbers_;
   nlohmann::json root_;
   std::vector<Open> open_;
   size_t values_ = 0;
@@ -101,6 +156,11 @@ void AppendCut(const nlohmann::json& value, std::string* text) {
     absl::StrAppend(text,
                     nlohmann::json(value.get_ref<const std::string&>().substr(0, kLongestQuote))
                         .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const double number = value.get<double>();
+    absl::StrAppend(text, std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
     return;
   }
   if (!value.is_structured()) {
@@ -174,9 +234,13 @@ absl::Status ParseJson(absl::string_view text, absl::string_view file_name, Json
                       absl::StrCat(file_name, ": ", handler.status().message()));
 }
 
-absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name) {
-  TreeBuilder builder;
-  ANNULUS_RETURN_IF_ERROR(ParseJson(text, file_name, builder));
+absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name,
+                                             JsonNumbers numbers) {
+  TreeBuilder builder(numbers);
+  const std::string marked =
+      numbers == JsonNumbers::kPython ? MarkPythonNumbers(text) : std::string();
+  ANNULUS_RETURN_IF_ERROR(
+      ParseJson(numbers == JsonNumbers::kPython ? marked : text, file_name, builder));
   return builder.Take();
 }
 

@@ -54,9 +54,18 @@ absl::Status ParseJson(absl::string_view text, absl::string_view file_name, Json
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = size_t{8} << 20;
 
+// Which numbers a text may have.
+enum class JsonNumbers : uint8_t {
+  kStandard,
+  kPython,  // also NaN, Infinity and -Infinity, as Python's json module writes them
+};
+
 // Parses the text into a tree of at most kMaxJsonDepth levels and kMaxJsonValues values, without
-// duplicate keys (compared after unescaping). INVALID_ARGUMENT at the first breach of a limit.
-absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name);
+// duplicate keys (compared after unescaping). INVALID_ARGUMENT at the first breach of a limit. With
+// kPython, numbers of the tree may be NaN or infinite: readers must refuse what they compute with
+// (JsonFields does).
+absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name,
+                                             JsonNumbers numbers = JsonNumbers::kStandard);
 
 }  // namespace annulus
 

@@ -62,7 +62,8 @@ class DefaultsReader {
 
 absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
                                                        absl::string_view file_name) {
-  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object, ParseJsonTree(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object,
+                           ParseJsonTree(json, file_name, JsonNumbers::kPython));
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": not a JSON object"));
   }

@@ -226,7 +226,8 @@ absl::StatusOr<JsonFields> FieldsOf(const JsonFields& whole, const FoundFamily& 
 }
 
 absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_view file_name) {
-  ANNULUS_ASSIGN_OR_RETURN(nlohmann::json object, ParseJsonTree(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(nlohmann::json object,
+                           ParseJsonTree(json, file_name, JsonNumbers::kPython));
   if (object.is_object()) return object;
   return absl::InvalidArgumentError(absl::StrCat(file_name, ": not a JSON object"));
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,26 @@ TEST(JsonParserTest, RefusesWhatIsNotJson) {
   EXPECT_THAT(Error(absl::string_view("1\0", 2)), HasSubstr("NUL"));
   EXPECT_THAT(Error(absl::string_view("\"a\0b\"", 5)), HasSubstr("NUL"));
   EXPECT_THAT(Error("\xEF\xBB\xBF{}"), HasSubstr("byte order mark"));
+}
+
+// Only on request, and only in the place of a value.
+TEST(JsonParserTest, ReadsTheNumbersOfPython) {
+  const auto json = ParseJsonTree(R"({"a": [NaN, Infinity, -Infinity], "Infinity": "NaN\"-Infinity",
+                                      "\\": "\\", "b": Infinity})",
+                                  "f", JsonNumbers::kPython);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_TRUE(std::isnan((*json)["a"][0].get<double>()));
+  EXPECT_EQ((*json)["a"][1].get<double>(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ((*json)["a"][2].get<double>(), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ((*json)["Infinity"], "NaN\"-Infinity");
+  EXPECT_EQ((*json)["b"].get<double>(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(QuoteJson((*json)["a"]), "[NaN,Infinity,-Infinity]");
+  for (const char* text : {"{NaN: 1}", "[NaN5]", "[5NaN]", "[- Infinity]", "[+Infinity]", "[nan]",
+                           "[-NaN]", "[NaN NaN]", "[Inf]", "\"Infinity", "[1e999]"}) {
+    EXPECT_EQ(ParseJsonTree(text, "f", JsonNumbers::kPython).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
 }
 
 TEST(JsonParserTest, QuotesAreEscapedAndCut) {

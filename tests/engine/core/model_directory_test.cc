@@ -202,7 +202,7 @@ TEST_F(ModelDirectory, EveryFaultIsNamedByFileKeyValueAndWhatIsAllowed) {
        "\"num_hidden_layers\": 2",
        "\"num_hidden_layers\": 0",
        {"num_hidden_layers is 0", "from 1 to 1024"}},
-      {"config.json", "10000.0", "NaN", {"rope_parameters.rope_theta", "not valid JSON"}},
+      {"config.json", "10000.0", "NaN", {"rope_parameters.rope_theta is NaN", "from 1 to 1e+38"}},
       {"config.json",
        "\"rope_type\": \"default\"",
        "\"rope_type\": \"spiral\"",
