@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kSuffix[] = ".gguf";
 constexpr uint64_t kMostParts = 1024;
+constexpr uint64_t kFirstRead = 64 << 10;  // bytes: files of a set but the first have few keys
 
 // NAME and the numbers of "NAME-00001-of-00003.gguf".
 struct SplitName {
@@ -92,12 +93,13 @@ absl::StatusOr<std::optional<std::string>> FindGgufFile(const std::string& direc
 }
 
 absl::StatusOr<std::unique_ptr<GgufFile::Part>> GgufFile::OpenPart(const std::string& directory,
-                                                                   const std::string& name) {
+                                                                   const std::string& name,
+                                                                   uint64_t most) {
   ANNULUS_ASSIGN_OR_RETURN(RegularFile file, RegularFile::Open(directory, name));
   auto part = std::make_unique<Part>(Part{std::move(file), {}, {}});
   // The header's length is known only once it was read: twice as much each time.
-  for (uint64_t wanted = uint64_t{1} << 20;; wanted *= 2) {
-    const uint64_t size = std::min(wanted, part->file.size());
+  for (uint64_t wanted = kFirstRead;; wanted *= 2) {
+    const uint64_t size = std::min({wanted, most, part->file.size()});
     part->bytes.resize(size);
     ANNULUS_RETURN_IF_ERROR(part->file.ReadAt(0, part->bytes));
     absl::StatusOr<GgufHeader> header =
@@ -107,21 +109,29 @@ absl::StatusOr<std::unique_ptr<GgufFile::Part>> GgufFile::OpenPart(const std::st
       return part;
     }
     if (!absl::IsOutOfRange(header.status())) return header.status();
-    if (wanted >= kMostGgufHeaderBytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(part->file.path(), ": its header takes more than ", kMostGgufHeaderBytes,
-                       " bytes; allowed: at most that"));
-    }
+    if (wanted < most) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        part->file.path(), ": its header takes more than ", most, " bytes; allowed: ",
+        kMostGgufHeaderBytes, " bytes for the headers of all files of a model together"));
   }
 }
 
-absl::Status GgufFile::OpenSet(const std::string& directory, const std::string& name) {
-  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Part> named, OpenPart(directory, name));
-  const uint64_t count = Whole(named->header, "split.count");
-  if (count <= 1) {
-    parts_.push_back(std::move(named));
-    return absl::OkStatus();
+absl::Status GgufFile::AddPart(std::unique_ptr<Part> part) {
+  for (const GgufTensor& tensor : part->header.tensors) {
+    if (places_.emplace(tensor.name, Place{part.get(), &tensor}).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(part->file.path(), ": tensor ", tensor.name,
+                                                   " is in an earlier file of the set too"));
   }
+  parts_.push_back(std::move(part));
+  return absl::OkStatus();
+}
+
+absl::Status GgufFile::OpenSet(const std::string& directory, const std::string& name) {
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Part> named,
+                           OpenPart(directory, name, kMostGgufHeaderBytes));
+  const uint64_t count = Whole(named->header, "split.count");
+  if (count <= 1) return AddPart(std::move(named));
+  named.reset();
   const std::optional<SplitName> split = ParseSplitName(name);
   if (count > kMostParts || !split.has_value() || split->count != count) {
     return absl::InvalidArgumentError(
@@ -129,27 +139,22 @@ absl::Status GgufFile::OpenSet(const std::string& directory, const std::string& 
                      kMostParts, " of them, in one folder, named NAME-00001-of-",
                      absl::StrFormat("%05d", std::min<uint64_t>(count, 99999)), kSuffix));
   }
-  uint64_t tensors = 0;
+  uint64_t left = kMostGgufHeaderBytes;
   for (uint64_t i = 1; i <= count; ++i) {
-    ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Part> part, OpenPart(directory, split->File(i)));
+    ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Part> part, OpenPart(directory, split->File(i), left));
     if (Whole(part->header, "split.no") != i - 1 || Whole(part->header, "split.count") != count) {
       return absl::InvalidArgumentError(absl::StrCat(
           part->file.path(), " says that it is part ", Whole(part->header, "split.no") + 1, " of ",
           Whole(part->header, "split.count"), "; by its name it must be part ", i, " of ", count));
     }
-    for (const GgufTensor& tensor : part->header.tensors) {
-      if (FindTensor(tensor.name) == nullptr) continue;
-      return absl::InvalidArgumentError(absl::StrCat(part->file.path(), ": tensor ", tensor.name,
-                                                     " is in an earlier file of the set too"));
-    }
-    tensors += part->header.tensors.size();
-    parts_.push_back(std::move(part));
+    left -= part->bytes.size();
+    ANNULUS_RETURN_IF_ERROR(AddPart(std::move(part)));
   }
   const uint64_t said = Whole(parts_[0]->header, "split.tensors.count");
-  if (said == 0 || said == tensors) return absl::OkStatus();
+  if (said == 0 || said == places_.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(parts_[0]->file.path(), " counts ", said,
                                                  " tensors in the set; its ", count, " files have ",
-                                                 tensors));
+                                                 places_.size()));
 }
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
@@ -166,10 +171,8 @@ absl::string_view GgufFile::Text(absl::string_view key) const {
 }
 
 const GgufTensor* GgufFile::FindTensor(absl::string_view name) const {
-  for (const std::unique_ptr<Part>& part : parts_) {
-    if (const GgufTensor* const tensor = part->header.FindTensor(name)) return tensor;
-  }
-  return nullptr;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : found->second.tensor;
 }
 
 std::vector<const GgufTensor*> GgufFile::Tensors() const {
@@ -180,20 +183,14 @@ std::vector<const GgufTensor*> GgufFile::Tensors() const {
   return all;
 }
 
-const GgufFile::Part& GgufFile::PartOf(const GgufTensor& tensor) const {
-  for (const std::unique_ptr<Part>& part : parts_) {
-    const std::vector<GgufTensor>& tensors = part->header.tensors;
-    if (!tensors.empty() && &tensor >= &tensors.front() && &tensor <= &tensors.back()) return *part;
-  }
-  ANNULUS_CHECK(false) << "tensor " << tensor.name << " of another file";
-  return *parts_[0];
-}
-
 absl::Status GgufFile::Read(const GgufTensor& tensor, uint64_t offset,
                             std::span<std::byte> destination) const {
   ANNULUS_CHECK(offset <= tensor.bytes && destination.size() <= tensor.bytes - offset)
       << tensor.name;
-  return PartOf(tensor).file.ReadAt(tensor.offset + offset, destination);
+  const auto found = places_.find(tensor.name);
+  ANNULUS_CHECK(found != places_.end() && found->second.tensor == &tensor)
+      << "tensor " << tensor.name << " of another file";
+  return found->second.part->file.ReadAt(tensor.offset + offset, destination);
 }
 
 absl::Status GgufFile::CheckServed(const GgufTensor& tensor) const {

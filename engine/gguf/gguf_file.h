@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -32,8 +33,8 @@ absl::StatusOr<std::optional<std::string>> FindGgufFile(const std::string& direc
 class GgufFile {
  public:
   // `path`: the file, or any file of the set. NOT_FOUND: the file, or another of its set, is
-  // missing. FAILED_PRECONDITION: not a regular file. RESOURCE_EXHAUSTED: a header larger than
-  // kMostGgufHeaderBytes. Otherwise as ParseGgufHeader.
+  // missing. FAILED_PRECONDITION: not a regular file. RESOURCE_EXHAUSTED: the headers of all files
+  // together are larger than kMostGgufHeaderBytes. Otherwise as ParseGgufHeader.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -67,13 +68,21 @@ class GgufFile {
   };
 
   GgufFile() = default;
+  // Reads a header of at most `most` bytes.
   static absl::StatusOr<std::unique_ptr<Part>> OpenPart(const std::string& directory,
-                                                        const std::string& name);
+                                                        const std::string& name, uint64_t most);
   absl::Status OpenSet(const std::string& directory, const std::string& name);
-  const Part& PartOf(const GgufTensor& tensor) const;
+  absl::Status AddPart(std::unique_ptr<Part> part);
+
+  // Where a tensor is.
+  struct Place {
+    const Part* part;
+    const GgufTensor* tensor;
+  };
 
   std::string path_;
   std::vector<std::unique_ptr<Part>> parts_;
+  absl::flat_hash_map<absl::string_view, Place> places_;  // by the tensor's name
 };
 
 }  // namespace annulus

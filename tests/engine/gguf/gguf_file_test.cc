@@ -8,12 +8,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
 using testing::TempDirectory;
@@ -72,6 +74,35 @@ TEST(GgufFileTest, RefusesASplitSetThatIsNotWhole) {
   directory.Write("alone.gguf", Part(0, 2, "a"));
   EXPECT_THAT(GgufFile::Open((directory.path() / "alone.gguf").string()).status().message(),
               HasSubstr("named NAME-00001-of-00002.gguf"));
+}
+
+// A file of zeros in which a metadata array takes `bytes`; it takes no room on the disk.
+void WriteSparsePart(const TempDirectory& directory, uint32_t number, uint32_t count,
+                     uint64_t bytes) {
+  GgufWriter writer;
+  writer.Set("split.no", number);
+  writer.Set("split.count", count);
+  writer.Raw("zeros", 9, testing::GgufNumber<uint32_t>(0) + testing::GgufNumber(bytes));
+  const std::string name = absl::StrFormat("m-%05d-of-%05d.gguf", number + 1, count);
+  const std::string header = writer.Header();
+  directory.Write(name, header);
+  std::filesystem::resize_file(directory.path() / name, header.size() + bytes);
+}
+
+// A set of 1,024 files could otherwise ask for that many times the memory of one.
+TEST(GgufFileTest, BoundsTheHeadersOfAllFilesTogether) {
+  const TempDirectory directory;
+  const auto open = [&] {
+    return GgufFile::Open((directory.path() / "m-00001-of-00003.gguf").string());
+  };
+  for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, uint64_t{100} << 20);
+  const auto refused = open();
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_THAT(refused.status().message(),
+              AllOf(HasSubstr("m-00003-of-00003.gguf: its header takes more than "),
+                    HasSubstr("allowed: 268435456 bytes for the headers of all files")));
+  for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, 1000);
+  EXPECT_TRUE(open().ok()) << open().status();
 }
 
 TEST(GgufFileTest, NamesTheModelsOfAFolderWithSeveral) {
