@@ -183,13 +183,12 @@ absl::Status ConfigWriter::WriteRope() {
   ANNULUS_ASSIGN_OR_RETURN(const json original, Number("rope.scaling.original_context_length"));
   const GgufValue* const scaling = file_.Find(absl::StrCat(family_.name, ".rope.scaling.type"));
   const json type = scaling != nullptr ? scaling->Scalar() : json();
-  if (Has("rope_factors_long.weight") || Has("rope_freqs.weight")) {
-    const bool two = Has("rope_factors_long.weight");
+  const std::vector<absl::string_view> factors = GgufConfigTensors(file_);
+  if (!factors.empty()) {
+    const bool two = factors.size() == 2;
     rope["rope_type"] = "longrope";
-    ANNULUS_RETURN_IF_ERROR(WriteFactors(
-        "short_factor", two ? "rope_factors_short.weight" : "rope_freqs.weight", rope));
-    ANNULUS_RETURN_IF_ERROR(
-        WriteFactors("long_factor", two ? "rope_factors_long.weight" : "rope_freqs.weight", rope));
+    ANNULUS_RETURN_IF_ERROR(WriteFactors("short_factor", factors.front(), rope));
+    ANNULUS_RETURN_IF_ERROR(WriteFactors("long_factor", factors.back(), rope));
     ANNULUS_ASSIGN_OR_RETURN(const json scale, Number("rope.scaling.attn_factor"));
     if (!two) rope["attention_factor"] = 1.0;
     if (two && !scale.is_null()) rope["attention_factor"] = scale;
@@ -318,6 +317,14 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
       absl::StrCat(file.path(), ": ", kKey, " is \"", absl::CHexEscape(name.substr(0, 64)), "\"",
                    name == "olmo2" ? " with sliding windows (OLMo 3)" : "",
                    "; served: ", absl::StrJoin(served, ", ")));
+}
+
+std::vector<absl::string_view> GgufConfigTensors(const GgufFile& file) {
+  if (file.FindTensor("rope_factors_long.weight") != nullptr) {
+    return {"rope_factors_short.weight", "rope_factors_long.weight"};
+  }
+  if (file.FindTensor("rope_freqs.weight") != nullptr) return {"rope_freqs.weight"};
+  return {};
 }
 
 absl::StatusOr<std::string> GgufConfigJson(const GgufFile& file, const GgufFamily& family) {

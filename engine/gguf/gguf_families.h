@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_GGUF_GGUF_FAMILIES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -32,6 +33,10 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file);
 // Copies values as they are and leaves out absent ones. Some facts are not in the metadata and come
 // from the tensors: vocabulary size, biases, a separate head, rope factors.
 absl::StatusOr<std::string> GgufConfigJson(const GgufFile& file, const GgufFamily& family);
+
+// The tensors that GgufConfigJson reads values from: factors of rope frequencies, which every
+// checkpoint other than GGUF has in its config.json.
+std::vector<absl::string_view> GgufConfigTensors(const GgufFile& file);
 
 }  // namespace annulus
 

@@ -124,7 +124,9 @@ absl::Status WrongShape(const GgufFile& file, const GgufTensor& tensor, absl::st
 absl::StatusOr<std::unique_ptr<GgufTensors>> GgufTensors::Create(
     std::shared_ptr<const GgufFile> file, const GgufFamily& family, Codes codes) {
   auto made = std::unique_ptr<GgufTensors>(new GgufTensors(std::move(file), codes == Codes::kKeep));
+  const std::vector<absl::string_view> read = GgufConfigTensors(made->file_);
   for (const GgufTensor* const tensor : made->file_.Tensors()) {
+    if (std::find(read.begin(), read.end(), tensor->name) != read.end()) continue;
     ANNULUS_RETURN_IF_ERROR(made->Add(family, *tensor));
   }
   return made;

@@ -92,6 +92,8 @@ TEST_P(GgufFamiliesTest, GivesTheTensorsOfTheCheckpoint) {
     ++compared;
   }
   EXPECT_GT(compared, 10);
+  // Factors of rope frequencies are in the config.json there, not among the tensors.
+  for (const std::string& name : (*made)->Names()) EXPECT_TRUE(source_->Has(name)) << name;
   EXPECT_FALSE((*made)->quantized() && family_.name != "gpt-oss");
 }
 
@@ -275,6 +277,25 @@ TEST(GgufConfigTest, TakesRopeFactorsAsDivisorsOfFrequencies) {
   }
   EXPECT_EQ(made->ropes[0].scale, 1);
   EXPECT_FALSE(DependsOnLength(made->ropes[0]));
+}
+
+// As tensors they would be reported as "not used".
+TEST(GgufConfigTest, RopeFactorsAreNoTensorsOfTheModel) {
+  GgufWriter writer;
+  writer.Set("general.architecture", "llama");
+  writer.AddFloats("token_embd.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
+  writer.AddFloats("rope_freqs.weight", {2}, {1, 8});
+  writer.AddFloats("rope_unknown.weight", {2}, {1, 8});
+  const TempDirectory directory;
+  directory.Write("m", writer.File());
+  auto opened = GgufFile::Open((directory.path() / "m").string());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const std::shared_ptr<const GgufFile> file = *std::move(opened);
+  const auto tensors =
+      GgufTensors::Create(file, *FindGgufFamily(*file), GgufTensors::Codes::kWiden);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_THAT((*tensors)->Names(), ::testing::UnorderedElementsAre("model.embed_tokens.weight",
+                                                                    "rope_unknown.weight"));
 }
 
 TEST(GgufConfigTest, ReadsRopeScaling) {
