@@ -137,9 +137,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view 
                                                               absl::string_view config,
                                                               absl::string_view config_name) {
   ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(config, config_name));
-  ANNULUS_ASSIGN_OR_RETURN(const bool legacy, document.root().BoolMember("legacy", true));
   ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages,
-                           ParseSentencePieceStages(bytes, file_name, legacy));
+                           ParseSentencePieceStages(bytes, file_name, document.root()));
   ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), stages.bos.has_value(), &stages));
   return PipelineTokenizer::Create(std::move(stages));
 }

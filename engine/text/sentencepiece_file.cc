@@ -2,10 +2,15 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/text/utf8.h"
 #include "engine/text/vocabulary.h"
 #include "kernels/base/status_macros.h"
@@ -165,6 +170,13 @@ absl::Status ReadNormalizer(absl::string_view message, SentencePieceFile* file) 
   });
 }
 
+// "<0x41>"
+bool IsByteText(absl::string_view text) {
+  const auto is_digit = [](char c) { return absl::ascii_isdigit(c) || (c >= 'A' && c <= 'F'); };
+  return absl::ConsumePrefix(&text, "<0x") && absl::ConsumeSuffix(&text, ">") &&
+         text.size() == 2 && is_digit(text[0]) && is_digit(text[1]);
+}
+
 void AppendVarint(uint64_t value, std::string* bytes) {
   for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
   bytes->push_back(static_cast<char>(value));
@@ -200,6 +212,44 @@ absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes
   }));
   if (file.pieces.empty()) return Malformed("it has no pieces");
   return file;
+}
+
+absl::Status CheckSentencePieces(const SentencePieceFile& file) {
+  using Type = SentencePieceFile::Type;
+  std::optional<size_t> unknown;
+  bool any_normal = false;
+  std::set<absl::string_view> bytes;
+  for (size_t id = 0; id < file.pieces.size(); ++id) {
+    const SentencePieceFile::Piece& piece = file.pieces[id];
+    const auto invalid = [&](absl::string_view what) {
+      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " ", what));
+    };
+    if (piece.text.size() > kMostPieceBytes) {
+      return invalid(
+          absl::StrCat("has ", piece.text.size(), " bytes; at most ", kMostPieceBytes));
+    }
+    if (absl::StrContains(piece.text, '\0')) return invalid("has a zero byte");
+    any_normal |= piece.type == Type::kNormal;
+    if (piece.type == Type::kByte) {
+      if (!file.byte_fallback) return invalid("is a byte, but `byte_fallback` is false");
+      if (!IsByteText(piece.text)) return invalid("is a byte, but not <0x00> to <0xFF>");
+      bytes.insert(piece.text);
+    }
+    if (piece.type != Type::kUnknown) continue;
+    if (unknown.has_value()) return invalid(absl::StrCat("is unknown, as ", *unknown, " is"));
+    unknown = id;
+  }
+  if (!any_normal) {
+    return absl::InvalidArgumentError("there is no normal piece; needed: at least one");
+  }
+  if (!unknown.has_value()) {
+    return absl::InvalidArgumentError("there is no unknown piece; needed: one");
+  }
+  if (file.byte_fallback && bytes.size() != 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are not 256 byte pieces but ", bytes.size(), ", with byte fallback"));
+  }
+  return absl::OkStatus();
 }
 
 std::string SerializeSentencePieceFile(const SentencePieceFile& file) {

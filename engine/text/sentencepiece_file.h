@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -40,6 +41,12 @@ struct SentencePieceFile {
 
 // INVALID_ARGUMENT (without the file's name) if the bytes are not such a file.
 absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes);
+
+// What a tokenizer of any kind needs: pieces of at most kMostPieceBytes bytes, without zero bytes;
+// one unknown piece and a normal one; all 256 bytes if there is byte fallback, otherwise none.
+// INVALID_ARGUMENT (without the file's name) if it lacks that.
+inline constexpr size_t kMostPieceBytes = 1024;
+absl::Status CheckSentencePieces(const SentencePieceFile& file);
 
 // Serializes `file` as a tokenizer.model.
 std::string SerializeSentencePieceFile(const SentencePieceFile& file);

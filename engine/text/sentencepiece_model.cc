@@ -4,9 +4,10 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/utf8.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -17,40 +18,36 @@ using Ends = std::vector<size_t>;  // of tokens, ascending
 using Type = SentencePieceFile::Type;
 
 constexpr size_t kSearched = 2 << 10;  // bytes in front of a window's end
-constexpr size_t kMostPieceBytes = 1024;
 // The library writes the user-defined pieces that a text begins with into an array of this size.
 constexpr size_t kMostNested = 64;
 
-absl::Status Piece(size_t id, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("piece ", id, " ", what));
-}
-
-absl::Status CheckPieces(const SentencePieceFile& file) {
-  std::optional<size_t> unknown;
-  bool any_normal = false;
+// Merging goes on from a piece that is not used, as long as it is part of others; in the end it is
+// cut again. Those that no merge makes change nothing, such as a converter's "[PAD32001]".
+absl::Status CheckUnused(const SentencePieceFile& file) {
+  absl::flat_hash_set<absl::string_view> mergeable;
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    const bool matches = piece.type == Type::kNormal || piece.type == Type::kUserDefined;
+    if (matches || piece.type == Type::kUnused) mergeable.insert(piece.text);
+  }
+  const auto is_symbol = [&](absl::string_view text) {
+    size_t end = 0;
+    NextCodePoint(text, &end);
+    return end == text.size() || mergeable.contains(text);
+  };
   for (size_t id = 0; id < file.pieces.size(); ++id) {
-    const SentencePieceFile::Piece& piece = file.pieces[id];
-    if (piece.text.size() > kMostPieceBytes) {
-      return Piece(id,
-                   absl::StrCat("has ", piece.text.size(), " bytes; at most ", kMostPieceBytes));
+    const absl::string_view text = file.pieces[id].text;
+    if (file.pieces[id].type != Type::kUnused || text.empty()) continue;
+    size_t cut = 0;
+    NextCodePoint(text, &cut);
+    bool made = cut == text.size();
+    for (; cut < text.size() && !made; NextCodePoint(text, &cut)) {
+      made = is_symbol(text.substr(0, cut)) && is_symbol(text.substr(cut));
     }
-    if (absl::StrContains(piece.text, '\0')) return Piece(id, "has a zero byte");
-    if (piece.type == Type::kUnused && file.kind == SentencePieceFile::Kind::kBpe) {
-      return absl::UnimplementedError(
-          absl::StrCat("piece ", id,
-                       " of the type UNUSED in BPE is not supported; convert the "
-                       "tokenizer to tokenizer.json"));
-    }
-    any_normal |= piece.type == Type::kNormal;
-    if (piece.type != Type::kUnknown) continue;
-    if (unknown.has_value()) return Piece(id, absl::StrCat("is unknown, as ", *unknown, " is"));
-    unknown = id;
-  }
-  if (!any_normal) {
-    return absl::InvalidArgumentError("there is no normal piece; needed: at least one");
-  }
-  if (!unknown.has_value()) {
-    return absl::InvalidArgumentError("there is no unknown piece; needed: one");
+    if (!made) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("piece ", id,
+                     " of the type UNUSED in BPE can be merged from others, which is not "
+                     "supported; convert the tokenizer to tokenizer.json"));
   }
   return absl::OkStatus();
 }
@@ -96,14 +93,12 @@ class SentencePieceModel::Stage : public TextStage {
   absl::Status AddWindow() {
     absl::string_view text = rest();
     bool is_cut = text.size() <= window_;  // at its end, so that nothing has to be looked at again
-    Bridges bridges;
     if (!is_cut) {
       text = TruncateUtf8(text, window_);
-      bridges = model_.FindBridges(text);
-      is_cut = bridges.free.has_value();
-      if (is_cut) text = text.substr(0, *bridges.free);
+      const std::optional<size_t> free = model_.FindFreePlace(text);
+      is_cut = free.has_value();
+      if (is_cut) text = text.substr(0, *free);
     }
-    if (!is_cut && !model_.is_bpe_) return AddUnigramWindow(text, bridges);
     ANNULUS_ASSIGN_OR_RETURN(const Ends ends, Encode(text, &tokens_));
     if (joint_ > 0) {
       if (ends.front() != expected_) return Widen();
@@ -151,27 +146,6 @@ class SentencePieceModel::Stage : public TextStage {
         " bytes that the tokenizer must encode as one; put white space or line breaks into it"));
   }
 
-  absl::Status AddUnigramWindow(absl::string_view text, const Bridges& bridges) {
-    ANNULUS_ASSIGN_OR_RETURN(Ends common, Encode(text.substr(0, bridges.last), &before_joint_));
-    for (const size_t start : bridges.starts) {
-      ANNULUS_ASSIGN_OR_RETURN(const Ends ends, Encode(text.substr(0, start), &tokens_));
-      Ends both;
-      std::set_intersection(common.begin(), common.end(), ends.begin(), ends.end(),
-                            std::back_inserter(both));
-      common.swap(both);
-      if (common.empty()) break;
-    }
-    if (!common.empty() && common.back() >= text.size() / 2) {
-      Give(before_joint_, common.back());
-      return absl::OkStatus();
-    }
-    if (window_ < kMostUnigramWindow) return Widen();
-    ANNULUS_ASSIGN_OR_RETURN(const Ends ends, Encode(text, &tokens_));
-    const auto behind = std::upper_bound(ends.begin(), ends.end(), bridges.last);
-    Give(tokens_, behind == ends.begin() ? ends.front() : *std::prev(behind));
-    return absl::OkStatus();
-  }
-
   // Gives those of `tokens` that stand for the first `end` bytes, and goes on behind them.
   void Give(const Tokens& tokens, size_t end) {
     for (const AnnulusSentencePieceToken& token : tokens) {
@@ -202,33 +176,34 @@ std::unique_ptr<TextStage> SentencePieceModel::NewStage(EncodeState* state) cons
   return std::make_unique<Stage>(this, state);
 }
 
-SentencePieceModel::Bridges SentencePieceModel::FindBridges(absl::string_view window) const {
-  Bridges bridges;
-  bridges.last = TruncateUtf8(window, window.size() - longest_).size();
-  const size_t searched = bridges.last - std::min(bridges.last, kSearched);
+std::optional<size_t> SentencePieceModel::FindFreePlace(absl::string_view window) const {
+  // Of the pieces that begin in front of `last`, all are visible.
+  const size_t last = TruncateUtf8(window, window.size() - longest_).size();
+  const size_t searched = last - std::min(last, kSearched);
   // Pieces that bridge a place behind `searched` start behind this.
   const size_t begin = TruncateUtf8(window, searched - std::min(searched, longest_)).size();
+  std::optional<size_t> free;
   size_t furthest = 0;  // end of a piece
-  for (size_t at = begin; at < bridges.last;) {
-    size_t reach = at;
-    NextCodePoint(window, &reach);
-    const size_t next = reach;
-    pieces_.ForEachPrefix(window.substr(at),
-                          [&](size_t length, int32_t) { reach = std::max(reach, at + length); });
-    furthest = std::max(furthest, reach);
-    if (reach > bridges.last) bridges.starts.push_back(at);
-    if (furthest <= next && next > searched) bridges.free = next;
+  for (size_t at = begin; at < last;) {
+    size_t next = at;
+    NextCodePoint(window, &next);
+    furthest = std::max(furthest, next);
+    pieces_.ForEachPrefix(window.substr(at), [&](size_t length, int32_t) {
+      furthest = std::max(furthest, at + length);
+    });
+    if (furthest <= next && next > searched) free = next;
     at = next;
   }
-  return bridges;
+  return free;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> SentencePieceModel::Create(
     const SentencePieceFile& file, const SentencePieceLibrary& library) {
-  ANNULUS_RETURN_IF_ERROR(CheckPieces(file));
+  ANNULUS_CHECK(file.kind == SentencePieceFile::Kind::kBpe);
+  ANNULUS_RETURN_IF_ERROR(CheckSentencePieces(file));
+  ANNULUS_RETURN_IF_ERROR(CheckUnused(file));
   ANNULUS_RETURN_IF_ERROR(CheckNesting(file));
   std::unique_ptr<SentencePieceModel> model(new SentencePieceModel());
-  model->is_bpe_ = file.kind == SentencePieceFile::Kind::kBpe;
   model->byte_fallback_ = file.byte_fallback;
   std::vector<std::pair<std::string, int32_t>> texts;
   for (size_t id = 0; id < file.pieces.size(); ++id) {

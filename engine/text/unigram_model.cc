@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace annulus {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
+// As in sentencepiece: the score of a user-defined piece is the highest of any piece, at least 0, for
+// each of its bytes, less this. So it wins, since scores are logarithms of probabilities.
+constexpr double kUserDefinedMargin = 0.1;
 
 size_t CharacterLength(absl::string_view text, size_t position) {
   const size_t begin = position;
@@ -166,6 +170,41 @@ absl::StatusOr<std::unique_ptr<Model>> UnigramModel::Parse(const JsonNode& node,
                              unknown.Integer(0, std::max(0, vocabulary->size() - 1)));
     model->unknown_ = static_cast<int32_t>(id);
   }
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> UnigramModel::Create(const SentencePieceFile& file) {
+  using Type = SentencePieceFile::Type;
+  ANNULUS_RETURN_IF_ERROR(CheckSentencePieces(file));
+  auto model = std::make_unique<UnigramModel>();
+  model->byte_fallback_ = file.byte_fallback;
+  model->byte_tokens_.fill(kNoToken);
+  double lowest = std::numeric_limits<double>::infinity();
+  double highest = 0;
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    if (piece.type != Type::kNormal) continue;
+    lowest = std::min(lowest, static_cast<double>(piece.score));
+    highest = std::max(highest, static_cast<double>(piece.score));
+  }
+  model->unknown_score_ = lowest - kUnknownPenalty;
+  std::vector<std::pair<std::string, int32_t>> strings;
+  for (size_t id = 0; id < file.pieces.size(); ++id) {
+    const SentencePieceFile::Piece& piece = file.pieces[id];
+    const bool is_user_defined = piece.type == Type::kUserDefined;
+    const double score = is_user_defined
+                             ? static_cast<double>(piece.text.size()) * highest - kUserDefinedMargin
+                             : static_cast<double>(piece.score);
+    model->scores_.push_back(score);
+    if (piece.type == Type::kUnknown) model->unknown_ = static_cast<int32_t>(id);
+    if (piece.type == Type::kByte) {
+      const size_t byte = std::stoul(piece.text.substr(3, 2), nullptr, 16);
+      model->byte_tokens_[byte] = static_cast<int32_t>(id);
+    }
+    if (piece.type != Type::kNormal && !is_user_defined) continue;
+    model->longest_ = std::max(model->longest_, piece.text.size());
+    strings.emplace_back(piece.text, static_cast<int32_t>(id));
+  }
+  model->trie_ = ByteTrie(std::move(strings));
   return model;
 }
 

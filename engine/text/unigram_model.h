@@ -12,6 +12,7 @@
 #include "engine/base/json_node.h"
 #include "engine/text/byte_trie.h"
 #include "engine/text/model.h"
+#include "engine/text/sentencepiece_file.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -21,7 +22,9 @@ namespace annulus {
 // character without a token counts as unknown, with a score 10 below the lowest. A run of unknown
 // characters becomes the first of these that exists: a token with exactly that text; the tokens
 // <0xNN> of its bytes (`byte_fallback`); one unknown token. Sums use double precision from the
-// start of the piece, like the `tokenizers` package, so that ties are decided the same way.
+// start of the piece, like the `tokenizers` package, so that ties are decided the same way. (The sentencepiece library
+// uses single precision. Of runs of one character many divisions have the same sum; there it is
+// rounding that decides.)
 //
 // Encoding takes time proportional to the text and the longest token (at most kMaxTokenBytes).
 // Holds back the longest token, the text since the last position that no token bridges, and a run
@@ -32,6 +35,10 @@ class UnigramModel : public Model {
 
   // Parses the member `model` of a tokenizer.json and adds its tokens to `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
+
+  // The model of a tokenizer.model: normal pieces, and user-defined ones, which have a better score
+  // than any other pieces with the same text. INVALID_ARGUMENT: see CheckSentencePieces.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const SentencePieceFile& file);
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
   int32_t unknown() const override { return unknown_; }

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -140,6 +141,49 @@ TEST(Sentencepiece, UserDefinedPiecesAreNeverCut) {
   EXPECT_THAT(Encode(unigram, "aba"), ElementsAre(1, kFirst, kFirst + 1, kFirst + 3));
 }
 
+// Fillers up to the embedding's size, as in a converted GGUF file. They have no text.
+TEST(Sentencepiece, UnusedPiecesThatNoMergeMakesAreIdsWithoutAToken) {
+  const std::string file = kFile + Piece("[PAD265]", -10000, Type::kUnused);
+  EXPECT_EQ(Encode(file, "a[PAD265]"), Encode(kFile, "a[PAD265]"));
+  const auto tokenizer = Load(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_FALSE((*tokenizer)->HasToken(kBytes + 256));
+}
+
+// As in Transformers: they are cut out of the text as it is given, before any space becomes "▁".
+TEST(Sentencepiece, HonoursTheTokensThatTheConfigurationAdds) {
+  const std::string config = R"({"added_tokens_decoder": {
+      "300": {"content": "  ", "special": false}, "301": {"content": "<|x|>", "special": true,
+      "rstrip": true}, "2": {"content": "</s>", "special": false}}})";
+  EXPECT_THAT(Encode(kFile, "a  b", config),
+              ElementsAre(1, kFirst + 4, 300, kFirst, kFirst + 2));
+  EXPECT_THAT(Encode(kFile, "a<|x|> \n b", config),
+              ElementsAre(1, kFirst + 4, 301, kFirst, kFirst + 2));
+  const auto tokenizer = Load(kFile, config);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_TRUE((*tokenizer)->IsSpecial(301));
+  EXPECT_TRUE((*tokenizer)->IsSpecial(2));  // a control piece stays one
+  EXPECT_FALSE((*tokenizer)->IsControl(300));
+  EXPECT_EQ(*(*tokenizer)->Decode(std::vector<int32_t>{kFirst + 1, 300, 301}, false), "a  <|x|>");
+  const auto plain = (*tokenizer)->EncodePlain("a<|x|>  b");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(std::count(plain->begin(), plain->end(), 301), 0);
+  EXPECT_EQ(std::count(plain->begin(), plain->end(), 300), 1);
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"added_tokens_decoder": {"x": {"content": "y"}}})", "the key must be an id from 0 to"},
+      {R"({"added_tokens_decoder": {"-1": {"content": "y"}}})", "the key must be an id from 0 to"},
+      {R"({"added_tokens_decoder": {"300": {}}})", "300"},
+      {R"({"added_tokens_decoder": {"300": {"content": ""}}})", "the token is empty"},
+      {R"({"added_tokens_decoder": {"300": {"content": "a"}}})", "has two ids"},
+      {R"({"added_tokens_decoder": 1})", "added_tokens_decoder"},
+  };
+  for (const auto& [text, says] : bad) {
+    const absl::Status status = Load(kFile, text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  }
+}
+
 TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
   const std::string pieces = Pieces({{"▁", -1}, {"a", -2}});
   const std::pair<std::string, const char*> cases[] = {
@@ -147,6 +191,7 @@ TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
       {pieces + Bytes(2, Number(3, 4)) + kNormalizer, "model_type"},
       {pieces + Bytes(2, Number(3, 2) + Number(24, 1)) + kNormalizer, "whitespace_as_suffix"},
       {pieces + Piece("b", 0, Type::kUnused) + kBpe + kNormalizer, "UNUSED"},
+      {pieces + Piece("bb", 0, Type::kUnused) + kBpe + kNormalizer, "UNUSED"},
   };
   for (const auto& [file, says] : cases) {
     const absl::Status status = Load(file).status();

@@ -394,10 +394,21 @@ def small_models(data):
             (HERE / "small" / f"{name}.model").write_bytes(proto.SerializeToString())
 
 
+def unigram(proto):
+    """What divides normalized text as Transformers does: the package `tokenizers`, which sums scores in
+    double precision. Pieces that are no text never match: their score is below all others. Those that the
+    user defined have the score that the sentencepiece library gives them."""
+    from tokenizers import Tokenizer, models
+    normal, user_defined = 1, 4
+    pieces = [(piece.piece, piece.score if piece.type == normal else
+               -0.1 if piece.type == user_defined else -1e9) for piece in proto.pieces]
+    return Tokenizer(models.Unigram(pieces, proto.trainer_spec.unk_id, proto.trainer_spec.byte_fallback))
+
+
 def expected_model(data):
-    """The ids that Transformers' slow (legacy) Llama tokenizer gives: control pieces are cut out of
-    the text, each stretch between is encoded by the sentencepiece library, <s> stands in front. The
-    text is what the library makes of these ids without the unknown one, but that one space only is
+    """The ids that Transformers gives: control pieces are cut out of the text, as its slow (legacy) Llama
+    tokenizer does, each stretch between is normalized by the sentencepiece library and divided by it, or
+    by unigram(), <s> stands in front. The text is what the library makes of these ids without the unknown one, but that one space only is
     taken off its start, as the tokenizer.json of such models has it; the library takes all where
     remove_extra_whitespaces is set."""
     import re
@@ -411,6 +422,8 @@ def expected_model(data):
         sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
         proto = model_pb2.ModelProto()
         proto.ParseFromString(path.read_bytes())
+        is_unigram = proto.trainer_spec.model_type == 1
+        divide = unigram(proto) if is_unigram else None
         proto.normalizer_spec.remove_extra_whitespaces = False
         decoder = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
         special = [sp.id_to_piece(i) for i in range(sp.get_piece_size())
@@ -421,7 +434,12 @@ def expected_model(data):
         for string in strings:
             ids = [sp.bos_id()]
             for part in cut.split(string):
-                ids += [sp.piece_to_id(part)] if part in special else sp.encode(part)
+                if part in special:
+                    ids += [sp.piece_to_id(part)]
+                elif is_unigram:
+                    ids += divide.encode(sp.normalize(part), add_special_tokens=False).ids
+                else:
+                    ids += sp.encode(part)
             text = decoder.decode([i for i in ids if not sp.is_unknown(i)])
             raw = b"".join(i.to_bytes(4, "little") for i in ids)
             hashes.append("%08x" % fnv(text.encode("utf-8"), fnv(raw)))
