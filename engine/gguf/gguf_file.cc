@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<GgufFile::Part>> GgufFile::OpenPart(const std::st
   // The header's length is known only once it was read: twice as much each time.
   for (uint64_t wanted = kFirstRead;; wanted *= 2) {
     const uint64_t size = std::min({wanted, most, part->file.size()});
+    part->bytes.clear();  // so that nothing is copied
     part->bytes.resize(size);
     ANNULUS_RETURN_IF_ERROR(part->file.ReadAt(0, part->bytes));
     absl::StatusOr<GgufHeader> header =

@@ -1,5 +1,6 @@
 #include "engine/gguf/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -9,9 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "engine/gguf/gguf_controls.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
@@ -20,8 +26,12 @@ namespace annulus {
 namespace {
 
 using nlohmann::json;
+using Type = SentencePieceFile::Type;
+
+using TextList = std::vector<absl::string_view>;
 
 constexpr char kPrefix[] = "tokenizer.ggml.";
+constexpr size_t kMostControlBytes = 128;  // of a control token that the file calls normal text
 
 // What splits a text before BPE, and what else a publisher's tokenizer.json says.
 struct PreTokenizer {
@@ -84,13 +94,21 @@ class TokenizerReader {
   absl::StatusOr<std::optional<size_t>> Id(absl::string_view key) const;
   absl::Status ReadTokens();
   absl::Status ReadTypes();
+  absl::StatusOr<json> ReadConfig(bool adds_bos) const;
+  absl::Status CorrectTypes(absl::string_view kind, const json& config);
+  absl::flat_hash_set<size_t> MergedAmong(const std::vector<size_t>& ids,
+                                          absl::string_view kind) const;
   absl::StatusOr<std::string> BpeJson() const;
-  absl::StatusOr<std::string> SentencePieceModel(bool unigram) const;
-  absl::StatusOr<std::string> Config(bool adds_bos) const;
+  absl::StatusOr<std::string> SentencePieceModel(bool unigram);
+  absl::StatusOr<int32_t> FindUnknown() const;
+  std::string PieceText(size_t id) const;
+  json AddedTokensDecoder() const;
 
   const GgufFile& file_;
   const std::vector<absl::string_view>* tokens_ = nullptr;
-  std::vector<SentencePieceFile::Type> types_;
+  std::vector<Type> types_;
+  bool adds_prefix_ = false;  // a space before a text
+  std::vector<std::string> warnings_;
 };
 
 absl::StatusOr<bool> TokenizerReader::Flag(absl::string_view key, bool absent) const {
@@ -129,7 +147,6 @@ absl::Status TokenizerReader::ReadTokens() {
 
 // Absent: all are normal tokens.
 absl::Status TokenizerReader::ReadTypes() {
-  using Type = SentencePieceFile::Type;
   types_.assign(tokens_->size(), Type::kNormal);
   const GgufValue* const types = Find("token_type");
   if (types == nullptr) return absl::OkStatus();
@@ -177,7 +194,6 @@ const PreTokenizer* FindPreTokenizer(absl::string_view name) {
 }
 
 absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
-  using Type = SentencePieceFile::Type;
   const PreTokenizer* const kind = FindPreTokenizer(Text("pre"));
   if (kind == nullptr) {
     std::vector<absl::string_view> names;
@@ -226,7 +242,22 @@ absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
   return whole.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) const {
+// The unknown piece. Converters type every piece that the publisher lists as special CONTROL, the
+// unknown one too, and say by the key which it is, if they know.
+absl::StatusOr<int32_t> TokenizerReader::FindUnknown() const {
+  const auto typed = std::find(types_.begin(), types_.end(), Type::kUnknown);
+  if (typed != types_.end()) return static_cast<int32_t>(typed - types_.begin());
+  ANNULUS_ASSIGN_OR_RETURN(const std::optional<size_t> said, Id("unknown_token_id"));
+  if (said.has_value()) return static_cast<int32_t>(*said);
+  for (size_t id = 0; id < types_.size(); ++id) {
+    if (types_[id] == Type::kControl && (*tokens_)[id] == "<unk>") return static_cast<int32_t>(id);
+  }
+  return Invalid("unknown_token_id",
+                 "missing, and there is no unknown piece; needed: its id, or a token of the type "
+                 "UNKNOWN (2)");
+}
+
+absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) {
   const GgufValue* const scores = Find("scores");
   if (scores == nullptr || scores->kind != GgufValue::Kind::kArray ||
       scores->element != GgufValue::Kind::kFloat || scores->count != tokens_->size()) {
@@ -235,22 +266,24 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) co
   }
   SentencePieceFile made;
   made.kind = unigram ? SentencePieceFile::Kind::kUnigram : SentencePieceFile::Kind::kBpe;
+  ANNULUS_ASSIGN_OR_RETURN(made.unk_id, FindUnknown());
+  types_[static_cast<size_t>(made.unk_id)] = Type::kUnknown;
+  ANNULUS_ASSIGN_OR_RETURN(adds_prefix_, Flag("add_space_prefix", true));
+  made.add_dummy_prefix = adds_prefix_;
   for (size_t id = 0; id < tokens_->size(); ++id) {
     const float score = scores->At(id).get<float>();
     if (!std::isfinite(score)) {
       return Invalid("scores", absl::StrCat("token ", id, " has a score that is not a number"));
     }
-    made.pieces.push_back({std::string((*tokens_)[id]), score, types_[id]});
-    if (types_[id] == SentencePieceFile::Type::kByte) made.byte_fallback = true;
+    made.pieces.push_back({PieceText(id), score, types_[id]});
+    if (types_[id] == Type::kByte) made.byte_fallback = true;
   }
-  const auto id_or = [&](absl::string_view key, int32_t absent) -> absl::StatusOr<int32_t> {
+  const auto id_or = [&](absl::string_view key) -> absl::StatusOr<int32_t> {
     ANNULUS_ASSIGN_OR_RETURN(const std::optional<size_t> id, Id(key));
-    return id.has_value() ? static_cast<int32_t>(*id) : absent;
+    return id.has_value() ? static_cast<int32_t>(*id) : -1;
   };
-  ANNULUS_ASSIGN_OR_RETURN(made.unk_id, id_or("unknown_token_id", 0));
-  ANNULUS_ASSIGN_OR_RETURN(made.bos_id, id_or("bos_token_id", -1));
-  ANNULUS_ASSIGN_OR_RETURN(made.eos_id, id_or("eos_token_id", -1));
-  ANNULUS_ASSIGN_OR_RETURN(made.add_dummy_prefix, Flag("add_space_prefix", true));
+  ANNULUS_ASSIGN_OR_RETURN(made.bos_id, id_or("bos_token_id"));
+  ANNULUS_ASSIGN_OR_RETURN(made.eos_id, id_or("eos_token_id"));
   ANNULUS_ASSIGN_OR_RETURN(made.remove_extra_whitespaces,
                            Flag("remove_extra_whitespaces", unigram));
   if (const GgufValue* const map = Find("precompiled_charsmap")) {
@@ -263,7 +296,38 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) co
   return SerializeSentencePieceFile(made);
 }
 
-absl::StatusOr<std::string> TokenizerReader::Config(bool adds_bos) const {
+// Converters store user-defined pieces with spaces where the publisher has "▁". Where a text gets no
+// prefix, both are the same: then the model's own merging of "▁" stays in agreement with them. Else
+// they are cut out of the text as it is given, and what is behind them gets a prefix again.
+std::string TokenizerReader::PieceText(size_t id) const {
+  const absl::string_view text = (*tokens_)[id];
+  if (types_[id] != Type::kUserDefined || adds_prefix_) return std::string(text);
+  return absl::StrReplaceAll(text, {{" ", "\u2581"}});
+}
+
+// What tokenizer.model cannot say of tokens.
+json TokenizerReader::AddedTokensDecoder() const {
+  // Phi-3's tokenizer takes the white space behind them, and its template writes some there. A GGUF
+  // file does not say that.
+  const bool strips = file_.Text("general.architecture") == "phi3";
+  json added = json::object();
+  for (size_t id = 0; id < types_.size(); ++id) {
+    const absl::string_view text = (*tokens_)[id];
+    const bool is_user_defined = types_[id] == Type::kUserDefined;
+    const bool is_turn = types_[id] == Type::kControl && text != "<s>" && text != "<|endoftext|>";
+    const bool rstrip = strips && (is_turn || text == "</s>");
+    if (!is_user_defined && !rstrip) continue;
+    added[absl::StrCat(id)] = {{"content", PieceText(id)},
+                               {"lstrip", false},
+                               {"normalized", false},
+                               {"rstrip", rstrip},
+                               {"single_word", false},
+                               {"special", !is_user_defined}};
+  }
+  return added;
+}
+
+absl::StatusOr<json> TokenizerReader::ReadConfig(bool adds_bos) const {
   json config = json::object();
   for (const auto& [key, name] :
        {std::pair("bos_token_id", "bos_token"), std::pair("eos_token_id", "eos_token"),
@@ -286,7 +350,77 @@ absl::StatusOr<std::string> TokenizerReader::Config(bool adds_bos) const {
     }
     if (!chat_template->text.empty()) config["chat_template"] = std::string(chat_template->text);
   }
-  return config.dump(-1, ' ', false, json::error_handler_t::replace);
+  return config;
+}
+
+// Which of these tokens merging others makes: text like any other, even in brackets.
+absl::flat_hash_set<size_t> TokenizerReader::MergedAmong(const std::vector<size_t>& ids,
+                                                         absl::string_view kind) const {
+  absl::flat_hash_set<size_t> merged;
+  if (ids.empty()) return merged;
+  if (kind == "gpt2") {
+    absl::flat_hash_map<absl::string_view, size_t> by_text;
+    for (const size_t id : ids) by_text.emplace((*tokens_)[id], id);
+    const GgufValue* const merges = Find("merges");
+    for (const absl::string_view merge : merges == nullptr ? TextList() : merges->texts) {
+      const auto made = by_text.find(absl::StrReplaceAll(merge, {{" ", ""}}));
+      if (made != by_text.end()) merged.insert(made->second);
+    }
+  } else if (kind == "llama") {
+    const absl::flat_hash_set<absl::string_view> known(tokens_->begin(), tokens_->end());
+    const auto is_symbol = [&](absl::string_view text) {
+      size_t end = 0;
+      NextCodePoint(text, &end);
+      return end == text.size() || known.contains(text);
+    };
+    for (const size_t id : ids) {
+      const absl::string_view text = (*tokens_)[id];
+      for (size_t cut = 1; cut < text.size(); ++cut) {
+        if (is_symbol(text.substr(0, cut)) && is_symbol(text.substr(cut))) merged.insert(id);
+      }
+    }
+  }
+  return merged;
+}
+
+// Some files type control tokens as normal text. A template that writes one would have it broken
+// into pieces, and a document could steer the model by its text.
+absl::Status TokenizerReader::CorrectTypes(absl::string_view kind, const json& config) {
+  std::vector<std::string> corrected;
+  const auto correct = [&](size_t id) {
+    if (types_[id] != Type::kNormal || !IsMarkup((*tokens_)[id])) return;
+    types_[id] = Type::kControl;
+    corrected.push_back(std::string((*tokens_)[id]));
+  };
+  for (const char* key : {"bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"}) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::optional<size_t> id, Id(key));
+    if (id.has_value()) correct(*id);
+  }
+  const auto is_candidate = [&](size_t id) {
+    return types_[id] == Type::kNormal && (*tokens_)[id].size() <= kMostControlBytes;
+  };
+  const std::string chat_template = config.value("chat_template", "");
+  if (!chat_template.empty()) {
+    const absl::StatusOr<std::vector<size_t>> written =
+        FindWrittenControls(chat_template, config, *tokens_, is_candidate);
+    if (!written.ok()) {
+      return Invalid("tokens", absl::StrCat("of those in brackets that are typed as normal text: ",
+                                            written.status().message()));
+    }
+    const absl::flat_hash_set<size_t> merged = MergedAmong(*written, kind);
+    for (const size_t id : *written) {
+      if (!merged.contains(id)) correct(id);
+    }
+  }
+  if (corrected.empty()) return absl::OkStatus();
+  const size_t shown = std::min<size_t>(corrected.size(), 8);
+  warnings_.push_back(absl::StrCat(
+      file_.path(), ": ", kPrefix, "token_type calls ", corrected.size(),
+      " tokens normal text that the chat template writes, or that begin or end texts: ",
+      absl::StrJoin(corrected.begin(), corrected.begin() + static_cast<ptrdiff_t>(shown), ", "),
+      shown < corrected.size() ? ", .." : "",
+      "; they are served as control tokens. Convert the model anew to have their types right"));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<GgufTokenizerFiles> TokenizerReader::Read() {
@@ -294,18 +428,23 @@ absl::StatusOr<GgufTokenizerFiles> TokenizerReader::Read() {
   ANNULUS_RETURN_IF_ERROR(ReadTypes());
   GgufTokenizerFiles files;
   const absl::string_view kind = Text("model");
-  bool adds_bos = kind == "llama";
-  if (kind == "gpt2") {
-    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_json, BpeJson());
-    adds_bos = FindPreTokenizer(Text("pre"))->adds_bos;
-  } else if (kind == "llama" || kind == "t5") {
-    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_model, SentencePieceModel(kind == "t5"));
-  } else {
+  if (kind != "gpt2" && kind != "llama" && kind != "t5") {
     return absl::UnimplementedError(absl::StrCat(
         file_.path(), ": ", kPrefix, "model is \"", absl::CHexEscape(kind.substr(0, 64)),
         "\"; served: gpt2 (byte-level BPE), llama (BPE with scores), t5 (Unigram)"));
   }
-  ANNULUS_ASSIGN_OR_RETURN(files.config, Config(adds_bos));
+  const PreTokenizer* const pre = FindPreTokenizer(Text("pre"));
+  const bool adds_bos = kind == "llama" || (kind == "gpt2" && pre != nullptr && pre->adds_bos);
+  ANNULUS_ASSIGN_OR_RETURN(json config, ReadConfig(adds_bos));
+  ANNULUS_RETURN_IF_ERROR(CorrectTypes(kind, config));
+  if (kind == "gpt2") {
+    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_json, BpeJson());
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_model, SentencePieceModel(kind == "t5"));
+    config["added_tokens_decoder"] = AddedTokensDecoder();
+  }
+  files.config = config.dump(-1, ' ', false, json::error_handler_t::replace);
+  files.warnings = std::move(warnings_);
   return files;
 }
 

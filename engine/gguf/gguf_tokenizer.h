@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -16,7 +17,10 @@ namespace annulus {
 struct GgufTokenizerFiles {
   std::string tokenizer_json;  // if tokenizer.ggml.model is "gpt2": byte-level BPE; otherwise empty
   std::string tokenizer_model;  // if "llama" (BPE with scores) or "t5" (Unigram); otherwise empty
-  std::string config;           // tokenizer_config.json: text begin and end ids, the chat template
+  // tokenizer_config.json: begin and end of a text, the chat template, and added_tokens_decoder with
+  // what tokenizer.model cannot say of tokens.
+  std::string config;
+  std::vector<std::string> warnings;  // what was read otherwise than the file says
 };
 
 // INVALID_ARGUMENT: arrays of different lengths, a token that is repeated or not UTF-8, or an id

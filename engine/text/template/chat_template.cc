@@ -13,6 +13,7 @@
 #include "engine/text/template/lexer.h"
 #include "engine/text/template/parser.h"
 #include "engine/text/utf8.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 
@@ -23,6 +24,22 @@ constexpr size_t kMostMessageBytes = 2048;
 
 absl::string_view Shown(const jinja::Failure& failure) {
   return TruncateUtf8(failure.message, kMostMessageBytes);
+}
+
+absl::Status Error(absl::string_view file_name, int line, absl::string_view message) {
+  return absl::InvalidArgumentError(absl::StrCat(file_name, ":", line, ": ", message));
+}
+
+absl::Status CheckSource(absl::string_view source, absl::string_view file_name) {
+  if (source.size() > kMaxTemplateBytes) {
+    return Error(file_name, 1,
+                 absl::StrCat("the template has ", source.size(), " bytes; at most ",
+                              kMaxTemplateBytes, " are allowed"));
+  }
+  if (const auto bad = FirstInvalidUtf8(source); bad.has_value()) {
+    return Error(file_name, 1, absl::StrCat("byte ", *bad, " is not UTF-8"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -43,16 +60,7 @@ ChatTemplate::~ChatTemplate() = default;
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
                                                  absl::string_view file_name) {
-  const auto error = [&](int line, absl::string_view message) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ":", line, ": ", message));
-  };
-  if (source.size() > kMaxTemplateBytes) {
-    return error(1, absl::StrCat("the template has ", source.size(), " bytes; at most ",
-                                 kMaxTemplateBytes, " are allowed"));
-  }
-  if (const auto bad = FirstInvalidUtf8(source); bad.has_value()) {
-    return error(1, absl::StrCat("byte ", *bad, " is not UTF-8"));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckSource(source, file_name));
   try {
     auto ast = std::make_unique<jinja::Ast>();
     jinja::Parser(jinja::Tokenize(source), *ast).Parse();
@@ -60,8 +68,24 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
     parsed.mentions_documents_ = absl::StrContains(source, "documents");
     return parsed;
   } catch (const jinja::Failure& failure) {
-    return error(failure.line, failure.message);
+    return Error(file_name, failure.line, failure.message);
   }
+}
+
+absl::StatusOr<std::vector<std::string>> ChatTemplate::Literals(absl::string_view source,
+                                                                absl::string_view file_name) {
+  ANNULUS_RETURN_IF_ERROR(CheckSource(source, file_name));
+  std::vector<std::string> literals;
+  try {
+    for (jinja::Token& token : jinja::Tokenize(source)) {
+      const bool is_text =
+          token.type == jinja::TokenType::kData || token.type == jinja::TokenType::kString;
+      if (is_text) literals.push_back(std::move(token.text));
+    }
+  } catch (const jinja::Failure& failure) {
+    return Error(file_name, failure.line, failure.message);
+  }
+  return literals;
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, const std::tm& now,

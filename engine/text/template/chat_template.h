@@ -6,6 +6,7 @@
 #include <ctime>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +45,11 @@ class ChatTemplate {
   // INVALID_ARGUMENT "<file>:<line>: ..." for what is no template, or longer than
   // kMaxTemplateBytes, or has a part that is not supported.
   static absl::StatusOr<ChatTemplate> Parse(absl::string_view source, absl::string_view file_name);
+
+  // The texts that the source has between its tags and in its string constants, in its order. Errors
+  // of Parse that concern the source's tokens.
+  static absl::StatusOr<std::vector<std::string>> Literals(absl::string_view source,
+                                                           absl::string_view file_name);
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

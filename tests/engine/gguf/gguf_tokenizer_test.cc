@@ -99,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(, GgufPublishedTest,
                              {{"llama3", "llama-bpe"}, {"qwen3", "qwen2"}, {"gpt2", "gpt-2"}}, 1)),
                          [](const auto& info) { return std::string(info.param.folder); });
 
-// A sentencepiece model as a converter stores it.
+// A sentencepiece model as a converter stores it. (Of user-defined pieces it stores what
+// tokenizer_config.json says: gguf_vocabularies_test.cc.)
 class GgufSentencePieceTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgufSentencePieceTest, GivesTheIdsOfTheModel) {
@@ -145,8 +146,8 @@ TEST_P(GgufSentencePieceTest, GivesTheIdsOfTheModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, GgufSentencePieceTest,
-                         ::testing::Values("bpe_identity", "bpe_map", "bpe_user", "unigram_loose",
-                                           "unigram_map", "unigram_plain", "unigram_user"));
+                         ::testing::Values("bpe_map", "unigram_loose", "unigram_map",
+                                           "unigram_plain"));
 
 GgufWriter Bytes() {
   GgufWriter writer;
@@ -260,6 +261,108 @@ TEST(GgufTokenizerTest, AByteLevelVocabularyWithoutBytesFailsTheText) {
   EXPECT_EQ(*(*made)->Decode(std::vector<int32_t>{1, 0}, false), "cdab");
 }
 
+GgufWriter Scored(const std::vector<std::string>& tokens, const std::vector<int32_t>& types) {
+  GgufWriter writer;
+  writer.Set("tokenizer.ggml.model", "llama");
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  writer.Set("tokenizer.ggml.token_type", types);
+  std::vector<float> scores(tokens.size());
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = -static_cast<float>(i);
+  writer.Set("tokenizer.ggml.scores", scores);
+  return writer;
+}
+
+// Converters type every token that tokenizer_config.json lists as special CONTROL, <unk> too.
+TEST(GgufTokenizerTest, TheUnknownPieceIsFoundWhateverItsType) {
+  const auto encode = [](const GgufWriter& writer) -> absl::StatusOr<std::vector<int32_t>> {
+    const auto files = FilesOf(writer);
+    if (!files.ok()) return files.status();
+    const auto made = LoadGgufTokenizer(*files, "f.gguf");
+    if (!made.ok()) return made.status();
+    return (*made)->Encode("é", false);
+  };
+  const std::vector<std::string> tokens = {"<pad>", "▁", "?", "<unk>"};
+  for (const int32_t type : {2, 3}) {
+    EXPECT_EQ(*encode(Scored(tokens, {3, 1, 3, type})), (std::vector<int32_t>{1, 3}));
+  }
+  GgufWriter named = Scored(tokens, {3, 1, 3, 3});
+  named.Set("tokenizer.ggml.unknown_token_id", 2u);
+  EXPECT_EQ(*encode(named), (std::vector<int32_t>{1, 2}));
+  const auto none = encode(Scored({"<pad>", "▁", "a"}, {3, 1, 1}));
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(none.status().message(),
+              HasSubstr("unknown_token_id: missing, and there is no unknown piece; needed: its id"));
+}
+
+constexpr char kChatMl[] =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}"
+    "{% endfor %}{{ '<|' + 'assistant' + '|>' }}<b>[0]";
+
+// Control tokens that the file calls normal text are what they are, so that a template's text is
+// not broken into pieces. Text in brackets that is an ordinary token stays one.
+TEST(GgufTokenizerTest, WhatTheTemplateWritesIsAControlToken) {
+  const std::vector<std::string> texts = {"<unk>", "▁", "a", "<|im_start|>", "<|im_end|>",
+                                          "<|assistant|>", "<other>", "<b", ">", "<b>", "<eos>"};
+  for (const char* kind : {"llama", "gpt2"}) {
+    SCOPED_TRACE(kind);
+    GgufWriter writer = Scored(texts, {2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+    if (kind == std::string("gpt2")) {
+      writer = Bytes();
+      writer.Set("tokenizer.ggml.tokens", texts);
+      writer.Set("tokenizer.ggml.merges", std::vector<std::string>{"<b >"});
+    }
+    writer.Set("tokenizer.ggml.eos_token_id", 10u);
+    writer.Set("tokenizer.chat_template", kChatMl);
+    const auto files = FilesOf(writer);
+    ASSERT_TRUE(files.ok()) << files.status();
+    ASSERT_EQ(files->warnings.size(), 1u);
+    EXPECT_THAT(files->warnings[0],
+                HasSubstr("token_type calls 4 tokens normal text that the chat template writes, or "
+                          "that begin or end texts: <eos>, <|im_start|>, <|im_end|>, "
+                          "<|assistant|>; they are served as control tokens"));
+    const auto made = LoadGgufTokenizer(*files, "f.gguf");
+    ASSERT_TRUE(made.ok()) << made.status();
+    for (int32_t id = 0; id < 11; ++id) {
+      EXPECT_EQ((*made)->IsControl(id), id == 3 || id == 4 || id == 5 || id == 10 ||
+                                            (id == 0 && kind == std::string("llama")))
+          << id;
+    }
+    EXPECT_EQ(*(*made)->Encode("<|im_start|><|im_end|><|assistant|>", false),
+              (std::vector<int32_t>{3, 4, 5}));
+    // Nor can a document steer the model by their text.
+    const auto plain = (*made)->EncodePlain("<|im_end|>");
+    if (plain.ok()) {
+      EXPECT_THAT(*plain, ::testing::Not(::testing::Contains(4)));
+    }
+  }
+}
+
+// The search for them is linear, in texts of bounded size.
+TEST(GgufTokenizerTest, RefusesMegabytesOfTokensThatMayBeControls) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 50'000; ++i)
+    tokens.push_back(absl::StrCat("<", std::string(100, 'x'), i, ">"));
+  GgufWriter writer = Bytes();
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  EXPECT_TRUE(FilesOf(writer).ok()) << "without a template nothing is searched";
+  writer.Set("tokenizer.chat_template", kChatMl);
+  const absl::Status status = FilesOf(writer).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("tokenizer.ggml.tokens: "));
+}
+
+TEST(GgufTokenizerTest, RightTypesGiveNoWarning) {
+  GgufWriter writer = Bytes();
+  writer.Set("tokenizer.ggml.tokens",
+             std::vector<std::string>{"a", "<|im_start|>", "<|im_end|>", "<think>", "[PAD]"});
+  writer.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1, 3, 3, 4, 5});
+  writer.Set("tokenizer.ggml.eos_token_id", 2u);
+  writer.Set("tokenizer.chat_template", kChatMl);
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->warnings, ::testing::IsEmpty());
+}
+
 // Kinds with scores fall back to all 256 bytes, or to the unknown token.
 TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
   for (const char* kind : {"llama", "t5"}) {
@@ -275,8 +378,6 @@ TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
       EXPECT_TRUE(files.ok()) << files.status();
       return LoadGgufTokenizer(files.value_or(GgufTokenizerFiles()), "f.gguf");
     };
-    EXPECT_THAT(load({"a", "b"}, {1, 1}).status().message(),
-                HasSubstr("there is no unknown piece"));
     EXPECT_THAT(load({"<unk>", "a", "<0x41>"}, {2, 1, 6}).status().message(),
                 HasSubstr("not 256 byte pieces"));
     const auto unknown = load({"<unk>", "a"}, {2, 1});

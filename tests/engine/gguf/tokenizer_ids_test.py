@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""tokenizer_ids_test.py BUILD: of every kind of GGUF vocabulary, the ids of 2,000 random texts are those of
-the Python package `tokenizers`.
+"""tokenizer_ids_test.py BUILD: of every kind of GGUF vocabulary, the ids of 2,000 random texts and of 2,000
+texts of code, tables and pages are those of the Python package `tokenizers`.
 
-The kinds are those of tokenizer.ggml.pre, and `llama` and `t5` of tokenizer.ggml.model. The package gets a
-tokenizer.json as the publishers of such models have it, BUILD/tests/gguf_ids a GGUF file, both with one
-small vocabulary that is trained here. Texts and vocabularies come from SEED.
+The kinds are those of tokenizer.ggml.pre, `llama` and `t5` of tokenizer.ggml.model, and each family of
+models that has a tokenizer.model (vocabularies.py). The package gets a tokenizer.json as the publishers of
+such models have it, BUILD/tests/gguf_ids that and a GGUF file as converters make it, all with one small
+vocabulary that is trained here. Texts and vocabularies come from SEED.
 
 Skipped (77) if the package cannot be had from PyPI. It is kept in a folder of BUILD/python.
 """
 
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -23,16 +25,18 @@ import tempfile
 import unicodedata
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "text" / "golden"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import vocabularies  # noqa: E402
 from make_goldens import EMOJI, RUNS, SPACES, SPECIAL, WORDS  # noqa: E402
+from vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED  # noqa: E402
 
 PACKAGE = "tokenizers==0.23.3"
 SEED = 28
 TEXTS = 2000
+SIZE = 2000  # of a vocabulary, about
 LETTERS = 300  # of the vocabularies with scores
 SHOWN = 3  # differences of a kind
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # tokenizer.ggml.token_type
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -115,7 +119,7 @@ def random_text(rng):
     return some(8, lambda: rng.choice(kinds)())
 
 
-def trained(texts, alphabet, pre_tokenizer=None):
+def trained(texts, alphabet, pre_tokenizer=None, size=SIZE):
     """The tokens, by id, and the merges of a BPE vocabulary. Texts are not split before, so merges bridge
     any place where a pattern may split."""
     from tokenizers import Tokenizer, models, trainers
@@ -123,7 +127,7 @@ def trained(texts, alphabet, pre_tokenizer=None):
     if pre_tokenizer:
         tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=2000, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False))
+        vocab_size=size, initial_alphabet=alphabet, limit_alphabet=len(alphabet), show_progress=False))
     model = json.loads(tokenizer.to_str())["model"]
     return sorted(model["vocab"], key=model["vocab"].get), [tuple(merge) for merge in model["merges"]]
 
@@ -134,7 +138,7 @@ def tokenizer_json(model, tokens, types, normalizer, pre_tokenizer):
              for i, type in enumerate(types) if type in (UNKNOWN, CONTROL, USER_DEFINED)]
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
             "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": None,
-            "decoder": None, "model": model}
+            "decoder": {"type": "Fuse"}, "model": model}
 
 
 def bpe(tokens, merges, unknown=None, ignore_merges=False):
@@ -149,18 +153,19 @@ def metadata(kind, tokens, types, **more):
     return {f"tokenizer.ggml.{key}": value for key, value in values.items()}
 
 
-def byte_level(texts):
+def byte_level(texts, size=SIZE):
     """Of each kind of tokenizer.ggml.pre: its name, metadata, tokenizer.json."""
     from tokenizers import pre_tokenizers
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokens, merges = trained(texts, pre_tokenizers.ByteLevel.alphabet(), whole)
+    tokens, merges = trained(texts, pre_tokenizers.ByteLevel.alphabet(), whole, size)
     # No merges lead to these: where ignore_merges is set, a piece becomes one all the same.
     for word in WORDS:
         token = whole.pre_tokenize_str(" " + word)[0][0]
         if token not in tokens:
             tokens.append(token)
-    types = [NORMAL] * len(tokens) + [CONTROL, USER_DEFINED]
-    tokens += ["<|endoftext|>", "<think>"]
+    added = ["<think>"] + [" " * count for count in range(2, 25)]  # the runs in the manner of GPT-NeoX
+    types = [NORMAL] * len(tokens) + [CONTROL] + [USER_DEFINED] * len(added)
+    tokens += ["<|endoftext|>"] + added
     for name, pre in KINDS.items():
         steps = [{"type": "Digits", "individual_digits": True}] if pre.digits else []
         if pre.pattern:
@@ -196,13 +201,25 @@ def of_one_pair(merges, alphabet):
     return kept
 
 
-def scored(texts):
-    """The same of the kinds that have scores, which sentencepiece trains."""
+def trained_pieces(texts, size=SIZE, letters=LETTERS):
+    """The merges of pieces and the single characters that sentencepiece would have of these texts."""
     texts = ["▁" + text.replace(" ", "▁") for text in texts]
     counts = collections.Counter("".join(texts))
     del counts["\0"]  # sentencepiece has no piece with a zero byte
-    alphabet = sorted(counts, key=lambda letter: (-counts[letter], letter))[:LETTERS]
-    _, merges = trained(texts, alphabet)
+    alphabet = sorted(counts, key=lambda letter: (-counts[letter], letter))[:letters]
+    return trained(texts, alphabet, size=size)[1], alphabet
+
+
+def families(texts, size=SIZE, letters=LETTERS):
+    """The same of each family that has a tokenizer.model."""
+    merges, alphabet = trained_pieces(texts, size, letters)
+    for directory in vocabularies.directories(of_one_pair(merges, alphabet), alphabet):
+        yield directory.name, vocabularies.converted(directory), vocabularies.tokenizer_json(directory)
+
+
+def scored(texts):
+    """The same of the kinds that have scores, which sentencepiece trains."""
+    merges, alphabet = trained_pieces(texts)
 
     # In the manner of Llama 2: scores are ranks, and there is a piece for every byte.
     kept = of_one_pair(merges, alphabet)
@@ -223,10 +240,11 @@ def scored(texts):
     special = ["<pad>", "</s>", "<unk>"]
     pieces = alphabet + list(dict.fromkeys(left + right for left, right in merges))
     rng = random.Random(SEED)
-    tokens = special + pieces
-    types = [CONTROL, CONTROL, UNKNOWN] + [NORMAL] * len(pieces)
-    scores = [0.0] * len(special) + [-rng.randrange(2 << 8, 14 << 8) / 256 for _ in pieces]
-    model = {"type": "Unigram", "unk_id": 2, "vocab": list(zip(tokens, scores)), "byte_fallback": False}
+    added = ["<extra_id_0>", "```", "    "]
+    tokens = special + pieces + added
+    types = [CONTROL, CONTROL, UNKNOWN] + [NORMAL] * len(pieces) + [CONTROL, USER_DEFINED, USER_DEFINED]
+    scores = [0.0] * len(special) + [-rng.randrange(2 << 8, 14 << 8) / 256 for _ in pieces] + [-1000.0] * len(added)
+    model = {"type": "Unigram", "unk_id": 2, "vocab": list(zip(special + pieces, scores)), "byte_fallback": False}
     yield ("t5", metadata("t5", tokens, types, scores=scores, unknown_token_id=2),
            tokenizer_json(model, tokens, types,
                           {"type": "Sequence", "normalizers": [
@@ -244,6 +262,8 @@ def gguf(values):
     def stored(value):
         if isinstance(value, str):
             return struct.pack("<I", 8) + text(value)
+        if isinstance(value, bool):
+            return struct.pack("<IB", 7, value)
         if isinstance(value, int):
             return struct.pack("<II", 4, value)
         element, one = {str: (8, text), int: (5, lambda n: struct.pack("<i", n)),
@@ -254,27 +274,32 @@ def gguf(values):
             b"".join(text(key) + stored(value) for key, value in values.items()))
 
 
-def ask(program, values, texts):
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(gguf(values))
+def ask(program, data, texts, suffix=".gguf"):
+    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        file.write(data)
         file.flush()
         return subprocess.run([program, file.name], input=json.dumps(texts), capture_output=True, text=True)
 
 
 def differences(name, program, values, tokenizer, texts):
-    """How many of the texts get other ids; prints some."""
+    """How many of the texts get other ids by the GGUF file or by the tokenizer.json; prints some."""
     from tokenizers import Tokenizer
-    theirs = Tokenizer.from_str(json.dumps(tokenizer)).encode_batch(texts, add_special_tokens=False)
-    answer = ask(program, values, texts)
-    if answer.returncode != 0:
-        print(f"{name}: {answer.stderr}", end="")
-        return len(texts)
-    different = [(text, ids, one.ids) for text, ids, one in zip(texts, json.loads(answer.stdout), theirs)
-                 if ids != one.ids]
-    print(f"{name}: {len(texts) - len(different)} of {len(texts)} texts agree")
-    for text, ids, expected in different[:SHOWN]:
-        print(f"  {text!r}\n    here    {ids}\n    package {expected}")
-    return len(different)
+    written = json.dumps(tokenizer)
+    theirs = Tokenizer.from_str(written).encode_batch(texts, add_special_tokens=False)
+    count = 0
+    for suffix, data in ((".gguf", gguf(values)), (".json", written.encode())):
+        answer = ask(program, data, texts, suffix)
+        if answer.returncode != 0:
+            print(f"{name}{suffix}: {answer.stderr}", end="")
+            count += len(texts)
+            continue
+        different = [(text, ids, one.ids) for text, ids, one in zip(texts, json.loads(answer.stdout), theirs)
+                     if ids != one.ids]
+        print(f"{name}{suffix}: {len(texts) - len(different)} of {len(texts)} texts agree")
+        for text, ids, expected in different[:SHOWN]:
+            print(f"  {text!r}\n    here    {ids}\n    package {expected}")
+        count += len(different)
+    return count
 
 
 def install(folder):
@@ -299,15 +324,16 @@ def main():
     # Without special tokens, which must not become tokens a second time.
     special = re.compile("|".join(map(re.escape, SPECIAL)))
     training = [special.sub("", random_text(rng)) for _ in range(2 * TEXTS)]
-    texts = [random_text(rng) for _ in range(TEXTS)]
+    texts = [random_text(rng) for _ in range(TEXTS)] + vocabularies.code_and_tables(SEED, TEXTS)
+    training += vocabularies.code_and_tables(SEED + 1, TEXTS)
 
     failed = 0
-    refusal = ask(program, metadata("gpt2", ["a"], [NORMAL], pre="none"), []).stderr
+    refusal = ask(program, gguf(metadata("gpt2", ["a"], [NORMAL], pre="none")), []).stderr
     served = re.search(r"served: ([^.]*)\. ", refusal)
     if not served or set(served[1].split(", ")) != set(KINDS):
         print(f"KINDS has {', '.join(KINDS)}; gguf_ids says: {refusal}")
         failed += 1
-    for name, values, tokenizer in byte_level(training):
+    for name, values, tokenizer in itertools.chain(byte_level(training), families(training)):
         failed += differences(name, program, values, tokenizer, texts) > 0
     for name, values, tokenizer in scored(training):
         # Where white space is collapsed, sentencepiece takes a "▁" that was typed for some.
