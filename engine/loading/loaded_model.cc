@@ -57,6 +57,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.end_of_text_ids = model.config.eos_ids;
   info.default_sampling = files.sampling.params;
   info.warnings = files.sampling.warnings;
+  info.warnings.insert(info.warnings.end(), files.warnings.begin(), files.warnings.end());
   info.warnings.insert(info.warnings.end(), model.weights.warnings.begin(),
                        model.weights.warnings.end());
   if (as_stored && !files.widened.empty()) info.warnings.push_back(WideningText(files.widened));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/gguf/gguf_model.h"
+#include "engine/loading/turn_ends.h"
 #include "engine/model/convert_model.h"
 #include "engine/model/layer_graph.h"
 #include "engine/model/model_directory.h"
@@ -85,6 +86,7 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
       absl::StrCat("a ", files.config.model_type, " checkpoint",
                    files.tokenizer->usable().ok() ? "" : " without a tokenizer: token ids only");
   ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory, config));
+  AddTurnEnds(*files.tokenizer, files.templates.special_tokens(), files.config);
   ANNULUS_ASSIGN_OR_RETURN(
       files.sampling,
       ParseSamplingDefaults(read.generation_config, directory + "/generation_config.json"));
@@ -103,6 +105,8 @@ absl::StatusOr<ModelFiles> OpenGguf(const std::string& path, GgufTensors::Codes 
   files.description = absl::StrCat("a ", files.config.model_type, " model in a GGUF file");
   ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadGgufTokenizer(model.tokenizer, path));
   ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Parse(model.tokenizer.config, path));
+  AddTurnEnds(*files.tokenizer, files.templates.special_tokens(), files.config);
+  files.warnings = std::move(model.tokenizer.warnings);
   return files;
 }
 

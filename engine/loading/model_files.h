@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/api/options.h"
@@ -32,6 +33,7 @@ struct ModelFiles {
   SamplingDefaults sampling;
   std::optional<double> conversion_error;
   std::map<std::string, int> widened;  // of a GGUF file: see GgufTensors::widened
+  std::vector<std::string> warnings;   // of the tokenizer: see GgufTokenizerFiles::warnings
   bool frames_documents = true;
 };
 

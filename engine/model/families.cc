@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -28,14 +29,25 @@ constexpr NormNames kOlmo2Norms = {{"", "", "post_attention_layernorm",
                                     "post_feedforward_layernorm", "self_attn.q_norm",
                                     "self_attn.k_norm"}};
 
+// Family::turn_ends. Many models are trained on chats in the form ChatML, whatever their family.
+constexpr std::array<absl::string_view, 1> kChatMl = {"<|im_end|>"};
+constexpr std::array<absl::string_view, 3> kLlamaTurnEnds = {"<|eot_id|>", "<|eom_id|>",
+                                                             "<|im_end|>"};
+constexpr std::array<absl::string_view, 2> kPhi3TurnEnds = {"<|end|>", "<|im_end|>"};
+constexpr std::array<absl::string_view, 2> kGemmaTurnEnds = {"<end_of_turn>", "<|im_end|>"};
+constexpr std::array<absl::string_view, 2> kGptOssTurnEnds = {"<|return|>", "<|call|>"};
+constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
+
 constexpr std::array<Family, 12> kFamilies = {{
-    {.architecture = "LlamaForCausalLM", .model_type = "llama", .biases = BiasRule::kAttentionMlp},
+    {.architecture = "LlamaForCausalLM", .model_type = "llama", .biases = BiasRule::kAttentionMlp,
+     .turn_ends = kLlamaTurnEnds},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
      .context = 131072,
      .kv_heads = 8,
      .window = 4096,
-     .windows = WindowRule::kUniform},
+     .windows = WindowRule::kUniform,
+     .turn_ends = kLlamaTurnEnds},
     {.architecture = "Qwen2ForCausalLM",
      .model_type = "qwen2",
      .context = 32768,
@@ -43,7 +55,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .window = 4096,
      .biases = BiasRule::kQueryKeyValue,
      .windows = WindowRule::kFromLayer,
-     .window_switch = true},
+     .window_switch = true,
+     .turn_ends = kChatMl},
     {.architecture = "Qwen3ForCausalLM",
      .model_type = "qwen3",
      .context = 32768,
@@ -53,7 +66,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .biases = BiasRule::kAttention,
      .windows = WindowRule::kFromLayer,
      .window_switch = true,
-     .traits = {.norms = kInputAndHeadNorms}},
+     .traits = {.norms = kInputAndHeadNorms},
+     .turn_ends = kChatMl},
     {.architecture = "Phi3ForCausalLM",
      .model_type = "phi3",
      .context = 4096,
@@ -61,7 +75,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .norm = {.epsilon = 1e-5f},
      .windows = WindowRule::kUniform,
      .rope = RopeRule::kPhi3,
-     .traits = {.tensors = {.fused = true}}},
+     .traits = {.tensors = {.fused = true}},
+     .turn_ends = kPhi3TurnEnds},
     {.architecture = "Gemma2ForCausalLM",
      .model_type = "gemma2",
      .context = 8192,
@@ -74,7 +89,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .traits = {.norms = kInputAndOutputNorms},
      .gemma = true,
      .score_cap = 50,
-     .logits_cap = 30},
+     .logits_cap = 30,
+     .turn_ends = kGemmaTurnEnds},
     {.architecture = "Gemma3ForCausalLM",
      .model_type = "gemma3_text",
      .vocabulary = 262208,
@@ -89,7 +105,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .windows = WindowRule::kPattern,
      .rope = RopeRule::kPerLayer,
      .traits = {.norms = kGemma3Norms},
-     .gemma = true},
+     .gemma = true,
+     .turn_ends = kGemmaTurnEnds},
     {.architecture = "SmolLM3ForCausalLM",
      .model_type = "smollm3",
      .context = 32768,
@@ -99,13 +116,15 @@ constexpr std::array<Family, 12> kFamilies = {{
      .biases = BiasRule::kAttentionMlp,
      .windows = WindowRule::kWithoutRope,
      .window_switch = true,
-     .rope = RopeRule::kNoLayers},
+     .rope = RopeRule::kNoLayers,
+     .turn_ends = kChatMl},
     {.architecture = "Olmo2ForCausalLM",
      .model_type = "olmo2",
      .context = 2048,
      .norm = {.epsilon = 1e-5f},
      .biases = BiasRule::kAttention,
-     .traits = {.norms = kOlmo2Norms, .norms_each_head = false}},
+     .traits = {.norms = kOlmo2Norms, .norms_each_head = false},
+     .turn_ends = kChatMl},
     {.architecture = "MixtralForCausalLM",
      .model_type = "mixtral",
      .context = 131072,
@@ -114,7 +133,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .norm = {.epsilon = 1e-5f},
      .windows = WindowRule::kUniform,
      .experts = ExpertsRule::kMixtral,
-     .traits = {.tensors = {.experts = ExpertTensors::kMixtral}}},
+     .traits = {.tensors = {.experts = ExpertTensors::kMixtral}},
+     .turn_ends = kLlamaTurnEnds},
     {.architecture = "Qwen3MoeForCausalLM",
      .model_type = "qwen3_moe",
      .context = 32768,
@@ -124,7 +144,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .windows = WindowRule::kUniform,
      .window_switch = true,
      .experts = ExpertsRule::kQwen,
-     .traits = {.norms = kInputAndHeadNorms}},
+     .traits = {.norms = kInputAndHeadNorms},
+     .turn_ends = kChatMl},
     {.architecture = "GptOssForCausalLM",
      .model_type = "gpt_oss",
      .context = 131072,
@@ -139,7 +160,9 @@ constexpr std::array<Family, 12> kFamilies = {{
      .rope_default = R"({"rope_type": "yarn", "factor": 32.0, "truncate": false,
                          "original_max_position_embeddings": 4096})",
      .experts = ExpertsRule::kGptOss,
-     .traits = {.sinks = true, .tensors = {.experts = ExpertTensors::kStacked}}},
+     .traits = {.sinks = true, .tensors = {.experts = ExpertTensors::kStacked}},
+     .turn_ends = kGptOssTurnEnds,
+     .message_ends = kGptOssMessageEnds},
 }};
 
 // Models that see and read, of which the text half is served.
@@ -251,6 +274,14 @@ absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
 }  // namespace
 
 std::span<const Family> Families() { return kFamilies; }
+
+const Family& FamilyOf(absl::string_view model_type) {
+  const auto found =
+      std::find_if(kFamilies.begin(), kFamilies.end(),
+                   [&](const Family& family) { return family.model_type == model_type; });
+  ANNULUS_CHECK(found != kFamilies.end()) << model_type;
+  return *found;
+}
 
 std::vector<std::string> SupportedArchitectures() {
   std::vector<std::string> names;

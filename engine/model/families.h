@@ -71,7 +71,15 @@ struct Family {
                           // hidden_activation
   double score_cap = 0;   // gemma: default of attn_logit_softcapping
   double logits_cap = 0;  // gemma: default of final_logit_softcapping
+
+  // Texts of tokens with which the family's chats, or those of models made from it, end a turn; and
+  // of those that end a message inside a turn, which never end an answer.
+  std::span<const absl::string_view> turn_ends;
+  std::span<const absl::string_view> message_ends = {};
 };
+
+// The family with this ModelConfig::model_type.
+const Family& FamilyOf(absl::string_view model_type);
 
 // All families, for messages and loops.
 std::span<const Family> Families();
