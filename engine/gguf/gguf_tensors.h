@@ -24,9 +24,9 @@ namespace annulus {
 //   file's own values.
 // - kKeep: matrices of Q8_0, Q4_0 and Q4_1 are codes and scales of the DTypes of the same names
 //   (see MatrixReader), bit for bit; others become bf16.
-// Tensors that are part of the config.json (GgufConfigTensors) are left out. Tensors without a known
-// name keep their own ("blk.3.x" becomes "model.layers.3.x", so that a layer's unused tensors are
-// noticed). Thread-safe.
+// Tensors that are part of the config.json (GgufConfigTensors) are left out. Tensors without a
+// known name keep their own ("blk.3.x" becomes "model.layers.3.x", so that a layer's unused tensors
+// are noticed). Thread-safe.
 class GgufTensors final : public TensorSource {
  public:
   enum class Codes { kWiden, kKeep };

@@ -296,9 +296,9 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) {
   return SerializeSentencePieceFile(made);
 }
 
-// Converters store user-defined pieces with spaces where the publisher has "▁". Where a text gets no
-// prefix, both are the same: then the model's own merging of "▁" stays in agreement with them. Else
-// they are cut out of the text as it is given, and what is behind them gets a prefix again.
+// Converters store user-defined pieces with spaces where the publisher has "▁". Where a text gets
+// no prefix, both are the same: then the model's own merging of "▁" stays in agreement with them.
+// Else they are cut out of the text as it is given, and what is behind them gets a prefix again.
 std::string TokenizerReader::PieceText(size_t id) const {
   const absl::string_view text = (*tokens_)[id];
   if (types_[id] != Type::kUserDefined || adds_prefix_) return std::string(text);
@@ -317,12 +317,9 @@ json TokenizerReader::AddedTokensDecoder() const {
     const bool is_turn = types_[id] == Type::kControl && text != "<s>" && text != "<|endoftext|>";
     const bool rstrip = strips && (is_turn || text == "</s>");
     if (!is_user_defined && !rstrip) continue;
-    added[absl::StrCat(id)] = {{"content", PieceText(id)},
-                               {"lstrip", false},
-                               {"normalized", false},
-                               {"rstrip", rstrip},
-                               {"single_word", false},
-                               {"special", !is_user_defined}};
+    added[absl::StrCat(id)] = {{"content", PieceText(id)}, {"lstrip", false},
+                               {"normalized", false},      {"rstrip", rstrip},
+                               {"single_word", false},     {"special", !is_user_defined}};
   }
   return added;
 }

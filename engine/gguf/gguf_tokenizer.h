@@ -17,8 +17,8 @@ namespace annulus {
 struct GgufTokenizerFiles {
   std::string tokenizer_json;  // if tokenizer.ggml.model is "gpt2": byte-level BPE; otherwise empty
   std::string tokenizer_model;  // if "llama" (BPE with scores) or "t5" (Unigram); otherwise empty
-  // tokenizer_config.json: begin and end of a text, the chat template, and added_tokens_decoder with
-  // what tokenizer.model cannot say of tokens.
+  // tokenizer_config.json: begin and end of a text, the chat template, and added_tokens_decoder
+  // with what tokenizer.model cannot say of tokens.
   std::string config;
   std::vector<std::string> warnings;  // what was read otherwise than the file says
 };

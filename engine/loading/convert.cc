@@ -14,9 +14,13 @@ namespace annulus {
 namespace {
 
 // A tokenizer that has no file in a Hugging Face directory is refused when the model is opened.
+// Warnings of the tokenizer go to `report`: the directory has what was read, and gives none.
 absl::StatusOr<Conversion> ConvertGguf(const std::string& path, DType dtype,
-                                       const std::string& destination) {
+                                       const std::string& destination, std::string* report) {
   ANNULUS_ASSIGN_OR_RETURN(const GgufModel model, OpenGgufModel(path, CodesFor(dtype)));
+  for (const std::string& warning : model.tokenizer.warnings) {
+    absl::StrAppend(report, "warning: ", warning, "\n");
+  }
   std::map<std::string, std::string> files = {{"config.json", model.config_json},
                                               {"tokenizer_config.json", model.tokenizer.config}};
   if (!model.tokenizer.tokenizer_json.empty()) {
@@ -32,10 +36,10 @@ absl::StatusOr<Conversion> ConvertGguf(const std::string& path, DType dtype,
 absl::StatusOr<std::string> ConvertModelDirectory(const std::string& directory, DType dtype,
                                                   const std::string& destination) {
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, FindGgufModel(directory));
-  ANNULUS_ASSIGN_OR_RETURN(const Conversion conversion,
-                           gguf.has_value() ? ConvertGguf(*gguf, dtype, destination)
-                                            : ConvertModel(directory, dtype, destination));
   std::string report;
+  ANNULUS_ASSIGN_OR_RETURN(const Conversion conversion,
+                           gguf.has_value() ? ConvertGguf(*gguf, dtype, destination, &report)
+                                            : ConvertModel(directory, dtype, destination));
   for (const ConvertedMatrix& matrix : conversion.matrices) {
     absl::StrAppend(&report, matrix.name, ": ", DTypeName(matrix.from), " to ",
                     DTypeName(matrix.to), ", relative error ",

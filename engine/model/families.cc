@@ -39,7 +39,9 @@ constexpr std::array<absl::string_view, 2> kGptOssTurnEnds = {"<|return|>", "<|c
 constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
 
 constexpr std::array<Family, 12> kFamilies = {{
-    {.architecture = "LlamaForCausalLM", .model_type = "llama", .biases = BiasRule::kAttentionMlp,
+    {.architecture = "LlamaForCausalLM",
+     .model_type = "llama",
+     .biases = BiasRule::kAttentionMlp,
      .turn_ends = kLlamaTurnEnds},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
@@ -276,9 +278,9 @@ absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
 std::span<const Family> Families() { return kFamilies; }
 
 const Family& FamilyOf(absl::string_view model_type) {
-  const auto found =
-      std::find_if(kFamilies.begin(), kFamilies.end(),
-                   [&](const Family& family) { return family.model_type == model_type; });
+  const auto found = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const Family& family) {
+    return family.model_type == model_type;
+  });
   ANNULUS_CHECK(found != kFamilies.end()) << model_type;
   return *found;
 }

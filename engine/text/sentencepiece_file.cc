@@ -173,8 +173,8 @@ absl::Status ReadNormalizer(absl::string_view message, SentencePieceFile* file) 
 // "<0x41>"
 bool IsByteText(absl::string_view text) {
   const auto is_digit = [](char c) { return absl::ascii_isdigit(c) || (c >= 'A' && c <= 'F'); };
-  return absl::ConsumePrefix(&text, "<0x") && absl::ConsumeSuffix(&text, ">") &&
-         text.size() == 2 && is_digit(text[0]) && is_digit(text[1]);
+  return absl::ConsumePrefix(&text, "<0x") && absl::ConsumeSuffix(&text, ">") && text.size() == 2 &&
+         is_digit(text[0]) && is_digit(text[1]);
 }
 
 void AppendVarint(uint64_t value, std::string* bytes) {
@@ -225,8 +225,7 @@ absl::Status CheckSentencePieces(const SentencePieceFile& file) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " ", what));
     };
     if (piece.text.size() > kMostPieceBytes) {
-      return invalid(
-          absl::StrCat("has ", piece.text.size(), " bytes; at most ", kMostPieceBytes));
+      return invalid(absl::StrCat("has ", piece.text.size(), " bytes; at most ", kMostPieceBytes));
     }
     if (absl::StrContains(piece.text, '\0')) return invalid("has a zero byte");
     any_normal |= piece.type == Type::kNormal;

@@ -16,17 +16,18 @@
 
 namespace annulus {
 
-// The BPE model of a tokenizer.model: the sentencepiece library divides normalized text into pieces.
+// The BPE model of a tokenizer.model: the sentencepiece library divides normalized text into
+// pieces.
 //
 // The library takes texts whole and needs about 240 bytes of memory per byte. So a stretch of more
 // than kWindow bytes is passed to it in windows. Where a window ends depends only on the text, not
 // on the parts in which it arrives. The ids equal those of the whole stretch, because a window ends
 // where no piece of the vocabulary bridges its end, for example between words. If there is no such
 // place near its end, the window ends at the end of a token, and the next one starts there. That
-// one must begin with the token that followed in this one; otherwise this window is encoded again at
-// twice the size, up to kMostWindow, and then INVALID_ARGUMENT. (Merging goes by score, then from
-// the left. So a sequence of tokens is what BPE makes of a text if every two neighbours are what it
-// makes of their own text.)
+// one must begin with the token that followed in this one; otherwise this window is encoded again
+// at twice the size, up to kMostWindow, and then INVALID_ARGUMENT. (Merging goes by score, then
+// from the left. So a sequence of tokens is what BPE makes of a text if every two neighbours are
+// what it makes of their own text.)
 //
 // Takes time proportional to the text. Holds back two windows. Immutable and thread-safe.
 class SentencePieceModel : public Model {

@@ -66,9 +66,8 @@ absl::StatusOr<ListedTokens> ReadListedTokens(const JsonNode& config) {
   ListedTokens listed;
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode tokens, config.Find("added_tokens_decoder"));
   if (tokens.is_null()) return listed;
-  ANNULUS_RETURN_IF_ERROR(tokens.ForEachMember([&](absl::string_view key, const JsonNode& node) {
-    return ReadListed(key, node, &listed);
-  }));
+  ANNULUS_RETURN_IF_ERROR(tokens.ForEachMember(
+      [&](absl::string_view key, const JsonNode& node) { return ReadListed(key, node, &listed); }));
   return listed;
 }
 
@@ -81,8 +80,7 @@ absl::Status AddPieces(const SentencePieceFile& file, const ListedTokens& listed
     ANNULUS_RETURN_IF_ERROR(vocabulary->Add(file.pieces[id].text, static_cast<int64_t>(id)));
   }
   for (const auto& [id, token] : listed) {
-    ANNULUS_RETURN_IF_ERROR(
-        vocabulary->Add(token["content"].get_ref<const std::string&>(), id));
+    ANNULUS_RETURN_IF_ERROR(vocabulary->Add(token["content"].get_ref<const std::string&>(), id));
   }
   return absl::OkStatus();
 }
@@ -170,9 +168,8 @@ absl::StatusOr<PipelineStages> ParseSentencePieceStages(absl::string_view bytes,
   ANNULUS_ASSIGN_OR_RETURN(const bool legacy, config.BoolMember("legacy", true));
   ANNULUS_ASSIGN_OR_RETURN(ListedTokens listed, ReadListedTokens(config));
   absl::StatusOr<SentencePieceFile> file = ParseSentencePieceFile(bytes);
-  absl::StatusOr<PipelineStages> stages = file.ok()
-                                              ? MakeStages(*file, legacy, std::move(listed))
-                                              : absl::StatusOr<PipelineStages>(file.status());
+  absl::StatusOr<PipelineStages> stages = file.ok() ? MakeStages(*file, legacy, std::move(listed))
+                                                    : absl::StatusOr<PipelineStages>(file.status());
   if (stages.ok()) return stages;
   return absl::Status(stages.status().code(), absl::StrCat(name, ": ", stages.status().message()));
 }

@@ -15,8 +15,8 @@ namespace annulus {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
-// As in sentencepiece: the score of a user-defined piece is the highest of any piece, at least 0, for
-// each of its bytes, less this. So it wins, since scores are logarithms of probabilities.
+// As in sentencepiece: the score of a user-defined piece is the highest of any piece, at least 0,
+// for each of its bytes, less this. So it wins, since scores are logarithms of probabilities.
 constexpr double kUserDefinedMargin = 0.1;
 
 size_t CharacterLength(absl::string_view text, size_t position) {

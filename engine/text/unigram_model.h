@@ -22,9 +22,9 @@ namespace annulus {
 // character without a token counts as unknown, with a score 10 below the lowest. A run of unknown
 // characters becomes the first of these that exists: a token with exactly that text; the tokens
 // <0xNN> of its bytes (`byte_fallback`); one unknown token. Sums use double precision from the
-// start of the piece, like the `tokenizers` package, so that ties are decided the same way. (The sentencepiece library
-// uses single precision. Of runs of one character many divisions have the same sum; there it is
-// rounding that decides.)
+// start of the piece, like the `tokenizers` package, so that ties are decided the same way. (The
+// sentencepiece library uses single precision. Of runs of one character many divisions have the
+// same sum; there it is rounding that decides.)
 //
 // Encoding takes time proportional to the text and the longest token (at most kMaxTokenBytes).
 // Holds back the longest token, the text since the last position that no token bridges, and a run

@@ -46,8 +46,8 @@ class ChatTemplate {
   // kMaxTemplateBytes, or has a part that is not supported.
   static absl::StatusOr<ChatTemplate> Parse(absl::string_view source, absl::string_view file_name);
 
-  // The texts that the source has between its tags and in its string constants, in its order. Errors
-  // of Parse that concern the source's tokens.
+  // The texts that the source has between its tags and in its string constants, in its order.
+  // Errors of Parse that concern the source's tokens.
   static absl::StatusOr<std::vector<std::string>> Literals(absl::string_view source,
                                                            absl::string_view file_name);
 

@@ -39,12 +39,10 @@ std::string TokenizerJson() {
   }
   const size_t first = added.size();
   nlohmann::json vocabulary = {{"a", first}, {"<", first + 1}, {"plain", first + 2}};
-  return nlohmann::json{{"added_tokens", added},
-                        {"decoder", {{"type", "Fuse"}}},
-                        {"model",
-                         {{"type", "BPE"},
-                          {"vocab", vocabulary},
-                          {"merges", nlohmann::json::array()}}}}
+  return nlohmann::json{
+      {"added_tokens", added},
+      {"decoder", {{"type", "Fuse"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
       .dump();
 }
 
@@ -132,7 +130,8 @@ TEST(TurnEndsTest, ADirectoryIsServedWithThem) {
   directory.Write("tokenizer.json", TokenizerJson());
   directory.Write("tokenizer_config.json", R"({"eos_token": "<|other|>"})");
   directory.Write("chat_template.jinja", "{{ messages[0].content }}<|im_end|>");
-  directory.Write("generation_config.json", absl::StrCat(R"({"eos_token_id": )", IdOf("</s>"), "}"));
+  directory.Write("generation_config.json",
+                  absl::StrCat(R"({"eos_token_id": )", IdOf("</s>"), "}"));
   KernelRegistry kernels;
   RegisterCpuKernels(kernels);
   const auto backend = CreateCpuBackend();

@@ -93,13 +93,13 @@ void WriteSparsePart(const TempDirectory& directory, uint32_t number, uint32_t c
 TEST(GgufFileTest, BoundsTheHeadersOfAllFilesTogether) {
   const TempDirectory directory;
   const auto open = [&] {
-    return GgufFile::Open((directory.path() / "m-00001-of-00003.gguf").string());
+    return GgufFile::Open((directory.path() / "m-00003-of-00003.gguf").string());
   };
-  for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, uint64_t{100} << 20);
+  for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, i < 2 ? 130 << 20 : 1000);
   const auto refused = open();
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_THAT(refused.status().message(),
-              AllOf(HasSubstr("m-00003-of-00003.gguf: its header takes more than "),
+              AllOf(HasSubstr("m-00002-of-00003.gguf: its header takes more than "),
                     HasSubstr("allowed: 268435456 bytes for the headers of all files")));
   for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, 1000);
   EXPECT_TRUE(open().ok()) << open().status();

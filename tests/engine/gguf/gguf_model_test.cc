@@ -294,8 +294,8 @@ TEST(GgufConfigTest, RopeFactorsAreNoTensorsOfTheModel) {
   const auto tensors =
       GgufTensors::Create(file, *FindGgufFamily(*file), GgufTensors::Codes::kWiden);
   ASSERT_TRUE(tensors.ok()) << tensors.status();
-  EXPECT_THAT((*tensors)->Names(), ::testing::UnorderedElementsAre("model.embed_tokens.weight",
-                                                                    "rope_unknown.weight"));
+  EXPECT_THAT((*tensors)->Names(),
+              ::testing::UnorderedElementsAre("model.embed_tokens.weight", "rope_unknown.weight"));
 }
 
 TEST(GgufConfigTest, ReadsRopeScaling) {

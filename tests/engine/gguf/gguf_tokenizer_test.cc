@@ -290,8 +290,9 @@ TEST(GgufTokenizerTest, TheUnknownPieceIsFoundWhateverItsType) {
   EXPECT_EQ(*encode(named), (std::vector<int32_t>{1, 2}));
   const auto none = encode(Scored({"<pad>", "▁", "a"}, {3, 1, 1}));
   EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(none.status().message(),
-              HasSubstr("unknown_token_id: missing, and there is no unknown piece; needed: its id"));
+  EXPECT_THAT(
+      none.status().message(),
+      HasSubstr("unknown_token_id: missing, and there is no unknown piece; needed: its id"));
 }
 
 constexpr char kChatMl[] =
@@ -301,8 +302,9 @@ constexpr char kChatMl[] =
 // Control tokens that the file calls normal text are what they are, so that a template's text is
 // not broken into pieces. Text in brackets that is an ordinary token stays one.
 TEST(GgufTokenizerTest, WhatTheTemplateWritesIsAControlToken) {
-  const std::vector<std::string> texts = {"<unk>", "▁", "a", "<|im_start|>", "<|im_end|>",
-                                          "<|assistant|>", "<other>", "<b", ">", "<b>", "<eos>"};
+  const std::vector<std::string> texts = {
+      "<unk>",   "▁",  "a", "<|im_start|>", "<|im_end|>", "<|assistant|>",
+      "<other>", "<b", ">", "<b>",          "<eos>"};
   for (const char* kind : {"llama", "gpt2"}) {
     SCOPED_TRACE(kind);
     GgufWriter writer = Scored(texts, {2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});

@@ -335,9 +335,7 @@ std::vector<BadConfig> BadConfigs() {
       {"EpsilonNegative", {{"rms_norm_eps", "-1e-5"}}, "rms_norm_eps is -1e-05"},
       {"EpsilonString", {{"rms_norm_eps", "\"1e-5\""}}, "rms_norm_eps is \"1e-5\""},
       {"ThetaZero", {{"rope_theta", "0"}}, "rope_theta is 0; allowed: a number from 1 to 1e+38"},
-      {"ThetaNan",
-       {{"rope_theta", "NaN"}},
-       "rope_theta is NaN; allowed: a number from 1 to 1e+38"},
+      {"ThetaNan", {{"rope_theta", "NaN"}}, "rope_theta is NaN; allowed: a number from 1 to 1e+38"},
       {"ThetaBeyondADouble", {{"rope_theta", "1e999"}}, "rope_theta is 1e999; allowed: numbers"},
       {"ThetaBeyondAFloat", {{"rope_theta", "1e39"}}, "rope_theta is 1e+39"},
       {"ThetaString", {{"rope_theta", "\"10000\""}}, "rope_theta is \"10000\""},
@@ -475,35 +473,23 @@ TEST(ModelConfigTest, ReadsInfinityWhereNothingIsComputedWithIt) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->vocabulary, 512);
   ModelConfig with_ends = *config;
-  EXPECT_TRUE(ApplyGenerationConfig(R"({"eos_token_id": 7, "guidance": Infinity})", "g", with_ends)
-                  .ok());
+  EXPECT_TRUE(
+      ApplyGenerationConfig(R"({"eos_token_id": 7, "guidance": Infinity})", "g", with_ends).ok());
   EXPECT_THAT(with_ends.eos_ids, ElementsAre(7));
 }
 
 TEST(ModelConfigTest, RefusesInfinityInEveryFieldThatIsComputedWith) {
-  const char* keys[] = {"vocab_size",
-                        "hidden_size",
-                        "intermediate_size",
-                        "num_hidden_layers",
-                        "num_attention_heads",
-                        "num_key_value_heads",
-                        "head_dim",
-                        "max_position_embeddings",
-                        "rms_norm_eps",
-                        "rope_theta",
-                        "sliding_window",
-                        "attention_bias",
-                        "tie_word_embeddings",
-                        "eos_token_id",
-                        "bos_token_id",
-                        "torch_dtype"};
+  const char* keys[] = {
+      "vocab_size",          "hidden_size",         "intermediate_size", "num_hidden_layers",
+      "num_attention_heads", "num_key_value_heads", "head_dim",          "max_position_embeddings",
+      "rms_norm_eps",        "rope_theta",          "sliding_window",    "attention_bias",
+      "tie_word_embeddings", "eos_token_id",        "bos_token_id",      "torch_dtype"};
   for (const char* key : keys) {
     for (const char* number : {"NaN", "Infinity", "-Infinity"}) {
       const auto config = ParseModelConfig(Json({{key, number}}), "dir/config.json");
       EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << key;
-      EXPECT_THAT(
-          std::string(config.status().message()),
-          HasSubstr(absl::StrCat("dir/config.json: ", key, " is ", number, "; allowed: ")));
+      EXPECT_THAT(std::string(config.status().message()),
+                  HasSubstr(absl::StrCat("dir/config.json: ", key, " is ", number, "; allowed: ")));
     }
   }
   for (const char* rope : {R"({"rope_type": "linear", "factor": Infinity})",

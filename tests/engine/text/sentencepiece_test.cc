@@ -155,8 +155,7 @@ TEST(Sentencepiece, HonoursTheTokensThatTheConfigurationAdds) {
   const std::string config = R"({"added_tokens_decoder": {
       "300": {"content": "  ", "special": false}, "301": {"content": "<|x|>", "special": true,
       "rstrip": true}, "2": {"content": "</s>", "special": false}}})";
-  EXPECT_THAT(Encode(kFile, "a  b", config),
-              ElementsAre(1, kFirst + 4, 300, kFirst, kFirst + 2));
+  EXPECT_THAT(Encode(kFile, "a  b", config), ElementsAre(1, kFirst + 4, 300, kFirst, kFirst + 2));
   EXPECT_THAT(Encode(kFile, "a<|x|> \n b", config),
               ElementsAre(1, kFirst + 4, 301, kFirst, kFirst + 2));
   const auto tokenizer = Load(kFile, config);
