@@ -52,19 +52,25 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
   return grpc::SslCredentials(ssl);
 }
 
-// `server` is host and port. Checks the port, because gRPC would take one that it cannot parse for
-// port 0.
+// `server` is host and port. Checks them, because gRPC takes a port that it cannot parse for port
+// 0, and so the last part of an IPv6 address without brackets.
 absl::Status CheckServer(absl::string_view server) {
   if (absl::StartsWith(server, "unix:")) return absl::OkStatus();
   const size_t colon = server.rfind(':');
-  int port = 0;
+  const absl::string_view host = server.substr(0, colon);
+  const bool is_host =
+      absl::StartsWith(host, "[") ? absl::EndsWith(host, "]") : !absl::StrContains(host, ":");
   const bool web = absl::StartsWith(server, "http://") || absl::StartsWith(server, "https://");
-  if (!web && absl::SimpleAtoi(server.substr(colon + 1), &port) && port > 0 && port <= 65535) {
+  int port = 0;
+  if (is_host && !web && absl::SimpleAtoi(server.substr(colon + 1), &port) && port > 0 &&
+      port <= 65535) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--server: \"", server, "\" is not HOST:PORT, for example 127.0.0.1:50051",
-                   web ? "; leave out what stands before the host" : ""));
+                   web       ? "; leave out what stands before the host"
+                   : is_host ? ""
+                             : " or [::1]:50051: an IPv6 address needs brackets"));
 }
 
 // Keeps gRPC initialised when the last channel is destroyed. Its shutdown would join a thread that

@@ -129,6 +129,10 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   }
   Session session(console, line.common, **connection, cancellation);
   WarnOfExposedToken(session, line.common);
+  if (IsOutOfReach(path)) {
+    session.Warn(absl::StrCat("no defaults are read: this user may not search the folder of ", path,
+                              "; set HOME or XDG_CONFIG_HOME to one of its own"));
+  }
   return line.action(session);
 }
 

@@ -186,8 +186,15 @@ std::string UserConfigPath(const Environment& environment) {
                                             : "";
 }
 
+bool IsOutOfReach(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  return !std::filesystem::status_known(status) && error == std::errc::permission_denied;
+}
+
 absl::StatusOr<std::vector<UserSetting>> ReadUserConfig(const std::string& path,
                                                         const std::string& profile) {
+  if (profile.empty() && IsOutOfReach(path)) return std::vector<UserSetting>();
   std::error_code error;
   const auto kind = std::filesystem::status(path, error).type();
   const bool is_there = !path.empty() && kind != std::filesystem::file_type::not_found;

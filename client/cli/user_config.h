@@ -21,8 +21,13 @@ struct UserSetting {
 // neither variable is set.
 std::string UserConfigPath(const Environment& environment);
 
+// Whether the file lies in a folder that this user may not search, for example another user's home,
+// so that nobody can tell whether it exists.
+bool IsOutOfReach(const std::string& path);
+
 // Reads the file's settings. The settings of a profile, either `profile` or if that is empty the
-// file's own choice, override those outside of profiles. If there is no file, returns no settings.
+// file's own choice, override those outside of profiles. If there is no file, or if its folder may
+// not be searched (see IsOutOfReach) and no profile is asked for, returns no settings.
 // INVALID_ARGUMENT, with path and line, if the file is wrong or the profile does not exist; errors
 // of LoadFile if the file cannot be read.
 absl::StatusOr<std::vector<UserSetting>> ReadUserConfig(const std::string& path,

@@ -1,5 +1,7 @@
 #include "client/read/kind.h"
 
+#include <cstdint>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
@@ -53,6 +55,27 @@ absl::string_view AfterMark(absl::string_view text) {
   return absl::StripLeadingAsciiWhitespace(text);
 }
 
+// Whether a file begins with a header of POSIX tar: its magic, and a checksum that fits, since a
+// text may have the same word there. The checksum is the sum of all bytes of the header, with
+// blanks in place of the checksum.
+bool IsTar(absl::string_view head) {
+  constexpr size_t kHeader = 512;
+  constexpr size_t kMagicAt = 257;
+  constexpr size_t kSumAt = 148;
+  constexpr size_t kSumDigits = 8;
+  if (head.size() < kHeader || !absl::StartsWith(head.substr(kMagicAt), "ustar")) return false;
+  uint32_t sum = 0;
+  for (size_t i = 0; i < kHeader; ++i) {
+    const bool in_sum = i >= kSumAt && i < kSumAt + kSumDigits;
+    sum += in_sum ? ' ' : static_cast<unsigned char>(head[i]);
+  }
+  uint32_t stated = 0;
+  for (const char c : head.substr(kSumAt, kSumDigits)) {
+    if (c >= '0' && c <= '7') stated = 8 * stated + static_cast<uint32_t>(c - '0');
+  }
+  return stated == sum;
+}
+
 // Whether a file begins as an HTML page: with a doctype, or with html, head or body. Other tags
 // prove nothing, because Markdown has them too.
 bool IsHtml(absl::string_view head) {
@@ -91,6 +114,9 @@ Detected DetectKind(absl::string_view head) {
         absl::StartsWith(head.substr(signature.more_at), signature.more)) {
       return {FileKind::kOther, signature.why};
     }
+  }
+  if (IsTar(head)) {
+    return {FileKind::kOther, "is a tar archive; unpack it and give the folder"};
   }
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }

@@ -83,10 +83,6 @@ class FileReader {
     if (!MayGoDeeper(title, depth)) return;
     absl::StatusOr<std::string> unpacked = Gunzip(title, bytes, budget_);
     if (!unpacked.ok()) return Fail(title, unpacked.status());
-    if (absl::StrContains(unpacked->substr(0, 512), "ustar")) {
-      return Fail(title, absl::InvalidArgumentError(absl::StrCat(
-                             title, " is a tar archive; unpack it and give the folder")));
-    }
     absl::string_view inner = title;
     absl::ConsumeSuffix(&inner, ".gz");
     Read(std::string(inner), *std::move(unpacked), depth + 1);

@@ -53,13 +53,16 @@ TEST(ServerAddress, GetsTheDefaultPort) {
 }
 
 TEST_F(ConnectionTest, RefusesWhatIsNoAddress) {
-  for (const char* server : {"host:abc", "host:", "host:0", "host:65536", "host:-1", "::x",
-                             "http://host:50051", "https://host:1"}) {
+  for (const char* server :
+       {"host:abc", "host:", "host:0", "host:65536", "host:-1", "::x", "::1", "::1:50051",
+        "fe80::1", "[::1:7", "http://host:50051", "https://host:1"}) {
     const auto connection = Connection::Open({.server = server}, cancellation_);
     ASSERT_FALSE(connection.ok()) << server;
     EXPECT_THAT(connection.status().message(), HasSubstr(server));
     EXPECT_THAT(connection.status().message(), HasSubstr("is not HOST:PORT, for example 127."));
   }
+  EXPECT_THAT(Connection::Open({.server = "::1"}, cancellation_).status().message(),
+              HasSubstr("or [::1]:50051: an IPv6 address needs brackets"));
   for (const char* server : {"host", "host:1", "[::1]", "[::1]:65535", "unix:/run/annulus"}) {
     EXPECT_TRUE(Connection::Open({.server = server}, cancellation_).ok()) << server;
   }

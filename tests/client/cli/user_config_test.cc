@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -68,6 +69,45 @@ TEST_F(UserConfigTest, DashesMayStandAnywhere) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("stored"));
   }
+}
+
+// Becomes another user if this is root, who may search every folder.
+class NobodyMeanwhile {
+ public:
+  NobodyMeanwhile() {
+    if (was_root_) {
+      EXPECT_EQ(seteuid(65534), 0);
+    }
+  }
+  ~NobodyMeanwhile() {
+    if (was_root_) {
+      EXPECT_EQ(seteuid(0), 0);
+    }
+  }
+
+ private:
+  const bool was_root_ = geteuid() == 0;
+};
+
+// As under sudo -u, with the HOME of the user who called it.
+TEST_F(UserConfigTest, GoesOnWithoutAFileThatIsOutOfReach) {
+  const std::filesystem::path home = directory_.path() / "home";
+  std::filesystem::create_directory(home);
+  std::filesystem::permissions(home, std::filesystem::perms::none);
+  CliResult result, with_profile;
+  {
+    const NobodyMeanwhile nobody;
+    const std::map<std::string, std::string> environment = {{"HOME", home},
+                                                            {"ANNULUS_SERVER", server_.address()}};
+    result = testing::RunCliInProcess({"complete", "Once"}, {.environment = environment});
+    with_profile = testing::RunCliInProcess({"complete", "Once", "--profile", "lab"},
+                                            {.environment = environment});
+  }
+  std::filesystem::permissions(home, std::filesystem::perms::owner_all);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("may not search the folder of " + home.string()));
+  EXPECT_EQ(with_profile.exit_code, 2);
+  EXPECT_THAT(with_profile.err, HasSubstr("config.yaml: cannot be read: "));
 }
 
 TEST_F(UserConfigTest, SaysWhatTheCommandLineDoesNot) {

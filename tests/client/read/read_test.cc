@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/read/encoding.h"
 #include "client/read/kind.h"
 #include "tests/client/read/make_zip.h"
@@ -38,6 +39,17 @@ std::string Read(const std::string& title, const std::string& bytes,
                     read.text.ok() ? *read.text : std::string(read.text.status().message()));
   }
   return result;
+}
+
+// The first block of a tar archive, with what is needed to know it by.
+std::string TarHeader() {
+  std::string header(512, '\0');
+  header.replace(0, 8, "name.txt");
+  header.replace(148, 8, 8, ' ');
+  header.replace(257, 5, "ustar");
+  int sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  return header.replace(148, 8, absl::StrFormat("%06o", sum) + std::string("\0 ", 2));
 }
 
 std::string Remark(const std::string& title, const std::string& bytes) {
@@ -115,7 +127,16 @@ TEST(Read, SaysInOneSentenceWhatCannotBeRead) {
          "is encrypted");
   expect(testing::MakeZip({{"mimetype", "application/epub+zip"}}), "container.xml");
   expect(testing::MakeZip({{".hidden", "x"}}), "is an archive without files");
-  expect(testing::MakeGzip(std::string(257, 'x') + "ustar"), "is a tar archive");
+  expect(testing::MakeGzip(TarHeader()), "is a tar archive");
+  expect(TarHeader(), "is a tar archive");
+}
+
+TEST(Read, ATextMayMentionTar) {
+  const std::string text = std::string(257, 'x') + "ustar" + std::string(500, 'y');
+  const std::vector<FileText> texts = ReadBytes("a.txt.gz", testing::MakeGzip(text));
+  ASSERT_EQ(texts.size(), 1u);
+  ASSERT_TRUE(texts[0].text.ok()) << texts[0].text.status();
+  EXPECT_EQ(*texts[0].text, text);
 }
 
 TEST(Read, ATextMayBeginLikeAPicture) {
