@@ -100,7 +100,7 @@ absl::Status Coordinator::RefuseForQueue() {
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
   return RetryError(absl::StrCat("the queue is full: the server lets at most ",
                                  options_.max_waiting, " requests wait; try again later"),
-                    std::chrono::milliseconds(retry_ms_));
+                    RetryAfter(turnover_seconds_, waiting_count_));
 }
 
 void Coordinator::Cancel(RequestId id) {
@@ -237,7 +237,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     if (!status.ok()) reason = FinishReason::kError;
   }
   serving_.NoteEnd(id, clock_.Now());
-  retry_ms_ = serving_.retry_after().count();
+  turnover_seconds_ = serving_.turnover_seconds();
   room_kept_.Forget(id);
   ForgetCommon(*request);
   if (tier_ != nullptr) tier_->Forget(id);

@@ -293,8 +293,8 @@ class Coordinator {
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
   std::atomic<int> waiting_count_{0};                // submitted and not yet admitted
   std::atomic<bool> stop_{false};
-  std::atomic<bool> busy_{false};        // Snapshot::busy, or requests wait
-  std::atomic<int64_t> retry_ms_{1000};  // see Serving::retry_after
+  std::atomic<bool> busy_{false};              // Snapshot::busy, or requests wait
+  std::atomic<double> turnover_seconds_{0.5};  // Serving's, for threads that refuse requests
 
   PlanQueue plans_;
 

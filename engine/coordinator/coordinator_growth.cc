@@ -201,7 +201,7 @@ absl::Status Coordinator::CheckRoomToGrow(const PrefixIndex::Hit& pin) const {
     absl::Status status = RetryError(
         "pin: beside this document, an answer that is being generated could run out of pages; try "
         "again when fewer requests run, or read the document ahead without pin",
-        std::chrono::milliseconds(retry_ms_.load()));
+        RetryAfter(turnover_seconds_, 0));
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;
   }

@@ -48,8 +48,9 @@ absl::Status Coordinator::TenantIsFull(const RequestSpec& spec, int64_t needed) 
       state_.running.begin(), state_.running.end(),
       [&](const auto& each) { return requests_.at(each->id)->spec().tenant == spec.tenant; });
   const bool ends = runs || (tier_ != nullptr && tier_->will_free_pages());
-  return TenantFullError(needed, BytesOf(own.all - own.unheld), spec.tenant_room.kv_bytes,
-                         ends ? std::optional(retry_ms_.load()) : std::nullopt);
+  return TenantFullError(
+      needed, BytesOf(own.all - own.unheld), spec.tenant_room.kv_bytes,
+      ends ? std::optional(RetryAfter(turnover_seconds_, 0).count()) : std::nullopt);
 }
 
 }  // namespace annulus

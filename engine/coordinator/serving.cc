@@ -154,6 +154,12 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
   return expected;
 }
 
+std::chrono::milliseconds RetryAfter(double turnover_seconds, int waiting) {
+  const double ends = std::max(2.0, waiting / 2.0);
+  const double seconds = std::clamp(ends * turnover_seconds, 0.25, 60.0);
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass_; }
 
 void Serving::NoteEnd(RequestId id, SteadyTime now) {
@@ -175,11 +181,6 @@ void Serving::NotePreempted(RequestId id) {
 void Serving::NoteRoom() {
   admission_.RoomMayHaveCome();
   news_ = true;
-}
-
-std::chrono::milliseconds Serving::retry_after() const {
-  const double seconds = std::clamp(2 * turnover_seconds_, 0.25, 60.0);
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 void Serving::SetContending(const Requests& requests) {

@@ -20,6 +20,11 @@
 
 namespace annulus {
 
+// When a refused request should come again, if the ends of two requests are `turnover_seconds`
+// apart and `waiting` wait: when half of them have begun, so that it finds a place and the queue
+// does not run empty meanwhile; at least after two ends. From 250 ms to 60 s.
+std::chrono::milliseconds RetryAfter(double turnover_seconds, int waiting);
+
 // Decides whose turn it is: passes requests and sequences to the pure functions of scheduler/
 // (order, admission, quantum) and keeps their state. Used by the coordinator's thread alone.
 class Serving {
@@ -97,9 +102,8 @@ class Serving {
   // ranks.
   double PromptSeconds(int32_t begin, int32_t end) const;
 
-  // When a place in the queue is likely to be free: after twice the mean time between the ends of
-  // two requests, at least 250 ms and at most 60 s.
-  std::chrono::milliseconds retry_after() const;
+  // Seconds between the ends of two requests, of late.
+  double turnover_seconds() const { return turnover_seconds_; }
 
   double stall_seconds() const { return stall_seconds_; }
   double smallest_chunk_seconds() const { return pacer_.smallest_chunk_seconds(); }

@@ -152,5 +152,13 @@ TEST_F(ServingForecastTest, RowsOfAWindowCountByTheKeysThatTheyAttend) {
   EXPECT_NEAR(share.done / (share.done + share.left), 0.5, 0.02);
 }
 
+TEST(RetryAfterTest, GrowsWithTheQueue) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(RetryAfter(0.5, 0), milliseconds(1000));
+  EXPECT_EQ(RetryAfter(0.2, 100), milliseconds(10'000)) << "half of the 20 s that the queue takes";
+  EXPECT_EQ(RetryAfter(0.001, 100), milliseconds(250));
+  EXPECT_EQ(RetryAfter(5, 1000), milliseconds(60'000));
+}
+
 }  // namespace
 }  // namespace annulus::testing
