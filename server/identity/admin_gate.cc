@@ -8,7 +8,8 @@ namespace annulus::server {
 
 bool AdminGate::HasToken(const CallContext& call) const {
   const std::string* const authorization = call.FindHeader("authorization");
-  return authorization != nullptr && credentials_.IsAdminToken(*authorization);
+  return authorization != nullptr && call.CountHeaders("authorization") == 1 &&
+         credentials_.IsAdminToken(*authorization);
 }
 
 absl::Status AdminGate::CheckWithoutToken(const Caller& caller) const {

@@ -15,6 +15,9 @@ class KnownCallers final : public Authenticator {
   absl::StatusOr<Identity> Authenticate(const CallContext& call) const override {
     if (credentials_.open_to_all()) return Identity();
     if (const std::string* const authorization = call.FindHeader("authorization")) {
+      if (call.CountHeaders("authorization") > 1) {
+        return Reject("there is a second authorization header, and one is allowed");
+      }
       auto caller = credentials_.FindToken(*authorization);
       if (caller) return *std::move(caller);
       return Reject(credentials_.has_roles()

@@ -22,8 +22,8 @@ class Authenticator {
   virtual absl::StatusOr<Identity> Authenticate(const CallContext& call) const = 0;
 
   // Accepts the tokens and certificates of `credentials`, which must outlive the authenticator.
-  // Calls must carry "authorization: Bearer TOKEN" or come with a client certificate that the
-  // tokens file names. If both are there, only the token counts. If the server requires no
+  // Calls must carry one header "authorization: Bearer TOKEN" or come with a client certificate
+  // that the tokens file names. If both are there, only the token counts. If the server requires no
   // identity, every caller is the tenant `default`.
   static std::unique_ptr<const Authenticator> For(const Credentials& credentials);
   // For the admin socket: every caller has all roles and belongs to the tenant `default`.

@@ -1,5 +1,7 @@
 #include "server/identity/call_context.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/peer_address.h"
@@ -16,6 +18,11 @@ const std::string* CallContext::FindHeader(absl::string_view name) const {
     if (header == name) return &value;
   }
   return nullptr;
+}
+
+size_t CallContext::CountHeaders(absl::string_view name) const {
+  return static_cast<size_t>(std::count_if(headers.begin(), headers.end(),
+                                           [&](const Header& each) { return each.first == name; }));
 }
 
 size_t CallContext::header_bytes() const {

@@ -30,6 +30,7 @@ struct CallContext {
 
   // The value of the first header with this name; null if there is none.
   const std::string* FindHeader(absl::string_view name) const;
+  size_t CountHeaders(absl::string_view name) const;
   // Size of all headers, counted as in HTTP/2: 32 bytes more for each.
   size_t header_bytes() const;
 };

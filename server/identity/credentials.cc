@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/plain_file.h"
 
@@ -60,7 +61,9 @@ void ReadInto(Part& part, const std::string& path, const Read& read, absl::Statu
 }
 
 std::optional<TokenHash> HashOfBearer(absl::string_view authorization) {
-  if (!absl::ConsumePrefix(&authorization, "Bearer ")) return std::nullopt;
+  constexpr absl::string_view kScheme = "Bearer ";  // in letters of either case (RFC 9110, 11.1)
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return std::nullopt;
+  authorization.remove_prefix(kScheme.size());
   return TokenHash::Of(authorization);
 }
 
@@ -110,6 +113,20 @@ absl::Status Credentials::Reload() {
 std::shared_ptr<const Credentials::Table> Credentials::table() const {
   std::lock_guard lock(mutex_);
   return table_;
+}
+
+size_t Credentials::document_tenants() const {
+  const auto known = table();
+  std::set<TenantId> tenants;
+  if (!has_roles() || known->auth) tenants.insert(TenantId());
+  const auto look_at = [&](const auto& callers) {
+    for (const auto& [proof, caller] : callers) {
+      if (caller.roles.Has(Role::kDocuments)) tenants.insert(caller.tenant);
+    }
+  };
+  look_at(known->callers.tokens);
+  look_at(known->callers.certificates);
+  return std::max<size_t>(1, tenants.size());
 }
 
 std::optional<Caller> Credentials::FindToken(absl::string_view authorization) const {

@@ -32,6 +32,8 @@ class Credentials {
   bool open_to_all() const { return auth_file_.empty() && tokens_file_.empty(); }
   // Whether callers have the roles that a tokens file gives them.
   bool has_roles() const { return !tokens_file_.empty(); }
+  // The number of tenants of which a caller has the role documents, at least 1.
+  size_t document_tenants() const;
   bool has_admin_token() const { return !admin_file_.empty(); }
 
   // Finds the caller that sends `authorization`, the value of that header: "Bearer TOKEN". Takes

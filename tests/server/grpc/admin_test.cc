@@ -305,6 +305,7 @@ TEST_F(AuthenticationTest, OnlyTheTokenOpensTheServices) {
   TestServer server(Flags());
   server.Serve();
   EXPECT_TRUE(List(server, "Bearer s3cret").ok());
+  EXPECT_TRUE(List(server, "bearer s3cret").ok());
   for (const char* bad : {"", "s3cret", "Bearer ", "Bearer s3cre", "Bearer s3cret ", "bearer x"}) {
     const grpc::Status status = List(server, bad);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << bad;
@@ -319,6 +320,21 @@ TEST_F(AuthenticationTest, OnlyTheTokenOpensTheServices) {
             "TOKEN_REJECTED");
   EXPECT_EQ(Details(server.Upload("a", "x")).reason, "TOKEN_REJECTED");
   EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kServing);
+}
+
+// Which of two tokens counts must not depend on what stands between client and server.
+TEST_F(AuthenticationTest, TwoTokensAreRefused) {
+  TestServer server(Flags());
+  server.Serve();
+  for (const char* second : {"Bearer other", "Bearer s3cret"}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer s3cret");
+    context.AddMetadata("authorization", second);
+    v1::ListModelsResponse response;
+    const grpc::Status status = server.models()->ListModels(&context, {}, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_EQ(status.error_message(), "there is a second authorization header, and one is allowed");
+  }
 }
 
 class DrainRightsTest : public ::testing::Test {

@@ -50,9 +50,10 @@ TEST_F(CredentialsTest, TellsCallersByTokenOrCertificate) {
   ASSERT_TRUE(caller);
   EXPECT_EQ(caller->tenant.name(), "acme");
   EXPECT_EQ(caller->roles, Roles{Role::kGenerate});
-  for (const char* wrong : {"Bearer two", "Bearer ", "one", "", "bearer one", "Bearer one "}) {
+  for (const char* wrong : {"Bearer two", "Bearer ", "one", "", "Bearer one ", "Bearerone"}) {
     EXPECT_FALSE((*credentials)->FindToken(wrong)) << wrong;
   }
+  EXPECT_TRUE((*credentials)->FindToken("bearer one")) << "schemes have letters of either case";
   const auto certificate = (*credentials)->FindCertificate({"x", "acme.example"});
   ASSERT_TRUE(certificate);
   EXPECT_EQ(certificate->roles, Roles{Role::kDocuments});
@@ -60,6 +61,25 @@ TEST_F(CredentialsTest, TellsCallersByTokenOrCertificate) {
   EXPECT_FALSE((*credentials)->FindCertificate({}));
   EXPECT_FALSE((*credentials)->open_to_all());
   EXPECT_FALSE((*credentials)->IsAdminToken("Bearer one"));
+}
+
+TEST_F(CredentialsTest, CountsTheTenantsThatMayUpload) {
+  EXPECT_EQ((*Credentials::Open(ServerConfig()))->document_tenants(), 1u);
+  const auto credentials = Credentials::Open(config_);
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  EXPECT_EQ((*credentials)->document_tenants(), 1u);
+  std::string tenants = "tenants:\n";
+  const auto add = [&](const std::string& name, const std::string& roles) {
+    absl::StrAppend(&tenants, "  - name: ", name,
+                    "\n    callers:\n      - token: ", TokenHash::Of(name).text(),
+                    "\n        roles: ", roles, "\n");
+  };
+  add("a", "[generate, documents]");
+  add("b", "[documents]");
+  add("operators", "[admin, metrics]");
+  Write(tenants);
+  ASSERT_TRUE((*credentials)->Reload().ok());
+  EXPECT_EQ((*credentials)->document_tenants(), 2u);
 }
 
 TEST_F(CredentialsTest, ABrokenNewFileChangesNothing) {
