@@ -108,7 +108,7 @@ class Engine {
   // Applies the model's chat template to a conversation. How much the template computes is known
   // only while it runs, so it asks `memory` for that, for the text and for its ids. Errors:
   // - INVALID_ARGUMENT: kFieldPayload names the field ("messages.tools", or "messages" if the
-  //   template itself rejects the conversation).
+  //   template itself rejects the conversation, also with RenderedChat::system_folded).
   // - UNIMPLEMENTED: the model has no template; use FrameText.
   // - the error of `memory`, if it refuses.
   virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,

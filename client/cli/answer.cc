@@ -74,6 +74,7 @@ nlohmann::ordered_json AttentionJson(const v1::AttentionReport& attention) {
 nlohmann::ordered_json OriginJson(const v1::Origin& origin) {
   nlohmann::ordered_json members = MessageJson(origin);
   if (origin.digest().empty()) members.erase("digest");
+  if (!origin.system_folded()) members.erase("system_folded");
   return members;
 }
 
@@ -292,8 +293,13 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
 }
 
 std::string OriginText(const v1::Origin& origin) {
-  return absl::StrCat("origin     seed ", origin.seed(), ", kernels ", origin.kernels(),
-                      origin.digest().empty() ? "" : ", digest ", origin.digest(), "\n");
+  return absl::StrCat(
+      "origin     seed ", origin.seed(), ", kernels ", origin.kernels(),
+      origin.digest().empty() ? "" : ", digest ", origin.digest(),
+      origin.system_folded()
+          ? "\n           the template refuses a system message: it stands in front "
+            "of the question\n"
+          : "\n");
 }
 
 std::string TimingsText(const v1::Completion& completion) {

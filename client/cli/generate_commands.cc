@@ -64,6 +64,11 @@ int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
   const grpc::Status status =
       session.connection().inference().RenderPrompt(call.context(), request, &response);
   if (!status.ok()) return session.CallFailed(status);
+  if (response.system_folded()) {
+    session.Warn(
+        "the model's chat template refuses a system message: the server puts it in front of the "
+        "question");
+  }
   if (session.options().json) {
     session.Print(JsonLine(MessageJson(response)));
   } else {

@@ -74,6 +74,10 @@ std::string PlanText(const v1::PlanResponse& plan) {
                          : ", density depends on the content",
       "\n");
   if (!plan.choice().empty()) absl::StrAppend(&text, "             ", plan.choice(), "\n");
+  if (plan.system_folded()) {
+    absl::StrAppend(&text, "template     refuses a system message: it stands in front of the ",
+                    "question\n");
+  }
   if (plan.fit() != v1::PlanResponse::FIT_NEVER) {
     absl::StrAppend(&text, "first token  ", FirstTokenText(plan), "\n");
   }

@@ -61,6 +61,9 @@ struct RenderedChat {
   // frame depend only on what precedes it, so prompts that begin with the same documents share
   // these ids (and their cached keys and values).
   std::vector<DocumentPlace> places;
+  // The template refuses system messages at the beginning, so their contents, each with an empty
+  // line behind it, stand in front of the content of the first user message, behind its documents.
+  bool system_folded = false;
 };
 
 // Tokenizes a document's text that arrives in parts. Yields the same ids as tokenizing the whole

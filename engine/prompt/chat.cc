@@ -1,10 +1,12 @@
 #include "engine/prompt/chat.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/tokenize_memory.h"
 #include "engine/prompt/chat_documents.h"
@@ -13,6 +15,9 @@
 
 namespace annulus {
 namespace {
+
+// The field of an error with which the template itself refuses a conversation.
+constexpr char kMessagesField[] = "messages";
 
 // An error of a field of the messages.
 absl::Status Refused(absl::string_view field, absl::string_view message) {
@@ -31,6 +36,48 @@ absl::Status CheckJson(const std::string& field, const std::string& json, char f
     return absl::OkStatus();
   }
   return Refused(field, first == '[' ? "must be a JSON array" : "must be a JSON object");
+}
+
+// Reads JSON and notes the first name of the outermost object that options may not have.
+class OptionNames final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const std::string& forbidden() const { return forbidden_; }
+
+  bool key(std::string& name) override {
+    const bool known = name == "messages" || name == "tools" || name == "add_generation_prompt";
+    if (depth_ == 1 && known && forbidden_.empty()) forbidden_ = name;
+    return true;
+  }
+  bool start_object(size_t) override { return ++depth_ > 0; }
+  bool start_array(size_t) override { return ++depth_ > 0; }
+  bool end_object() override { return depth_-- > 0; }
+  bool end_array() override { return depth_-- > 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  size_t depth_ = 0;
+  std::string forbidden_;
+};
+
+// Options must be an object, and may not replace what requests have fields for: they would be
+// ignored.
+absl::Status CheckOptions(const std::string& options) {
+  ANNULUS_RETURN_IF_ERROR(CheckJson("template_options", options, '{'));
+  OptionNames names;
+  nlohmann::json::sax_parse(options, &names);
+  if (names.forbidden().empty()) return absl::OkStatus();
+  return Refused("template_options", absl::StrCat("has the member \"", names.forbidden(),
+                                                  "\", which would be ignored; use the field ",
+                                                  names.forbidden(), " of the request"));
 }
 
 // JSON that grows at its end, in a buffer of its final size.
@@ -161,9 +208,9 @@ absl::StatusOr<std::string> Variables(const TemplateDirectory& templates,
   }
   json.Name("documents");
   json.Add(documents);
-  // Later members win: options may replace special tokens and documents, but not the members below.
+  // Later members win: options may replace special tokens and documents.
   if (request.template_options.has_value()) {
-    ANNULUS_RETURN_IF_ERROR(CheckJson("template_options", *request.template_options, '{'));
+    ANNULUS_RETURN_IF_ERROR(CheckOptions(*request.template_options));
     const absl::string_view members = MembersOf(*request.template_options);
     if (!members.empty()) json.AddMembers(members);
   }
@@ -185,6 +232,45 @@ absl::StatusOr<std::string> Variables(const TemplateDirectory& templates,
   return std::move(json).Take();
 }
 
+absl::StatusOr<RenderedChat> RenderAsAsked(const TemplateDirectory& templates,
+                                           const Tokenizer& tokenizer, const ChatRequest& request,
+                                           const std::tm& now, const CancelFlag& cancel,
+                                           MemoryGrant& memory) {
+  if (!request.documents.empty()) {
+    return RenderWithDocuments(templates, tokenizer, request, now, cancel, memory);
+  }
+  RenderedChat chat;
+  ANNULUS_ASSIGN_OR_RETURN(chat.text,
+                           RenderTemplate(templates, request, "null", now, cancel, memory));
+  ANNULUS_RETURN_IF_ERROR(AllowIds(chat.text, memory));
+  ANNULUS_ASSIGN_OR_RETURN(chat.token_ids,
+                           tokenizer.Encode(chat.text, /*add_special=*/false, cancel));
+  return chat;
+}
+
+bool IsRefusedByTemplate(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) && status.GetPayload(kFieldPayload) == kMessagesField;
+}
+
+// Puts the contents of the system messages at the beginning in front of the content of the first
+// user message. Nothing if there are none, or no user message.
+std::optional<ChatRequest> FoldSystem(const ChatRequest& request) {
+  const auto is_system = [](const ChatMessage& message) { return message.role == "system"; };
+  ChatRequest folded = request;
+  std::vector<ChatMessage>& messages = folded.messages;
+  const auto behind = std::find_if_not(messages.begin(), messages.end(), is_system);
+  const auto user = std::find_if(behind, messages.end(),
+                                 [](const ChatMessage& message) { return message.role == "user"; });
+  if (behind == messages.begin() || user == messages.end()) return std::nullopt;
+  std::string content;
+  for (auto system = messages.begin(); system != behind; ++system) {
+    absl::StrAppend(&content, system->content.value_or(""), "\n\n");
+  }
+  user->content = absl::StrCat(content, user->content.value_or(""));
+  messages.erase(messages.begin(), behind);
+  return folded;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
@@ -204,7 +290,7 @@ absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
   auto text =
       chat_template->Render(variables, now, RenderLimits::ForInput(variables.size()), cancel, rest);
   if (absl::IsInvalidArgument(text.status())) {
-    return FieldError(absl::StatusCode::kInvalidArgument, "messages", text.status().message());
+    return FieldError(absl::StatusCode::kInvalidArgument, kMessagesField, text.status().message());
   }
   return text;
 }
@@ -220,15 +306,17 @@ absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
                                         const std::tm& now, const CancelFlag& cancel,
                                         MemoryGrant& memory) {
   if (request.messages.empty()) return Refused("messages", "at least one message is needed");
-  if (!request.documents.empty()) {
-    return RenderWithDocuments(templates, tokenizer, request, now, cancel, memory);
-  }
-  RenderedChat chat;
-  ANNULUS_ASSIGN_OR_RETURN(chat.text,
-                           RenderTemplate(templates, request, "null", now, cancel, memory));
-  ANNULUS_RETURN_IF_ERROR(AllowIds(chat.text, memory));
-  ANNULUS_ASSIGN_OR_RETURN(chat.token_ids,
-                           tokenizer.Encode(chat.text, /*add_special=*/false, cancel));
+  const auto render = [&](const ChatRequest& asked) {
+    return RenderAsAsked(templates, tokenizer, asked, now, cancel, memory);
+  };
+  absl::StatusOr<RenderedChat> chat = render(request);
+  if (!IsRefusedByTemplate(chat.status())) return chat;
+  // Some templates know no system role (Gemma 2), which only trying tells. What they say of the
+  // folded messages is what is really wrong with the conversation.
+  const std::optional<ChatRequest> folded = FoldSystem(request);
+  if (!folded.has_value()) return chat;
+  chat = render(*folded);
+  if (chat.ok()) chat->system_folded = true;
   return chat;
 }
 

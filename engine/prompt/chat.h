@@ -13,7 +13,9 @@
 
 namespace annulus {
 
-// Implements Engine::ApplyChatTemplate with the templates of a model directory. `now`: the date for
+// Implements Engine::ApplyChatTemplate with the templates of a model directory. If the template
+// refuses the conversation and this begins with system messages, tries it again with these folded:
+// see RenderedChat::system_folded. `now`: the date for
 // templates that write one. Thread-safe; `cancel` ends it early. Asks `memory` for all that it
 // takes, the result included, except for a few copies of the request's texts.
 absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,

@@ -70,9 +70,10 @@ absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spe
   return id;
 }
 
-v1::Origin OriginOf(const Engine& engine, const RequestSpec& request) {
+v1::Origin OriginOf(const Engine& engine, const BuiltRequest& built) {
   v1::Origin origin;
-  origin.set_seed(request.sampling.seed.value_or(0));
+  origin.set_seed(built.spec.sampling.seed.value_or(0));
+  origin.set_system_folded(built.system_folded);
   origin.set_kernels(engine.model().kernels);
   return origin;
 }
@@ -122,8 +123,9 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
   const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
   ANNULUS_ASSIGN_OR_RETURN(
-      RequestSpec request,
+      BuiltRequest built,
       BuildRequest(spec, engine, context_.documents, call_.caller.tenant, memory, cancel, found));
+  RequestSpec& request = built.spec;
   if (asked.prefill_only) CutBehindDocuments(request);
   request.pin = asked.pin;
   request.ttl = asked.ttl;
@@ -132,18 +134,19 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   request.connection = call_.peer;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
-  if (content.empty()) return SubmitOwn(engine, spec, std::move(request), memory);
-  return SubmitShared(engine, spec, std::move(request), content, memory);
+  if (content.empty()) return SubmitOwn(engine, spec, std::move(built), memory);
+  return SubmitShared(engine, spec, std::move(built), content, memory);
 }
 
 absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,
-                                      RequestSpec request, CallMemory& memory) {
+                                      BuiltRequest built, CallMemory& memory) {
+  RequestSpec& request = built.spec;
   request.deadline = call_.deadline;
   ANNULUS_RETURN_IF_ERROR(memory.Keep(KeptBytes(request)));
   const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
   {
     std::lock_guard lock(mutex_);
-    origin_ = OriginOf(engine, request);
+    origin_ = OriginOf(engine, built);
   }
   ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
   place_->CountTokens(prompt_tokens);
@@ -157,8 +160,9 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
 // The request belongs to all calls that follow it, so the engine gets no deadline: each call leaves
 // when its own deadline has passed.
 absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
-                                         RequestSpec request, const std::string& content,
+                                         BuiltRequest built, const std::string& content,
                                          CallMemory& memory) {
+  RequestSpec& request = built.spec;
   request.wanted_by = call_.deadline;
   memory.Release(CallMemory::kWork);
   AttachTable::Claimed claimed;
@@ -181,7 +185,7 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpe
       return absl::CancelledError("the client cancelled the call or went away");
     }
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
-    generation.SetOrigin(OriginOf(engine, request));
+    generation.SetOrigin(OriginOf(engine, built));
     ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
     ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
                              SubmitTo(engine, spec, std::move(request), claimed.generation));

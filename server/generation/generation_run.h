@@ -83,9 +83,9 @@ class GenerationRun {
   v1::Origin origin() const;
 
  private:
-  absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
+  absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, BuiltRequest built,
                          CallMemory& memory);
-  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
+  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, BuiltRequest built,
                             const std::string& content, CallMemory& memory);
   // Follows the request with the same request_id, if there is one, and returns whether there is.
   // Holds mutex_ from before the first event until shared_ is set, because NextEvent asks shared_

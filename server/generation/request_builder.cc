@@ -98,6 +98,7 @@ absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engi
 struct Input {
   std::vector<int32_t> ids;
   std::vector<DocumentPlace> places;
+  bool system_folded = false;
 };
 
 absl::StatusOr<Input> ReadFramedText(const v1::GenerationSpec& spec, const Engine& engine,
@@ -119,7 +120,7 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
     ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
                              ApplyChatTemplate(engine, spec.messages(), "spec.messages",
                                                std::move(documents), cancel, memory));
-    return Input{std::move(chat.token_ids), std::move(chat.places)};
+    return Input{std::move(chat.token_ids), std::move(chat.places), chat.system_folded};
   }
   Input input;
   const size_t count = documents.documents.size();
@@ -210,7 +211,8 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
 // likely to begin with the same documents.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          const FoundDocuments& found, CallMemory& memory, const CancelFlag& cancel,
-                         RequestSpec& request) {
+                         BuiltRequest& built) {
+  RequestSpec& request = built.spec;
   request.documents_found = found.at;
   const std::vector<DocumentPtr>& documents = found.list;
   const size_t foreseen = PromptWork(spec, engine.model().has_chat_template, documents);
@@ -218,6 +220,7 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   WorkGrant grant(memory, foreseen);
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel, grant));
+  built.system_folded = input.system_folded;
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
     return absl::OkStatus();
@@ -291,11 +294,12 @@ absl::Status CheckRequestId(absl::string_view request_id) {
                                                     "characters"));
 }
 
-absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
-                                         const DocumentStore& documents, const TenantId& tenant,
-                                         CallMemory& memory, const CancelFlag& cancel,
-                                         const FoundDocuments* found) {
-  RequestSpec request;
+absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
+                                          const DocumentStore& documents, const TenantId& tenant,
+                                          CallMemory& memory, const CancelFlag& cancel,
+                                          const FoundDocuments* found) {
+  BuiltRequest built;
+  RequestSpec& request = built.spec;
   request.tenant = tenant;
   // Check these fields before doing much work.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
@@ -309,7 +313,7 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
     ANNULUS_ASSIGN_OR_RETURN(own, FindDocuments(spec, documents, tenant));
     found = &own;
   }
-  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, request));
+  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, built));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
@@ -320,7 +324,7 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
     request.sampling.max_tokens =
         static_cast<int32_t>(std::clamp<int64_t>(left, 1, request.sampling.max_tokens));
   }
-  return request;
+  return built;
 }
 
 size_t LeastAnswerBytes(const v1::SamplingParams& sampling) {

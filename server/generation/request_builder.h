@@ -26,6 +26,12 @@ absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
 // INVALID_ARGUMENT unless `request_id` consists of 1 to 128 printable ASCII characters.
 absl::Status CheckRequestId(absl::string_view request_id);
 
+// A request in the engine's form.
+struct BuiltRequest {
+  RequestSpec spec;
+  bool system_folded = false;  // see RenderedChat
+};
+
 // Converts a request to the engine's form.
 // - The prompt consists of the tokenizer's special prefix, the ids of `tenant`'s documents in
 //   order, and the ids of the input. Messages go through the model's chat template, which writes
@@ -40,10 +46,10 @@ absl::Status CheckRequestId(absl::string_view request_id);
 //
 // INVALID_ARGUMENT with the field; NOT_FOUND for a document; OUT_OF_RANGE if the prompt is longer
 // than the context, which is found before a prompt that long is built; errors of CallMemory::Hold.
-absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
-                                         const DocumentStore& documents, const TenantId& tenant,
-                                         CallMemory& memory, const CancelFlag& cancel,
-                                         const FoundDocuments* found = nullptr);
+absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
+                                          const DocumentStore& documents, const TenantId& tenant,
+                                          CallMemory& memory, const CancelFlag& cancel,
+                                          const FoundDocuments* found = nullptr);
 
 // A lower bound of the answer's size in one message, in bytes.
 size_t LeastAnswerBytes(const v1::SamplingParams& sampling);

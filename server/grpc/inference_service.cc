@@ -85,6 +85,7 @@ absl::Status HandleApplyChatTemplate(const OwnWork& work,
       work.memory.Hold(CallMemory::kWork, chat.text.capacity() + ids + IdsAnswer(ids)));
   response.set_text(std::move(chat.text));
   response.mutable_token_ids()->Add(chat.token_ids.begin(), chat.token_ids.end());
+  response.set_system_folded(chat.system_folded);
   return absl::OkStatus();
 }
 
@@ -94,8 +95,9 @@ absl::Status HandleRenderPrompt(const OwnWork& work, const v1::RenderPromptReque
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.spec().model()));
   ANNULUS_ASSIGN_OR_RETURN(
-      const RequestSpec spec,
+      const BuiltRequest built,
       BuildRequest(request.spec(), *engine, context.documents, work.tenant, work.memory, cancel));
+  const RequestSpec& spec = built.spec;
   const std::vector<int32_t>& ids = spec.prompt;
   const absl::Status valid = engine->Validate(spec);
   if (absl::IsOutOfRange(valid)) {
@@ -112,6 +114,7 @@ absl::Status HandleRenderPrompt(const OwnWork& work, const v1::RenderPromptReque
   ANNULUS_RETURN_IF_ERROR(text.status());
   response.set_text(*std::move(text));
   response.mutable_token_ids()->Add(ids.begin(), ids.end());
+  response.set_system_folded(built.system_folded);
   return absl::OkStatus();
 }
 

@@ -52,8 +52,9 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
   ANNULUS_ASSIGN_OR_RETURN(Engine * engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.spec().model()));
   ANNULUS_ASSIGN_OR_RETURN(
-      RequestSpec spec,
+      BuiltRequest built,
       BuildRequest(request.spec(), *engine, context.documents, work.tenant, work.memory, cancel));
+  RequestSpec& spec = built.spec;
   spec.tenant_room = work.caller.quotas.room;
   // The memory for building the request is free again; the spec stays until the engine has
   // answered.
@@ -71,6 +72,7 @@ absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
   response.set_prompt_tokens(prompt);
   response.set_max_answer_tokens(answer);
   response.set_max_context(context_tokens);
+  response.set_system_folded(built.system_folded);
   Fill(*plan, response);
   return absl::OkStatus();
 }

@@ -109,6 +109,7 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     for (const std::string& name : spec.documents()) *response->mutable_text() += name + "\n";
     *response->mutable_text() +=
         spec.has_messages() ? spec.messages().messages(0).content() : spec.text();
+    response->set_system_folded(spec.messages().messages_size() > 1);
     response->add_token_ids(7);
     response->add_token_ids(8);
     return Status::OK;

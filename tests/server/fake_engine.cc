@@ -331,25 +331,33 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
 std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
   class Stream final : public TextStream {
    public:
-    Stream(size_t memory_bytes, const std::atomic<bool>& out_of_memory)
-        : memory_bytes_(memory_bytes), out_of_memory_(out_of_memory) {}
+    Stream(size_t memory_bytes, size_t memory_per_byte, const std::atomic<bool>& out_of_memory)
+        : memory_bytes_(memory_bytes),
+          memory_per_byte_(memory_per_byte),
+          out_of_memory_(out_of_memory) {}
     absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
       if (out_of_memory_) throw std::bad_alloc();
       holds_end_mark_ |= absl::StrContains(bytes, "]");
+      latest_bytes_ = bytes.size();
       return encoder_->Append(bytes, &ids);
     }
     absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
-    size_t memory_bytes() const override { return memory_bytes_; }
+    size_t memory_bytes() const override {
+      return memory_bytes_ + latest_bytes_ * memory_per_byte_;
+    }
     bool holds_end_mark() const override { return holds_end_mark_; }
 
    private:
     const size_t memory_bytes_;
+    const size_t memory_per_byte_;
+    size_t latest_bytes_ = 0;
     bool holds_end_mark_ = false;
     const std::atomic<bool>& out_of_memory_;
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
   };
-  return std::make_unique<Stream>(Get(text_memory_bytes_), out_of_memory_);
+  return std::make_unique<Stream>(Get(text_memory_bytes_), Get(text_memory_per_byte_),
+                                  out_of_memory_);
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request,
@@ -360,6 +368,7 @@ absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& re
   if (!allowed.ok()) return allowed;
   if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
   RenderedChat chat;
+  chat.system_folded = Get(refuses_system_) && request.messages[0].role == "system";
   for (const ChatMessage& message : request.messages) {
     if (message.role == "bad") return Field("messages", "the template refuses these messages");
     chat.text += message.role + ":";

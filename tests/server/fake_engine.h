@@ -54,11 +54,15 @@ class FakeEngine final : public Engine {
   // Before the first request.
   void set_scripter(Scripter scripter) { Set(scripter_, std::move(scripter)); }
   void set_chat_template(bool present) { Set(model_.has_chat_template, present); }
+  // The template refuses system messages: what the engine makes of a conversation with one says so.
+  void set_refuses_system(bool refuses) { Set(refuses_system_, refuses); }
   void set_frames_documents(bool frames) { Set(model_.frames_documents, frames); }
   void set_default_sampling(const SamplingParams& params) { Set(model_.default_sampling, params); }
   void set_max_context(int64_t tokens) { Set(model_.max_context, tokens); }
   // What a new text stream says that it holds back.
   void set_text_memory_bytes(size_t bytes) { Set(text_memory_bytes_, bytes); }
+  // Bytes that a text stream counts besides, for each byte of its latest part.
+  void set_text_memory_per_byte(size_t bytes) { Set(text_memory_per_byte_, bytes); }
   void set_slow_reader_timeout(std::chrono::milliseconds limit) {
     Set(slow_reader_timeout_, limit);
   }
@@ -158,6 +162,8 @@ class FakeEngine final : public Engine {
 
   ModelInfo model_;
   size_t text_memory_bytes_ = 0;
+  size_t text_memory_per_byte_ = 0;
+  bool refuses_system_ = false;
   size_t template_memory_bytes_ = 0;
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};

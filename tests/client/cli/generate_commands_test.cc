@@ -35,7 +35,9 @@ TEST_F(GenerateCommands, ShowPromptAsksNothing) {
   server_.AddDocument("stored", "text");
   EXPECT_EQ(Run({"ask", "stored", "Who?", "--show-prompt"}).out, "stored\nWho?\n");
   EXPECT_EQ(Run({"ask", "stored", "Who?", "--show-prompt", "--json"}).out,
-            "{\"text\":\"stored\\nWho?\",\"token_ids\":[7,8]}\n");
+            "{\"text\":\"stored\\nWho?\",\"token_ids\":[7,8],\"system_folded\":false}\n");
+  const CliResult folded = Run({"ask", "stored", "Who?", "-s", "Be brief.", "--show-prompt"});
+  EXPECT_THAT(folded.err, HasSubstr("refuses a system message: the server puts it in front of"));
   EXPECT_TRUE(server_.specs().empty());
   server_.SetFailure({grpc::StatusCode::UNAVAILABLE, "away"});
   EXPECT_EQ(Run({"ask", "stored", "Who?", "--show-prompt"}).exit_code,

@@ -29,7 +29,7 @@ TEST(MessageJson, NumbersAreNumbersButForUnsignedOnesOf64Bits) {
             "\"kv_bytes_total\":1000000000000000}\n");
   EXPECT_EQ(LineOf<v1::Origin>("seed: 18446744073709551615"),
             "{\"seed\":\"18446744073709551615\",\"ring_degree\":0,\"kernels\":\"\","
-            "\"digest\":\"\"}\n");
+            "\"digest\":\"\",\"system_folded\":false}\n");
   EXPECT_EQ(LineOf<v1::AttentionRate>("flops: 3.8e10 alone_flops: inf query_seconds: nan"),
             "{\"rows\":0,\"flops\":3.8e+10,\"alone_flops\":null,\"query_seconds\":null}\n");
   EXPECT_EQ(LineOf<v1::LogprobAlternative>("token_id: 1 logprob: -0.1"),
@@ -44,8 +44,9 @@ TEST(MessageJson, DefaultsAreThere) {
             R"("end_of_text_ids":[]})"
             "\n");
   EXPECT_EQ(LineOf<v1::CacheMiss>(""), "{\"reason\":\"unknown\",\"position\":0}\n");
-  EXPECT_EQ(LineOf<v1::Origin>(""), R"({"seed":"0","ring_degree":0,"kernels":"","digest":""})"
-                                    "\n");
+  EXPECT_EQ(LineOf<v1::Origin>(""),
+            R"({"seed":"0","ring_degree":0,"kernels":"","digest":"","system_folded":false})"
+            "\n");
 }
 
 TEST(MessageJson, KeysOfMapsAreSorted) {

@@ -79,18 +79,20 @@ TEST_F(PlanCommand, PrintsJson) {
             "\"kv_bytes_total\":268435456}],"
             "\"cached_tokens\":3712,\"host_tokens\":640,\"disk_tokens\":3648,\"policy\":\"dense\","
             "\"choice\":\"\","
-            "\"density\":1,\"requests_ahead\":1,\"time_to_first_token\":0.5,\"prefill\":0.25}\n");
+            "\"density\":1,\"requests_ahead\":1,\"time_to_first_token\":0.5,\"prefill\":0.25,"
+            "\"system_folded\":false}\n");
 }
 
 TEST_F(PlanCommand, JsonIsNullWhereNothingIsKnown) {
   SetPlan("fit: FIT_NEVER obstacle: \"9 bytes of 3\" policy: \"adaptive\" choice: \"auto: why\"");
   const CliResult result = Run({"plan", "Who?", "--json"});
-  EXPECT_EQ(result.out,
-            R"({"prompt_tokens":0,"max_answer_tokens":0,"max_context":0,"fit":"never",)"
-            R"("obstacle":"9 bytes of 3","ring_degree":0,"ranks":[],"cached_tokens":0,)"
-            R"("host_tokens":0,"disk_tokens":0,"policy":"adaptive","choice":"auto: why",)"
-            R"("density":null,"requests_ahead":0,"time_to_first_token":null,"prefill":null})"
-            "\n");
+  EXPECT_EQ(
+      result.out,
+      R"({"prompt_tokens":0,"max_answer_tokens":0,"max_context":0,"fit":"never",)"
+      R"("obstacle":"9 bytes of 3","ring_degree":0,"ranks":[],"cached_tokens":0,)"
+      R"("host_tokens":0,"disk_tokens":0,"policy":"adaptive","choice":"auto: why",)"
+      R"("density":null,"requests_ahead":0,"time_to_first_token":null,"prefill":null,"system_folded":false})"
+      "\n");
   SetPlan("");
   EXPECT_THAT(Run({"plan", "Who?", "--json"}).out, HasSubstr(R"("fit":"unknown")"));
 }
@@ -103,6 +105,8 @@ TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   EXPECT_THAT(
       result.out,
       HasSubstr("not known yet: the server learns it from the first prompt that it reads\n"));
+  SetPlan("fit: FIT_NOW policy: \"dense\" system_folded: true ranks {}");
+  EXPECT_THAT(Run({"plan", "Who?"}).out, HasSubstr("template     refuses a system message"));
   SetPlan("fit: FIT_LATER ranks {}");
   result = Run({"plan", "Who?"});
   EXPECT_THAT(result.out, HasSubstr("memory       fits once requests that run have ended\n"));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -164,12 +165,72 @@ TEST_F(ChatTest, OptionsAreVariablesButNotMessages) {
   Load(kTemplate);
   ChatRequest request;
   request.messages = {Message("user", "U")};
-  request.template_options =
-      R"( {"x": "X", "bos_token": "B", "messages": [], "add_generation_prompt": false} )";
+  request.template_options = R"( {"x": "X", "bos_token": "B", "nested": {"messages": []}} )";
   request.tools = " [{\"b\": 1, \"a\": 2}]\n";
   const auto chat = Render(request);
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->text, "B<user>U[{\"b\": 1, \"a\": 2}]X<a>");
+  for (const char* name : {"messages", "tools", "add_generation_prompt", "\\u006dessages"}) {
+    request.template_options = absl::StrCat("{\"x\": {}, \"", name, "\": 1}");
+    EXPECT_THAT(Refusal(request), HasSubstr("messages.template_options: has the member \""))
+        << name;
+  }
+  EXPECT_THAT(Refusal(request), HasSubstr("use the field messages of the request"));
+}
+
+// As Gemma 2: refuses a system message, and what does not alternate.
+constexpr char kNoSystem[] =
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif "
+    "%}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('alternate') }}"
+    "{% endif %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}";
+
+TEST_F(ChatTest, ASystemMessageThatTheTemplateRefusesGoesBeforeTheQuestion) {
+  Load(kNoSystem);
+  ChatRequest request;
+  request.messages = {Message("user", "U"), Message("assistant", "A")};
+  EXPECT_FALSE(Render(request)->system_folded);
+  request.messages = {Message("system", "S"), Message("user", "U"), Message("assistant", "A"),
+                      Message("user", "V")};
+  auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_TRUE(chat->system_folded);
+  EXPECT_EQ(chat->text, "<user>S\n\nU<assistant>A<user>V");
+  request.messages.insert(request.messages.begin() + 1, Message("system", "T"));
+  EXPECT_EQ(Render(request)->text, "<user>S\n\nT\n\nU<assistant>A<user>V");
+
+  // Documents come first, so that they are shared whatever the system message says.
+  request.documents = {{"a", ""}};
+  chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_TRUE(chat->system_folded);
+  ASSERT_EQ(chat->places.size(), 1u);
+  EXPECT_EQ(chat->text.substr(0, chat->places[0].at), "<user>");
+  EXPECT_EQ(chat->text, "<user>S\n\nT\n\nU<assistant>A<user>V");
+}
+
+TEST_F(ChatTest, WhatIsStillWrongAfterFoldingIsTold) {
+  Load(kNoSystem);
+  ChatRequest request;
+  request.messages = {Message("system", "S"), Message("user", "U"), Message("user", "V")};
+  EXPECT_THAT(Refusal(request), HasSubstr("alternate"));
+  request.messages = {Message("system", "S")};
+  EXPECT_THAT(Refusal(request), HasSubstr("no system"));
+  request.messages = {Message("user", "U"), Message("system", "S")};
+  EXPECT_THAT(Refusal(request), HasSubstr("no system"));
+}
+
+TEST_F(ChatTest, TheTemplateOfGemma2TakesASystemMessage) {
+  const auto path = testing::TestData("chat_templates/google-gemma-2-2b-it.jinja");
+  if (!path.has_value()) GTEST_SKIP() << "no test data";
+  std::ifstream file(*path);
+  Load({std::istreambuf_iterator<char>(file), {}});
+  ChatRequest request;
+  request.messages = {Message("system", "Be brief."), Message("user", "Why?")};
+  const auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_TRUE(chat->system_folded);
+  EXPECT_EQ(chat->text,
+            "<s><start_of_turn>user\nBe brief.\n\nWhy?<end_of_turn>\n<start_of_turn>model\n");
 }
 
 TEST_F(ChatTest, AbsentPartsOfMessagesHaveNoMembers) {

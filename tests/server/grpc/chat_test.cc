@@ -284,5 +284,48 @@ TEST_F(ChatTest, TheModelsSamplingIsTheDefault) {
   EXPECT_EQ(response.model().default_sampling().repetition_penalty(), 1.5f);
 }
 
+// Every door says it.
+TEST_F(ChatTest, AFoldedSystemMessageIsTold) {
+  v1::GenerationSpec spec;
+  Add(*spec.mutable_messages(), "system", "S");
+  Add(*spec.mutable_messages(), "user", "U");
+  for (const bool folded : {false, true}) {
+    server_.engine().set_refuses_system(folded);
+    ASSERT_TRUE(Apply(spec.messages()).ok());
+    EXPECT_EQ(applied_.system_folded(), folded);
+
+    v1::RenderPromptRequest render;
+    *render.mutable_spec() = spec;
+    grpc::ClientContext render_context;
+    ASSERT_TRUE(stub_->RenderPrompt(&render_context, render, &rendered_).ok());
+    EXPECT_EQ(rendered_.system_folded(), folded);
+
+    v1::PlanRequest plan;
+    *plan.mutable_spec() = spec;
+    v1::PlanResponse planned;
+    grpc::ClientContext plan_context;
+    ASSERT_TRUE(stub_->Plan(&plan_context, plan, &planned).ok());
+    EXPECT_EQ(planned.system_folded(), folded);
+
+    v1::GenerateRequest generate;
+    *generate.mutable_spec() = spec;
+    v1::GenerateResponse generated;
+    grpc::ClientContext generate_context;
+    ASSERT_TRUE(stub_->Generate(&generate_context, generate, &generated).ok());
+    EXPECT_EQ(generated.completion().origin().system_folded(), folded);
+
+    v1::AskManyRequest many;
+    Add(*many.mutable_spec()->mutable_messages(), "system", "S");
+    many.add_questions("U");
+    grpc::ClientContext many_context;
+    const auto reader = stub_->AskMany(&many_context, many);
+    v1::AskManyResponse event;
+    bool told = false;
+    while (reader->Read(&event)) told |= event.event().origin().system_folded();
+    ASSERT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(told, folded);
+  }
+}
+
 }  // namespace
 }  // namespace annulus::server
