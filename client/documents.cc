@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -109,6 +110,7 @@ v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent&
   request.mutable_header()->set_total_bytes(content.size);
   request.mutable_header()->set_sha256(content.sha256);
   request.mutable_header()->set_title(content.title);
+  request.mutable_header()->set_transient(content.transient);
   return request;
 }
 
@@ -240,6 +242,17 @@ grpc::Status UnpinDocument(Connection& connection, const std::string& name) {
   request.set_name(name);
   Call call(connection);
   return connection.documents().UnpinDocument(call.context(), request, &response);
+}
+
+grpc::Status WithdrawDocument(Connection& connection, const std::string& name) {
+  v1::DeleteDocumentRequest request;
+  v1::DeleteDocumentResponse response;
+  request.set_name(name);
+  request.set_if_unused(true);
+  Call call(connection);
+  const auto latest = std::chrono::system_clock::now() + std::chrono::seconds(kWithdrawSeconds);
+  call.context()->set_deadline(std::min(call.context()->deadline(), latest));
+  return connection.documents().DeleteDocument(call.context(), request, &response);
 }
 
 grpc::Status DeleteDocument(Connection& connection, const std::string& name) {

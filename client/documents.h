@@ -23,6 +23,7 @@ struct DocumentContent {
   int64_t size = 0;                      // bytes
   std::string sha256;                    // 64 lower-case hexadecimal digits
   std::string title;                     // shown to people and to the model; UTF-8, may be empty
+  bool transient = false;                // the server may evict it: see DocumentHeader
 };
 
 // Opens a file and reads it once to hash and check it. The title is the file's name without
@@ -75,6 +76,11 @@ grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* do
 grpc::Status UnpinDocument(Connection& connection, const std::string& name);
 
 grpc::Status DeleteDocument(Connection& connection, const std::string& name);
+
+// Takes back a transient upload: see DeleteDocumentRequest.if_unused. Gives the server
+// kWithdrawSeconds, since the user waits for nothing any more.
+inline constexpr int kWithdrawSeconds = 2;
+grpc::Status WithdrawDocument(Connection& connection, const std::string& name);
 
 }  // namespace annulus::client
 

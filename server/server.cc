@@ -64,7 +64,9 @@ class ServerImpl final : public Server {
         authenticator_(std::move(authenticator)),
         documents_(config.documents),
         pool_(PoolOptions()),
-        watch_(std::move(watch)) {}
+        watch_(std::move(watch)) {
+    documents_.SetTenants(credentials_->document_tenants());
+  }
 
   ~ServerImpl() override { EndAll(milliseconds(0)); }
 
@@ -284,6 +286,7 @@ void ServerImpl::ReloadIfAsked() {
 void ServerImpl::Reload() {
   // Try all files, so that a broken one does not prevent the others from taking effect.
   absl::Status status = credentials_->Reload();
+  documents_.SetTenants(credentials_->document_tenants());
   if (tls_ != nullptr) status.Update(tls_->Reload());
   metrics_.SetReloadFailed(!status.ok());
   if (status.ok()) return log_.Info("reloaded");

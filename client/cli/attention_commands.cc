@@ -16,6 +16,7 @@
 #include "client/cli/message_json.h"
 #include "client/cli/options.h"
 #include "client/cli/outputs.h"
+#include "client/cli/provide.h"
 #include "client/documents.h"
 #include "client/draw/attention_picture.h"
 #include "client/draw/explain_page.h"
@@ -248,10 +249,10 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   if (exit_code != 0) return exit_code;
   FitToModel(session, spec);
   PlaceQuestion(options.prompt, spec);
-  for (const std::string& name : provided.names) spec.add_documents(name);
+  for (const auto& document : provided.documents) spec.add_documents(document.name());
   Generation generation;
   exit_code = RunOnce(session, spec, "Reading", &generation);
-  if (exit_code != 0) return exit_code;
+  if (exit_code != 0) return EndWith(exit_code, session, &provided);
   ExplainedRun run;
   run.subject = Describe(session, spec);
   run.prompt = options.prompt;
@@ -262,7 +263,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
     spec.clear_request_id();  // the id names the first request
     Generation dense;
     exit_code = RunOnce(session, spec, "Reading densely", &dense);
-    if (exit_code != 0) return exit_code;
+    if (exit_code != 0) return EndWith(exit_code, session, &provided);
     run.dense = {dense.text, *dense.completion};
   }
   return WritePage(session, options, generation, run);

@@ -16,7 +16,9 @@
 #include "client/cli/commands.h"
 #include "client/cli/document_options.h"
 #include "client/cli/help.h"
+#include "client/cli/inputs.h"
 #include "client/cli/options.h"
+#include "client/cli/provide.h"
 #include "client/documents.h"
 #include "client/failure.h"
 #include "client/format/json.h"
@@ -139,7 +141,9 @@ class Batch {
     }
     absl::string_view plain = message;
     absl::ConsumePrefix(&plain, "annulus: ");
-    provided_[doc] = {names.names, exit_code == 0 ? "" : std::string(plain)};
+    Provided& provided = provided_[doc];
+    for (const auto& document : names.documents) provided.names.push_back(document.name());
+    if (exit_code != 0) provided.failure = std::string(plain);
     if (exit_code == 0 && !message.empty()) session_.Remark(absl::StrCat(message, "\n"), 0);
     return 0;
   }

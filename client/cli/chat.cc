@@ -9,7 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/inputs.h"
 #include "client/cli/outputs.h"
+#include "client/cli/provide.h"
 #include "client/documents.h"
 #include "client/failure.h"
 #include "client/format/table.h"
@@ -172,10 +174,18 @@ int Chat::AddDocuments(const std::vector<std::string>& docs) {
   const int exit_code = ProvideDocuments(session_, docs, options_.choice, &provided);
   skipped_ += provided.skipped;
   if (exit_code != 0) return exit_code;
-  std::vector<std::string>& known = conversation_.documents;
-  for (const std::string& name : provided.names) {
+  std::vector<std::string> known = conversation_.documents;
+  for (const auto& document : provided.documents) {
+    const std::string& name = document.name();
     if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
   }
+  if (known.size() > kMostDocuments) {
+    const int refused = session_.Misuse(absl::StrCat(
+        "with these the conversation would have ", known.size(),
+        " documents; a request takes at most ", kMostDocuments, "; /clear, or begin another chat"));
+    return EndWith(refused, session_, &provided);
+  }
+  conversation_.documents = std::move(known);
   return 0;
 }
 

@@ -7,8 +7,8 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/answer.h"
 #include "client/cli/conversation.h"
-#include "client/cli/inputs.h"
 #include "client/cli/line_source.h"
+#include "client/cli/provide.h"
 #include "client/cli/session.h"
 
 namespace annulus::client {

@@ -65,17 +65,19 @@ int PrintDocument(Session& session, const v1::Document& document,
   if (session.options().json) {
     session.Print(JsonLine(DocumentJson(document, prefilled)));
   } else {
-    session.Print(absl::StrCat("title   ", ShownTitle(document), "\n",                 //
-                               "name    ", document.name(), "\n",                      //
-                               "size    ", FormatBytes(document.size_bytes()), "\n",   //
-                               "tokens  ", FormatCount(document.token_count()), "\n",  //
-                               "sha256  ", document.sha256(), "\n",                    //
-                               "age     ", FormatDuration(document.age()), "\n",       //
-                               "used    ", LastUsed(document), "\n",                   //
-                               "memory  ", FormatCount(document.memory_tokens()), " tokens\n",
-                               "host    ", FormatCount(document.host_tokens()), " tokens\n",
-                               "disk    ", FormatCount(document.disk_tokens()), " tokens\n",
-                               "kept    ", PinText(document), "\n"));
+    session.Print(absl::StrCat(
+        "title   ", ShownTitle(document), "\n",                 //
+        "name    ", document.name(), "\n",                      //
+        "size    ", FormatBytes(document.size_bytes()), "\n",   //
+        "tokens  ", FormatCount(document.token_count()), "\n",  //
+        "sha256  ", document.sha256(), "\n",                    //
+        "age     ", FormatDuration(document.age()), "\n",       //
+        "used    ", LastUsed(document), "\n",                   //
+        "memory  ", FormatCount(document.memory_tokens()), " tokens\n", "host    ",
+        FormatCount(document.host_tokens()), " tokens\n", "disk    ",
+        FormatCount(document.disk_tokens()), " tokens\n", "kept    ", PinText(document), "\n",  //
+        "stays   ",
+        document.transient() ? "until the server needs its room\n" : "until it is deleted\n"));
     if (prefilled.has_value()) {
       session.Print(absl::StrCat("ahead   ", ReadAheadText(*prefilled), "\n"));
       const std::string why = prefilled->has_cache_miss() ? MissText(prefilled->cache_miss()) : "";

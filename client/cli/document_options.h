@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/cli/inputs.h"
+#include "client/cli/provide.h"
 
 namespace annulus::client {
 

@@ -8,6 +8,7 @@
 #include "client/cli/inputs.h"
 #include "client/cli/message_json.h"
 #include "client/cli/options.h"
+#include "client/cli/provide.h"
 #include "client/cli/questions.h"
 #include "client/failure.h"
 
@@ -94,10 +95,10 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
   } else {
     FitToModel(session, spec.model(), {});
   }
-  for (const std::string& name : provided.names) spec.add_documents(name);
+  for (const auto& document : provided.documents) spec.add_documents(document.name());
   const int answered =
       options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);
-  return ExitAfter(answered, provided);
+  return EndWith(answered, session, &provided);
 }
 
 // Asks the questions of a file about the documents.
@@ -132,8 +133,9 @@ int AskFile(Session& session, const GenerateOptions& options) {
   const int exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
   if (exit_code != 0) return exit_code;
   FitToModel(session, spec);
-  for (const std::string& name : provided.names) spec.add_documents(name);
-  return ExitAfter(AskQuestions(session, spec, *questions, options.answer.timings), provided);
+  for (const auto& document : provided.documents) spec.add_documents(document.name());
+  const int answered = AskQuestions(session, spec, *questions, options.answer.timings);
+  return EndWith(answered, session, &provided);
 }
 
 int RunComplete(Session& session, const GenerateOptions& options) {

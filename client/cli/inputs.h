@@ -53,38 +53,14 @@ void FitToModel(Session& session, v1::GenerationSpec& question);
 int Upload(Session& session, const std::string& name, DocumentContent& content,
            v1::Document* document);
 
-// Which files to take, if a DOC stands for several.
-struct DocumentChoice {
-  FileChoice files;              // applies to folders and patterns
-  bool skip_unreadable = false;  // skip with a warning; if false, an unreadable file is an error
-};
-
-// The result of ProvideDocuments.
-struct ProvidedDocuments {
-  std::vector<std::string> names;  // names on the server, in order
-  int skipped = 0;                 // number of files that cannot be read
-};
-
-// Makes sure that every DOC is on the server, and appends the names to `provided`. A DOC is, in
-// this order of precedence: "-" for standard input, a file or folder here, a pattern, or the name
-// of a document on the server. Uploads a file under ContentName, unless the server has it already;
-// if the server has its text with another title, under TitledName. Misuse if no document can be
-// read.
-int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
-                     const DocumentChoice& choice, ProvidedDocuments* provided);
-
-// Does the same for one text that has been read from a file, or that could not be read: then skips
-// it, or fails, as choice.skip_unreadable says.
-int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
-                ProvidedDocuments* provided);
-
 // Reads the text of one file, or of standard input if `file` is "-"; then the title is empty.
 // INVALID_ARGUMENT if it is an archive of several files; other errors as for LoadFile, ReadBytes
 // and ReadDocument.
 absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file);
 
-// Returns `exit_code`, or 3 in place of 0 if files were skipped.
-int ExitAfter(int exit_code, const ProvidedDocuments& provided);
+// Whether a file begins like plain text that needs no conversion. If it is UTF-8 to its end, it is
+// uploaded without loading it into memory.
+bool BeginsAsUtf8(const std::string& path);
 
 }  // namespace annulus::client
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/ask_many.h"
+#include "client/cli/inputs.h"
 #include "client/cli/outputs.h"
 #include "client/cli/text_parts.h"
 #include "client/documents.h"
@@ -24,7 +25,6 @@ namespace {
 // Tokens of the context reserved for document titles and frames, the chat template and the
 // question.
 constexpr int64_t kReservedTokens = 512;
-constexpr size_t kMostDocuments = 64;
 // Parts are sized by the text's mean number of bytes per token. This share leaves room for parts
 // whose tokens are shorter.
 constexpr double kCutShare = 0.8;
@@ -47,7 +47,7 @@ int MapReduce::Run(const std::vector<std::string>& docs) {
   if (exit_code == 0) FitToModel(session_, model_, std::span(&spec, 1));
   if (exit_code == 0) exit_code = Reduce();
   DeleteOwn();
-  return exit_code == 0 && skipped_ > 0 ? kExitPartial : exit_code;
+  return EndWith(exit_code, session_, &provided_);
 }
 
 int MapReduce::Reduce() {
@@ -85,14 +85,22 @@ int MapReduce::FindBudget() {
 }
 
 int MapReduce::ReadDocs(const std::vector<std::string>& docs) {
+  std::vector<Source> sources;
   for (const std::string& doc : docs) {
-    const int exit_code = ReadDoc(doc);
+    const int exit_code = ReadDoc(doc, &sources);
     if (exit_code != 0) return exit_code;
   }
+  int exit_code = CheckCount(sources);
+  for (const Source& source : sources) {
+    if (exit_code != 0) return exit_code;
+    exit_code = source.name.empty() ? AddFile(source.read, &texts_)
+                                    : Measure(source.name, &texts_.emplace_back());
+  }
+  if (exit_code != 0) return exit_code;
   return texts_.empty() ? session_.Misuse("none of the documents can be read") : 0;
 }
 
-int MapReduce::ReadDoc(const std::string& doc) {
+int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
   std::vector<std::string> files = {doc};
   std::error_code error;
   const bool exists = std::filesystem::exists(doc, error);
@@ -103,25 +111,47 @@ int MapReduce::ReadDoc(const std::string& doc) {
   } else if (!exists && doc != kStandardInput) {
     ProvidedDocuments provided;  // a name on the server
     const int exit_code = ProvideDocuments(session_, {doc}, options_.choice, &provided);
-    return exit_code != 0 ? exit_code : Measure(doc, &texts_.emplace_back());
+    if (exit_code == 0) sources->push_back({doc, {doc, "", ""}});
+    return exit_code;
   }
   for (const std::string& file : files) {
     const bool from_stdin = file == kStandardInput;
     absl::StatusOr<std::string> bytes =
         from_stdin ? absl::StatusOr<std::string>(ReadAll(session_.console().in))
                    : LoadFile(file, ReadLimits().file_bytes);
-    std::vector<FileText> reads;
-    if (bytes.ok()) {
-      reads = ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes));
-    } else {
-      reads.push_back({file, bytes.status(), ""});
+    if (!bytes.ok()) {
+      sources->push_back({"", {file, bytes.status(), ""}});
+      continue;
     }
-    for (const FileText& read : reads) {
-      const int exit_code = AddFile(read, &texts_);
-      if (exit_code != 0) return exit_code;
+    for (FileText& read : ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes))) {
+      sources->push_back({"", std::move(read)});
     }
   }
   return 0;
+}
+
+// Before the first upload: whether all can be read, and whether the server stores so many.
+int MapReduce::CheckCount(const std::vector<Source>& sources) {
+  int64_t count = 0;
+  for (const Source& source : sources) {
+    if (!source.read.text.ok() && !options_.choice.skip_unreadable) {
+      return session_.Misuse(source.read.text.status().message());
+    }
+    count += source.read.text.ok() ? 1 : 0;
+  }
+  if (count <= static_cast<int64_t>(kMostDocuments)) return 0;
+  v1::GetServerInfoResponse info;
+  Call call(session_.connection());
+  const grpc::Status status =
+      session_.connection().admin().GetServerInfo(call.context(), {}, &info);
+  if (!status.ok()) return session_.CallFailed(status);
+  const int64_t most = info.limits().max_documents();
+  if (count <= most) return 0;
+  return session_.Misuse(absl::StrCat("there are ", FormatCount(count),
+                                      " documents, and the server stores at most ",
+                                      FormatCount(most),
+                                      ". Nothing was uploaded. Choose some with --include and "
+                                      "--exclude, or take them part by part"));
 }
 
 int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
@@ -158,14 +188,13 @@ int MapReduce::Estimate(const std::string& text, int64_t* tokens) {
 }
 
 int MapReduce::Store(const FileText& read, std::vector<Text>* texts) {
-  ProvidedDocuments provided;
-  int exit_code = ProvideText(session_, read, options_.choice, &provided);
-  skipped_ += provided.skipped;
-  if (exit_code != 0 || provided.names.empty()) return exit_code;
-  Text& text = texts->emplace_back();
-  text.title = read.title;
-  text.text = *read.text;
-  return Measure(provided.names[0], &text);
+  const size_t before = provided_.documents.size();
+  const int exit_code = ProvideText(session_, read, options_.choice, &provided_);
+  if (exit_code != 0 || provided_.documents.size() == before) return exit_code;
+  const v1::Document& document = provided_.documents.back();
+  texts->push_back({document.name(), read.title, *read.text, document.token_count()});
+  if (texts->back().title.empty()) texts->back().title = document.name();
+  return 0;
 }
 
 int MapReduce::Measure(const std::string& name, Text* text) {

@@ -7,8 +7,8 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/answer.h"
-#include "client/cli/inputs.h"
 #include "client/cli/preset.h"
+#include "client/cli/provide.h"
 #include "client/cli/session.h"
 
 namespace annulus::client {
@@ -41,8 +41,15 @@ class MapReduce {
     int64_t tokens = 0;
   };
 
+  // What a DOC stands for.
+  struct Source {
+    std::string name;  // on the server; empty: a file
+    FileText read;
+  };
+
   int ReadDocs(const std::vector<std::string>& docs);
-  int ReadDoc(const std::string& doc);
+  int ReadDoc(const std::string& doc, std::vector<Source>* sources);
+  int CheckCount(const std::vector<Source>& sources);
   int AddFile(const FileText& read, std::vector<Text>* texts);
   int Store(const FileText& read, std::vector<Text>* texts);
   int Estimate(const std::string& text, int64_t* tokens);
@@ -66,7 +73,7 @@ class MapReduce {
   int64_t budget_ = 0;            // the most tokens of documents in one request
   std::set<std::string> before_;  // documents that were on the server before Run
   std::set<std::string> own_;     // parts and notes that Run has stored
-  int skipped_ = 0;
+  ProvidedDocuments provided_;    // all that Run has stored
 };
 
 }  // namespace annulus::client

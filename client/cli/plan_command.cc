@@ -11,6 +11,7 @@
 #include "client/cli/inputs.h"
 #include "client/cli/message_json.h"
 #include "client/cli/options.h"
+#include "client/cli/provide.h"
 #include "client/format/table.h"
 #include "client/format/units.h"
 
@@ -124,11 +125,11 @@ int RunPlan(Session& session, const PlanOptions& options) {
   ProvidedDocuments provided;
   const int exit_code = ProvideDocuments(session, documents, options.choice, &provided);
   if (exit_code != 0) return exit_code;
-  for (const std::string& name : provided.names) spec.add_documents(name);
+  for (const auto& document : provided.documents) spec.add_documents(document.name());
   v1::PlanResponse plan;
   Call call(session.connection());
   const grpc::Status status = session.connection().inference().Plan(call.context(), request, &plan);
-  if (!status.ok()) return session.CallFailed(status);
+  if (!status.ok()) return EndWith(session.CallFailed(status), session, &provided);
   if (session.options().json) {
     session.Print(PlanJson(plan));
   } else {
@@ -137,7 +138,7 @@ int RunPlan(Session& session, const PlanOptions& options) {
       session.Print(absl::StrCat("\n", RanksTable(plan, session.table_columns())));
     }
   }
-  return ExitAfter(session.Finish(), provided);
+  return EndWith(session.Finish(), session, &provided);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/document_options.h"
 #include "client/cli/help.h"
+#include "client/cli/inputs.h"
 #include "client/cli/map_reduce.h"
 #include "client/cli/options.h"
 #include "client/failure.h"

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
-#include "server/base/memory_budget.h"
 #include "server/config/server_config.h"
+#include "server/documents/store_room.h"
+#include "server/documents/token_list.h"
 #include "server/identity/quota_book.h"
 
 namespace annulus::server {
@@ -27,15 +30,19 @@ struct StoredDocument {
   std::string name;
   size_t size_bytes = 0;  // as UTF-8
   std::string sha256;     // 64 lower-case hexadecimal digits
-  std::vector<int32_t> tokens;
+  TokenList tokens;
   SteadyTime stored_at;
-  MemoryLease lease;
+  mutable RoomLease lease;      // guarded by the store's mutex once it is stored
   std::string title;            // UTF-8, may be empty
   bool holds_end_mark = false;  // see TextStream
   DocumentShare share;          // its part of the tenant's quota
+  // Whether the store may evict it. Becomes false if it is uploaded as one that stays.
+  mutable std::atomic<bool> transient = false;
   // When a request last named it; equals stored_at if none has.
   mutable std::atomic<SteadyTime> last_used = stored_at;
-  mutable bool promised = false;  // see DocumentStore::Withdraw; guarded by the store's mutex
+  // Guarded by the store's mutex:
+  mutable bool promised = false;  // see DocumentStore::Withdraw
+  mutable uint64_t turn = 0;      // when it was last asked for, among all documents
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
 
@@ -43,8 +50,13 @@ using DocumentPtr = std::shared_ptr<const StoredDocument>;
 // begins with a letter or digit and does not contain "..".
 absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 
-// Documents by tenant and name. A tenant sees only its own; the limits are for all tenants
-// together. Thread-safe.
+// Documents by tenant and name. A tenant sees only its own. Thread-safe.
+//
+// All tenants together have limits of memory and number. Kept documents and uploads under way of
+// one tenant take at most its equal share: one part of as many as there are tenants. Transient
+// documents take what is free. When there is no room, the store evicts transient documents that no
+// request reads: of the tenant that holds most, first the one that was not asked for the longest;
+// never of a tenant that holds less than the one that needs the room.
 class DocumentStore {
  public:
   // Bytes counted for a document in addition to its token ids and title. The text itself is not
@@ -52,26 +64,41 @@ class DocumentStore {
   static constexpr size_t kMemoryPerDocument = 1024;
 
   explicit DocumentStore(const DocumentLimits& limits)
-      : limits_(limits), budget_(std::make_shared<MemoryBudget>(limits.max_memory)) {}
+      : limits_(limits), room_(std::make_shared<StoreRoom>(limits.max_memory)) {}
+
+  // The number of tenants that may upload, at least 1. Takes nothing from those that hold more than
+  // their new share.
+  void SetTenants(size_t tenants) { room_->SetTenants(tenants); }
 
   const DocumentLimits& limits() const { return limits_; }
-  MemoryLease NewLease() const { return MemoryLease(budget_); }
-  size_t memory_used() const { return budget_->used(); }
-  size_t memory_most() const { return budget_->most(); }
+  RoomLease NewLease(const TenantId& tenant) const { return {room_, tenant}; }
+  size_t memory_used() const { return room_->used(); }
+  size_t memory_most() const { return room_->most(); }
   int count() const;
+  uint64_t evictions() const;
 
   // Checks whether a text of `size_bytes` may be uploaded now. OUT_OF_RANGE, with the numbers, if
   // it is too long; RESOURCE_EXHAUSTED if there are too many documents. Does not check memory,
   // which depends on the tokens and is known only as they arrive.
-  absl::Status CheckRoom(size_t size_bytes) const;
+  absl::Status CheckRoom(const TenantId& tenant, bool transient, size_t size_bytes) const;
+
+  // Sets the size of a lease of the tenant, and evicts what must go for it. RESOURCE_EXHAUSTED if
+  // there is no room: with RetryInfo if uploads under way take it.
+  absl::Status Resize(RoomLease& lease, const TenantId& tenant, size_t bytes);
+
+  // Evicts the tenant's transient document that was not asked for the longest, unless requests read
+  // all. Returns whether there was one.
+  bool EvictOldest(const TenantId& tenant);
 
   // Stores a document. If the tenant has one with the same name and the same sha256, returns that
-  // one, with its own title. ALREADY_EXISTS if the tenant has another text under the name;
-  // RESOURCE_EXHAUSTED if there are too many documents.
+  // one, with its own title; it is kept from then on if one of the two is. ALREADY_EXISTS if the
+  // tenant has another text under the name; RESOURCE_EXHAUSTED if there are too many documents.
   absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
 
   // NOT_FOUND with ResourceInfo.
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
+  // The same for a client that may name the document in a request: see Withdraw.
+  absl::StatusOr<DocumentPtr> Promise(const TenantId& tenant, absl::string_view name) const;
   struct Deleted {
     DocumentPtr document;
     bool last = false;  // whether the tenant has the same text under no other name
@@ -79,9 +106,12 @@ class DocumentStore {
   // Requests that read the document keep it alive until they end. NOT_FOUND with ResourceInfo.
   absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name);
 
-  // Deletes exactly this document, if it is still stored, and if Add has not returned it to another
-  // upload of the same text.
+  // Deletes exactly this document, if it is still stored and not promised: nobody else was told
+  // that it is there, by Promise or by an upload of the same text.
   void Withdraw(const DocumentPtr& document);
+  // Deletes the document if it is transient and not promised, and no request reads it. NOT_FOUND
+  // with ResourceInfo.
+  absl::Status DeleteIfUnused(const TenantId& tenant, absl::string_view name);
 
   // Returns at most `count` of the tenant's documents, sorted by name, from the first name after
   // `after`.
@@ -89,16 +119,37 @@ class DocumentStore {
                                 size_t count) const;
 
  private:
-  absl::Status CheckCountLocked() const;
+  using Key = std::pair<TenantId, std::string>;  // tenant and name
+  struct Tenant {
+    size_t documents = 0;
+    size_t kept = 0;                                  // of them, those that are not transient
+    std::set<std::pair<uint64_t, std::string>> idle;  // turns and names of the transient ones
+  };
+  enum class Scarce : uint8_t { kMemory, kNumber };
+
+  // RESOURCE_EXHAUSTED if the tenant keeps its share of the number of documents.
+  absl::Status CheckShareLocked(const TenantId& tenant) const;
+  bool HasPlaceLocked() const;
+  absl::Status CountFullError() const;
+  absl::StatusOr<DocumentPtr> FindLocked(const TenantId& tenant, absl::string_view name) const;
+  absl::Status KeepLocked(const DocumentPtr& document);
+  void EraseLocked(std::map<Key, DocumentPtr>::iterator found);
+  void TouchLocked(const StoredDocument& document) const;
+  size_t HeldLocked(const TenantId& tenant, Scarce scarce) const;
+  // The document of the tenant to evict first; end() if there is none.
+  std::map<Key, DocumentPtr>::iterator OldestLocked(const TenantId& tenant);
+  // Evicts one document so that `tenant` gets what is scarce, and returns it for the caller to
+  // destroy without the lock. Null if there is none to evict.
+  DocumentPtr EvictLocked(const TenantId& tenant, Scarce scarce, size_t needed);
 
   const DocumentLimits limits_;
-  const std::shared_ptr<MemoryBudget> budget_;
+  const std::shared_ptr<StoreRoom> room_;
   mutable std::mutex mutex_;
-  std::map<std::pair<TenantId, std::string>, DocumentPtr> documents_;
+  std::map<Key, DocumentPtr> documents_;
+  mutable std::map<TenantId, Tenant> tenants_;  // those that have documents
+  mutable uint64_t turn_ = 0;
+  uint64_t evictions_ = 0;
 };
-
-// RESOURCE_EXHAUSTED: the store has no room for `needed` bytes.
-absl::Status StoreFullError(size_t needed, const MemoryBudget& budget);
 
 }  // namespace annulus::server
 

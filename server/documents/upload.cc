@@ -14,6 +14,10 @@ namespace {
 
 constexpr size_t kHexDigestSize = 64;
 constexpr size_t kLongestTitle = 1024;
+// The text is tokenized in parts of this size, because what a part may take (its ids, if each byte
+// gives one, and what the tokenizer needs for it) is reserved before: were it a whole chunk, a few
+// uploads would fill the store for a moment though their documents have room.
+constexpr size_t kPartBytes = 1 << 10;
 
 bool IsHexDigest(absl::string_view text) {
   if (text.size() != kHexDigestSize) return false;
@@ -66,8 +70,9 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
   }
   name_ = header.name();
   title_ = header.title();
+  transient_ = header.transient();
   has_header_ = true;
-  return store_.CheckRoom(total_bytes_.value_or(0));
+  return store_.CheckRoom(tenant_, transient_, total_bytes_.value_or(0));
 }
 
 absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
@@ -89,7 +94,7 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
                                    " of header.total_bytes; send the document's size there, or "
                                    "leave it out"));
   }
-  if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
+  if (size > store_.limits().max_document_bytes) return store_.CheckRoom(tenant_, transient_, size);
   // Even a short document takes an entry and memory.
   const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
   ANNULUS_RETURN_IF_ERROR(TakeShare(beside + chunk.data().size()));
@@ -99,13 +104,25 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
 }
 
 absl::Status Upload::Tokenize(absl::string_view bytes) {
-  // A byte gives at most one id, unless the normal form is longer than the text.
-  ANNULUS_RETURN_IF_ERROR(MakeRoom(bytes.size()));
-  const absl::Status status = stream_->Append(bytes, tokens_);
-  if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
-  ANNULUS_RETURN_IF_ERROR(status);
-  ANNULUS_RETURN_IF_ERROR(
-      TakeMemory(tokens_.capacity() * sizeof(int32_t) + stream_->memory_bytes()));
+  while (!bytes.empty()) {
+    const absl::string_view part = bytes.substr(0, kPartBytes);
+    bytes.remove_prefix(part.size());
+    // A byte gives at most one id, unless the normal form is longer than the text.
+    ANNULUS_RETURN_IF_ERROR(TakeMemory(part.size(), part.size() * (1 + sizeof(int32_t))));
+    fresh_.clear();
+    const absl::Status status = stream_->Append(part, fresh_);
+    if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
+    ANNULUS_RETURN_IF_ERROR(status);
+    ANNULUS_RETURN_IF_ERROR(KeepFresh());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Upload::KeepFresh() {
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(fresh_.size(), fresh_.capacity() * sizeof(int32_t)));
+  tokens_.Append(fresh_);
+  if (fresh_.capacity() > kPartBytes) fresh_ = {};  // the tokenizer had held much of the text back
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(0, fresh_.capacity() * sizeof(int32_t)));
   return CheckContext();
 }
 
@@ -123,28 +140,20 @@ absl::Status Upload::CheckContext() const {
       {{"needed", absl::StrCat(tokens_.size() + 1)}, {"available", absl::StrCat(context)}});
 }
 
-absl::Status Upload::MakeRoom(size_t more_ids) {
-  const size_t needed = tokens_.size() + more_ids;
-  const size_t others = more_ids + stream_->memory_bytes();  // the bytes, and the stream's buffer
-  size_t ids = tokens_.capacity();
-  if (needed > ids) {
-    // While the array grows, the old and the new one both exist.
-    const size_t grown = std::max(needed, ids + ids / 2);
-    ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + others));
-    tokens_.reserve(grown);
-    ids = grown;
-  }
-  return TakeMemory(ids * sizeof(int32_t) + others);
+// Takes memory for the ids so far and `more_ids`, for what the tokenizer holds back, and for
+// `others`.
+absl::Status Upload::TakeMemory(size_t more_ids, size_t others) {
+  const size_t held_back = stream_ == nullptr ? 0 : stream_->memory_bytes();
+  return store_.Resize(lease_, tenant_,
+                       tokens_.memory_bytes_with(more_ids) + held_back + others + title_.size() +
+                           DocumentStore::kMemoryPerDocument);
 }
 
-absl::Status Upload::TakeMemory(size_t bytes) {
-  const size_t needed = bytes + title_.size() + DocumentStore::kMemoryPerDocument;
-  if (!lease_.TryResize(needed)) return StoreFullError(needed, lease_.budget());
-  return absl::OkStatus();
-}
-
+// Takes more of the tenant's quotas. Its own transient documents go for it, since the tenant cannot
+// know which ones are in the way.
 absl::Status Upload::TakeShare(size_t bytes) {
-  const std::optional<QuotaRefusal> refusal = share_.Grow(bytes);
+  const std::optional<QuotaRefusal> refusal =
+      share_.Grow(bytes, [this] { return store_.EvictOldest(tenant_); });
   return refusal ? QuotaError(tenant_, *refusal) : absl::OkStatus();
 }
 
@@ -167,20 +176,19 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
         absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
                      *expected_sha256_, "; nothing was stored: upload the document again"));
   }
-  const absl::Status status = stream_->Finish(tokens_);
+  fresh_.clear();
+  const absl::Status status = stream_->Finish(fresh_);
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
   ANNULUS_RETURN_IF_ERROR(status);
-  ANNULUS_RETURN_IF_ERROR(CheckContext());
+  ANNULUS_RETURN_IF_ERROR(KeepFresh());
   const bool holds_end_mark = stream_->holds_end_mark();
   stream_.reset();
-  if (tokens_.capacity() > tokens_.size()) {
-    ANNULUS_RETURN_IF_ERROR(TakeMemory((tokens_.capacity() + tokens_.size()) * sizeof(int32_t)));
-    tokens_.shrink_to_fit();
-  }
-  ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
+  fresh_ = {};
+  tokens_.Close();
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(0, 0));
   auto document = std::make_shared<StoredDocument>(
       tenant_, name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
-      std::move(lease_), std::move(title_), holds_end_mark, std::move(share_));
+      std::move(lease_), std::move(title_), holds_end_mark, std::move(share_), transient_);
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
   const bool created = stored.get() == ours;

@@ -32,7 +32,7 @@ class Upload {
         engine_(engine),
         tenant_(std::move(tenant)),
         stream_(engine.NewTextStream(cancel)),
-        lease_(store.NewLease()),
+        lease_(store.NewLease(tenant_)),
         share_(std::move(share)) {}
 
   // Takes the header, then the chunks in order. After an error the upload must not continue.
@@ -53,16 +53,16 @@ class Upload {
   absl::Status AcceptChunk(const v1::DocumentChunk& chunk);
   absl::Status CheckComplete() const;
   absl::Status Tokenize(absl::string_view bytes);
+  absl::Status KeepFresh();
   absl::Status CheckContext() const;
-  absl::Status MakeRoom(size_t more_ids);
-  absl::Status TakeMemory(size_t bytes);
+  absl::Status TakeMemory(size_t more_ids, size_t others);
   absl::Status TakeShare(size_t bytes);
 
   DocumentStore& store_;
   const Engine& engine_;
   const TenantId tenant_;
   std::unique_ptr<TextStream> stream_;
-  MemoryLease lease_;
+  RoomLease lease_;
   DocumentShare share_;
   bool has_header_ = false;
   std::string name_;
@@ -70,7 +70,9 @@ class Upload {
   std::optional<size_t> total_bytes_;
   std::optional<std::string> expected_sha256_;
   size_t received_ = 0;  // bytes
-  std::vector<int32_t> tokens_;
+  bool transient_ = false;
+  TokenList tokens_;
+  std::vector<int32_t> fresh_;  // ids of the latest part of the text
   Sha256 hash_;
 };
 

@@ -223,6 +223,7 @@ v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept)
   message.set_memory_tokens(std::min(kept.memory_tokens, message.token_count()));
   message.set_host_tokens(std::min(kept.host_tokens, message.token_count()));
   message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
+  message.set_transient(document.transient);
   return message;
 }
 

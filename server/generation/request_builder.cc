@@ -200,7 +200,7 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
   for (size_t i = 0; i < documents.size(); ++i) {
     take(input.places[i].at);
     request.documents.push_back({static_cast<int32_t>(prompt.size()), documents[i]->sha256});
-    prompt.insert(prompt.end(), documents[i]->tokens.begin(), documents[i]->tokens.end());
+    documents[i]->tokens.AppendTo(prompt);
     take(input.places[i].frame_end);
     request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
   }

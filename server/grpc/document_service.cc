@@ -39,7 +39,7 @@ absl::Status HandleGetDocument(const OwnWork& work, const v1::GetDocumentRequest
                                v1::GetDocumentResponse& response, const CancelFlag& cancel) {
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
-                           work.context.documents.Get(work.tenant, request.name()));
+                           work.context.documents.Promise(work.tenant, request.name()));
   ANNULUS_ASSIGN_OR_RETURN(std::vector<v1::Document> described, Describe(work, {document}, cancel));
   *response.mutable_document() = std::move(described.front());
   return absl::OkStatus();
@@ -84,6 +84,7 @@ absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentR
   ServiceContext& context = work.context;
   const TenantId& tenant = work.tenant;
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
+  if (request.if_unused()) return context.documents.DeleteIfUnused(tenant, request.name());
   ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,
                            context.documents.Delete(tenant, request.name()));
   const absl::StatusOr<Engine*> engine = context.lifecycle.engine();

@@ -41,11 +41,16 @@ DocumentShare::~DocumentShare() {
   if (bytes_ > 0) book_->GiveBackDocument(caller_, bytes_);
 }
 
-std::optional<QuotaRefusal> DocumentShare::Grow(size_t more) {
+std::optional<QuotaRefusal> DocumentShare::Grow(size_t more,
+                                                const std::function<bool()>& make_room) {
   if (book_ == nullptr) return std::nullopt;
-  std::optional<QuotaRefusal> refusal = book_->TakeDocumentBytes(caller_, more, bytes_ == 0);
-  if (!refusal) bytes_ += more;
-  return refusal;
+  while (true) {
+    const auto refusal = book_->TakeDocumentBytes(caller_, more, bytes_ == 0);
+    if (!refusal) break;
+    if (!make_room()) return book_->Refuse(refusal->quota, refusal->limit, refusal->retry);
+  }
+  bytes_ += more;
+  return std::nullopt;
 }
 
 // Sets the rate. Until now the level fills at the old rate; a tenant that had no limit starts full.
@@ -123,13 +128,13 @@ std::optional<QuotaRefusal> QuotaBook::TakeDocumentBytes(const Caller& caller, s
   Account& account = accounts_[caller.tenant];
   const int64_t most = caller.quotas.documents;
   if (fresh && most > 0 && account.documents >= most) {
-    return Refuse(Quota::kDocuments, most, milliseconds(0));
+    return QuotaRefusal{Quota::kDocuments, most};
   }
   size_t& used = account.document_bytes;
   const size_t limit = static_cast<size_t>(caller.quotas.document_bytes);
   // A reload may have set the limit below the current use.
   if (limit > 0 && (used > limit || bytes > limit - used)) {
-    return Refuse(Quota::kDocumentBytes, caller.quotas.document_bytes, milliseconds(0));
+    return QuotaRefusal{Quota::kDocumentBytes, caller.quotas.document_bytes};
   }
   used += bytes;
   account.documents += fresh ? 1 : 0;

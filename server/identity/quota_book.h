@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,8 +73,10 @@ class DocumentShare {
         bytes_(std::exchange(other.bytes_, 0)) {}
   DocumentShare& operator=(DocumentShare&&) = delete;
 
-  // Counts `more` bytes (> 0), or returns the quota that does not allow them.
-  std::optional<QuotaRefusal> Grow(size_t more);
+  // Counts `more` bytes (> 0), or returns the quota that does not allow them, once `make_room`,
+  // which may end other shares of the tenant, returns false.
+  std::optional<QuotaRefusal> Grow(
+      size_t more, const std::function<bool()>& make_room = [] { return false; });
 
  private:
   std::shared_ptr<QuotaBook> book_;
@@ -123,7 +126,7 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
     size_t document_bytes = 0;
   };
 
-  // `fresh`: these are the first bytes of a document.
+  // `fresh`: these are the first bytes of a document. Does not count a refusal.
   std::optional<QuotaRefusal> TakeDocumentBytes(const Caller& caller, size_t bytes, bool fresh);
   void GiveBackDocument(const Caller& caller, size_t bytes);
   std::optional<QuotaRefusal> Check(const Quotas& quotas, Account& account);

@@ -226,6 +226,9 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
   families.push_back(Single("annulus_document_memory_bytes",
                             "Memory of documents, uploads in progress included.", Type::kGauge,
                             static_cast<double>(documents.memory_used())));
+  families.push_back(Single("annulus_documents_evicted_total",
+                            "Transient documents that were evicted to make room for others.",
+                            Type::kCounter, static_cast<double>(documents.evictions())));
   families.push_back(Single("annulus_active_generations",
                             "Calls under way that generate or prefill.", Type::kGauge,
                             static_cast<double>(lifecycle.active())));

@@ -178,6 +178,8 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     }
     server_.documents_[header.name()] = text;
     server_.titles_[header.name()] = header.title();
+    server_.kept_[header.name()].set_transient(header.transient());
+    response->mutable_document()->set_transient(header.transient());
     *response->mutable_document() = document;
     return Status::OK;
   }
@@ -215,6 +217,7 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
                         v1::DeleteDocumentResponse*) override {
     if (Status status = server_.Enter(*context); !status.ok()) return status;
     const std::lock_guard lock(server_.mutex_);
+    if (request->if_unused()) server_.withdrawn_.push_back(request->name());
     const bool erased = server_.documents_.erase(request->name()) == 1;
     return erased ? Status::OK : DocumentNotFound(request->name());
   }
@@ -426,6 +429,10 @@ std::vector<v1::UploadDocumentRequest> FakeServer::uploads() const {
 std::map<std::string, std::string> FakeServer::titles() const {
   const std::lock_guard lock(mutex_);
   return titles_;
+}
+std::vector<std::string> FakeServer::withdrawn() const {
+  const std::lock_guard lock(mutex_);
+  return withdrawn_;
 }
 std::vector<std::string> FakeServer::unpinned() const {
   const std::lock_guard lock(mutex_);

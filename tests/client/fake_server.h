@@ -69,7 +69,8 @@ class FakeServer {
   // Messages of all uploads, in order, chunks without their data.
   std::vector<v1::UploadDocumentRequest> uploads() const;
   std::vector<v1::PrefillDocumentRequest> prefills() const;
-  std::vector<std::string> unpinned() const;  // names
+  std::vector<std::string> unpinned() const;   // names
+  std::vector<std::string> withdrawn() const;  // names that were deleted if unused
   // What descriptions of that document say of its keys and values.
   void SetKept(const std::string& name, const v1::Document& kept);
   std::map<std::string, std::string> documents() const;
@@ -114,6 +115,7 @@ class FakeServer {
   std::vector<v1::UploadDocumentRequest> uploads_;
   std::vector<v1::PrefillDocumentRequest> prefills_;
   std::vector<std::string> unpinned_;
+  std::vector<std::string> withdrawn_;
   std::map<std::string, v1::Document> kept_;
   std::string authorization_;
   bool events_sent_ = false;

@@ -65,6 +65,31 @@ TEST_F(PrefilledDocumentTest, AskFindsWhatPutHasRead) {
   EXPECT_EQ(Annulus({"documents", "put", "--prefill", file})["prefilled"]["cached_tokens"], pages);
 }
 
+// The store has place for one document, so each question evicts that of the one before. What the
+// model has read of it is found again.
+TEST_F(DocumentsTest, AskFindsWhatItReadOfADocumentThatWasEvicted) {
+  daemon_ = std::make_unique<Daemon>(
+      std::vector<std::string>{"--max-documents", "1", "--kv-memory", "64MiB"});
+  ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
+  const std::string text = bench::MakeDemoDocument({.bytes = 3'000}).value().text;
+  directory_.Write("a.txt", text);
+  directory_.Write("b.txt", std::string(500, 'b'));
+  const auto cached = [&](const std::string& name) {
+    return Annulus({"ask", directory_.path() / name, "?", "-n", "1"})["usage"]["cached_tokens"]
+        .get<int64_t>();
+  };
+  const auto listed = [&] {
+    const Json documents = Annulus({"documents", "list"})["documents"];
+    EXPECT_EQ(documents.size(), 1u) << documents;
+    return documents[0]["title"].get<std::string>();
+  };
+  EXPECT_EQ(cached("a.txt"), 0);
+  EXPECT_EQ(cached("b.txt"), 0);
+  EXPECT_EQ(listed(), "b.txt");
+  EXPECT_EQ(cached("a.txt"), std::ssize(text) / 64 * 64);
+  EXPECT_EQ(listed(), "a.txt");
+}
+
 // Versions of one document under one title share what stands before the first change, also once
 // another of them is deleted, and the reply says where that is; not why, since the daemon does not
 // know its callers.

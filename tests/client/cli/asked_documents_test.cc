@@ -3,19 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/cli.h"
 #include "tests/client/cli/generate_test.h"
+#include "tests/client/read/make_zip.h"
 
 namespace annulus::client {
 namespace {
 
 using testing::CliResult;
 using ::testing::ElementsAre;
+using testing::FakeServer;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -84,6 +88,84 @@ TEST_F(AskedDocuments, AskTakesSeveralKindsOfDocuments) {
   EXPECT_EQ(documents[2], kAbcName);
   EXPECT_EQ(server_.titles().at(kAbcName), "standard input");
   EXPECT_EQ(Question(), "[why, how]");
+}
+
+// Entries of a zip, "0.txt" and so on.
+std::vector<std::pair<std::string, std::string>> Entries(int count) {
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (int i = 0; i < count; ++i) {
+    entries.emplace_back(absl::StrCat(i, ".txt"), absl::StrCat("text ", i));
+  }
+  return entries;
+}
+
+TEST_F(AskedDocuments, CountsThemBeforeTheFirstUpload) {
+  const std::string many = Write("many.zip", testing::MakeZip(Entries(65)));
+  const std::string half = Write("half.zip", testing::MakeZip(Entries(40)));
+  const std::string other = Write("other.zip", testing::MakeZip(Entries(25)));
+  std::filesystem::create_directory(folder_ / "folder");
+  for (int i = 0; i < 65; ++i) Write(absl::StrCat("folder/", i, ".txt"), absl::StrCat("text ", i));
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"ask", many, "Why?"},
+        {"ask", half, other, "Why?"},
+        {"ask", folder_ / "folder", "Why?"},
+        {"plan", many, "Why?"},
+        {"complete", "Why?", "--document", many},
+        {"attention", "explain", "--document", many, "--prompt", "Why?"}}) {
+    const CliResult result = Run(line);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("a request takes at most 64. Nothing was uploaded"));
+  }
+  EXPECT_THAT(Run({"ask", many, "Why?"}).err, HasSubstr("many.zip has 65 documents; "));
+  EXPECT_THAT(Run({"ask", half, other, "Why?"}).err,
+              HasSubstr("other.zip has 25 documents, which makes 65; "));
+  EXPECT_TRUE(server_.uploads().empty());
+  ASSERT_EQ(Run({"ask", half, Write("24.zip", testing::MakeZip(Entries(24))), "Why?"}).exit_code,
+            0);
+  EXPECT_EQ(Documents().size(), 64u);
+}
+
+// Reads all before it uploads the first.
+TEST_F(AskedDocuments, UploadsNothingIfOneCannotBeRead) {
+  EXPECT_EQ(
+      Run({"ask", Write("a.txt", "abc"), Write("b.png", "\x89PNG\r\n\x1A\n"), "Why?"}).exit_code,
+      2);
+  EXPECT_TRUE(server_.uploads().empty());
+}
+
+TEST_F(AskedDocuments, WhatAskUploadsMayBeEvicted) {
+  ASSERT_EQ(Run({"ask", Write("a.txt", "abc"), "Why?"}).exit_code, 0);
+  EXPECT_TRUE(server_.uploads()[0].header().transient());
+  EXPECT_THAT(Run({"documents", "show", kAbcName}).out,
+              HasSubstr("stays   until the server needs its room"));
+  ASSERT_EQ(Run({"documents", "put", Write("b.txt", "xyz")}).exit_code, 0);
+  EXPECT_FALSE(server_.uploads()[2].header().transient());
+  EXPECT_THAT(Run({"documents", "show", "b.txt"}).out, HasSubstr("stays   until it is deleted"));
+}
+
+TEST_F(AskedDocuments, WhatAskUploadedGoesIfTheCallFails) {
+  ASSERT_EQ(Run({"ask", Write("before.txt", "before"), "Why?"}).exit_code, 0);
+  const std::map<std::string, std::string> before = server_.documents();
+  FakeServer::Reply reply;
+  reply.status = {grpc::StatusCode::RESOURCE_EXHAUSTED, "no room"};
+  server_.SetReply(reply);
+  const CliResult result =
+      Run({"ask", Write("a.txt", "abc"), Write("before.txt", "before"), "Why?"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::RESOURCE_EXHAUSTED) << result.err;
+  EXPECT_THAT(server_.withdrawn(), ElementsAre(kAbcName)) << "and not what was there before";
+  EXPECT_EQ(server_.documents(), before);
+}
+
+TEST_F(AskedDocuments, WhatAskUploadedGoesIfAnotherUploadFails) {
+  v1::Model model;
+  model.set_name("small");
+  model.set_max_context(10);
+  server_.SetModels({model});
+  const CliResult result =
+      Run({"ask", Write("a.txt", "abc"), Write("long.txt", std::string(1000, 'x')), "Why?"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::OUT_OF_RANGE) << result.err;
+  EXPECT_THAT(server_.withdrawn(), ElementsAre(kAbcName));
+  EXPECT_TRUE(server_.documents().empty());
 }
 
 TEST_F(AskedDocuments, NamesOfCommandsAreOrdinaryArguments) {

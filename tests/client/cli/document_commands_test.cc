@@ -42,7 +42,7 @@ TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {
       result.out,
       absl::StrCat("title   abc.txt\nname    abc.txt\nsize    3 B\ntokens  3\nsha256  ", kAbcHash,
                    "\nage     1 min 1 s\nused    never\nmemory  0 tokens\n"
-                   "host    0 tokens\ndisk    0 tokens\nkept    -\n"));
+                   "host    0 tokens\ndisk    0 tokens\nkept    -\nstays   until it is deleted\n"));
   EXPECT_EQ(server_.documents().at("abc.txt"), "abc");
 }
 
@@ -76,9 +76,11 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   directory_.Write("b.txt", "b");
   const CliResult json = Run({"put", "--prefill", folder_ / "*.txt", "--json"});
   EXPECT_EQ(json.exit_code, 0) << json.err;
-  EXPECT_THAT(json.out,
-              HasSubstr(R"("disk_tokens":0,"prefilled":{"tokens":3,"cached_tokens":1,"queue":0,)"
-                        R"("prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
+  EXPECT_THAT(
+      json.out,
+      HasSubstr(
+          R"("disk_tokens":0,"transient":false,"prefilled":{"tokens":3,"cached_tokens":1,"queue":0,)"
+          R"("prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
   EXPECT_FALSE(server_.prefills()[1].has_system());
   const CliResult table = Run({"put", "--prefill", folder_ / "*.txt"});
@@ -192,7 +194,7 @@ TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
                                                 "kept    pinned, 2 h 0 min left\n"));
   EXPECT_THAT(Run({"list", "--json"}).out,
               HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
-                        R"("host_tokens":1990,"disk_tokens":1984})"));
+                        R"("host_tokens":1990,"disk_tokens":1984,"transient":false})"));
   kept.set_pinned(false);
   server_.SetKept("a", kept);
   EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("kept    2 h 0 min left\n"));
@@ -222,7 +224,7 @@ TEST_F(DocumentCommands, JsonHasEveryField) {
       absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
                    R"(","token_count":3,"age":61,"title":"","last_used":null,)"
                    R"("pinned":false,"expires_in":null,"memory_tokens":0,"host_tokens":0,)"
-                   R"("disk_tokens":0})");
+                   R"("disk_tokens":0,"transient":false})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,7 @@
 #include "client/cli/text_parts.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/read/make_zip.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus::client {
@@ -119,6 +123,19 @@ TEST_F(PresetCommands, AFailedPartIsAFailure) {
   EXPECT_THAT(server_.documents(), SizeIs(0));
   SetContext(1000);
   EXPECT_THAT(Run({"summarize", Write("a.txt", "abc")}).err, HasSubstr("leaves no room"));
+}
+
+TEST_F(PresetCommands, CountsDocumentsBeforeTheFirstUpload) {
+  v1::GetServerInfoResponse info;
+  info.mutable_limits()->set_max_documents(69);
+  server_.SetInfo(info);
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (int i = 0; i < 70; ++i) entries.emplace_back(absl::StrCat(i, ".txt"), "text");
+  const CliResult result = Run({"summarize", Write("many.zip", testing::MakeZip(entries))});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("there are 70 documents, and the server stores at most 69. "
+                                    "Nothing was uploaded"));
+  EXPECT_TRUE(server_.uploads().empty());
 }
 
 TEST_F(PresetCommands, PresetsCanBeSeenCopiedAndEdited) {

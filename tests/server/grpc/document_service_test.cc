@@ -383,6 +383,40 @@ TEST_F(DocumentServiceTest, TheEngineForgetsADeletedText) {
   EXPECT_EQ(Details(Get("a")).reason, "DOCUMENT_NOT_FOUND");
 }
 
+// The client takes back what it uploaded for a question that failed; what was computed stays.
+TEST_F(DocumentServiceTest, ATransientUploadIsTakenBackAndItsKeysStay) {
+  const auto upload = [&](const std::string& name, bool transient) {
+    grpc::ClientContext context;
+    v1::UploadDocumentResponse response;
+    const auto writer = stub_->UploadDocument(&context, &response);
+    v1::UploadDocumentRequest request;
+    request.mutable_header()->set_name(name);
+    request.mutable_header()->set_transient(transient);
+    writer->Write(request);
+    request.mutable_chunk()->set_data("text");
+    writer->Write(request);
+    writer->WritesDone();
+    EXPECT_TRUE(writer->Finish().ok());
+    EXPECT_EQ(response.document().transient(), transient);
+  };
+  const auto take_back = [&](const std::string& name) {
+    grpc::ClientContext context;
+    v1::DeleteDocumentRequest request;
+    request.set_name(name);
+    request.set_if_unused(true);
+    v1::DeleteDocumentResponse response;
+    return stub_->DeleteDocument(&context, request, &response);
+  };
+  upload("lent", true);
+  upload("kept", false);
+  upload("wanted", true);
+  EXPECT_TRUE(Get("wanted").ok());
+  for (const char* name : {"lent", "kept", "wanted"}) EXPECT_TRUE(take_back(name).ok()) << name;
+  EXPECT_THAT(Names(), ::testing::ElementsAre("kept", "wanted"));
+  EXPECT_EQ(take_back("lent").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(server_.engine().forgotten().empty());
+}
+
 // Many deletions wait for a disk that hangs; nobody else does, and they end when they are
 // cancelled.
 TEST_F(DocumentServiceTest, ADiskThatHangsDelaysDeletionsAlone) {

@@ -46,10 +46,11 @@ class IdentityTest : public ::testing::Test {
   }
   std::string path() const { return directory_.path() / "tokens.yaml"; }
 
-  void Serve(const std::string& tenants) {
+  void Serve(const std::string& tenants, const std::vector<std::string>& more = {}) {
     WriteTokens(tenants);
-    server_ = std::make_unique<TestServer>(
-        std::vector<std::string>{"--tokens-file", path(), "--metrics", "127.0.0.1:0"});
+    std::vector<std::string> flags = {"--tokens-file", path(), "--metrics", "127.0.0.1:0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    server_ = std::make_unique<TestServer>(flags);
     server_->Serve();
   }
 
@@ -81,6 +82,22 @@ class IdentityTest : public ::testing::Test {
   const testing::TempDirectory directory_;
   std::unique_ptr<TestServer> server_;
 };
+
+TEST_F(IdentityTest, EachTenantHasAShareOfTheStore) {
+  const std::string both = TenantEntry("greedy", "", CallerEntry("g", "documents")) +
+                           TenantEntry("modest", "", CallerEntry("m", "documents"));
+  const std::string watcher = TenantEntry("watcher", "", CallerEntry("w", "metrics"));
+  Serve(both + watcher, {"--max-documents", "4"});
+  EXPECT_TRUE(Upload("g", "1", 10).ok());
+  EXPECT_TRUE(Upload("g", "2", 10).ok());
+  const grpc::Status full = Upload("g", "3", 10);
+  EXPECT_EQ(Details(full).reason, "DOCUMENT_STORE_FULL");
+  EXPECT_EQ(Details(full).metadata.at("limit"), "2");
+  EXPECT_TRUE(Upload("m", "1", 10).ok());
+  // A new tokens file counts at once.
+  WriteTokens(TenantEntry("greedy", "", CallerEntry("g", "documents")));
+  EXPECT_TRUE(Eventually([&] { return Upload("g", "3", 10).ok(); }, std::chrono::seconds(10)));
+}
 
 TEST_F(IdentityTest, EachCallNeedsItsRole) {
   Serve(TenantEntry("acme", "",

@@ -60,9 +60,11 @@ class World {
  private:
   std::string Add(const Step& step, const TenantId& tenant, const std::string& name) {
     // Its tokens are its tenant's marker.
-    auto document = std::make_shared<StoredDocument>(
-        tenant, name, size_t{1}, absl::StrCat("hash", step.text),
-        std::vector<int32_t>{static_cast<int32_t>(step.tenant)}, SteadyTime(), store_.NewLease());
+    TokenList tokens;
+    tokens.Append(std::vector<int32_t>{static_cast<int32_t>(step.tenant)});
+    auto document =
+        std::make_shared<StoredDocument>(tenant, name, size_t{1}, absl::StrCat("hash", step.text),
+                                         std::move(tokens), SteadyTime(), store_.NewLease(tenant));
     const auto stored = store_.Add(std::move(document));
     if (stored.ok()) last_[step.tenant] = *stored;
     return Told(step, stored);
@@ -74,7 +76,9 @@ class World {
   }
   static std::string Told(const Step& step, const absl::StatusOr<DocumentPtr>& document) {
     if (!document.ok()) return Told(document.status());
-    EXPECT_EQ((*document)->tokens, std::vector<int32_t>{static_cast<int32_t>(step.tenant)});
+    std::vector<int32_t> tokens;
+    (*document)->tokens.AppendTo(tokens);
+    EXPECT_EQ(tokens, std::vector<int32_t>{static_cast<int32_t>(step.tenant)});
     return absl::StrCat((*document)->name, "=", (*document)->sha256);
   }
 
