@@ -107,7 +107,8 @@ class TokenizerReader {
   const GgufFile& file_;
   const std::vector<absl::string_view>* tokens_ = nullptr;
   std::vector<Type> types_;
-  bool adds_prefix_ = false;  // a space before a text
+  bool adds_prefix_ = false;                      // a space before a text
+  absl::flat_hash_set<absl::string_view> texts_;  // of all tokens, if they have scores
   std::vector<std::string> warnings_;
 };
 
@@ -270,6 +271,7 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) {
   types_[static_cast<size_t>(made.unk_id)] = Type::kUnknown;
   ANNULUS_ASSIGN_OR_RETURN(adds_prefix_, Flag("add_space_prefix", true));
   made.add_dummy_prefix = adds_prefix_;
+  texts_.insert(tokens_->begin(), tokens_->end());
   for (size_t id = 0; id < tokens_->size(); ++id) {
     const float score = scores->At(id).get<float>();
     if (!std::isfinite(score)) {
@@ -298,11 +300,13 @@ absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) {
 
 // Converters store user-defined pieces with spaces where the publisher has "▁". Where a text gets
 // no prefix, both are the same: then the model's own merging of "▁" stays in agreement with them.
-// Else they are cut out of the text as it is given, and what is behind them gets a prefix again.
+// Else they are cut out of the text as it is given, and what is behind them gets a prefix again. So
+// they are if another token has the text with "▁".
 std::string TokenizerReader::PieceText(size_t id) const {
-  const absl::string_view text = (*tokens_)[id];
-  if (types_[id] != Type::kUserDefined || adds_prefix_) return std::string(text);
-  return absl::StrReplaceAll(text, {{" ", "\u2581"}});
+  std::string text((*tokens_)[id]);
+  if (types_[id] != Type::kUserDefined || adds_prefix_) return text;
+  std::string own = absl::StrReplaceAll(text, {{" ", "\u2581"}});
+  return own != text && texts_.contains(own) ? text : own;
 }
 
 // What tokenizer.model cannot say of tokens.

@@ -295,6 +295,24 @@ TEST(GgufTokenizerTest, TheUnknownPieceIsFoundWhateverItsType) {
       HasSubstr("unknown_token_id: missing, and there is no unknown piece; needed: its id"));
 }
 
+// Spaces of a user-defined piece are "▁" unless another token has that text.
+TEST(GgufTokenizerTest, AUserDefinedPieceMatchesTheTextAsItIsGiven) {
+  for (const char* other : {"▁▁", "b"}) {
+    for (const bool prefix : {true, false}) {
+      GgufWriter writer = Scored({"<unk>", "▁", other, "a", "▁a", "  "}, {2, 1, 1, 1, 1, 4});
+      writer.Set("tokenizer.ggml.add_space_prefix", prefix);
+      const auto files = FilesOf(writer);
+      ASSERT_TRUE(files.ok()) << files.status();
+      const auto made = LoadGgufTokenizer(*files, "f.gguf");
+      ASSERT_TRUE(made.ok()) << made.status();
+      const int32_t a = prefix ? 4 : 3;
+      EXPECT_EQ(*(*made)->Encode("a  a", false), (std::vector<int32_t>{a, 5, a})) << other;
+      EXPECT_EQ(*(*made)->EncodePlain("a  a"), (std::vector<int32_t>{a, 5, a})) << other;
+      EXPECT_EQ(*(*made)->Decode(std::vector<int32_t>{3, 5, 3}, false), "a  a") << other;
+    }
+  }
+}
+
 constexpr char kChatMl[] =
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}"
     "{% endfor %}{{ '<|' + 'assistant' + '|>' }}<b>[0]";
