@@ -62,7 +62,7 @@ inline constexpr int kMostStretches = 8;
 // About the most rows of a suspended chunk, for which ranks keep memory
 // (PlanLimits::suspended_rows_per_rank). Beside streams it has kMostStretches stretches, and each
 // has time for less than a page, or nothing would be suspended; alone, more than 512 rows at once
-// are hardly read faster (bench/results/README.md).
+// are hardly read faster (bench/results/by-hand.md).
 constexpr int SuspendedRows(int page_tokens) { return std::max(kMostStretches * page_tokens, 512); }
 
 struct QuantumLimits {

@@ -13,6 +13,8 @@ grep --recursive --no-filename --only-matching --binary-files=without-match --ex
   '[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*' . --include='*.cc' --include='*.h' --include='*.cu' \
   --include='*.cuh' --include='*.py' --include='*.sh' --include='*.txt' --include='*.cmake' \
   --exclude-dir=.git --exclude-dir='build*' | sort --unique >"$words"
+# Flags of programs that pages name and no source here runs.
+printf '%s\n' python_out grpc_python_out >>"$words"
 
 # names PATTERN: "page:name" of what matches the extended regular expression in any page.
 names() {
