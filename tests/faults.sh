@@ -2,7 +2,7 @@
 # Plants the faults of tests/faults.txt one at a time and runs the program that must fail of each.
 #   bash tests/faults.sh [BUILD_FOLDER]   default build/, built by tests/run.sh or deploy/build.sh
 #   bash tests/faults.sh --check          only whether each still has its place in the sources and is
-#                                         listed in tests/README.md
+#                                         listed in tests/FAULTS.md
 # A source is changed where it stands and put back at once; one with changes of your own is refused.
 # The last line says how many were caught; the exit code is 0 if all were.
 set -euo pipefail
@@ -57,10 +57,10 @@ try() {
     return
   fi
   if [[ $build == --check ]]; then
-    if grep --quiet --fixed-strings "| \`$1\` | $3 |" "$root/tests/README.md"; then
+    if grep --quiet --fixed-strings "| \`$1\` | $3 |" "$root/tests/FAULTS.md"; then
       caught=$((caught + 1))
     else
-      echo "MISSED: $1: tests/README.md does not list it: $3"
+      echo "MISSED: $1: tests/FAULTS.md does not list it: $3"
       missed=$((missed + 1))
     fi
     return

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for tests/run.sh, hours on two cores: products of parameters whole, long
 # documents, random operations by the million, what run.sh leaves out of the sanitizers' builds, the
-# other architecture of GPU, planted faults. tests/README.md lists it.
+# other architecture of GPU, planted faults. tests/BUILDS.md lists it.
 #   bash tests/nightly.sh [BUILD_FOLDER [STEPS]]
 #   BUILD_FOLDER   default build/, which must hold the tests
 #   STEPS          only those whose names match this extended regular expression, for example

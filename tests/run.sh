@@ -2,7 +2,7 @@
 # Sets up, builds and runs every test: bash tests/run.sh [--quick] [--only FOLDER]
 #   --quick        only the checks of the sources and the Release build, no sanitizers
 #   --only FOLDER  of all programs those that a change in FOLDER touches, for example engine/memory; of
-#                  slow ones a part, another every day (README.md)
+#                  slow ones a part, another every day (BUILDS.md)
 # Build folders: build (Release), build/asan, build/tsan; another run rebuilds what has changed.
 # The last line says what passed, failed and was skipped; the exit code is 0 if nothing failed.
 set -euo pipefail
