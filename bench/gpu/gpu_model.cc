@@ -1,5 +1,5 @@
 // gpu-model: times prompts and answers of a whole model on the first GPU, on one or several virtual
-// ranks. See bench/README.md.
+// ranks. See bench/LABS.md.
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>

@@ -1,4 +1,4 @@
-// gpu-lab: times single ops on the first GPU. See bench/README.md.
+// gpu-lab: times single ops on the first GPU. See bench/LABS.md.
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>

@@ -1,5 +1,5 @@
 // attention-lab: times the attention kernels of every table on one machine, each beside its bound.
-// See bench/README.md.
+// See bench/LABS.md.
 #include <cstdint>
 #include <iostream>
 #include <string>

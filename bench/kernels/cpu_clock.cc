@@ -14,7 +14,7 @@ namespace annulus::bench {
 namespace {
 
 // Far larger than a second-level cache; the third level of a server may hold it, so that reads are
-// as fast as the caches of one process allow: see bench/README.md.
+// as fast as the caches of one process allow: see bench/LABS.md.
 constexpr int64_t kReadFloats = int64_t{64} << 20;
 
 // Runs `body` on every thread and gives CPU seconds over all of them.

@@ -1,5 +1,5 @@
 // linear-lab: times the linear layers of every table on one machine, each beside its bound. See
-// bench/README.md.
+// bench/LABS.md.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
