@@ -22,7 +22,7 @@ namespace annulus {
 //
 // What stands in front of a document's text depends only on the documents before it, never on later
 // ones or on the question, so prompts that begin alike share keys and values. Of several wordings,
-// a small model answered best with this one: see engine/README.md.
+// a small model answered best with this one: see bench/results/by-hand.md.
 std::string FrameBegin(size_t number, const ChatDocument& document);
 std::string FrameEnd(size_t number, const ChatDocument& document);
 inline constexpr char kFrameQuestion[] = "Question: ";
