@@ -14,8 +14,8 @@ expect() {
   shift 3
   rm -rf "${tree:?}"/*
   mkdir -p "$tree/$(dirname "$file")" "$tree/tests"
-  printf '# tests/\n\n`server/b_test.cc` 3\n\n## Sleeps\n\n%s\n\n## More\n\n`server/c_test.cc` 3\n' \
-    "$listed" >"$tree/tests/README.md"
+  printf '# Sleeps\n\n%s\n' "$listed" >"$tree/tests/SLEEPS.md"
+  printf '`server/b_test.cc` 3\n' >"$tree/tests/README.md"
   printf '%s\n' "$@" >"$tree/$file"
   output=$(bash "$check" "$tree") || status=$?
   if [[ $status != "$wanted" ]] || { ((status != 0)) && [[ $output != *"$file"* ]]; }; then
