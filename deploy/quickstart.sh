@@ -179,7 +179,7 @@ language_session() {
   step "$((3 - wrong)) of 3 answers are right, after $(seconds_since "$start") s"
   ((wrong == 0)) || fail 'that is a bug: please report it with the output above'
   say "So small a model reads a plain sentence out of a document, and goes wrong where it must
-compare, count or combine. README.md names larger ones."
+compare, count or combine. engine/model/MODELS.md names larger ones."
   stop_daemon "$daemon_pid"
   started_pid=
 }
@@ -217,7 +217,7 @@ document. What is real is the way there: the document's keys and values lie spre
 and attention over all of it is exact.
 
 To serve a language model, name a GGUF file or a Hugging Face directory (config.json, *.safetensors,
-tokenizer.json; README.md lists the families):
+tokenizer.json; engine/model/MODELS.md lists the families):
   build/annulusd --model /path/to/model --ranks $ranks"
   if [[ -n $keep ]]; then
     say "
