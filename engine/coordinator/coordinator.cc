@@ -68,7 +68,7 @@ Coordinator::~Coordinator() {
   stop_ = true;
   thread_.join();
   tier_.reset();
-  for (const RequestId id : lost_) pages_.Release(id);
+  for (const PageOwner owner : lost_) pages_.Release(owner);
 }
 
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
@@ -274,26 +274,26 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
 // Ends a request that ran: frees its pages and removes its sequence.
 void Coordinator::Leave(const Request& request) {
   const RequestId id = request.id();
-  ReleasePages(id);
+  ReleasePages(id, request.sequence()->owner);
   state_.running.erase(std::find_if(state_.running.begin(), state_.running.end(),
                                     [id](const auto& sequence) { return sequence->id == id; }));
   state_.ended.push_back(id);
 }
 
-void Coordinator::ReleasePages(RequestId id) {
+void Coordinator::ReleasePages(SequenceId id, PageOwner owner) {
   if (step_.has_value()) {
-    left_.push_back(id);
+    left_.push_back({id, owner});
   } else if (ranks_.state() == RanksState::kLost) {
-    lost_.push_back(id);  // a rank that did not come back may still touch the pages
+    lost_.push_back(owner);  // a rank that did not come back may still touch the pages
   } else {
-    pages_.Release(id);
+    pages_.Release(owner);
   }
 }
 
 // Call when the ranks have no step.
 void Coordinator::ReleaseLeft() {
   if (left_.empty()) return;
-  for (const RequestId id : std::exchange(left_, {})) ReleasePages(id);
+  for (const Left& each : std::exchange(left_, {})) ReleasePages(each.id, each.owner);
   serving_.NoteRoom();
 }
 

@@ -141,7 +141,7 @@ class Coordinator {
   void LookAtReaders();
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void Leave(const Request& request);
-  void ReleasePages(RequestId id);
+  void ReleasePages(SequenceId id, PageOwner owner);
   void ReleaseLeft();
   void RecordFinished(const Request& request, FinishReason reason);
   void RecordServed(const Request& request);
@@ -175,7 +175,8 @@ class Coordinator {
   // `large` here and below: the request for which room is gathered, or null: see AdmissionHost.
   absl::StatusOr<AdmissionHost::Answer> TryAdmit(Request& request, const Request* large);
   void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
-  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
+  std::unique_ptr<Sequence> MakeSequence(const Request& request, PageOwner owner,
+                                         const RingChoice& choice,
                                          std::shared_ptr<const AttentionAssignment> attention,
                                          int64_t rope_length) const;
   void AdmitWaiting();
@@ -326,11 +327,8 @@ class Coordinator {
   PageBook pages_;
   PrefixReuse prefixes_;
   PinnedDocuments pins_;
-  // Page owners: requests have their ids, checks count from 2^61, pins from 2^62, the tier from
-  // 2^63.
-  PageOwner next_pin_ = PageOwner{1} << 62;
   std::unique_ptr<PageTier> tier_;  // null: there is none
-  RequestId next_check_ = RequestId{1} << 61;
+  SequenceId next_check_ = kFirstCheck;
   std::map<RequestId, PageOwner> checks_;  // running checks, with the restore that each is for
   int64_t request_bytes_most_ = 0;
   // When the last step ended. Absent: the ranks had nothing to do since.
@@ -349,9 +347,13 @@ class Coordinator {
   std::optional<RunningStep> step_;
   // Requests that ended while the ranks have a step. The step may still use their pages, so these
   // are released when it ends.
-  std::vector<RequestId> left_;
+  struct Left {
+    SequenceId id = 0;
+    PageOwner owner;
+  };
+  std::vector<Left> left_;
   // Ended requests whose pages a lost rank may still use. Released when the coordinator goes.
-  std::vector<RequestId> lost_;
+  std::vector<PageOwner> lost_;
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

@@ -59,7 +59,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
       return answer == Answer::kNoRoom ? own_.CheckRoomBesidePins(request) : absl::OkStatus();
     };
     if (absl::Status status = Guarded(admit, NoMemoryError); !status.ok()) {
-      if (own_.pages_.IsOpen(contender.id)) own_.pages_.Release(contender.id);
+      const PageOwner owner = OwnerOfRequest(contender.id);
+      if (own_.pages_.IsOpen(owner)) own_.pages_.Release(owner);
       failed_.emplace_back(contender.id, std::move(status));
       return Answer::kAdmitted;  // it waits no more
     }
@@ -359,8 +360,8 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
                                    options_.limits));
   }
 
-  auto sequence =
-      MakeSequence(request, choice, std::move(attention), prefixes_.RopeLengthOf(request.spec()));
+  auto sequence = MakeSequence(request, OwnerOfRequest(request.id()), choice, std::move(attention),
+                               prefixes_.RopeLengthOf(request.spec()));
   sequence->computed = placement->cached;
   if (demand.reserved > 0) sequence->reserved = static_cast<int32_t>(demand.reserved);
   ReservePages(choice, options_.limits, pages_, *sequence);
@@ -407,12 +408,13 @@ void Coordinator::ReportBeginning(Request& request, const Sequence& sequence, in
 
 // Without pages.
 std::unique_ptr<Sequence> Coordinator::MakeSequence(
-    const Request& request, const RingChoice& choice,
+    const Request& request, PageOwner owner, const RingChoice& choice,
     std::shared_ptr<const AttentionAssignment> attention, int64_t rope_length) const {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   const std::vector<int> homes = HomesOnRanks();
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
+  sequence->owner = owner;
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
   sequence->answered = request.spec().answered;
   sequence->ring = choice.ring;

@@ -64,19 +64,20 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   // The token that is drawn is never computed, so this fits wherever the request that waits does.
   demand.tokens = std::ssize(spec.prompt);
   CountCached(check.before, options_.limits, demand);
-  const RequestId id = next_check_++;
+  const SequenceId id = next_check_++;
+  const PageOwner owner{PageOwner::Kind::kCheck, id};
   absl::Cleanup undo = [&] {
-    if (pages_.IsOpen(id)) pages_.Release(id);
+    if (pages_.IsOpen(owner)) pages_.Release(owner);
     requests_.erase(id);
     checks_.erase(id);
   };
-  pages_.Open(id, spec.tenant);
+  pages_.Open(owner, spec.tenant);
   const auto will_do = [](const RingChoice&) { return true; };
   const std::optional<RingChoice> choice = MakeRoom(spec, demand, check.ring, will_do);
   if (!choice.has_value()) return false;
   auto request = std::make_unique<Request>(id, std::move(spec), std::make_shared<CheckSink>(),
                                            *options_.tokenizer, clock_);
-  auto sequence = MakeSequence(*request, *choice, attention, check.rope_length);
+  auto sequence = MakeSequence(*request, owner, *choice, attention, check.rope_length);
   sequence->computed = check.before.tokens;
   ReservePages(*choice, options_.limits, pages_, *sequence);
   MapCached(check.before, *sequence);

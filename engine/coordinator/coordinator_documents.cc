@@ -97,7 +97,7 @@ absl::Status Coordinator::KeepPrefilled(Request& request) {
           "what the server had read left memory before it could be pinned; try again");
     }
     ANNULUS_RETURN_IF_ERROR(CheckRoomToGrow(*hit));
-    ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit, next_pin_++));
+    ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit));
   }
   if (spec.ttl.has_value()) {
     pins_.SetExpiry(documents.back().tag, clock_.Now() + *spec.ttl);

@@ -65,7 +65,7 @@ bool Coordinator::GrowTo(Request& request, int64_t tokens, bool let_go_of_writes
   const auto enough = [&] { return fit(FreePages()); };
   if (!enough() && !prefixes_.index().Evict(enough)) return false;
   for (size_t index = 0; index < pages.size(); ++index) {
-    pages_.Reserve(sequence.id, sequence.ring[index], pages[index]);
+    pages_.Reserve(sequence.owner, sequence.ring[index], pages[index]);
   }
   sequence.reserved = static_cast<int32_t>(tokens);
   return true;
@@ -108,7 +108,7 @@ class Coordinator::GrowthSide final : public GrowthHost {
 
   // Whether the victim alone holds a page of the rank.
   bool Frees(SequenceId victim, int32_t rank) const {
-    if (!own_.pages_.reserve(victim, rank).empty()) return true;
+    if (!own_.pages_.reserve(OwnerOfRequest(victim), rank).empty()) return true;
     for (const GroupTable& group : own_.requests_.at(victim)->sequence()->groups) {
       for (const PageEntry& entry : group.entries) {
         if (entry.rank == rank && own_.pages_.holders({rank, entry.page}) == 1) return true;

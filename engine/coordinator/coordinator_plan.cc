@@ -11,8 +11,7 @@
 namespace annulus {
 namespace {
 
-// An owner that is no request's, check's or pin's, and none of the tier's.
-constexpr PageOwner kPlanner = PageOwner{1} << 60;
+constexpr PageOwner kPlanner{PageOwner::Kind::kPlan, 1};
 
 // An owner of pages for as long as it lives.
 class Holder {
@@ -171,9 +170,10 @@ absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
   const auto fits = [&](const Start& start) -> std::optional<Placement> {
     PrefixReuse::Found* const from = start.from;
     PageDemand rest = demand;
-    pages_.Open(request.id(), request.spec().tenant);
+    const PageOwner owner = OwnerOfRequest(request.id());
+    pages_.Open(owner, request.spec().tenant);
     if (from != nullptr) {
-      HoldPages(from->hit, request.id(), pages_);
+      HoldPages(from->hit, owner, pages_);
       CountCached(from->hit, options_.limits, rest);
       LeaveHeld(from->hit, pins_, rest);
     }
@@ -190,7 +190,7 @@ absl::StatusOr<std::optional<Coordinator::Placement>> Coordinator::Place(
     };
     auto choice = MakeRoom(request.spec(), rest, start.ring, will_do);
     if (!choice.has_value()) {
-      pages_.Release(request.id());
+      pages_.Release(owner);
       return std::nullopt;
     }
     Placement placement{*std::move(choice), std::nullopt, rest.cached};

@@ -77,7 +77,8 @@ bool Coordinator::RunStep() {
 std::shared_ptr<const StepPlan> Coordinator::WithoutThoseThatLeft(
     std::shared_ptr<const StepPlan> plan, std::vector<RankResult>& results) const {
   if (left_.empty()) return plan;
-  const std::set<RequestId> left(left_.begin(), left_.end());  // may be all that ran
+  std::set<SequenceId> left;  // may be all that ran
+  for (const Left& each : left_) left.insert(each.id);
   const auto has_left = [&left](const auto& each) { return left.contains(each.sequence); };
   auto rest = std::make_shared<StepPlan>(*plan);
   std::erase_if(rest->items, has_left);

@@ -33,7 +33,7 @@ std::vector<int32_t> MostPagesHeld(const RingChoice& choice, const PrefixIndex::
   return CountHeld(choice, choice.most, hit, limits);
 }
 
-bool RoomKept::LeavesRoom(PageOwner large, const PageDemand& demand,
+bool RoomKept::LeavesRoom(RequestId large, const PageDemand& demand,
                           const std::vector<int32_t>& held, const PageBook& book,
                           const PlanLimits& limits) {
   if (large_ != large) newer_.clear();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/api/request.h"
 #include "engine/memory/page_book.h"
 #include "engine/memory/prefix_index.h"
 #include "engine/scheduler/placement.h"
@@ -31,16 +32,16 @@ class RoomKept {
   // Whether `large`, which needs `demand`, will still fit if another request begins that comes to
   // hold the pages `held` ([rank], MostPagesHeld). If `large` differs from the last call's, forgets
   // the requests noted so far.
-  bool LeavesRoom(PageOwner large, const PageDemand& demand, const std::vector<int32_t>& held,
+  bool LeavesRoom(RequestId large, const PageDemand& demand, const std::vector<int32_t>& held,
                   const PageBook& book, const PlanLimits& limits);
   // Notes that a request began that comes to hold the pages `held`.
-  void Began(PageOwner owner, std::vector<int32_t> held) { newer_[owner] = std::move(held); }
+  void Began(RequestId id, std::vector<int32_t> held) { newer_[id] = std::move(held); }
   // Notes that it ended or was preempted.
-  void Forget(PageOwner owner) { newer_.erase(owner); }
+  void Forget(RequestId id) { newer_.erase(id); }
 
  private:
-  std::optional<PageOwner> large_;                   // of the last call
-  std::map<PageOwner, std::vector<int32_t>> newer_;  // [rank]
+  std::optional<RequestId> large_;                   // of the last call
+  std::map<RequestId, std::vector<int32_t>> newer_;  // [rank]
 };
 
 }  // namespace annulus

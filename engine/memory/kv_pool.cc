@@ -66,9 +66,8 @@ void KvPool::OnTake(const PageBook::Event& page) {
     ANNULUS_CHECK(
         PoisonIntact(LayerPage(page.id.page, layer), geometry_.layer_stride(),
                      {.owner = page.owner, .generation = page.generation, .id = page.id.page}))
-        << "page " << page.id.page << ", layer " << layer
-        << " was written after it was freed by owner " << page.owner << " (generation "
-        << page.generation << ")";
+        << "page " << page.id.page << ", layer " << layer << " was written after it was freed by "
+        << page.owner << " (generation " << page.generation << ")";
   }
 }
 

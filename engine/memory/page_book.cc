@@ -70,13 +70,13 @@ std::string PageBook::Describe(PageId id) const {
   const Record& record = At(id);
   return absl::StrCat("page ", id.page, " of rank ", id.rank, " is ", PageStateName(record.state),
                       " with ", record.holders, " holders and ", record.keepers,
-                      " keepers; reserved last for ", record.owner, ", freed ", record.generation,
-                      " times");
+                      " keepers; reserved last for ", record.owner.ToString(), ", freed ",
+                      record.generation, " times");
 }
 
 PageBook::Holding& PageBook::HoldingOf(PageOwner owner) {
   const auto found = holdings_.find(owner);
-  ANNULUS_CHECK(found != holdings_.end()) << "owner " << owner << " is not open";
+  ANNULUS_CHECK(found != holdings_.end()) << owner << " is not open";
   return found->second;
 }
 
@@ -133,7 +133,7 @@ void PageBook::Become(PageId id, PageState state) {
 
 void PageBook::Open(PageOwner owner, const TenantId& tenant) {
   const bool added = holdings_.try_emplace(owner).second;
-  ANNULUS_CHECK(added) << "owner " << owner << " is open already";
+  ANNULUS_CHECK(added) << owner << " is open already";
   HoldingOf(owner).tenant = Intern(tenant);
 }
 
@@ -190,7 +190,7 @@ PageId PageBook::Load(PageOwner owner, int32_t rank, int group) {
 
 std::span<const int32_t> PageBook::reserve(PageOwner owner, int32_t rank) const {
   const auto holding = holdings_.find(owner);
-  ANNULUS_CHECK(holding != holdings_.end()) << "owner " << owner << " is not open";
+  ANNULUS_CHECK(holding != holdings_.end()) << owner << " is not open";
   const auto found = holding->second.reserve.find(rank);
   if (found == holding->second.reserve.end()) return {};
   return found->second;

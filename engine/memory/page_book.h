@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/base/tenant_id.h"
+#include "engine/memory/page_owner.h"
 
 namespace annulus {
 
@@ -65,9 +66,6 @@ struct PageCounts {
   friend bool operator==(const PageCounts&, const PageCounts&) = default;
 };
 
-// Identifies a holder of pages. The caller chooses the values: for a request, its id.
-using PageOwner = uint64_t;
-
 // SHA-256 over everything that determines a page's bytes: see PrefixIndex.
 using ContentHash = std::array<unsigned char, 32>;
 
@@ -89,7 +87,7 @@ class PageBook {
   // poison freed pages. Hooks must not call the book.
   struct Event {
     PageId id;
-    PageOwner owner = 0;      // the last owner that reserved or loaded it, before this event
+    PageOwner owner;          // the last owner that reserved or loaded it, before this event
     uint32_t generation = 0;  // how often the page was freed, including this time
   };
   struct Hooks {
@@ -156,7 +154,7 @@ class PageBook {
     PageState state = PageState::kFree;
     PageUse use = PageUse::kNone;
     int group = -1;           // cache group; -1: none
-    PageOwner owner = 0;      // the last owner that reserved or loaded it
+    PageOwner owner;          // the last owner that reserved or loaded it
     uint32_t generation = 0;  // how often it was freed
     int32_t holders = 0;
     int32_t keepers = 0;
@@ -188,7 +186,7 @@ class PageBook {
  private:
   struct Record {
     ContentHash hash{};
-    PageOwner owner = 0;
+    PageOwner owner;
     double coverage = -1;  // below 0: exact
     uint32_t generation = 0;
     int32_t holders = 0;
@@ -232,7 +230,7 @@ class PageBook {
   std::vector<Rank> ranks_;
   std::vector<TenantId> tenants_;        // every one that ever held a page
   std::vector<TenantPages> of_tenants_;  // [index into tenants_]
-  std::unordered_map<PageOwner, Holding> holdings_;
+  std::unordered_map<PageOwner, Holding, PageOwnerHash> holdings_;
 };
 
 }  // namespace annulus

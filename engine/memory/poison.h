@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/memory/page_owner.h"
 #include "kernels/base/sanitizers.h"
 
 namespace annulus {
@@ -23,7 +24,7 @@ struct PoisonHeader {
   static constexpr uint64_t kMagic = 0xffffdeadfeed0badull;
 
   uint64_t magic = kMagic;
-  uint64_t owner = 0;       // last holder of the bytes
+  PageOwner owner;          // last holder of the bytes
   uint32_t generation = 0;  // how often they were freed
   int32_t id = 0;           // page id
 

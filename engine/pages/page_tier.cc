@@ -14,6 +14,8 @@ namespace {
 // Needs no memory itself.
 absl::Status NoMemory() { return absl::Status(absl::StatusCode::kResourceExhausted, ""); }
 
+PageOwner WriteOwner(uint64_t ticket) { return {PageOwner::Kind::kTier, ticket}; }
+
 // Null: the store has not got the page.
 std::shared_ptr<PageStore> HoldIn(PageStore& store, const PageKey& key) {
   if (!store.Hold(key)) return nullptr;
@@ -160,7 +162,7 @@ void PageTier::StartWrites() {
 // The page that waits first; without memory for it, it goes on waiting.
 void PageTier::StartWrite(int level) {
   Leaving& next = leaving_[level].front();
-  const PageOwner owner = next_owner_++;
+  const PageOwner owner = NewOwner();
   absl::Cleanup undo = [&] {
     if (book_.IsOpen(owner)) book_.Release(owner);
     writes_.erase(owner);
@@ -171,7 +173,7 @@ void PageTier::StartWrite(int level) {
     book_.Hold(owner, next.page);
   }
   Writing& writing = writes_[owner];
-  levels_.mover(level).Write({.ticket = owner,
+  levels_.mover(level).Write({.ticket = owner.id,
                               .mark = next.mark,
                               .pieces = held ? PiecesOf(next.page) : PagePieces(),
                               .use = next.use,
@@ -214,7 +216,7 @@ bool PageTier::LetGoOfWritesTo(int level) {
     write.held = false;
   }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
-    Leaving page = std::move(writes_.extract(*ticket).mapped().page);
+    Leaving page = std::move(writes_.extract(WriteOwner(*ticket)).mapped().page);
     const auto wait = [&] {
       leaving_[level].push_front(std::move(page));
       return absl::OkStatus();
@@ -227,8 +229,8 @@ bool PageTier::LetGoOfWritesTo(int level) {
 
 void PageTier::ReleaseWrite(PageOwner owner) {
   ReleaseLingering();
-  if (!levels_.IsCopying(owner)) return book_.Release(owner);
-  lingering_.push_back({owner, owner});
+  if (!levels_.IsCopying(owner.id)) return book_.Release(owner);
+  lingering_.push_back({owner, owner.id});
 }
 
 // A restore may have all of memory and a device copy two pages of it: each gets an owner of its
@@ -236,8 +238,8 @@ void PageTier::ReleaseWrite(PageOwner owner) {
 void PageTier::ReleaseRestore(PageOwner owner) {
   ReleaseLingering();
   const auto hold = [&] {
-    for (const PageMover::Copy& copy : levels_.CopiesOf(owner)) {
-      const PageOwner own = next_owner_++;
+    for (const PageMover::Copy& copy : levels_.CopiesOf(owner.id)) {
+      const PageOwner own = NewOwner();
       absl::Cleanup undo = [&] {
         if (book_.IsOpen(own)) book_.Release(own);
       };
@@ -255,7 +257,7 @@ void PageTier::ReleaseRestore(PageOwner owner) {
 void PageTier::ReleaseLingering() {
   const auto released = std::erase_if(lingering_, [this](const Lingering& each) {
     const bool copying = each.ticket.has_value() ? levels_.IsCopying(*each.ticket)
-                                                 : levels_.IsCopyingFor(each.owner);
+                                                 : levels_.IsCopyingFor(each.owner.id);
     if (!copying) book_.Release(each.owner);
     return !copying;
   });
@@ -263,10 +265,10 @@ void PageTier::ReleaseLingering() {
 }
 
 void PageTier::TakeWritten(const PageMover::Done& done) {
-  const auto found = writes_.find(done.ticket);
+  const auto found = writes_.find(WriteOwner(done.ticket));
   ANNULUS_CHECK(found != writes_.end()) << "a write that nobody asked for: " << done.ticket;
   Writing write = std::move(found->second);
-  if (write.held) book_.Release(done.ticket);
+  if (write.held) book_.Release(WriteOwner(done.ticket));
   writes_.erase(found);
   const TierMetrics& metrics = levels_.metrics(write.level);
   metrics.write_seconds.Add(done.seconds);

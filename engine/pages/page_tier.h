@@ -147,7 +147,7 @@ class PageTier {
   // pages in memory, at most MostBefore tokens, which `owner` must hold already; null: reads all
   // pages. `owner`: from NewOwner, open in the book. `ring` must have free pages for what is read.
   // Once the pages have come, the prefix becomes known.
-  PageOwner NewOwner() { return next_owner_++; }
+  PageOwner NewOwner() { return {PageOwner::Kind::kTier, next_ticket_++}; }
   void Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
              std::vector<int32_t> ring, PageOwner owner);
   // Call if Begin, or work before it, ran out of memory. Releases what the owner holds and settles
@@ -176,7 +176,7 @@ class PageTier {
   std::optional<int64_t> Checked(RequestId id) const;
   // What a sequence needs to compute the sampled page of a restore again.
   struct Check {
-    PageOwner restore = 0;  // the restore, and the owner that holds its pages
+    PageOwner restore;      // the restore, and the owner that holds its pages
     RequestId request = 0;  // the request that waits for it
     TenantId tenant;
     std::optional<AttentionAssignment> policy;  // absent: dense
@@ -311,7 +311,7 @@ class PageTier {
   };
   // Where a page that is being read belongs.
   struct Arriving {
-    PageOwner restore = 0;
+    PageOwner restore;
     int group = 0;
     int32_t first_position = 0;
   };
@@ -456,7 +456,7 @@ class PageTier {
   const int64_t most_writes_;
   const int64_t most_leaving_;
 
-  PageOwner next_owner_ = PageOwner{1} << 63;  // owners and tickets; never a request's id
+  uint64_t next_ticket_ = 1;  // tickets, and ids of owners
   std::map<RequestId, Offered> offered_;
   std::array<std::deque<Leaving>, PageLevels::kMostLevels> leaving_;  // [level]
   std::unordered_map<PageKey, Waiting, PageKeyHash> waiting_;         // by page; not yet written
@@ -464,7 +464,7 @@ class PageTier {
   std::map<PageOwner, Restore> restores_;
   // An owner of pages that a device still copies though nobody needs them.
   struct Lingering {
-    PageOwner owner = 0;
+    PageOwner owner;
     std::optional<uint64_t> ticket;  // of the copy; absent: all copies of this restore
   };
   std::vector<Lingering> lingering_;  // has capacity for more than there are copies at once

@@ -207,7 +207,7 @@ bool PageTier::TakeBack(const Sequence& sequence, const RequestSpec& spec,
   // been recycled already.
   if (page.state == PageState::kComplete &&
       std::none_of(sequence.groups.begin(), sequence.groups.end(), maps_it)) {
-    book_.Recycle(sequence.id, id);
+    book_.Recycle(sequence.owner, id);
   }
   return true;
 }

@@ -217,7 +217,7 @@ void PageTier::StartRead(PageOwner owner, Restore& restore, int group, int32_t f
 
 // Into the restore's page, which is there.
 void PageTier::ReadFrom(int level, PageOwner owner, Restore& restore, int group, int32_t first) {
-  const uint64_t ticket = next_owner_++;
+  const uint64_t ticket = next_ticket_++;
   arriving_[ticket] = {owner, group, first};
   ++restore.left_on[level];
   PageMark mark = restore.beginning.marks[first / limits_.page_tokens];
@@ -228,11 +228,11 @@ void PageTier::ReadFrom(int level, PageOwner owner, Restore& restore, int group,
                              .pieces = PiecesOf(id),
                              .use = restore.use,
                              .id = id},
-                            {owner, restore.all});
+                            {owner.id, restore.all});
 }
 
 void PageTier::Abort(RequestId id, PageOwner owner) {
-  levels_.CancelReads(owner);
+  levels_.CancelReads(owner.id);
   std::erase_if(arriving_, [owner](const auto& entry) { return entry.second.restore == owner; });
   restores_.erase(owner);
   if (book_.IsOpen(owner)) ReleaseRestore(owner);
@@ -312,7 +312,7 @@ PageTier::Counts PageTier::CameBack(const Restore& restore, int32_t to) const {
 void PageTier::StopReading(PageOwner owner) {
   Restore& restore = restores_.at(owner);
   if (restore.left > 0) {
-    levels_.CancelReads(owner);
+    levels_.CancelReads(owner.id);
     restore.left = 0;
     restore.left_on = {};
     restore.whole = false;

@@ -75,12 +75,13 @@ absl::Status PinnedDocuments::CheckRoom(const TenantId& tenant, int64_t tokens) 
 }
 
 absl::Status PinnedDocuments::Pin(const TenantId& tenant, const TaggedDocuments& documents,
-                                  const PrefixIndex::Hit& hit, PageOwner owner) {
+                                  const PrefixIndex::Hit& hit) {
   const DocumentTag document = documents.back().tag;
   const auto [first, last] = pins_.equal_range(document);
   if (std::any_of(first, last, [&](const auto& pin) { return pin.second.end == hit.end; })) {
     return absl::OkStatus();
   }
+  const PageOwner owner{PageOwner::Kind::kPin, next_pin_++};
   Pinned pin{tenant, documents, hit.end, owner, PagesOf(hit.tokens), {}};
   for (const auto& group : hit.groups) {
     for (const PrefixPage& page : group) pin.held.push_back(page.id);

@@ -39,10 +39,10 @@ class PinnedDocuments {
   absl::Status CheckRoom(const TenantId& tenant, int64_t tokens) const;
 
   // Pins a known prefix for the last of `documents`, the prompt's documents (at least one).
-  // Opens `owner` in the book to hold its pages. No-op if the prefix is pinned for that document
+  // A new owner (kPin) in the book holds its pages. No-op if the prefix is pinned for that document
   // already. Errors of CheckRoom. Throws, and changes nothing, if memory runs out.
   absl::Status Pin(const TenantId& tenant, const TaggedDocuments& documents,
-                   const PrefixIndex::Hit& hit, PageOwner owner);
+                   const PrefixIndex::Hit& hit);
   // Unpins all prefixes of the document. No-op if none is pinned.
   void Unpin(DocumentTag document);
 
@@ -76,7 +76,7 @@ class PinnedDocuments {
     TenantId tenant;
     TaggedDocuments documents;
     ContentHash end{};
-    PageOwner owner = 0;
+    PageOwner owner;
     int64_t pages = 0;         // that count towards the limits: PagesOf
     std::vector<PageId> held;  // what `owner` holds
   };
@@ -95,6 +95,7 @@ class PinnedDocuments {
   std::map<DocumentTag, SteadyTime> expiries_;
   std::vector<std::vector<int32_t>> pins_of_;  // [rank][page] how many pins hold it
   std::vector<int32_t> pages_on_;              // [rank] how many pages at least one pin holds
+  uint64_t next_pin_ = 1;                      // PageOwner::id
 };
 
 }  // namespace annulus

@@ -38,10 +38,11 @@ void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& 
   SummaryPages summaries(limits.group_windows.size());
   for (size_t index = 0; index < choice.ring.size(); ++index) {
     const int32_t rank = choice.ring[index];
-    book.Reserve(sequence.id, rank, choice.pages[index]);
+    book.Reserve(sequence.owner, rank, choice.pages[index]);
     for (size_t g = 0; g < summaries.size(); ++g) {
       if (limits.group_windows[g] > 0) continue;
-      summaries[g].push_back(book.ReserveSummaries(sequence.id, rank, choice.summary_pages[index]));
+      summaries[g].push_back(
+          book.ReserveSummaries(sequence.owner, rank, choice.summary_pages[index]));
     }
   }
   sequence.groups.resize(limits.group_windows.size());

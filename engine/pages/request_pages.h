@@ -23,8 +23,8 @@ void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDem
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);
 
 // Reserves the pages of the choice for the sequence, and its summary pages, and sets
-// sequence.groups and sequence.summaries. sequence.id must be open in the book, and the pages that
-// `choice` names must be free there.
+// sequence.groups and sequence.summaries. sequence.owner must be open in the book, and the pages
+// that `choice` names must be free there.
 void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
                   Sequence& sequence);
 

@@ -57,7 +57,7 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence, PageBook& p
     while (drop < group.entries.size() &&
            group.entries[drop].first_position + limits.page_tokens <= visible) {
       const PageEntry& entry = group.entries[drop++];
-      pages.Recycle(sequence.id, {entry.rank, entry.page});
+      pages.Recycle(sequence.owner, {entry.rank, entry.page});
     }
     group.entries.erase(group.entries.begin(), group.entries.begin() + drop);
     group.pending_drop += static_cast<int32_t>(drop);
@@ -82,7 +82,7 @@ void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& stat
     for (size_t g = 0; g < update.tables.size(); ++g) {
       for (const PageEntry& entry : update.tables[g].append) {
         if (entry.first_position < sequence.groups[g].mapped_end) continue;  // only announced
-        pages.BeginWrite(sequence.id, {entry.rank, entry.page}, static_cast<int>(g));
+        pages.BeginWrite(sequence.owner, {entry.rank, entry.page}, static_cast<int>(g));
       }
     }
     CommitTables(update, limits, sequence);

@@ -309,7 +309,7 @@ class Planner {
       for (int32_t first = group.mapped_end; first < end; first += limits_.page_tokens) {
         const int index = PlaceOnRing(first, limits_.page_tokens, degree, limits_.shards);
         const int32_t rank = sequence.ring[index];
-        const std::span<const int32_t> reserve = pages_.reserve(sequence.id, rank);
+        const std::span<const int32_t> reserve = pages_.reserve(sequence.owner, rank);
         ANNULUS_CHECK(taken[index] < reserve.size()) << "admission gave too few pages";
         const int32_t page = reserve[reserve.size() - 1 - taken[index]++];
         delta.append.push_back({rank, page, first});

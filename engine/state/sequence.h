@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/memory/page_owner.h"
 #include "engine/sparse/pattern_pairs.h"
 #include "engine/state/step_plan.h"
 
@@ -23,9 +24,10 @@ struct GroupTable {
 
 // A running sequence. At admission it takes the pages for its first `reserved` positions, and more
 // as it grows. Its pages that are not in a page table, not yet or no longer, are in the page book's
-// reserve for its id. Plain data.
+// reserve for its owner. Plain data.
 struct Sequence {
   SequenceId id = 0;
+  PageOwner owner;              // of its pages: its request, or a check of restored pages
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int32_t prompt_length = 0;
   // How many of the prompt's last tokens are the answer so far, sampled before a preemption.
@@ -56,6 +58,8 @@ struct Sequence {
   bool announced = false;                         // a plan has told the ranks its terms and tables
 
   bool in_prefill() const { return computed < prompt_length; }
+  // Whether it checks restored pages, so that it has no client.
+  bool is_check() const { return owner.kind == PageOwner::Kind::kCheck; }
   // Whether it needs more pages before its next row. Never in prefill: a prompt has all its pages.
   bool needs_pages() const { return !in_prefill() && computed >= reserved; }
 };

@@ -15,7 +15,10 @@
 
 namespace annulus {
 
+// The id of the request. Sequences that check restored pages have no request: theirs count from
+// kFirstCheck, which requests, counted from 1, never reach.
 using SequenceId = RequestId;
+inline constexpr SequenceId kFirstCheck = SequenceId{1} << 61;
 
 // The location of one page of a sequence: `page` of `rank` holds positions from first_position on.
 struct PageEntry {

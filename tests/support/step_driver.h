@@ -144,7 +144,7 @@ class StepDriver {
     ANNULUS_CHECK(ranks_->Run(last).ok());
     for (const PageId id : kept_) pages_->Unkeep(id);
     kept_.clear();
-    for (const auto& [id, sequence] : ended_) pages_->Release(id);
+    for (const auto& [id, sequence] : ended_) pages_->Release(sequence->owner);
     // What the earlier sequence did with the rows that were reused.
     for (size_t i = 0; i < count; ++i) {
       results[i].logits.merge(results[count + i].logits);
@@ -244,13 +244,14 @@ class StepDriver {
     auto sequence = std::make_unique<Sequence>();
     sequence->rope_length = RopeLength(model_.config.ropes, static_cast<int64_t>(prompt.size()));
     sequence->id = id;
+    sequence->owner = OwnerOfRequest(id);
     sequence->tokens = prompt;
     sequence->prompt_length = static_cast<int32_t>(prompt.size());
     sequence->ring = choice->ring;
     sequence->home = choice->ring[id % choice->ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
     sequence->computed = reused;
-    pages_->Open(id, TenantId());
+    pages_->Open(sequence->owner, TenantId());
     for (size_t g = 0; earlier != nullptr && g < sequence->groups.size(); ++g) {
       GroupTable& group = sequence->groups[g];
       group.mapped_end = reused;
@@ -258,16 +259,17 @@ class StepDriver {
       for (const PageEntry& entry : group.entries) {
         kept_.push_back({entry.rank, entry.page});
         pages_->Keep(kept_.back(), {}, std::nullopt);
-        pages_->Hold(id, kept_.back());
+        pages_->Hold(sequence->owner, kept_.back());
       }
     }
     SummaryPages summaries(sequence->groups.size());
     for (size_t index = 0; index < choice->ring.size(); ++index) {
       const int32_t rank = choice->ring[index];
-      pages_->Reserve(id, rank, choice->pages[index]);
+      pages_->Reserve(sequence->owner, rank, choice->pages[index]);
       for (size_t g = 0; g < summaries.size(); ++g) {
         if (limits_.group_windows[g] > 0) continue;
-        summaries[g].push_back(pages_->ReserveSummaries(id, rank, choice->summary_pages[index]));
+        summaries[g].push_back(
+            pages_->ReserveSummaries(sequence->owner, rank, choice->summary_pages[index]));
       }
     }
     if (choice->summarises) {

@@ -34,10 +34,10 @@ class PinnedDocumentsTest : public ::testing::Test {
 
   // A prompt of so many pages that no other begins with, known to the index.
   PrefixIndex::Hit Known(int pages, const TenantId& tenant) {
-    const PageOwner owner = next_++;
+    const PageOwner owner = OwnerOfRequest(next_++);
     book_.Open(owner, tenant);
     std::vector<int32_t> tokens(static_cast<size_t>(pages * kPage));
-    std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(owner) * 1000);
+    std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(owner.id) * 1000);
     std::vector<PageId> ids;
     for (int i = 0; i < pages; ++i) {
       const int32_t rank = i % 2;
@@ -60,15 +60,15 @@ class PinnedDocumentsTest : public ::testing::Test {
   PageBook book_{{50, 50}, {0}};
   PrefixIndex index_{kPage, {0}, book_};
   PinnedDocuments pins_{{0.5, 0.25, kPage, {0}}, book_, index_};
-  PageOwner next_ = 1;
+  RequestId next_ = 1;
 };
 
 TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
   const PrefixIndex::Hit hit = Known(10, us_);
-  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit, next_++).ok());
-  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit, next_++).ok()) << "once more is nothing new";
+  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, hit).ok()) << "once more is nothing new";
   EXPECT_TRUE(pins_.Holds(hit.groups[0][0].id));
-  ASSERT_TRUE(pins_.Pin(us_, {{3, 0}}, hit, next_++).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{3, 0}}, hit).ok());
   EXPECT_EQ(pins_.pages_on(0) + pins_.pages_on(1), 10) << "each counts once";
   pins_.Unpin(3);
   EXPECT_EQ(pins_.pages_on(0) + pins_.pages_on(1), 10);
@@ -90,7 +90,7 @@ TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
 
 // A pinned prompt goes with each document that it has; it is unpinned by its last one alone.
 TEST_F(PinnedDocumentsTest, AForgottenDocumentIsPinnedInNoPrompt) {
-  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}, {2, 10}}, Known(10, us_), next_++).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}, {2, 10}}, Known(10, us_)).ok());
   EXPECT_FALSE(pins_.Look(1).pinned);
   EXPECT_TRUE(pins_.Look(2).pinned);
   pins_.Unpin(1);
@@ -102,7 +102,7 @@ TEST_F(PinnedDocumentsTest, AForgottenDocumentIsPinnedInNoPrompt) {
 
 TEST_F(PinnedDocumentsTest, QuotasOfATenantAndOfAll) {
   ASSERT_TRUE(pins_.CheckRoom(us_, 25 * kPage).ok());
-  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, Known(15, us_), next_++).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, Known(15, us_)).ok());
   ASSERT_TRUE(pins_.CheckRoom(us_, 10 * kPage).ok());
   const absl::Status own = pins_.CheckRoom(us_, 11 * kPage);
   EXPECT_EQ(own.code(), absl::StatusCode::kResourceExhausted);
@@ -110,9 +110,9 @@ TEST_F(PinnedDocumentsTest, QuotasOfATenantAndOfAll) {
   EXPECT_THAT(own.message(), HasSubstr("takes 11 pages"));
   EXPECT_THAT(own.message(), HasSubstr("take 15 and may take at most 25 pages"));
   EXPECT_THAT(own.message(), HasSubstr("--max-pinned-by-tenant"));
-  EXPECT_FALSE(pins_.Pin(us_, {{2, 0}}, Known(11, us_), next_++).ok());
-  ASSERT_TRUE(pins_.Pin(them_, {{3, 0}}, Known(25, them_), next_++).ok());
-  ASSERT_TRUE(pins_.Pin(us_, {{2, 0}}, Known(10, us_), next_++).ok());
+  EXPECT_FALSE(pins_.Pin(us_, {{2, 0}}, Known(11, us_)).ok());
+  ASSERT_TRUE(pins_.Pin(them_, {{3, 0}}, Known(25, them_)).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{2, 0}}, Known(10, us_)).ok());
   const absl::Status all = pins_.CheckRoom(TenantId(), kPage);
   EXPECT_EQ(all.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(all.message(), HasSubstr("may take at most 50 pages"));
@@ -124,7 +124,7 @@ TEST_F(PinnedDocumentsTest, QuotasOfATenantAndOfAll) {
 TEST_F(PinnedDocumentsTest, TimesToLiveEndByTheClockThatIsGiven) {
   const SteadyTime start;
   EXPECT_EQ(pins_.NextExpiry(), SteadyTime::max());
-  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, Known(5, us_), next_++).ok());
+  ASSERT_TRUE(pins_.Pin(us_, {{1, 0}}, Known(5, us_)).ok());
   pins_.SetExpiry(1, start + seconds(10));
   pins_.SetExpiry(2, start + seconds(20));
   pins_.SetExpiry(1, start + seconds(30));  // the latest counts

@@ -39,15 +39,16 @@ class Pages {
               {.on_take = [&kv](const PageBook::Event& page) { kv.OnTake(page); },
                .on_free = [&kv](const PageBook::Event& page) { kv.OnFree(page); }}) {}
 
-  int32_t Take(PageOwner owner) {
+  int32_t Take(uint64_t request) {
+    const PageOwner owner = OwnerOfRequest(request);
     book_.Open(owner, TenantId());
     book_.Reserve(owner, 0, 1);
     return book_.reserve(owner, 0).back();
   }
-  void Free(PageOwner owner) { book_.Release(owner); }
-  void TakeAndFree(PageOwner owner) {
-    Take(owner);
-    Free(owner);
+  void Free(uint64_t request) { book_.Release(OwnerOfRequest(request)); }
+  void TakeAndFree(uint64_t request) {
+    Take(request);
+    Free(request);
   }
   const PageBook& book() const { return book_; }
 
@@ -112,7 +113,7 @@ TEST(KvPool, AFreedPageTellsItsOwnerAndReadsAsNan) {
   for (int layer = 0; layer < 3; ++layer) {
     PoisonHeader header;
     std::memcpy(&header, kv->LayerPage(id, layer), sizeof(header));
-    EXPECT_EQ(header, (PoisonHeader{.owner = 42, .generation = 1, .id = id}));
+    EXPECT_EQ(header, (PoisonHeader{.owner = OwnerOfRequest(42), .generation = 1, .id = id}));
     const std::byte* body = kv->LayerPage(id, layer) + sizeof(PoisonHeader);
     float f32;
     std::memcpy(&f32, body, sizeof(f32));
@@ -164,7 +165,7 @@ TEST(KvPoolDeathTest, AWriteIntoAFreedPageIsFound) {
   // As a device would, past the sanitizer.
   AllowAccess(kv->LayerPage(0, 0), 3072);
   kv->LayerPage(0, 1)[999] = std::byte{1};
-  EXPECT_DEATH(pages.Take(10), "layer 1 was written after .* owner 9");
+  EXPECT_DEATH(pages.Take(10), "layer 1 was written after .* request 9");
 }
 
 TEST(KvPoolDeathTest, ReadingAFreedPageTrapsUnderTheSanitizer) {

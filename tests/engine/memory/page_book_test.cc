@@ -66,34 +66,34 @@ TEST(PageBook, CountsTheirTenantsPages) {
     const PageBook::TenantPages pages = book.pages_of(TenantId::FromName(tenant).value());
     return Counts(pages.all, pages.unheld);
   };
-  book.Open(1, TenantId::FromName("a").value());
-  book.Open(2, TenantId::FromName("b").value());
-  book.Reserve(1, 0, 2);
-  book.Reserve(1, 1, 1);
-  book.Reserve(2, 1, 2);
+  book.Open(OwnerOfRequest(1), TenantId::FromName("a").value());
+  book.Open(OwnerOfRequest(2), TenantId::FromName("b").value());
+  book.Reserve(OwnerOfRequest(1), 0, 2);
+  book.Reserve(OwnerOfRequest(1), 1, 1);
+  book.Reserve(OwnerOfRequest(2), 1, 2);
   EXPECT_EQ(counts("a"), Counts(3, 0));
   EXPECT_EQ(counts("b"), Counts(2, 0));
   EXPECT_EQ(counts("c"), Counts(0, 0));
-  const PageId kept = Write(book, 1, 1, kFullGroup);
+  const PageId kept = Write(book, OwnerOfRequest(1), 1, kFullGroup);
   book.Keep(kept, {}, std::nullopt);
   EXPECT_EQ(counts("a"), Counts(3, 0));
-  book.Release(1);
+  book.Release(OwnerOfRequest(1));
   EXPECT_EQ(counts("a"), Counts(1, 1));
   book.Unkeep(kept);
   EXPECT_EQ(counts("a"), Counts(0, 0));
   EXPECT_EQ(counts("b"), Counts(2, 0));
-  book.Release(2);
+  book.Release(OwnerOfRequest(2));
 }
 
 TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
   PageBook book({3, 2}, Windows());
-  book.Open(7, TenantId());
-  book.Reserve(7, 1, 2);
-  EXPECT_THAT(book.reserve(7, 1), ElementsAre(0, 1));
-  EXPECT_TRUE(book.reserve(7, 0).empty());
+  book.Open(OwnerOfRequest(7), TenantId());
+  book.Reserve(OwnerOfRequest(7), 1, 2);
+  EXPECT_THAT(book.reserve(OwnerOfRequest(7), 1), ElementsAre(0, 1));
+  EXPECT_TRUE(book.reserve(OwnerOfRequest(7), 0).empty());
   EXPECT_EQ(book.counts(1), (PageCounts{.reserved = 2}));
-  const PageId id = NextOf(book, 7, 1);
-  book.BeginWrite(7, id, kFullGroup);
+  const PageId id = NextOf(book, OwnerOfRequest(7), 1);
+  book.BeginWrite(OwnerOfRequest(7), id, kFullGroup);
   EXPECT_EQ(book.page(id).state, PageState::kPartial);
   EXPECT_EQ(book.counts(1), (PageCounts{.full = 1, .reserved = 1}));
   EXPECT_EQ(book.counts(1).in_use(), 1) << "a reserve is not in use";
@@ -104,71 +104,89 @@ TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
   book.Keep(id, hash, 0.75);
   EXPECT_EQ(book.counts(1), (PageCounts{.reserved = 1, .cached = 1}));
   EXPECT_EQ(book.unheld_count(1), 0);
-  book.Release(7);
+  book.Release(OwnerOfRequest(7));
   EXPECT_EQ(book.unheld_count(1), 1);
   EXPECT_EQ(book.page(id).hash, hash);
   EXPECT_EQ(book.page(id).coverage, 0.75);
   EXPECT_EQ(book.page(id).tenant->name(), "default");
 
-  book.Open(8, TenantId());
-  book.Hold(8, id);
+  book.Open(OwnerOfRequest(8), TenantId());
+  book.Hold(OwnerOfRequest(8), id);
   book.Unkeep(id);
   EXPECT_EQ(book.page(id).state, PageState::kComplete);
   EXPECT_EQ(book.counts(1), (PageCounts{.full = 1, .free = 1}));
-  book.Release(8);
+  book.Release(OwnerOfRequest(8));
   EXPECT_EQ(book.counts(1), (PageCounts{.free = 2}));
   EXPECT_EQ(book.page(id).tenant, nullptr);
   EXPECT_EQ(book.page(id).generation, 1u);
   EXPECT_EQ(book.high_water(1), 2);
 }
 
+TEST(PageBook, OwnersOfTwoKindsShareAnId) {
+  PageBook book({4}, Windows());
+  const PageOwner request = OwnerOfRequest(1);
+  const PageOwner pin{PageOwner::Kind::kPin, 1};
+  book.Open(request, TenantId());
+  EXPECT_FALSE(book.IsOpen(pin));
+  book.Open(pin, TenantId());
+  book.Reserve(request, 0, 3);
+  book.Reserve(pin, 0, 1);
+  EXPECT_EQ(book.reserve(pin, 0).size(), 1u);
+  EXPECT_EQ(book.page({0, book.reserve(pin, 0).back()}).owner, pin);
+  book.Release(request);
+  EXPECT_EQ(book.free_count(0), 3);
+  EXPECT_TRUE(book.IsOpen(pin));
+  book.Release(pin);
+  EXPECT_EQ(book.free_count(0), 4);
+}
+
 // A device may still copy a page that the owner who loads it gives up.
 TEST(PageBook, ALoadingPageStaysWhileAnyoneHoldsIt) {
   PageBook book({2}, Windows());
-  book.Open(1, TenantId());
-  book.Open(2, TenantId());
-  const PageId id = book.Load(1, 0, kFullGroup);
-  book.Hold(2, id);
-  book.Release(1);
+  book.Open(OwnerOfRequest(1), TenantId());
+  book.Open(OwnerOfRequest(2), TenantId());
+  const PageId id = book.Load(OwnerOfRequest(1), 0, kFullGroup);
+  book.Hold(OwnerOfRequest(2), id);
+  book.Release(OwnerOfRequest(1));
   EXPECT_EQ(book.page(id).state, PageState::kLoading);
   EXPECT_EQ(book.free_count(0), 1);
-  book.Release(2);
+  book.Release(OwnerOfRequest(2));
   EXPECT_EQ(book.free_count(0), 2);
 }
 
 TEST(PageBook, APageBehindAWindowIsUsedAgainUnlessOthersHaveIt) {
   PageBook book({4}, Windows());
-  book.Open(1, TenantId());
-  book.Reserve(1, 0, 2);
-  const PageId own = Write(book, 1, 0, kWindowGroup);
-  const PageId kept = Write(book, 1, 0, kWindowGroup);
+  book.Open(OwnerOfRequest(1), TenantId());
+  book.Reserve(OwnerOfRequest(1), 0, 2);
+  const PageId own = Write(book, OwnerOfRequest(1), 0, kWindowGroup);
+  const PageId kept = Write(book, OwnerOfRequest(1), 0, kWindowGroup);
   book.Keep(kept, {}, std::nullopt);
-  EXPECT_TRUE(book.Recycle(1, own));
-  EXPECT_FALSE(book.Recycle(1, kept));
-  EXPECT_THAT(book.reserve(1, 0), ElementsAre(own.page));
+  EXPECT_TRUE(book.Recycle(OwnerOfRequest(1), own));
+  EXPECT_FALSE(book.Recycle(OwnerOfRequest(1), kept));
+  EXPECT_THAT(book.reserve(OwnerOfRequest(1), 0), ElementsAre(own.page));
   EXPECT_EQ(book.counts(0), (PageCounts{.reserved = 1, .cached = 1, .free = 2}));
   EXPECT_EQ(book.page(own).use, PageUse::kNone);
-  book.Release(1);
+  book.Release(OwnerOfRequest(1));
   book.Unkeep(kept);
 }
 
 TEST(PageBook, SummariesAreCountedForThemselves) {
   PageBook book({4}, Windows());
-  book.Open(1, TenantId());
-  EXPECT_EQ(book.ReserveSummaries(1, 0, 3).size(), 3u);
-  EXPECT_TRUE(book.reserve(1, 0).empty());
+  book.Open(OwnerOfRequest(1), TenantId());
+  EXPECT_EQ(book.ReserveSummaries(OwnerOfRequest(1), 0, 3).size(), 3u);
+  EXPECT_TRUE(book.reserve(OwnerOfRequest(1), 0).empty());
   EXPECT_EQ(book.counts(0), (PageCounts{.summaries = 3, .free = 1}));
-  book.Release(1);
+  book.Release(OwnerOfRequest(1));
 }
 
 // A request whose step failed, or that was cancelled in one, leaves nothing to be found.
 TEST(PageBook, AWriteThatDidNotEndIsNeverFound) {
   PageBook book({2}, Windows());
-  book.Open(1, TenantId());
-  book.Reserve(1, 0, 1);
-  const PageId id = NextOf(book, 1, 0);
-  book.BeginWrite(1, id, kFullGroup);
-  book.Release(1);
+  book.Open(OwnerOfRequest(1), TenantId());
+  book.Reserve(OwnerOfRequest(1), 0, 1);
+  const PageId id = NextOf(book, OwnerOfRequest(1), 0);
+  book.BeginWrite(OwnerOfRequest(1), id, kFullGroup);
+  book.Release(OwnerOfRequest(1));
   EXPECT_EQ(book.page(id).state, PageState::kFree);
   EXPECT_EQ(book.counts(0), (PageCounts{.free = 2}));
 }
@@ -177,30 +195,30 @@ TEST(PageBook, PoolsHearWhenAPageIsTakenAndFreed) {
   std::vector<std::string> heard;
   const auto write = [&](const char* what) {
     return [&heard, what](const PageBook::Event& event) {
-      heard.push_back(std::string(what) + std::to_string(event.id.page) + " owner " +
-                      std::to_string(event.owner) + " generation " +
-                      std::to_string(event.generation));
+      heard.push_back(std::string(what) + std::to_string(event.id.page) + " of " +
+                      event.owner.ToString() + " generation " + std::to_string(event.generation));
     };
   };
   PageBook book({1}, Windows(), {.on_take = write("take "), .on_free = write("free ")});
-  for (const PageOwner owner : {41, 42}) {
+  for (const PageOwner owner : {OwnerOfRequest(41), OwnerOfRequest(42)}) {
     book.Open(owner, TenantId());
     book.Reserve(owner, 0, 1);
     book.Release(owner);
   }
-  EXPECT_THAT(heard, ElementsAre("take 0 owner 0 generation 0", "free 0 owner 41 generation 1",
-                                 "take 0 owner 41 generation 1", "free 0 owner 42 generation 2"));
+  EXPECT_THAT(
+      heard, ElementsAre("take 0 of nobody generation 0", "free 0 of request 41 generation 1",
+                         "take 0 of request 41 generation 1", "free 0 of request 42 generation 2"));
 }
 
 class PageBookDeathTest : public ::testing::Test {
  protected:
   PageBookDeathTest() {
-    book_.Open(1, TenantId());
-    book_.Reserve(1, 0, 2);
-    complete_ = Write(book_, 1, 0, kFullGroup);
+    book_.Open(OwnerOfRequest(1), TenantId());
+    book_.Reserve(OwnerOfRequest(1), 0, 2);
+    complete_ = Write(book_, OwnerOfRequest(1), 0, kFullGroup);
   }
   ~PageBookDeathTest() override {
-    if (book_.IsOpen(1)) book_.Release(1);
+    if (book_.IsOpen(OwnerOfRequest(1))) book_.Release(OwnerOfRequest(1));
   }
 
   PageBook book_{{4}, Windows()};
@@ -208,39 +226,40 @@ class PageBookDeathTest : public ::testing::Test {
 };
 
 TEST_F(PageBookDeathTest, OtherTransitionsAreBugs) {
-  const PageId reserved = NextOf(book_, 1, 0);
+  const PageId reserved = NextOf(book_, OwnerOfRequest(1), 0);
   EXPECT_DEATH(book_.Complete(reserved), "reserved .*cannot become complete");
   EXPECT_DEATH(book_.Complete(complete_), "complete .*cannot become complete");
   EXPECT_DEATH(book_.Keep(reserved, {}, std::nullopt), "reserved .*cannot become cached");
   EXPECT_DEATH(book_.Keep({0, 3}, {}, std::nullopt), "free .*cannot become cached");
   EXPECT_DEATH(book_.Unkeep(complete_), "nobody keeps it");
-  EXPECT_DEATH(book_.BeginWrite(1, complete_, kFullGroup), "not the next in reserve for 1");
-  EXPECT_DEATH(book_.Recycle(1, reserved), "reserved .*cannot become reserved");
-  book_.BeginWrite(1, reserved, kFullGroup);
+  EXPECT_DEATH(book_.BeginWrite(OwnerOfRequest(1), complete_, kFullGroup),
+               "not the next in reserve for request 1");
+  EXPECT_DEATH(book_.Recycle(OwnerOfRequest(1), reserved), "reserved .*cannot become reserved");
+  book_.BeginWrite(OwnerOfRequest(1), reserved, kFullGroup);
   EXPECT_DEATH(book_.Keep(reserved, {}, std::nullopt), "partial .*cannot become cached");
 }
 
 TEST_F(PageBookDeathTest, OwnersAreChecked) {
-  EXPECT_DEATH(book_.Open(1, TenantId()), "1 is open already");
-  EXPECT_DEATH(book_.Release(2), "2 is not open");
-  EXPECT_DEATH(book_.Reserve(1, 0, 3), "3 pages of rank 0, 2 are free");
-  EXPECT_DEATH(book_.Hold(1, {0, 4}), "page 4 of 4");
-  EXPECT_DEATH(book_.Hold(1, {1, 0}), "rank 1 of 1");
-  EXPECT_DEATH(book_.Hold(1, complete_), "look-ups cannot find it");
+  EXPECT_DEATH(book_.Open(OwnerOfRequest(1), TenantId()), "request 1 is open already");
+  EXPECT_DEATH(book_.Release(OwnerOfRequest(2)), "request 2 is not open");
+  EXPECT_DEATH(book_.Reserve(OwnerOfRequest(1), 0, 3), "3 pages of rank 0, 2 are free");
+  EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), {0, 4}), "page 4 of 4");
+  EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), {1, 0}), "rank 1 of 1");
+  EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), complete_), "look-ups cannot find it");
   EXPECT_DEATH(
       {
         PageBook book({1}, Windows());
-        book.Open(1, TenantId());
-        book.Reserve(1, 0, 1);
+        book.Open(OwnerOfRequest(1), TenantId());
+        book.Reserve(OwnerOfRequest(1), 0, 1);
       },
       "1 of 1 pages of rank 0 have owners");
 }
 
 TEST_F(PageBookDeathTest, NoTenantGetsAnothersPage) {
   book_.Keep(complete_, {}, std::nullopt);
-  book_.Open(2, TenantId::FromName("other").value());
-  EXPECT_DEATH(book_.Hold(2, complete_), "another tenant than 2");
-  book_.Release(2);
+  book_.Open(OwnerOfRequest(2), TenantId::FromName("other").value());
+  EXPECT_DEATH(book_.Hold(OwnerOfRequest(2), complete_), "another tenant than request 2");
+  book_.Release(OwnerOfRequest(2));
   book_.Unkeep(complete_);
 }
 
@@ -359,7 +378,10 @@ class PageBookModel {
   }
 
   void Open() {
-    const PageOwner owner = next_owner_++;
+    // Requests and pins with the same ids.
+    using enum PageOwner::Kind;
+    const PageOwner owner{next_owner_ % 2 == 0 ? kRequest : kPin, next_owner_ / 2};
+    ++next_owner_;
     owners_[owner] = static_cast<int>(Below(random_, 2));
     reserves_[owner].resize(kRanks);
     book_.Open(owner, Tenant(owners_[owner]));
@@ -458,7 +480,7 @@ class PageBookModel {
   std::map<PageId, ModelPage> pages_ = AllFree();
   std::map<PageOwner, int> owners_;  // tenant
   std::map<PageOwner, std::vector<std::vector<int32_t>>> reserves_;
-  PageOwner next_owner_ = 1;
+  uint64_t next_owner_ = 0;
 };
 
 TEST(PageBookProperty, RandomTransitionsAgreeWithAModel) {

@@ -21,7 +21,7 @@ using testing::TakeAllocationFailed;
 
 constexpr int32_t kPage = 4;
 constexpr int32_t kPages = 6;
-constexpr PageOwner kOwner = 1;
+constexpr PageOwner kOwner{PageOwner::Kind::kRequest, 1};
 
 // One full group and one with a window, of one sequence that has computed all of its pages.
 class PrefixIndexHeapTest : public ::testing::Test {

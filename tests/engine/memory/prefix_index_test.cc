@@ -44,7 +44,7 @@ class PrefixIndexTest : public ::testing::Test {
   static constexpr int32_t kPagesPerRank = 1000;
 
   Written Write(size_t tokens, const TenantId& tenant = {}) {
-    const PageOwner owner = next_owner_++;
+    const PageOwner owner = OwnerOfRequest(next_owner_++);
     Written written(book_, owner, tenant);
     for (int group = 0; group < 2; ++group) {
       for (size_t first = 0; first < tokens; first += kPage) {
@@ -67,7 +67,7 @@ class PrefixIndexTest : public ::testing::Test {
 
   // As a request does that reuses what it found.
   Written Hold(const PrefixIndex::Hit& hit) {
-    const PageOwner owner = next_owner_++;
+    const PageOwner owner = OwnerOfRequest(next_owner_++);
     Written holder(book_, owner);
     for (const auto& group : hit.groups) {
       for (const PrefixPage& page : group) book_.Hold(owner, page.id);
@@ -83,7 +83,7 @@ class PrefixIndexTest : public ::testing::Test {
 
   PageBook book_{{kPagesPerRank, kPagesPerRank}, {0, 6}};
   PrefixIndex index_{kPage, {0, 6}, book_};
-  PageOwner next_owner_ = 1;
+  uint64_t next_owner_ = 1;
 };
 
 std::vector<int32_t> Tokens(int count, int salt = 0) {

@@ -37,21 +37,22 @@ class World {
       : limits_(std::move(limits)),
         pages_(std::vector<int32_t>(limits_.ranks, kPages), limits_.group_windows) {}
   ~World() {
-    for (const auto& sequence : state_.running) pages_.Release(sequence->id);
+    for (const auto& sequence : state_.running) pages_.Release(sequence->owner);
   }
 
   Sequence& Add(SequenceId id, int prompt, int max_tokens, std::vector<int32_t> ring) {
     auto sequence = std::make_unique<Sequence>();
     sequence->id = id;
+    sequence->owner = OwnerOfRequest(id);
     sequence->prompt_length = prompt;
     for (int i = 0; i < prompt; ++i) sequence->tokens.push_back(i % 97);
     sequence->ring = ring;
     sequence->home = ring[id % ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
     const auto needed = PagesNeeded({prompt + max_tokens}, static_cast<int>(ring.size()), limits_);
-    pages_.Open(id, TenantId());
+    pages_.Open(sequence->owner, TenantId());
     for (size_t i = 0; i < ring.size(); ++i) {
-      pages_.Reserve(id, ring[i], static_cast<int32_t>(needed[i]));
+      pages_.Reserve(sequence->owner, ring[i], static_cast<int32_t>(needed[i]));
     }
     auto setup = std::make_shared<SamplingSetup>();
     setup->params.seed = 1;

@@ -113,8 +113,8 @@ TEST(PlanStep, DecodesTakeTurnsWhenRowsRunOut) {
     sequence.computed = 3;
     sequence.tokens.push_back(1);
     for (GroupTable& group : sequence.groups) {
-      const PageId page{0, world.pages().reserve(id, 0).back()};
-      world.pages().BeginWrite(id, page, 0);
+      const PageId page{0, world.pages().reserve(OwnerOfRequest(id), 0).back()};
+      world.pages().BeginWrite(OwnerOfRequest(id), page, 0);
       group.entries.push_back({0, page.page, 0});
       group.mapped_end = 16;
     }
@@ -228,11 +228,11 @@ TEST(PlanStep, RowsOfABegunPageRunWhereItLies) {
   // 24 positions were computed on rank 1: page 1 is half full.
   sequence.computed = 24;
   PageBook& pages = world.pages();
-  pages.Reserve(1, 1, 12);
+  pages.Reserve(OwnerOfRequest(1), 1, 12);
   for (int group = 0; group < 2; ++group) {
     for (int32_t first = 0; first < 32; first += 16) {
-      const PageId id{1, pages.reserve(1, 1).back()};
-      pages.BeginWrite(1, id, group);
+      const PageId id{1, pages.reserve(OwnerOfRequest(1), 1).back()};
+      pages.BeginWrite(OwnerOfRequest(1), id, group);
       if (first == 0) pages.Complete(id);
       sequence.groups[group].entries.push_back({1, id.page, first});
     }
