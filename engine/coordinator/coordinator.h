@@ -187,7 +187,7 @@ class Coordinator {
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
   bool WaitsForPages(const Request& request, const Request* large);
-  bool BeginRestore(const Request& request, PageTier::Beginning& kept,
+  bool BeginRestore(const Request& request, SavedBeginning& kept,
                     const PrefixReuse::Found* before, PageOwner owner, const Request* large);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // Which beginnings of a prompt are cached.
@@ -210,7 +210,7 @@ class Coordinator {
   // ---- coordinator_checks.cc: pages from the tier are checked by computing one of them again, as
   // the prompt of a request without a client
   void BeginChecks();
-  bool BeginCheck(PageTier::Check check);
+  bool BeginCheck(PageRestorer::Check check);
   void EndCheck(std::unique_ptr<Request> request, bool computed);
 
   // ---- coordinator_plan.cc: where a request begins; what an unsubmitted one would take

@@ -170,12 +170,11 @@ void Coordinator::ForgetCommon(const Request& request) {
 bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
   if (tier_ == nullptr || request.spec().ignore_cache) return false;
   const RequestId id = request.id();
-  PageTier::Standing standing = tier_->StandingOf(id);
-  if (standing == PageTier::Standing::kSettled) return false;
-  if (standing == PageTier::Standing::kComing || standing == PageTier::Standing::kWanting) {
-    return true;
-  }
-  const PageOwner owner = tier_->NewOwner();
+  using Verdict = RestoreVerdicts::Verdict;
+  Verdict verdict = tier_->verdicts().Of(id);
+  if (verdict == Verdict::kSettled) return false;
+  if (RestoreVerdicts::IsWait(verdict)) return true;
+  const PageOwner owner = tier_->restorer().NewOwner();
   bool begun = false;
   const auto look = [&] {
     const RequestSpec& spec = request.spec();
@@ -185,7 +184,7 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     const AttentionAssignment policy =
         own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
     const AttentionAssignment* const under = own ? &policy : nullptr;
-    PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
+    SavedBeginning kept = tier_->lookup().Find(spec, under, prefixes_.RopeLengthOf(spec));
     const bool has_all = spec.prefill_only && prefixes_.HasAll(spec, under);
     const auto in_memory = static_cast<int32_t>(has_all ? std::ssize(spec.prompt)
                                                         : prefixes_.LongestFound(spec, under));
@@ -193,36 +192,34 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     // Dense pages go on where memory's end; others stand on their own.
     std::optional<PrefixReuse::Found> before;
     if (kept.tokens > in_memory && !kept.policy.has_value()) {
-      before = prefixes_.FindFull(spec, tier_->MostBefore(kept));
+      before = prefixes_.FindFull(spec, tier_->lookup().MostBefore(kept));
     }
     const double computed = serving_.PromptSeconds(in_memory, saved_to);
     bool lacks_room = false;
     for (const auto* const from : PlacesToRestore(DemandOf(request), kept.tokens, before)) {
-      // What was settled of another place, to which more is read, says nothing of this one.
-      if (standing == PageTier::Standing::kSettled) tier_->NoRoom(id);
+      // A verdict for another place, to which more is read, does not apply to this one.
+      if (verdict == Verdict::kSettled) tier_->verdicts().NoRoom(id);
       const int32_t there = from == nullptr ? 0 : from->hit.tokens;
-      standing = tier_->Look(id, spec.tenant, kept, {in_memory, there}, computed);
-      const bool waits =
-          standing == PageTier::Standing::kComing || standing == PageTier::Standing::kWanting;
-      const bool ready = standing == PageTier::Standing::kReady;
+      verdict = tier_->verdicts().Judge(id, spec.tenant, kept, {in_memory, there}, computed);
+      const bool waits = RestoreVerdicts::IsWait(verdict);
+      const bool ready = verdict == Verdict::kReady;
       begun = ready && BeginRestore(request, kept, from, owner, large);
       lacks_room = !begun && !waits && (lacks_room || ready);
       if (begun || waits) break;
     }
-    if (lacks_room) tier_->NoRoom(id);
+    if (lacks_room) tier_->verdicts().NoRoom(id);
     return absl::OkStatus();
   };
   if (!Guarded(look, NoMemoryError).ok()) {
-    tier_->Abort(id, owner);
+    tier_->restorer().Abort(id, owner);
     return false;
   }
-  return begun || standing == PageTier::Standing::kComing ||
-         standing == PageTier::Standing::kWanting;
+  return begun || RestoreVerdicts::IsWait(verdict);
 }
 
 // Whether there is room for what the tier is to bring back: behind what memory has, or, if `before`
 // is null, all of it. Takes `kept` if there is.
-bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning& kept,
+bool Coordinator::BeginRestore(const Request& request, SavedBeginning& kept,
                                const PrefixReuse::Found* before, PageOwner owner,
                                const Request* large) {
   const RequestSpec& spec = request.spec();
@@ -247,7 +244,7 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning& kept
     pages_.Release(owner);
     return false;
   }
-  tier_->Begin(request, std::move(kept), hit, choice->ring, owner);
+  tier_->restorer().Begin(request, std::move(kept), hit, choice->ring, owner);
   return true;
 }
 
@@ -260,9 +257,9 @@ Coordinator::Lookup Coordinator::LookUp(const RequestSpec& spec,
   }
   if (!spec.ignore_cache) return lookup;
   lookup.found.clear();
-  lookup.ignored =
-      lookup.longest > 0 ||
-      (tier_ != nullptr && tier_->Find(spec, policy, prefixes_.RopeLengthOf(spec)).tokens > 0);
+  lookup.ignored = lookup.longest > 0 ||
+                   (tier_ != nullptr &&
+                    tier_->lookup().Find(spec, policy, prefixes_.RopeLengthOf(spec)).tokens > 0);
   return lookup;
 }
 
@@ -274,14 +271,14 @@ std::optional<CacheMiss> Coordinator::WhyNoMore(const Request& request,
     if (!lookup.ignored) return std::nullopt;
     return CacheMiss{CacheMiss::Reason::kIgnored, 0};
   }
-  const auto disk = tier_ != nullptr ? tier_->WhyNoMore(request.id()) : std::nullopt;
+  const auto disk = tier_ != nullptr ? tier_->verdicts().WhyNoMore(request.id()) : std::nullopt;
   if (disk.has_value() && disk->position >= cached) return disk;
   if (cached < lookup.longest) return std::nullopt;
   const auto miss = prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
   if (miss.has_value() && miss->reason != CacheMiss::Reason::kOtherTokens) return miss;
   const int32_t known = lookup.nearest.whole;
   if (tier_ != nullptr &&
-      tier_->HasUnderAnotherIdentity(spec, policy, prefixes_.RopeLengthOf(spec), known)) {
+      tier_->lookup().HasUnderAnotherIdentity(spec, policy, prefixes_.RopeLengthOf(spec), known)) {
     return CacheMiss{CacheMiss::Reason::kOtherModel, known};
   }
   return miss;
@@ -391,8 +388,8 @@ absl::StatusOr<AdmissionHost::Answer> Coordinator::TryAdmit(Request& request,
 // What is reported of a request's beginning, and stays if it is preempted.
 void Coordinator::ReportBeginning(Request& request, const Sequence& sequence, int32_t cached) {
   if (tier_ != nullptr) {
-    const PageTier::ByTier restored = tier_->Restored(request.id(), cached);
-    request.SetRestored(restored.all(), restored.host, tier_->Checked(request.id()));
+    const TokensByTier restored = tier_->verdicts().Restored(request.id(), cached);
+    request.SetRestored(restored.all(), restored.host, tier_->verdicts().Checked(request.id()));
   }
   if (sequence.report_lists && sequence.attention != nullptr) {
     const AttentionGeometry& geometry = options_.modes.geometry;

@@ -32,7 +32,7 @@ void Coordinator::BeginChecks() {
   bool begun = tier_ != nullptr && left_.empty();
   while (begun && CountActive(state_) < options_.max_running) {
     const auto begin = [&] {
-      std::optional<PageTier::Check> check = tier_->NextCheck();
+      std::optional<PageRestorer::Check> check = tier_->restorer().NextCheck();
       begun = check.has_value() && BeginCheck(*std::move(check));
       return absl::OkStatus();
     };
@@ -40,7 +40,7 @@ void Coordinator::BeginChecks() {
   }
 }
 
-bool Coordinator::BeginCheck(PageTier::Check check) {
+bool Coordinator::BeginCheck(PageRestorer::Check check) {
   RequestSpec spec;
   spec.tenant = check.tenant;
   spec.prompt = std::move(check.tokens);
@@ -86,14 +86,14 @@ bool Coordinator::BeginCheck(PageTier::Check check) {
   checks_.emplace(id, check.restore);
   requests_.emplace(id, std::move(request));
   std::move(undo).Cancel();
-  tier_->BeginCheck(check.restore);
+  tier_->restorer().BeginCheck(check.restore);
   state_.running.push_back(std::move(sequence));
   return true;
 }
 
 void Coordinator::EndCheck(std::unique_ptr<Request> request, bool computed) {
   const auto check = checks_.find(request->id());
-  tier_->EndCheck(check->second, computed ? request->sequence() : nullptr);
+  tier_->restorer().EndCheck(check->second, computed ? request->sequence() : nullptr);
   checks_.erase(check);
   serving_.NoteRoom();
   Leave(*request);

@@ -163,7 +163,8 @@ void Coordinator::Preempt(RequestId id) {
   const auto keep = [&] {
     prefixes_.KeepUnfinished(sequence, request);
     const int32_t page = options_.limits.page_tokens;
-    if (tier_ != nullptr) tier_->Offer(sequence, request, {sequence.computed / page * page});
+    if (tier_ != nullptr)
+      tier_->saver().Offer(sequence, request, {sequence.computed / page * page});
     return absl::OkStatus();
   };
   // Without memory for it, all is computed again.

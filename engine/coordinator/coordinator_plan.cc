@@ -38,8 +38,9 @@ RequestPlan Coordinator::PlanNow(const RequestSpec& spec) {
   if (attention != nullptr) plan.policy = AssignmentText(*attention);
   plan.requests_ahead = static_cast<int>(waiting_.size());
   if (tier_ != nullptr && !spec.ignore_cache) {
-    const PageTier::ByTier kept =
-        tier_->Where(tier_->Find(spec, attention.get(), prefixes_.RopeLengthOf(spec)));
+    const TierLookup& lookup = tier_->lookup();
+    const TokensByTier kept =
+        lookup.Where(lookup.Find(spec, attention.get(), prefixes_.RopeLengthOf(spec)));
     plan.host_tokens = kept.host;
     plan.disk_tokens = kept.disk;
   }

@@ -195,7 +195,7 @@ void Coordinator::KeepPrefixes() {
     Request& request = *requests_.at(sequence->id);
     const auto keep = [&] {
       const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);
-      if (tier_ != nullptr) tier_->Offer(*sequence, request, checkpoints);
+      if (tier_ != nullptr) tier_->saver().Offer(*sequence, request, checkpoints);
       return absl::OkStatus();
     };
     // Without memory for it, others compute that beginning themselves.
@@ -215,7 +215,9 @@ void Coordinator::DropStepBehind() {
 }
 
 StepPlan Coordinator::PlanNext() {
-  const auto waits = [&](SequenceId id) { return tier_ != nullptr && tier_->HoldsBack(id); };
+  const auto waits = [&](SequenceId id) {
+    return tier_ != nullptr && tier_->saver().HoldsBack(id);
+  };
   // Before the prompts' rows are chosen: what is guessed takes a part of the step's time.
   DraftAhead();
   const std::vector<StreamRows> streams = RowsOfStreams(state_, pages_, options_.limits);

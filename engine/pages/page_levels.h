@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/api/load.h"
+#include "engine/memory/page_owner.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/tiers/page_mover.h"
 #include "engine/tiers/page_store.h"
@@ -49,6 +50,14 @@ class PageLevels {
   PageStore& store(int level) const { return *levels_[level].level.store; }
   TierMetrics& metrics(int level) const { return *levels_[level].level.metrics; }
   PageMover& mover(int level) { return *levels_[level].mover; }
+
+  // A ticket or batch for the movers that no other read or write has, and an owner in the page book
+  // for such: its id is the ticket.
+  uint64_t NewTicket() { return next_ticket_++; }
+  PageOwner NewOwner() { return {PageOwner::Kind::kTier, NewTicket()}; }
+
+  // Size of every page.
+  double page_bytes() const { return page_bytes_; }
 
   // Whether at least one level is on.
   bool on() const;
@@ -102,6 +111,7 @@ class PageLevels {
     ReadRate rate;
   };
   const double page_bytes_;
+  uint64_t next_ticket_ = 1;
   std::vector<State> levels_;
 };
 

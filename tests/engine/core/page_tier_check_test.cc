@@ -95,10 +95,10 @@ TEST_F(PageTierCheckTest, AnyPageMayBeTheOneThatIsComputed) {
   std::set<int32_t> pages;
   int last = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    const int32_t page = PageTier::SampledPage(seed, 1, 20);
+    const int32_t page = PageChecker::SampledPage(seed, 1, 20);
     EXPECT_TRUE(page >= 0 && page < 20);
-    EXPECT_EQ(PageTier::SampledPage(seed, 1, 20), page);
-    EXPECT_EQ(PageTier::SampledPage(seed, 1, 1), 0);
+    EXPECT_EQ(PageChecker::SampledPage(seed, 1, 20), page);
+    EXPECT_EQ(PageChecker::SampledPage(seed, 1, 1), 0);
     last += page == 19 ? 1 : 0;
     pages.insert(page);
   }

@@ -16,7 +16,7 @@
 
 #include "engine/api.h"
 #include "engine/clocked_engine.h"
-#include "engine/pages/page_tier.h"
+#include "engine/pages/page_checker.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
@@ -86,7 +86,7 @@ class PageTierFixture : public ::testing::Test {
   // again.
   static RequestSpec Checking(RequestSpec spec, int32_t page, int32_t pages, RequestId id) {
     uint64_t seed = 0;
-    while (PageTier::SampledPage(seed, id, pages) != page) ++seed;
+    while (PageChecker::SampledPage(seed, id, pages) != page) ++seed;
     spec.sampling.seed = seed;
     return spec;
   }

@@ -1,4 +1,4 @@
-// The part of PageTier that offers a prompt's pages to the levels.
+#include "engine/pages/prompt_saver.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,11 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "engine/pages/page_tier.h"
+#include "engine/base/try_to.h"
 #include "engine/scheduler/step_cost.h"
-#include "kernels/base/check.h"
-#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
@@ -36,25 +33,19 @@ DocumentSet DocumentsBefore(int32_t end, const Documents& documents) {
   return after == documents.begin() ? DocumentSet() : std::prev(after)->second;
 }
 
-absl::Status NoMemoryToOffer() { return absl::Status(absl::StatusCode::kResourceExhausted, ""); }
-
 }  // namespace
 
-void PageTier::Offer(const Sequence& sequence, Request& request,
-                     const std::vector<int32_t>& checkpoints) {
-  if (!levels_.on()) return;
-  const auto offer = [&] {
-    OfferNow(sequence, request, checkpoints);
-    return absl::OkStatus();
-  };
-  const auto before = std::ssize(leaving_[0]);
+void PromptSaver::Offer(const Sequence& sequence, Request& request,
+                        const std::vector<int32_t>& checkpoints) {
+  if (!use_.levels.on()) return;
+  const int64_t before = use_.writes.waiting();
   // Without memory for it, the pages stay where they are: the next step tries again.
-  Guarded(offer, NoMemoryToOffer).IgnoreError();
-  if (std::ssize(leaving_[0]) != before) ShowWaiting();
+  TryTo([&] { OfferNow(sequence, request, checkpoints); });
+  if (use_.writes.waiting() != before) use_.writes.Show();
 }
 
-void PageTier::OfferNow(const Sequence& sequence, Request& request,
-                        const std::vector<int32_t>& checkpoints) {
+void PromptSaver::OfferNow(const Sequence& sequence, Request& request,
+                           const std::vector<int32_t>& checkpoints) {
   auto found = offered_.find(request.id());
   if (found == offered_.end()) {
     Offered whole;  // there in full or, where memory runs out, not at all
@@ -62,68 +53,68 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
     // What a policy chooses by content can depend on how the prompt was cut into steps.
     whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
                   (sequence.attention != nullptr && request.begun_from() > 0);
-    whole.use = levels_.NextUse();
+    whole.use = use_.levels.NextUse();
     whole.documents = DocumentsOf(request.spec());
-    whole.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
+    whole.last =
+        use_.marks.Root(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
     found = offered_.emplace(request.id(), std::move(whole)).first;
   }
   Offered& state = found->second;
   if (state.never) return;
-  if (has_windows()) {
+  if (use_.marks.has_windows()) {
     for (const int32_t length : checkpoints) OfferPages(sequence, request, length, state);
     OfferChunk(sequence, request, state);
     return;
   }
-  const int32_t length = std::min(sequence.computed, sequence.prompt_length) / limits_.page_tokens *
-                         limits_.page_tokens;
+  const int32_t length = std::min(sequence.computed, sequence.prompt_length) /
+                         use_.limits.page_tokens * use_.limits.page_tokens;
   if (length <= state.tokens) return;
-  if (length > request.begun_from()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
+  if (length > request.begun_from()) use_.prefixes.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
-  state.pace.Computed(length, clock_.Now());
+  state.pace.Computed(length, use_.clock.Now());
 }
 
-bool PageTier::HoldsBack(RequestId id) {
+bool PromptSaver::HoldsBack(RequestId id) {
   const auto found = offered_.find(id);
-  const int last = levels_.size() - 1;
+  const int last = use_.levels.size() - 1;
   // The host's memory does not survive a kill, so nobody waits for it.
-  if (found == offered_.end() || levels_[last].kind != TierKind::kDisk) return false;
+  if (found == offered_.end() || use_.levels[last].kind != TierKind::kDisk) return false;
   Offered& state = found->second;
   while (state.saved < state.tokens &&
-         !WaitsToBeWritten(state.chain[state.saved / limits_.page_tokens])) {
-    state.saved += limits_.page_tokens;
+         !WaitsToBeWritten(state.chain[state.saved / use_.limits.page_tokens])) {
+    state.saved += use_.limits.page_tokens;
   }
-  const bool waits_for_nothing = !levels_.store(last).on() || state.passing.is_stuck;
+  const bool waits_for_nothing = !use_.levels.store(last).on() || state.passing.is_stuck;
   state.pace.Saved(waits_for_nothing ? std::numeric_limits<int32_t>::max() : state.saved);
   const double before = state.pace.waited();
-  const bool waits = state.pace.Waits(clock_.Now());
-  levels_.metrics(last).wait_seconds.Add(state.pace.waited() - before);
+  const bool waits = state.pace.Waits(use_.clock.Now());
+  use_.levels.metrics(last).wait_seconds.Add(state.pace.waited() - before);
   if (waits) held_until_ = std::min(held_until_, *state.pace.due());
   return waits;
 }
 
-void PageTier::OfferChunk(const Sequence& sequence, Request& request, Offered& state) {
+void PromptSaver::OfferChunk(const Sequence& sequence, Request& request, Offered& state) {
   const bool has_none = EndPassing(sequence, request.spec(), state);
-  const int32_t page = limits_.page_tokens;
+  const int32_t page = use_.limits.page_tokens;
   const int32_t length = sequence.computed;
   if (!sequence.in_prefill() || length <= state.reached || length % page != 0) return;
   state.reached = length;
-  state.pace.Computed(length, clock_.Now());
-  const bool is_on = levels_.store(levels_.size() - 1).on();
-  if (!has_none || !is_on || limits_.passing_checkpoints == 0) return;
+  state.pace.Computed(length, use_.clock.Now());
+  const bool is_on = use_.levels.store(use_.levels.size() - 1).on();
+  if (!has_none || !is_on || use_.limits.passing_checkpoints == 0) return;
   const int32_t cached = request.begun_from();
   if (length <= std::max(state.tokens, cached)) return;
   // Before the pages are kept: if memory runs out below, these are still known to be lent.
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if (limits_.group_windows[g] == 0) continue;
+  for (int group = 0; group < use_.marks.groups(); ++group) {
+    if (!use_.marks.is_window(group)) continue;
     // Cached pages are not from the reserve.
-    const int32_t oldest = std::max(cached, length - limits_.group_windows[g] + 1) / page * page;
-    for (const PageEntry& entry : sequence.groups[g].entries) {
+    const int32_t oldest = std::max(cached / page * page, use_.marks.OldestSeen(group, length));
+    for (const PageEntry& entry : sequence.groups[group].entries) {
       if (entry.first_position < oldest || entry.first_position >= length) continue;
-      state.passing.lent.push_back(
-          {static_cast<int>(g), {entry.first_position, {entry.rank, entry.page}}});
+      state.passing.lent.push_back({group, {entry.first_position, {entry.rank, entry.page}}});
     }
   }
-  prefixes_.KeepUpTo(length, sequence, request, &state.kept);
+  use_.prefixes.KeepUpTo(length, sequence, request, &state.kept);
   if (state.kept.tokens != length) return;  // one of its documents was deleted
   state.passing.end = state.kept.digest;
   state.passing.is_known = state.kept.is_new;
@@ -131,11 +122,12 @@ void PageTier::OfferChunk(const Sequence& sequence, Request& request, Offered& s
   NoteWritten(request.spec(), length, state);
 }
 
-void PageTier::NoteWritten(const RequestSpec& spec, int32_t length, Offered& state) const {
+void PromptSaver::NoteWritten(const RequestSpec& spec, int32_t length, Offered& state) const {
   Passing& passing = state.passing;
   std::vector<PlacedKey> written;
-  ForEachWindowPage(state, length, [&](int group, const PageKey& key, int32_t first) {
-    const bool is_new = waiting_.contains(key) && !IsAtCheckpoint(spec, length, group, first);
+  use_.marks.ForEachWindowPage(length, [&](int group, int32_t first) {
+    const PageKey key = state.KeyAt(group, first, use_.limits.page_tokens);
+    const bool is_new = use_.writes.Waits(key) && !IsAtCheckpoint(spec, length, group, first);
     const bool was_written = std::any_of(passing.written.begin(), passing.written.end(),
                                          [&](const PlacedKey& each) { return each.key == key; });
     if (is_new || was_written) written.push_back({key, first});
@@ -151,37 +143,35 @@ void PageTier::NoteWritten(const RequestSpec& spec, int32_t length, Offered& sta
   passing.written = std::move(written);
 }
 
-void PageTier::DropStale(Offered& state) {
+void PromptSaver::DropStale(Offered& state) {
   Passing& passing = state.passing;
   if (passing.stale.empty()) return;
-  const PageStore& disk = levels_.store(levels_.size() - 1);
+  const PageStore& disk = use_.levels.store(use_.levels.size() - 1);
   // One that the disk had no room for, say, is no place to go on from.
   const bool is_whole = std::all_of(passing.written.begin(), passing.written.end(),
                                     [&](const PlacedKey& each) { return disk.Has(each.key); });
   if (!is_whole) return;
-  levels_.Drop(passing.stale);
+  use_.levels.Drop(passing.stale);
   passing.stale.clear();
 }
 
-bool PageTier::IsAtCheckpoint(const RequestSpec& spec, int32_t computed, int group,
-                              int32_t first) const {
-  const int32_t page = limits_.page_tokens;
-  const std::vector<int32_t> own = Request::Checkpoints(spec, page);
+bool PromptSaver::IsAtCheckpoint(const RequestSpec& spec, int32_t computed, int group,
+                                 int32_t first) const {
+  const std::vector<int32_t> own = Request::Checkpoints(spec, use_.limits.page_tokens);
   return std::any_of(own.begin(), own.end(), [&](int32_t length) {
-    const int32_t oldest = std::max(0, length - limits_.group_windows[group] + 1) / page * page;
-    return length <= computed && first >= oldest && first < length;
+    return length <= computed && first >= use_.marks.OldestSeen(group, length) && first < length;
   });
 }
 
-bool PageTier::EndPassing(const Sequence& sequence, const RequestSpec& spec, Offered& state) {
+bool PromptSaver::EndPassing(const Sequence& sequence, const RequestSpec& spec, Offered& state) {
   Passing& passing = state.passing;
   for (const Passing::Lent& lent : passing.lent) {
-    const auto index = static_cast<size_t>(lent.page.first_position / limits_.page_tokens);
-    if (index < state.chain.size() && waiting_.contains({state.chain[index], lent.group})) {
+    const auto index = static_cast<size_t>(lent.page.first_position / use_.limits.page_tokens);
+    if (index < state.chain.size() && use_.writes.Waits({state.chain[index], lent.group})) {
       return false;
     }
   }
-  if (passing.is_known) prefixes_.index().DropCheckpoint(passing.end);
+  if (passing.is_known) use_.prefixes.index().DropCheckpoint(passing.end);
   passing.is_known = false;
   std::erase_if(passing.lent,
                 [&](const Passing::Lent& lent) { return TakeBack(sequence, spec, lent); });
@@ -190,10 +180,10 @@ bool PageTier::EndPassing(const Sequence& sequence, const RequestSpec& spec, Off
   return passing.lent.empty();
 }
 
-bool PageTier::TakeBack(const Sequence& sequence, const RequestSpec& spec,
-                        const Passing::Lent& lent) {
+bool PromptSaver::TakeBack(const Sequence& sequence, const RequestSpec& spec,
+                           const Passing::Lent& lent) {
   const PageId id = lent.page.id;
-  const PageBook::Page page = book_.page(id);
+  const PageBook::Page page = use_.book.page(id);
   if (page.keepers > 0 || page.holders > 1) {
     // One of the request's own checkpoints may keep the page. The reserve allows for those.
     return IsAtCheckpoint(spec, sequence.computed, lent.group, lent.page.first_position);
@@ -207,28 +197,28 @@ bool PageTier::TakeBack(const Sequence& sequence, const RequestSpec& spec,
   // been recycled already.
   if (page.state == PageState::kComplete &&
       std::none_of(sequence.groups.begin(), sequence.groups.end(), maps_it)) {
-    book_.Recycle(sequence.owner, id);
+    use_.book.Recycle(sequence.owner, id);
   }
   return true;
 }
 
-bool PageTier::WaitsToBeWritten(const ContentHash& chain) const {
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if (waiting_.contains({chain, static_cast<int32_t>(g)})) return true;
+bool PromptSaver::WaitsToBeWritten(const ContentHash& chain) const {
+  for (int group = 0; group < use_.marks.groups(); ++group) {
+    if (use_.writes.Waits({chain, group})) return true;
   }
   return false;
 }
 
-void PageTier::OfferPages(const Sequence& sequence, const Request& request, int32_t length,
-                          Offered& state) {
+void PromptSaver::OfferPages(const Sequence& sequence, const Request& request, int32_t length,
+                             Offered& state) {
   const std::span<const int32_t> prompt(request.spec().prompt);
-  const int32_t page = limits_.page_tokens;
+  const int32_t page = use_.limits.page_tokens;
   while (state.tokens < length) {
     PageMark next = state.last;
-    Advance(prompt.subspan(state.tokens, page), next);
-    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-      if (limits_.group_windows[g] > 0) continue;
-      OfferPage(sequence, request, static_cast<int>(g), next, state);
+    PageMarks::Advance(prompt.subspan(state.tokens, page), next);
+    for (int group = 0; group < use_.marks.groups(); ++group) {
+      if (use_.marks.is_window(group)) continue;
+      OfferPage(sequence, request, group, next, state);
     }
     // Last, and all at once: if memory ran out for a page, it is offered again under the same
     // chain. If only the chain moved on, the next page would be kept under this one's tokens.
@@ -236,34 +226,33 @@ void PageTier::OfferPages(const Sequence& sequence, const Request& request, int3
     state.last = std::move(next);
     state.tokens += page;
   }
-  ForEachWindowPage(state, length, [&](int group, const PageKey& key, int32_t first) {
+  use_.marks.ForEachWindowPage(length, [&](int group, int32_t first) {
     PageMark mark = state.last;
     mark.first_position = first;
     mark.parent = first == 0 ? RootOf(mark) : state.chain[first / page - 1];
-    mark.chain = key.chain;
+    mark.chain = state.chain[first / page];
     const std::span<const int32_t> tokens = prompt.subspan(first, page);
     mark.tokens.assign(tokens.begin(), tokens.end());
     OfferPage(sequence, request, group, std::move(mark), state);
   });
 }
 
-void PageTier::OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
-                         const Offered& state) {
+void PromptSaver::OfferPage(const Sequence& sequence, const Request& request, int group,
+                            PageMark mark, const Offered& state) {
   const int64_t use = state.use;
   mark.group = group;
   const PageKey key = KeyOf(mark);
-  const bool known = levels_.Find(key).has_value();
-  if (known) levels_.Touch(key, use);
-  mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
+  const bool known = use_.levels.Find(key).has_value();
+  if (known) use_.levels.Touch(key, use);
+  mark.documents = DocumentsBefore(mark.first_position + use_.limits.page_tokens, state.documents);
   // Pages computed before this request were compared at that time.
-  const bool compare =
-      known && verify_ == KvVerify::kAll && mark.first_position >= request.begun_from();
-  if (!compare && levels_.HaveAll(key, mark.documents)) return;
-  if (std::ssize(leaving_[0]) >= most_leaving_) return;
-  const auto waiting = waiting_.find(key);
-  if (waiting != waiting_.end()) {
-    if (waiting->second.documents.Holds(mark.documents)) return;
-    mark.documents.Add(waiting->second.documents);
+  const bool compare = known && compares_ && mark.first_position >= request.begun_from();
+  if (!compare && use_.levels.HaveAll(key, mark.documents)) return;
+  if (use_.writes.full()) return;
+  const PageWrites::Offers* const offers = use_.writes.Find(key);
+  if (offers != nullptr) {
+    if (offers->documents.Holds(mark.documents)) return;
+    mark.documents.Add(offers->documents);
   }
   const std::vector<PageEntry>& entries = sequence.groups[group].entries;
   const auto entry =
@@ -271,39 +260,35 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
                        [](const PageEntry& e, int32_t first) { return e.first_position < first; });
   if (entry == entries.end() || entry->first_position != mark.first_position) return;
   PageId id{entry->rank, entry->page};
-  PageBook::Page page = book_.page(id);
-  if (page.state != PageState::kCached && waiting != waiting_.end()) {
+  PageBook::Page page = use_.book.page(id);
+  if (page.state != PageState::kCached && offers != nullptr) {
     // The request computed what was cached already: that one stays so.
-    id = waiting->second.page;
-    page = book_.page(id);
-    if (page.generation != waiting->second.generation) return;
+    id = offers->page;
+    page = use_.book.page(id);
+    if (page.generation != offers->generation) return;
   }
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
   mark.asked = request.documents_found();
-  leaving_[0].push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant,
-                         TenantBytes(request.spec().tenant_room), use, compare, nullptr});
-  absl::Cleanup undo = [&] { leaving_[0].pop_back(); };
-  Waiting& offered = waiting_[key];
-  std::move(undo).Cancel();
-  offered = {leaving_[0].back().mark.documents, offered.offers + 1, id, page.generation};
+  use_.writes.Offer({std::move(mark), id, page.generation, page.hash, request.spec().tenant,
+                     TenantBytes(request.spec().tenant_room), use, compare, nullptr});
 }
 
-PageTier::Counts PageTier::TenantBytes(const TenantRoom& room) const {
-  Counts most;
+PageLevels::Counts PromptSaver::TenantBytes(const TenantRoom& room) const {
+  PageLevels::Counts most;
   most.fill(std::numeric_limits<int64_t>::max());
-  for (int level = 0; level < levels_.size(); ++level) {
-    const bool host = levels_[level].kind == TierKind::kHost;
+  for (int level = 0; level < use_.levels.size(); ++level) {
+    const bool host = use_.levels[level].kind == TierKind::kHost;
     const int64_t bytes = host ? room.host_bytes : room.disk_bytes;
     if (bytes > 0) most[level] = bytes;
   }
   return most;
 }
 
-void PageTier::EndOffer(const PageMark& mark) {
-  const auto found = waiting_.find(KeyOf(mark));
-  ANNULUS_CHECK(found != waiting_.end()) << "an offer that nobody made";
-  if (--found->second.offers == 0) waiting_.erase(found);
+int64_t PromptSaver::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [id, state] : offered_) bytes += std::ssize(state.chain) * 32 + 200;
+  return bytes;
 }
 
 }  // namespace annulus
