@@ -304,7 +304,7 @@ class EngineImpl final : public Engine {
   explicit EngineImpl(const Clock& clock) : clock_(clock) {}
 
   Moment Look() const {
-    Moment moment{coordinator_->Look(), {}};
+    Moment moment{coordinator_->snapshot(), {}};
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       moment.ranks.push_back(ranks_->Statistics(rank));
     }

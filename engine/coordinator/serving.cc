@@ -217,12 +217,12 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   return order;
 }
 
-Places Serving::CountPlaces(const EngineState& state, const Requests& requests) const {
-  Places places(max_running_);
+RunningSlots Serving::CountSlots(const EngineState& state, const Requests& requests) const {
+  RunningSlots slots(max_running_);
   for (const auto& sequence : state.running) {
-    if (!sequence->paused) places.Take(ShareOf(requests.at(sequence->id)->spec()));
+    if (!sequence->paused) slots.Take(ShareOf(requests.at(sequence->id)->spec()));
   }
-  return places;
+  return slots;
 }
 
 std::vector<size_t> Serving::OrderOfRunning(const EngineState& state, const Requests& requests,

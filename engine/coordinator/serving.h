@@ -14,9 +14,9 @@
 #include "engine/request/request.h"
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/answer_length.h"
-#include "engine/scheduler/places.h"
 #include "engine/scheduler/prompt_pace.h"
 #include "engine/scheduler/quantum.h"
+#include "engine/scheduler/running_slots.h"
 
 namespace annulus {
 
@@ -29,8 +29,6 @@ std::chrono::milliseconds RetryAfter(double turnover_seconds, int waiting);
 // (order, admission, quantum) and keeps their state. Used by the coordinator's thread alone.
 class Serving {
  public:
-  using Requests = std::map<RequestId, std::unique_ptr<Request>>;
-
   // `stall_budget`: see StepPacer; 0: steps are as large as `limits` allows. `metrics` must outlive
   // the object.
   Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
@@ -50,9 +48,9 @@ class Serving {
   void NotePreempted(RequestId id);
   void NoteRoom();
 
-  // The places for running requests, with one taken for each request that runs now. Make new ones
+  // The slots for running requests, with one taken for each request that runs now. Make new ones
   // for each pass.
-  Places CountPlaces(const EngineState& state, const Requests& requests) const;
+  RunningSlots CountSlots(const EngineState& state, const Requests& requests) const;
 
   // The running sequences' indices in the order in which they are served.
   std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests,

@@ -16,8 +16,6 @@ namespace annulus {
 // by the coordinator's thread alone.
 class StepAccount {
  public:
-  using Requests = std::map<RequestId, std::unique_ptr<Request>>;
-
   // `heads`, `kv_heads`: the model's query and key/value heads. The references must outlive the
   // object.
   StepAccount(int heads, int kv_heads, PatternCache& patterns, EngineMetrics& metrics)

@@ -106,8 +106,8 @@ std::optional<PrefixIndex::Hit> PrefixIndex::FindFull(absl::string_view identity
   return MakeHit(path, false);
 }
 
-PrefixIndex::Nearest PrefixIndex::Look(absl::string_view identity,
-                                       std::span<const int32_t> tokens) const {
+PrefixIndex::Nearest PrefixIndex::FindNearest(absl::string_view identity,
+                                              std::span<const int32_t> tokens) const {
   return Behind(Walk(identity, tokens), identity, tokens);
 }
 

@@ -72,7 +72,7 @@ class PrefixIndex {
 
   // Returns what Find would set `nearest` to; marks nothing as used. Of the known texts that
   // continue after `whole`, compares the 256 latest.
-  Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
+  Nearest FindNearest(absl::string_view identity, std::span<const int32_t> tokens) const;
 
   // For a prompt whose first page is not known: returns the first position at which `tokens` differ
   // from the most similar known text that has the document, whatever that text's identity. Nothing

@@ -157,7 +157,7 @@ void PinnedDocuments::Clear() {
   pins_.clear();
 }
 
-PinnedDocuments::State PinnedDocuments::Look(DocumentTag document) const {
+PinnedDocuments::State PinnedDocuments::StateOf(DocumentTag document) const {
   std::lock_guard lock(mutex_);
   State state;
   state.pinned = pins_.contains(document);

@@ -17,7 +17,7 @@ namespace annulus {
 
 // Keeps track of pinned documents, whose pages are never evicted, and of documents with a time to
 // live. A pin holds the pages of one prefix that contains the document; it is a holder in the page
-// book, as a request is. Used by the coordinator's thread alone, except for Look.
+// book, as a request is. Used by the coordinator's thread alone, except for StateOf.
 class PinnedDocuments {
  public:
   struct Options {
@@ -69,7 +69,7 @@ class PinnedDocuments {
     std::optional<SteadyTime> expires;  // absent: no time to live
   };
   // Thread-safe.
-  State Look(DocumentTag document) const;
+  State StateOf(DocumentTag document) const;
 
  private:
   struct Pinned {
@@ -90,7 +90,7 @@ class PinnedDocuments {
   const Options options_;
   PageBook& book_;
   PrefixIndex& index_;
-  mutable std::mutex mutex_;                 // held for changes of pins_ and expiries_, and by Look
+  mutable std::mutex mutex_;  // held for changes of pins_ and expiries_, and by StateOf
   std::multimap<DocumentTag, Pinned> pins_;  // by the document that each is for
   std::map<DocumentTag, SteadyTime> expiries_;
   std::vector<std::vector<int32_t>> pins_of_;  // [rank][page] how many pins hold it

@@ -106,7 +106,7 @@ std::optional<CacheMiss> PrefixReuse::WhyNoMore(const RequestSpec& spec,
   for (const std::string& other : policies_) {
     if (other == own) continue;
     for (const std::vector<int32_t>& ring : rings_) {
-      const auto there = index_.Look(Identity(spec.tenant, other, rope, ring), known);
+      const auto there = index_.FindNearest(Identity(spec.tenant, other, rope, ring), known);
       if (there.whole > nearest.whole) return CacheMiss{Reason::kOtherAttention, nearest.whole};
     }
   }

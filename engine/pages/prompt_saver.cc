@@ -193,7 +193,7 @@ bool PromptSaver::TakeBack(const Sequence& sequence, const RequestSpec& spec,
       return entry.rank == id.rank && entry.page == id.page;
     });
   };
-  // DropBehindWindows recycles pages that are still in a table. A page that is not complete has
+  // DropOutsideWindows recycles pages that are still in a table. A page that is not complete has
   // been recycled already.
   if (page.state == PageState::kComplete &&
       std::none_of(sequence.groups.begin(), sequence.groups.end(), maps_it)) {

@@ -16,7 +16,7 @@ absl::Status SlowReader(absl::string_view message) {
 
 }  // namespace
 
-absl::Status ReaderPace::Look(bool has_room, int64_t tokens, double most_silence, SteadyTime now) {
+absl::Status ReaderPace::Check(bool has_room, int64_t tokens, double most_silence, SteadyTime now) {
   if (has_room) {
     still_since_.reset();
   } else if (!still_since_.has_value()) {

@@ -22,7 +22,7 @@ class ReaderPace {
   // Checks the reader. Call often, since `has_room` counts for all the time since the last call.
   // `has_room`: TokenSink::HasRoom now. `tokens`: the answer's tokens so far. RESOURCE_EXHAUSTED,
   // with numbers and kLimitPayload "reader", once the reader has broken a rule.
-  absl::Status Look(bool has_room, int64_t tokens, double most_silence, SteadyTime now);
+  absl::Status Check(bool has_room, int64_t tokens, double most_silence, SteadyTime now);
 
  private:
   std::optional<SteadyTime> still_since_;  // absent: it had room at the last look

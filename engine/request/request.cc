@@ -284,9 +284,9 @@ void Request::PassOnRest(Completion& completion) {
   sink_->OnDelta(std::move(delta));
 }
 
-absl::Status Request::LookAtReader(bool has_room, double most_silence) {
+absl::Status Request::CheckReader(bool has_room, double most_silence) {
   if (!has_room) parked_ = true;
-  return pace_.Look(has_room, completion_tokens_, most_silence, clock_.Now());
+  return pace_.Check(has_room, completion_tokens_, most_silence, clock_.Now());
 }
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_REQUEST_REQUEST_H_
 #define ANNULUS_ENGINE_REQUEST_REQUEST_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,6 +61,7 @@ class Request {
   void GuessAhead(int64_t most_tokens) { lookup_.emplace(most_tokens); }
   // Null if guessing is off.
   PromptLookup* lookup() { return lookup_.has_value() ? &*lookup_ : nullptr; }
+  bool guesses() const { return lookup_.has_value(); }
   // Heap bytes that guessing takes.
   int64_t lookup_bytes() const;
   // Records that a step tried `drafted` guesses, of which the first `accepted` were right. Guessing
@@ -158,8 +160,8 @@ class Request {
   // Sends the sink the rest of the text and the Completion. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
 
-  // Checks that the reader is fast enough: see ReaderPace::Look. `has_room`: TokenSink::HasRoom.
-  absl::Status LookAtReader(bool has_room, double most_silence);
+  // Checks that the reader is fast enough: see ReaderPace::Check. `has_room`: TokenSink::HasRoom.
+  absl::Status CheckReader(bool has_room, double most_silence);
 
  private:
   double Elapsed() const;
@@ -207,6 +209,8 @@ class Request {
   std::optional<AttentionAccount> account_;  // present once has_begun_
   PairCount pairs_;
 };
+
+using Requests = std::map<RequestId, std::unique_ptr<Request>>;
 
 }  // namespace annulus
 

@@ -75,7 +75,7 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting,
   for (const size_t i : order) {
     if (!host.HasTime()) break;
     const Contender& contender = waiting[i];
-    if (!host.HasPlace(contender) || !ahead.LeaveTime(contender)) continue;
+    if (!host.HasSlot(contender) || !ahead.LeaveTime(contender)) continue;
     if (!no_room_.contains(contender.id)) {
       if (refused == kMostRefusals) continue;
       const bool beside = large != nullptr && large != &contender;

@@ -17,8 +17,8 @@ class AdmissionHost {
   // Whether the pass may continue. Looking at long prompts takes time that running requests wait
   // for; a later pass considers the contenders this one did not reach.
   virtual bool HasTime() = 0;
-  // Whether one more request of this share may run: see Places.
-  virtual bool HasPlace(const Contender& contender) = 0;
+  // Whether one more request of this share may run: see RunningSlots.
+  virtual bool HasSlot(const Contender& contender) = 0;
   // Whether the contender must wait for a reason other than room. The call may start reading pages
   // for it from a tier, and takes room for them. `large`: as for TryAdmit.
   virtual bool Waits(const Contender& contender, const Contender* large) = 0;
@@ -54,12 +54,9 @@ class Admission {
   // Call when the request has ended or was preempted.
   void Forget(SequenceId id);
 
-  // The request for which room is gathered, if any.
-  std::optional<SequenceId> gathering() const { return gathering_; }
-
  private:
   std::unordered_set<SequenceId> no_room_;
-  std::optional<SequenceId> gathering_;
+  std::optional<SequenceId> gathering_;  // the request for which room is gathered
 };
 
 }  // namespace annulus

@@ -46,7 +46,7 @@ void CompletePages(const Sequence& sequence, int32_t end, const PlanLimits& limi
 }
 
 // Pages that no later row can see go back to the sequence; the next plan tells the ranks.
-void DropBehindWindows(const PlanLimits& limits, Sequence& sequence, PageBook& pages) {
+void DropOutsideWindows(const PlanLimits& limits, Sequence& sequence, PageBook& pages) {
   for (size_t g = 0; g < sequence.groups.size(); ++g) {
     const int32_t window = limits.group_windows[g];
     if (window == 0) continue;
@@ -158,8 +158,8 @@ void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
   }
 }
 
-void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages) {
-  for (const auto& sequence : state.running) DropBehindWindows(limits, *sequence, pages);
+void DropOutsideWindows(const PlanLimits& limits, EngineState& state, PageBook& pages) {
+  for (const auto& sequence : state.running) DropOutsideWindows(limits, *sequence, pages);
 }
 
 }  // namespace annulus

@@ -33,7 +33,7 @@ struct Grower {
   SequenceId id = 0;
   bool grows = false;      // needs pages before its next rows
   bool may_yield = false;  // may be preempted
-  bool is_parked = false;  // its reader is behind; it does not grow meanwhile
+  bool is_parked = false;  // its reader is slow; it does not grow meanwhile
 };
 
 // Orders the running sequences for GrowSequences: first the eldest, which is the earliest submitted

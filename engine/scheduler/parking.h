@@ -10,7 +10,7 @@ namespace annulus {
 // The number of sequences that count towards `max_running`: all except paused ones.
 int CountActive(const EngineState& state);
 
-// Pauses sequences whose reader is behind. Resumes paused ones whose reader has caught up, the
+// Pauses sequences whose reader is slow. Resumes paused ones whose reader has caught up, the
 // earliest admitted first, while fewer than `max_running` are active. A paused sequence keeps its
 // pages. `has_room`: whether the reader keeps up (TokenSink::HasRoom); called once for each
 // sequence. Call before admitting new requests, so that earlier ones resume first.

@@ -350,8 +350,8 @@ StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const Plan
   return Planner(state, pages, own, policy, std::nullopt).RunStretch(turn);
 }
 
-std::optional<StepPlan> PlanBehind(const StepPlan& running, const EngineState& state,
-                                   const PageBook& pages, const PlanLimits& limits) {
+std::optional<StepPlan> PlanSuccessor(const StepPlan& running, const EngineState& state,
+                                      const PageBook& pages, const PlanLimits& limits) {
   return Planner(state, pages, limits, ModePolicy(), std::nullopt).RunBehind(running);
 }
 

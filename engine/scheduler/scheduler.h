@@ -58,8 +58,8 @@ StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const Plan
 // row is computed in vain if its sequence ends with the row before. Possible only if `running` has
 // one sampled row for every sequence that is not paused, and nothing else, and every sequence has
 // the page for its next row; otherwise returns nothing. Pure.
-std::optional<StepPlan> PlanBehind(const StepPlan& running, const EngineState& state,
-                                   const PageBook& pages, const PlanLimits& limits);
+std::optional<StepPlan> PlanSuccessor(const StepPlan& running, const EngineState& state,
+                                      const PageBook& pages, const PlanLimits& limits);
 
 // Call when `plan`, which was made from this state, is about to run: appends its pages to the page
 // tables, marks them in the book as being written, and records what the plan tells the ranks. If
@@ -81,7 +81,7 @@ void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
 // Removes pages from the page tables that no later row can see, because they have left their
 // group's window. They return to their sequence's reserve unless others hold or keep them too. Call
 // after CommitStep, and after the step's prefixes have been made known (PrefixReuse::Keep).
-void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
+void DropOutsideWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 }  // namespace annulus
 

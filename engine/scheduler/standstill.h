@@ -20,7 +20,7 @@ class Standstill {
 
   // Records how far the prompt has come after `step` steps of the engine: `reached` is any number
   // that changes when the prompt advances. Returns whether it stands still.
-  bool Look(SequenceId id, int64_t reached, uint64_t step, Time now);
+  bool StandsStill(SequenceId id, int64_t reached, uint64_t step, Time now);
   void Forget(SequenceId id) { seen_.erase(id); }
 
  private:

@@ -131,7 +131,7 @@ class SimulatedRanks final : public RankPort {
     const bool ends = EndsItsChunks(plan);
     if (failure_.has_value() && !items.empty()) {
       state_ = after_;
-      answered_ = plans_.size();  // a step behind it never begins
+      answered_ = plans_.size();  // its successor never begins
       ForgetAll();
       return *std::exchange(failure_, std::nullopt);
     }

@@ -188,7 +188,7 @@ class StepDriver {
     ANNULUS_CHECK(step.ok()) << step.status().ToString();
     ANNULUS_CHECK(CheckAnswered(*plan, *step).ok());
     CommitStep(*plan, *step, limits_, state, *pages_);
-    DropBehindWindows(limits_, state, *pages_);
+    DropOutsideWindows(limits_, state, *pages_);
     const bool decodes = std::all_of(plan->items.begin(), plan->items.end(),
                                      [](const PlanItem& item) { return item.sampled; });
     if (decodes && !plan->items.empty()) ++decode_steps_;

@@ -76,7 +76,7 @@ class CoordinatorFixture : public ::testing::Test {
   // As the loop's last turn saw it.
   int64_t HeldNow() const {
     int64_t held = 0;
-    for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+    for (const PageCounts& rank : coordinator_->snapshot().pages) held += rank.held();
     return held;
   }
   // Pages that requests hold, once all have ended and the loop has turned again.

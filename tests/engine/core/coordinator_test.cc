@@ -372,7 +372,7 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   }
   // Though there is no room for it, it does not wait.
   EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be restarted"));
-  EXPECT_FALSE(coordinator_->Look().healthy);
+  EXPECT_FALSE(coordinator_->snapshot().healthy);
   EXPECT_GT(HeldNow(), 0);
 }
 

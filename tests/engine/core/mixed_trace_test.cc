@@ -177,7 +177,7 @@ class MixedTrace {
   const std::vector<TraceJob>& jobs() const { return jobs_; }
   const TraceShape& shape() const { return shape_; }
   const EngineMetrics& metrics() const { return metrics_; }
-  Coordinator::Snapshot Look() const { return coordinator_->Look(); }
+  Coordinator::Snapshot Look() const { return coordinator_->snapshot(); }
   size_t known_to_ranks() const { return ranks_.known(); }
   int64_t prompt_rows() const { return prompt_rows_; }  // computed, but for sampled ones
   int unbalanced() const { return unbalanced_; }  // steps before which the pages did not add up
@@ -236,7 +236,7 @@ class MixedTrace {
     for (const PlanItem& item : plan.items) {
       if (!item.sampled && EndsItsChunks(plan)) prompt_rows_ += item.end - item.begin;
     }
-    const Coordinator::Snapshot now = coordinator_->Look();
+    const Coordinator::Snapshot now = coordinator_->snapshot();
     const bool balanced =
         std::all_of(now.pages.begin(), now.pages.end(), [this](const PageCounts& rank) {
           return rank.total() == shape_.pages && rank.held() >= 0 && rank.cached >= 0 &&

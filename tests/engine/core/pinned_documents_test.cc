@@ -76,8 +76,8 @@ TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
   EXPECT_EQ(Unheld(), 20);
   EXPECT_FALSE(index_.Evict([] { return false; }));
   EXPECT_EQ(Free(), 90);
-  EXPECT_TRUE(pins_.Look(1).pinned);
-  EXPECT_FALSE(pins_.Look(2).pinned);
+  EXPECT_TRUE(pins_.StateOf(1).pinned);
+  EXPECT_FALSE(pins_.StateOf(2).pinned);
   pins_.Unpin(2);
   pins_.Unpin(1);
   EXPECT_FALSE(pins_.any());
@@ -91,12 +91,12 @@ TEST_F(PinnedDocumentsTest, PinnedPagesAreNobodysToTake) {
 // A pinned prompt goes with each document that it has; it is unpinned by its last one alone.
 TEST_F(PinnedDocumentsTest, AForgottenDocumentIsPinnedInNoPrompt) {
   ASSERT_TRUE(pins_.Pin(us_, {{1, 0}, {2, 10}}, Known(10, us_)).ok());
-  EXPECT_FALSE(pins_.Look(1).pinned);
-  EXPECT_TRUE(pins_.Look(2).pinned);
+  EXPECT_FALSE(pins_.StateOf(1).pinned);
+  EXPECT_TRUE(pins_.StateOf(2).pinned);
   pins_.Unpin(1);
-  EXPECT_TRUE(pins_.Look(2).pinned);
+  EXPECT_TRUE(pins_.StateOf(2).pinned);
   pins_.Forget(1);
-  EXPECT_FALSE(pins_.Look(2).pinned);
+  EXPECT_FALSE(pins_.StateOf(2).pinned);
   EXPECT_EQ(Unheld(), 10);
 }
 
@@ -133,11 +133,11 @@ TEST_F(PinnedDocumentsTest, TimesToLiveEndByTheClockThatIsGiven) {
   EXPECT_THAT(pins_.Due(start + seconds(20)), ::testing::ElementsAre(2));
   pins_.Forget(2);
   EXPECT_THAT(pins_.Due(start + seconds(40)), ::testing::ElementsAre(1));
-  EXPECT_EQ(pins_.Look(1).expires, start + seconds(30));
+  EXPECT_EQ(pins_.StateOf(1).expires, start + seconds(30));
   pins_.Unpin(1);
-  EXPECT_EQ(pins_.Look(1).expires, start + seconds(30)) << "it goes on";
+  EXPECT_EQ(pins_.StateOf(1).expires, start + seconds(30)) << "it goes on";
   pins_.Forget(1);
-  EXPECT_EQ(pins_.Look(1).expires, std::nullopt);
+  EXPECT_EQ(pins_.StateOf(1).expires, std::nullopt);
   EXPECT_EQ(pins_.NextExpiry(), SteadyTime::max());
 }
 

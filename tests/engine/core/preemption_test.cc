@@ -124,7 +124,7 @@ class PreemptionTest : public ::testing::Test {
     int64_t held = 0;
     Eventually([&] {
       held = 0;
-      for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+      for (const PageCounts& rank : coordinator_->snapshot().pages) held += rank.held();
       return held == 0;
     });
     return held;

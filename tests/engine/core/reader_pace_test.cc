@@ -24,7 +24,7 @@ class ReaderPaceTest : public ::testing::Test {
     for (int half = 0; half < 7200; ++half) {
       const bool has_room = room(half);
       const absl::Status status =
-          pace.Look(has_room, tokens, kSilence, SteadyTime(std::chrono::milliseconds(500) * half));
+          pace.Check(has_room, tokens, kSilence, SteadyTime(std::chrono::milliseconds(500) * half));
       if (!status.ok()) {
         message_ = std::string(status.message());
         return half / 2.0;
@@ -56,7 +56,7 @@ TEST_F(ReaderPaceTest, ARequestWithRoomNeverEnds) {
   ReaderPace pace;
   for (int second = 0; second < 7200; ++second) {
     const SteadyTime now(std::chrono::seconds(1) * second);
-    EXPECT_TRUE(pace.Look(second % 3 > 0, 5, kSilence, now).ok()) << second;
+    EXPECT_TRUE(pace.Check(second % 3 > 0, 5, kSilence, now).ok()) << second;
   }
 }
 

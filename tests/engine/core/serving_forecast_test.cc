@@ -51,7 +51,7 @@ class ServingForecastTest : public ::testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
   RequestId next_id_ = 1;
   EngineState state_;
-  Serving::Requests requests_;
+  Requests requests_;
 };
 
 // Rows take as long in each of the first three layers; pairs, of which a deep chunk is nearly all,

@@ -44,7 +44,7 @@ constexpr double kStreamStepSeconds = 0.012;
 class FullHost final : public AdmissionHost {
  public:
   bool HasTime() override { return true; }
-  bool HasPlace(const Contender&) override { return false; }
+  bool HasSlot(const Contender&) override { return false; }
   bool Waits(const Contender&, const Contender*) override { return false; }
   Answer TryAdmit(const Contender&, const Contender*) override { return Answer::kNoRoom; }
 };
@@ -133,7 +133,7 @@ class ServingPaceTest : public ::testing::Test {
   // time before its deadline with which a request is not taken for lost.
   double Slowed() const {
     EngineState state;
-    Serving::Requests probes;
+    Requests probes;
     const SteadyTime deadline = clock_.Now() + 1000s;
     for (const bool ends : {true, false}) {
       RequestSpec spec;
@@ -173,7 +173,7 @@ class ServingPaceTest : public ::testing::Test {
   EngineMetrics metrics_{1, ModelInfo()};
   Serving serving_{250ms, PaceLimits(), /*max_running=*/8, metrics_};
   EngineState state_;
-  Serving::Requests requests_;
+  Requests requests_;
   RequestId next_id_ = 1;
   PromptPace expected_;
 };
@@ -250,7 +250,7 @@ TEST_F(ServingPaceTest, WhatSlowedPromptsIsForgottenWhenNobodyRuns) {
   requests_.emplace(id, Make(id, 100));
   serving_.Admit(waiting, requests_, host, clock_.Now());
   EXPECT_NEAR(Slowed(), expected_.slowed(), kSame);
-  Serving::Requests alone;
+  Requests alone;
   alone.emplace(id, Make(id, 100));
   serving_.Admit(waiting, alone, host, clock_.Now());
   EXPECT_NEAR(Slowed(), 1, kSame);

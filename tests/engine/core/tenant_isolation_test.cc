@@ -349,7 +349,7 @@ class TenantRoomTest : public ::testing::Test {
   }
   int64_t PagesTaken() {
     int64_t taken = 0;
-    for (const PageCounts& rank : engine_.coordinator().Look().pages) {
+    for (const PageCounts& rank : engine_.coordinator().snapshot().pages) {
       taken += rank.total() - rank.free;
     }
     return taken;

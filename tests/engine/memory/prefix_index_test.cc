@@ -261,7 +261,7 @@ TEST_F(PrefixIndexTest, ADroppedCheckpointLeavesThePrefixAndThePages) {
   index_.DropCheckpoint(first.digest);
   index_.DropCheckpoint(first.digest);
   EXPECT_EQ(index_.Find("model", Tokens(17))->tokens, 8);
-  EXPECT_EQ(index_.Look("model", Tokens(17)).whole, 16);
+  EXPECT_EQ(index_.FindNearest("model", Tokens(17)).whole, 16);
   // Those of the window, one rank's each.
   EXPECT_EQ(before - kept(), 2);
   EXPECT_EQ(held(), kept());
@@ -317,7 +317,7 @@ TEST_F(PrefixIndexTest, SaysWhereAndWhyAPrefixEnds) {
   const auto look = [&](const std::vector<int32_t>& tokens, const std::string& identity = "model") {
     PrefixIndex::Nearest found;
     index_.Find(identity, tokens, &found);
-    const PrefixIndex::Nearest looked = index_.Look(identity, tokens);
+    const PrefixIndex::Nearest looked = index_.FindNearest(identity, tokens);
     EXPECT_EQ(std::tie(found.whole, found.common, found.differs, found.evicted),
               std::tie(looked.whole, looked.common, looked.differs, looked.evicted));
     return looked;
@@ -359,11 +359,11 @@ TEST_F(PrefixIndexTest, PinnedPrefixesStay) {
   ASSERT_TRUE(hit.has_value());
   for (int i = 0; i < 2; ++i) index_.Pin(hit->end);
   EXPECT_FALSE(index_.Evict([] { return false; }));
-  EXPECT_EQ(index_.Look("model", Tokens(16)).whole, 8) << "what follows went";
-  EXPECT_EQ(index_.Look("model", Tokens(8, 1)).whole, 0);
+  EXPECT_EQ(index_.FindNearest("model", Tokens(16)).whole, 8) << "what follows went";
+  EXPECT_EQ(index_.FindNearest("model", Tokens(8, 1)).whole, 0);
   index_.Unpin(hit->end);
   EXPECT_FALSE(index_.Evict([] { return false; }));
-  EXPECT_EQ(index_.Look("model", Tokens(16)).whole, 8) << "it is pinned once more";
+  EXPECT_EQ(index_.FindNearest("model", Tokens(16)).whole, 8) << "it is pinned once more";
   index_.Unpin(hit->end);
   EXPECT_FALSE(index_.Evict([] { return false; }));
   EXPECT_EQ(kept(), 0);
@@ -380,7 +380,7 @@ TEST_F(PrefixIndexTest, ForgetsWhatIsThereForADocumentAlone) {
     index_.Insert("model", tokens, std::nullopt, page_at, nullptr, documents);
   };
   const auto whole = [&](const std::vector<int32_t>& tokens) {
-    return index_.Look("model", tokens).whole;
+    return index_.FindNearest("model", tokens).whole;
   };
   const std::vector<int32_t> version = Tokens(24);
   std::vector<int32_t> edited = version;
@@ -420,11 +420,11 @@ TEST_F(PrefixIndexTest, WhatIsLeftOfADocumentIsFoundToo) {
   for (const int32_t left : {20, 16, 12, 8, 4}) {
     int turns = 0;
     index_.Evict([&] { return turns++ == 1; });
-    EXPECT_EQ(index_.Look("model", Tokens(24)).whole, left);
+    EXPECT_EQ(index_.FindNearest("model", Tokens(24)).whole, left);
     EXPECT_EQ(index_.documents().TokensOf(kTag), left - 2);
   }
   index_.Forget(kTag);
-  EXPECT_EQ(index_.Look("model", Tokens(24)).whole, 0);
+  EXPECT_EQ(index_.FindNearest("model", Tokens(24)).whole, 0);
   EXPECT_EQ(kept(), 0);
 }
 

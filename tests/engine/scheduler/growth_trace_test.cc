@@ -65,7 +65,7 @@ class GrowthMachine final : public AdmissionHost, public GrowthHost {
 
   // ---- AdmissionHost
   bool HasTime() override { return true; }
-  bool HasPlace(const Contender&) override { return true; }
+  bool HasSlot(const Contender&) override { return true; }
   bool Waits(const Contender&, const Contender*) override { return false; }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     const GrowthJob& job = jobs_[contender.id];

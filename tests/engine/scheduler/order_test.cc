@@ -1,4 +1,4 @@
-// Whose turn it is, and what decides that: shares, places, standstill and pace.
+// Whose turn it is, and what decides that: shares, slots, standstill and pace.
 
 #include "engine/scheduler/order.h"
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/scheduler/admission.h"
-#include "engine/scheduler/places.h"
 #include "engine/scheduler/prompt_pace.h"
+#include "engine/scheduler/running_slots.h"
 #include "engine/scheduler/standstill.h"
 #include "gtest/gtest.h"
 
@@ -123,22 +123,22 @@ TEST(FairShares, MoreConnectionsBringNoMore) {
 }
 
 // A pass asks each that waits once, of a table that knows who has which place.
-TEST(Places, APassOverThousandsLooksAtEachOnce) {
+TEST(RunningSlots, APassOverThousandsLooksAtEachOnce) {
   constexpr int kMost = 2000;
   class Counting final : public AdmissionHost {
    public:
     bool HasTime() override { return true; }
-    bool HasPlace(const Contender& contender) override {
+    bool HasSlot(const Contender& contender) override {
       ++asked;
-      return places.Has(contender.share);
+      return slots.Has(contender.share);
     }
     bool Waits(const Contender&, const Contender*) override { return false; }
     Answer TryAdmit(const Contender& contender, const Contender*) override {
-      places.Take(contender.share);
+      slots.Take(contender.share);
       ++admitted;
       return Answer::kAdmitted;
     }
-    Places places{kMost};
+    RunningSlots slots{kMost};
     int asked = 0;
     int admitted = 0;
   };
@@ -154,11 +154,11 @@ TEST(Places, APassOverThousandsLooksAtEachOnce) {
 }
 
 // Those that wait for pages from a tier had no bound: each one's first look hashes its prompt.
-TEST(Places, APassThatTakesLongIsCutAndTheNextGoesOn) {
+TEST(RunningSlots, APassThatTakesLongIsCutAndTheNextGoesOn) {
   class Looking final : public AdmissionHost {
    public:
     bool HasTime() override { return looks < 16; }
-    bool HasPlace(const Contender&) override { return true; }
+    bool HasSlot(const Contender&) override { return true; }
     bool Waits(const Contender& contender, const Contender*) override {
       looks += known.insert(contender.id).second;  // who is known costs nothing more
       return contender.id < 100;
@@ -184,11 +184,11 @@ TEST(Places, APassThatTakesLongIsCutAndTheNextGoesOn) {
   EXPECT_LE(passes, 7);
 }
 
-TEST(Places, TheLastEighthIsKeptForOthers) {
+TEST(RunningSlots, TheLastEighthIsKeptForOthers) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     const int most = 1 + static_cast<int>(random() % 40);
-    Places places(most);
+    RunningSlots slots(most);
     std::map<std::string, int> by_owner;
     int all = 0;
     for (int i = 0; i < 60; ++i) {
@@ -198,9 +198,9 @@ TEST(Places, TheLastEighthIsKeptForOthers) {
       const std::string owner = tenant ? "t" : client;
       const bool has = all < most && (all < most - most / 8 || owner.empty() ||
                                       by_owner[owner] < most - most / 8);
-      ASSERT_EQ(places.Has(share), has) << "round " << round;
+      ASSERT_EQ(slots.Has(share), has) << "round " << round;
       if (!has) continue;
-      places.Take(share);
+      slots.Take(share);
       ++by_owner[owner];
       ++all;
     }
@@ -211,15 +211,15 @@ TEST(Places, TheLastEighthIsKeptForOthers) {
 TEST(Standstill, IsToBeLeftOutOfManyStepsForSomeTime) {
   Standstill still;
   Standstill::Time now{};
-  EXPECT_FALSE(still.Look(1, 64, 10, now));
-  EXPECT_FALSE(still.Look(1, 64, 11, now += std::chrono::hours(1)));
-  EXPECT_FALSE(still.Look(1, 64, 25, now));
-  EXPECT_TRUE(still.Look(1, 64, 26, now));
-  EXPECT_FALSE(still.Look(1, 128, 27, now));
-  EXPECT_FALSE(still.Look(1, 128, 1000, now += std::chrono::milliseconds(1999)));
-  EXPECT_TRUE(still.Look(1, 128, 1000, now += std::chrono::milliseconds(1)));
+  EXPECT_FALSE(still.StandsStill(1, 64, 10, now));
+  EXPECT_FALSE(still.StandsStill(1, 64, 11, now += std::chrono::hours(1)));
+  EXPECT_FALSE(still.StandsStill(1, 64, 25, now));
+  EXPECT_TRUE(still.StandsStill(1, 64, 26, now));
+  EXPECT_FALSE(still.StandsStill(1, 128, 27, now));
+  EXPECT_FALSE(still.StandsStill(1, 128, 1000, now += std::chrono::milliseconds(1999)));
+  EXPECT_TRUE(still.StandsStill(1, 128, 1000, now += std::chrono::milliseconds(1)));
   still.Forget(1);
-  EXPECT_FALSE(still.Look(1, 128, 1000, now));
+  EXPECT_FALSE(still.StandsStill(1, 128, 1000, now));
 }
 
 TEST(ServingOrder, SharesTakeTurns) {

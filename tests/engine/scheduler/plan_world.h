@@ -87,7 +87,7 @@ class World {
     }
     EXPECT_TRUE(CheckAnswered(plan, results).ok());
     CommitStep(plan, results, limits_, state_, pages_);
-    DropBehindWindows(limits_, state_, pages_);
+    DropOutsideWindows(limits_, state_, pages_);
   }
 
  private:

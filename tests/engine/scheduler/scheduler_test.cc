@@ -304,9 +304,9 @@ TEST(PlanStep, RandomWorldsKeepEveryLaw) {
   }
 }
 
-// Plans the step behind each step and holds it against the step that is planned once the results
+// Plans the successor of each step and holds it against the step that is planned once the results
 // are known.
-TEST(PlanBehind, IsTheNextPlanButForTheToken) {
+TEST(PlanSuccessor, IsTheNextPlanButForTheToken) {
   World world(Limits(2, 16, 64, {0, 24}));
   world.Add(1, 30, 100, {0, 1});
   world.Add(2, 14, 100, {1});
@@ -315,16 +315,17 @@ TEST(PlanBehind, IsTheNextPlanButForTheToken) {
     const StepPlan plan =
         PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
     StartStep(plan, world.limits(), world.state(), world.pages());
-    std::optional<StepPlan> behind = PlanBehind(plan, world.state(), world.pages(), world.limits());
+    std::optional<StepPlan> successor =
+        PlanSuccessor(plan, world.state(), world.pages(), world.limits());
     world.End(plan);
-    ASSERT_TRUE(behind.has_value()) << step;
-    for (PlanItem& item : behind->items) {
+    ASSERT_TRUE(successor.has_value()) << step;
+    for (PlanItem& item : successor->items) {
       ASSERT_EQ(item.tokens, std::vector<int32_t>{kLastSampled});
       item.tokens = {1};
     }
     StepPlan next = PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
     const auto by_sequence = [](const auto& a, const auto& b) { return a.sequence < b.sequence; };
-    for (StepPlan* each : {&next, &*behind}) {
+    for (StepPlan* each : {&next, &*successor}) {
       std::sort(each->items.begin(), each->items.end(), by_sequence);
       std::sort(each->updates.begin(), each->updates.end(), by_sequence);
       // Which pages leave a window, and may be written again, is known only then.
@@ -333,7 +334,7 @@ TEST(PlanBehind, IsTheNextPlanButForTheToken) {
         for (PageEntry& entry : update.tables[1].append) entry.page = 0;
       }
     }
-    EXPECT_EQ(*behind, next) << step;
+    EXPECT_EQ(*successor, next) << step;
   }
 }
 
@@ -372,32 +373,33 @@ TEST(RowsOfStreams, AreThoseThatTheStepHas) {
   EXPECT_GT(guessed, 100);
 }
 
-TEST(PlanBehind, OnlyIfAllSequencesDecodeOneRow) {
-  const auto behind = [](World& world) {
+TEST(PlanSuccessor, OnlyIfAllSequencesDecodeOneRow) {
+  const auto has_successor = [](World& world) {
     const StepPlan plan =
         PlanStep(world.state(), world.pages(), world.limits(), Mode(RingMode::kPassKv));
     StartStep(plan, world.limits(), world.state(), world.pages());
-    const bool planned = PlanBehind(plan, world.state(), world.pages(), world.limits()).has_value();
+    const bool planned =
+        PlanSuccessor(plan, world.state(), world.pages(), world.limits()).has_value();
     world.End(plan);
     return planned;
   };
   PlanLimits limits = Limits(1, 16, 64, {0});
   limits.draft_rows_per_rank = 8;
   World world(limits);
-  EXPECT_FALSE(behind(world));  // there is nothing to go on
+  EXPECT_FALSE(has_successor(world));  // there is nothing to go on
   Sequence& first = world.Add(1, 20, 100, {0});
-  EXPECT_FALSE(behind(world));  // a prompt
-  EXPECT_TRUE(behind(world));
+  EXPECT_FALSE(has_successor(world));  // a prompt
+  EXPECT_TRUE(has_successor(world));
   first.draft = {1, 1};
-  EXPECT_FALSE(behind(world));  // how many rows count is not known
-  EXPECT_TRUE(behind(world));
+  EXPECT_FALSE(has_successor(world));  // how many rows count is not known
+  EXPECT_TRUE(has_successor(world));
   Sequence& second = world.Add(2, 100, 10, {0});
-  EXPECT_FALSE(behind(world));
+  EXPECT_FALSE(has_successor(world));
   second.paused = true;
-  EXPECT_TRUE(behind(world));
+  EXPECT_TRUE(has_successor(world));
   first.reserved = (first.computed / 16 + 1) * 16;
-  while (first.computed + 1 < first.reserved) EXPECT_TRUE(behind(world)) << first.computed;
-  EXPECT_FALSE(behind(world));  // it needs pages for the row behind
+  while (first.computed + 1 < first.reserved) EXPECT_TRUE(has_successor(world)) << first.computed;
+  EXPECT_FALSE(has_successor(world));  // it needs pages for the next row
 }
 
 }  // namespace

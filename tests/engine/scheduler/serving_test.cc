@@ -69,9 +69,7 @@ class ServingMachine final : public AdmissionHost {
 
   // ---- AdmissionHost
   bool HasTime() override { return true; }
-  bool HasPlace(const Contender&) override {
-    return running_.size() < static_cast<size_t>(places_);
-  }
+  bool HasSlot(const Contender&) override { return running_.size() < static_cast<size_t>(places_); }
   bool Waits(const Contender&, const Contender*) override { return false; }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     ServedJob& job = jobs_[contender.id];
@@ -128,8 +126,13 @@ class ServingMachine final : public AdmissionHost {
       if (left_[i] > 0) begun.push_back(Of(i));
     }
     admission_.Run(contenders, begun, shares_, *this);
-    // Nobody who fits waits, unless room is gathered for another one.
-    if (admission_.gathering().has_value()) return;
+    // Nobody who fits waits, unless room may be gathered for another one, which has waited enough.
+    if (std::any_of(contenders.begin(), contenders.end(), [this](const Contender& each) {
+          const bool waits = std::find(waiting_.begin(), waiting_.end(), each.id) != waiting_.end();
+          return waits && each.elapsed >= std::max(each.total, 1.0);
+        })) {
+      return;
+    }
     for (const size_t i : waiting_) {
       if (jobs_[i].pages <= free_ && running_.size() < static_cast<size_t>(places_)) {
         ++fits_and_waits;

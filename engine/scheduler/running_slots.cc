@@ -1,4 +1,4 @@
-#include "engine/scheduler/places.h"
+#include "engine/scheduler/running_slots.h"
 
 namespace annulus {
 namespace {
@@ -11,12 +11,12 @@ std::string OwnerOf(const ShareName& share) {
 
 }  // namespace
 
-void Places::Take(const ShareName& share) {
+void RunningSlots::Take(const ShareName& share) {
   ++taken_;
   ++by_owner_[OwnerOf(share)];
 }
 
-bool Places::Has(const ShareName& share) const {
+bool RunningSlots::Has(const ShareName& share) const {
   if (taken_ >= most_) return false;
   const int kept = most_ / 8;
   if (taken_ < most_ - kept) return true;

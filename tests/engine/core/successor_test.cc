@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class StepBehindTest : public CoordinatorFixture {
+class SuccessorTest : public CoordinatorFixture {
  protected:
   static RequestSpec StopsAfterSix() {
     RequestSpec spec;
@@ -35,13 +35,13 @@ class StepBehindTest : public CoordinatorFixture {
   }
 
   void WaitUntilNothingRuns() const {
-    Eventually([&] { return coordinator_->Look().running == 0; });
+    Eventually([&] { return coordinator_->snapshot().running == 0; });
   }
 };
 
 // Steps that decode are with the ranks before the step in front of them has ended, as its tokens
 // are the ranks' own.
-TEST_F(StepBehindTest, RanksHaveTheNextStepWhileOneRuns) {
+TEST_F(SuccessorTest, RanksHaveTheNextStepWhileOneRuns) {
   Make();
   ranks_.HoldSteps();
   const Asked asked = Ask(20, 40);
@@ -63,7 +63,7 @@ TEST_F(StepBehindTest, RanksHaveTheNextStepWhileOneRuns) {
 }
 
 // Whoever ends while the ranks have a row of it keeps its pages until they are done with that.
-TEST_F(StepBehindTest, TheRowBehindAStopIsDropped) {
+TEST_F(SuccessorTest, TheRowBehindAStopIsDropped) {
   Make();
   const Asked stopped = Ask(StopsAfterSix());
   EXPECT_EQ(Outcome(stopped), "");
@@ -72,7 +72,7 @@ TEST_F(StepBehindTest, TheRowBehindAStopIsDropped) {
   EXPECT_EQ(PagesHeld(), 0);
 }
 
-TEST_F(StepBehindTest, AnAnswerThatStopsDoesNotWaitForItsPages) {
+TEST_F(SuccessorTest, AnAnswerThatStopsDoesNotWaitForItsPages) {
   Make();
   ranks_.HoldSteps();
   const Asked stopped = Ask(StopsAfterSix());
@@ -84,7 +84,7 @@ TEST_F(StepBehindTest, AnAnswerThatStopsDoesNotWaitForItsPages) {
   EXPECT_EQ(PagesHeld(), 0);
 }
 
-TEST_F(StepBehindTest, CancelsWhileRanksHaveTwoSteps) {
+TEST_F(SuccessorTest, CancelsWhileRanksHaveTwoSteps) {
   Make();
   const Asked gone = AskAndHoldTwoSteps();
   coordinator_->Cancel(gone.id);
@@ -96,7 +96,7 @@ TEST_F(StepBehindTest, CancelsWhileRanksHaveTwoSteps) {
 }
 
 // Nobody is refused for pages that come back in the same turn.
-TEST_F(StepBehindTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
+TEST_F(SuccessorTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
   Make();
   RequestSpec spec;
   spec.prompt.assign(20, 'x');
@@ -115,7 +115,7 @@ TEST_F(StepBehindTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
   EXPECT_EQ(PagesHeld(), 0);
 }
 
-TEST_F(StepBehindTest, KeepsThePagesOfTwoStepsOfALostRank) {
+TEST_F(SuccessorTest, KeepsThePagesOfTwoStepsOfALostRank) {
   Make();
   const Asked running = AskAndHoldTwoSteps();
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
@@ -126,7 +126,7 @@ TEST_F(StepBehindTest, KeepsThePagesOfTwoStepsOfALostRank) {
 }
 
 // With the step in front of it a step fails that the ranks have already.
-TEST_F(StepBehindTest, GoesOnAfterTwoStepsThatFailed) {
+TEST_F(SuccessorTest, GoesOnAfterTwoStepsThatFailed) {
   Make();
   const Asked failed = AskAndHoldTwoSteps();
   ranks_.FailNext(absl::InternalError("a rank stumbled"));

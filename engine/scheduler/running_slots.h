@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_SCHEDULER_PLACES_H_
-#define ANNULUS_ENGINE_SCHEDULER_PLACES_H_
+#ifndef ANNULUS_ENGINE_SCHEDULER_RUNNING_SLOTS_H_
+#define ANNULUS_ENGINE_SCHEDULER_RUNNING_SLOTS_H_
 
 #include <string>
 #include <unordered_map>
@@ -8,14 +8,14 @@
 
 namespace annulus {
 
-// The places among running requests. The last eighth of them, rounded down, is reserved: no owner
+// The slots for running requests. The last eighth of them, rounded down, is reserved: no owner
 // may have more than seven eighths. The owner of a request is its tenant, or its client if it has
 // no tenant; requests with neither are not limited. All methods take constant time. Not
 // thread-safe.
-class Places {
+class RunningSlots {
  public:
-  // `most`: number of places.
-  explicit Places(int most) : most_(most) {}
+  // `most`: number of slots.
+  explicit RunningSlots(int most) : most_(most) {}
 
   // Records that a request of this share runs.
   void Take(const ShareName& share);
@@ -30,4 +30,4 @@ class Places {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_SCHEDULER_PLACES_H_
+#endif  // ANNULUS_ENGINE_SCHEDULER_RUNNING_SLOTS_H_
