@@ -9,12 +9,15 @@ define_property(GLOBAL PROPERTY ANNULUS_FOLDERS BRIEF_DOCS "Folders of them")
 # Folders whose headers a target reads without linking what is compiled there.
 set(reads_engine_base engine engine/sparse)  # api.h
 set(reads_engine_metrics engine engine/base engine/sparse)
+set(reads_engine_state engine/memory)  # owners of pages
 set(reads_bench_attention engine/scheduler)  # who holds which pages
 set(reads_bench_peak bench/report)
 set(reads_kernels_base_test tests/engine/sampling)
 set(reads_kernels_cpu_heap_test tests/kernels/cuda)
 set(reads_kernels_cpu_test tests/kernels/cuda)
+set(reads_engine_coordinator_parts_test tests/engine/tiers)
 set(reads_engine_device_test tests/engine/tiers)
+set(reads_engine_pages_test tests/engine/coordinator tests/engine/tiers)
 set(reads_engine_ring_test engine/scheduler)
 set(reads_engine_runner_test tests/engine/model)
 

@@ -13,10 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "engine/memory/buffer_pool.h"
+#include "engine/memory/kv_pool.h"
 #include "engine/runner/plan_check.h"
 #include "engine/runner/rank_port.h"
 #include "engine/scheduler/placement.h"
 #include "kernels/base/status_macros.h"
+#include "tests/support/fake_backend.h"
 #include "tests/support/through_bytes.h"
 
 namespace annulus::testing {
@@ -27,6 +30,7 @@ struct SimulatedRanksOptions {
   int32_t page_tokens = 16;
   std::vector<int32_t> group_windows = {0};
   int layers = 1;
+  bool has_memory = false;  // whether pages have bytes, which the ranks never write
   std::function<void(const StepPlan&)> on_start = {};  // of each step, before it begins
 };
 
@@ -56,12 +60,22 @@ class SimulatedRanks final : public RankPort {
     for (const int32_t window : options.group_windows) {
       model_.groups.emplace_back().window = window;
     }
-    facts_.assign(options.ranks, {.pages = options.pages, .page_bytes = 4096, .device = "none"});
+    facts_.assign(options.ranks,
+                  {.pages = options.pages, .page_bytes = kPageBytes, .device = "none"});
     wire_ = {.pages = page_counts(),
              .groups = static_cast<int>(options.group_windows.size()),
              .model = {.page_tokens = options.page_tokens, .layers = options.layers},
              .vocabulary = 257};  // of MakeByteTokenizer, which tests with these ranks use
+    for (int rank = 0; rank < options.ranks && options.has_memory; ++rank) {
+      const KvGeometry geometry{.shape = {}, .layers_per_page = 1, .layer_page_bytes = kPageBytes};
+      const size_t bytes = static_cast<size_t>(options.pages) * geometry.page_bytes();
+      pools_.push_back(std::make_unique<BufferPool>(
+          memory_, BufferPool::Options{.limit_bytes = 2 * bytes, .name = "simulated"}));
+      pages_.push_back(KvPool::Create(*pools_.back(), geometry, bytes, /*poison=*/false).value());
+    }
   }
+
+  static constexpr size_t kPageBytes = 4096;
 
   // The token that follows `position`.
   static int32_t TokenAt(int32_t position) { return 'a' + position % 26; }
@@ -178,7 +192,11 @@ class SimulatedRanks final : public RankPort {
   int64_t PagesSummarised(const SummaryKinds&) const override { return 0; }
   PatternCache& patterns() override { return patterns_; }
   PageBook::Hooks page_hooks() override { return {}; }
-  const KvPool* local_pages(int) const override { return nullptr; }
+  const KvPool* local_pages(int rank) const override {
+    return pages_.empty() ? nullptr : pages_[rank].get();
+  }
+  // Of the pages, if they have bytes.
+  Backend& memory() { return memory_; }
 
  private:
   void ForgetAll() {
@@ -243,6 +261,9 @@ class SimulatedRanks final : public RankPort {
   std::vector<RankFacts> facts_;
   CodecLimits wire_;
   PatternCache patterns_{size_t{1} << 20};
+  FakeBackend memory_;
+  std::vector<std::unique_ptr<BufferPool>> pools_;  // [rank]
+  std::vector<std::unique_ptr<KvPool>> pages_;      // [rank]
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
