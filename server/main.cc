@@ -355,9 +355,9 @@ class Reserves {
 };
 
 absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
-  // Without TLS, the relay uses two more sockets for each connection.
-  const int descriptors = config.tls_certificate.empty() ? 3 : 1;
-  const int connections = MakeRoomForConnections(config.max_connections, descriptors);
+  // The relay uses two more sockets for each connection.
+  constexpr int kDescriptors = 3;
+  const int connections = MakeRoomForConnections(config.max_connections, kDescriptors);
   if (connections < config.max_connections) {
     log.Warning("few_descriptors", {{"max_connections", connections},
                                     {"asked_for", config.max_connections},

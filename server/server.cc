@@ -116,6 +116,7 @@ class ServerImpl final : public Server {
   const std::unique_ptr<Credentials> credentials_;
   const std::shared_ptr<TlsFiles> tls_;  // null without TLS
   const std::unique_ptr<const Authenticator> authenticator_;
+  const std::shared_ptr<PeerBook> peers_ = std::make_shared<PeerBook>();
   const AdminGate admin_gate_{*credentials_};
   Lifecycle lifecycle_;
   DocumentStore documents_;
@@ -124,26 +125,20 @@ class ServerImpl final : public Server {
   WorkPool pool_;
   UnreadAnswers unread_;
   AttachTable attach_{config_.attach};
-  ServiceContext context_{config_,
-                          log_,
-                          *authenticator_,
-                          admin_gate_,
-                          lifecycle_,
-                          documents_,
-                          metrics_,
-                          pool_,
-                          delivery_,
-                          unread_,
-                          std::make_shared<MemoryBudget>(config_.max_prompts_memory),
-                          attach_};
+  ServiceContext context_{
+      config_,    log_,        *authenticator_,
+      *peers_,    admin_gate_, lifecycle_,
+      documents_, metrics_,    pool_,
+      delivery_,  unread_,     std::make_shared<MemoryBudget>(config_.max_prompts_memory),
+      attach_};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
   AdminService admin_{context_};
   const std::unique_ptr<const Authenticator> operators_ = Authenticator::ForAdminSocket();
-  ServiceContext operator_context_{config_,    log_,       *operators_,      admin_gate_,
-                                   lifecycle_, documents_, metrics_,         pool_,
-                                   delivery_,  unread_,    context_.prompts, attach_};
+  ServiceContext operator_context_{
+      config_,  log_,  *operators_, *peers_, admin_gate_,      lifecycle_, documents_,
+      metrics_, pool_, delivery_,   unread_, context_.prompts, attach_};
   AdminService operator_admin_{operator_context_};
   GrpcListener grpc_;
   std::unique_ptr<AdminSocket> admin_socket_;  // null if there is none
@@ -176,8 +171,8 @@ absl::Status ServerImpl::Listen() {
                            [this] { return StateOf(lifecycle_); }}));
   }
   ANNULUS_ASSIGN_OR_RETURN(
-      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}, tls_,
-                       [this](ConnectionRelay::CutOff why, const std::string& client) {
+      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}, tls_, peers_,
+                       [this](CutOff why, const std::string& client) {
                          metrics_.CountCutOff(why);
                          log_.FromClient(LogLevel::kInfo, "connection_cut_off",
                                          {{"peer", client}, {"reason", CutOffReason(why)}});

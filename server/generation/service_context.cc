@@ -83,9 +83,18 @@ absl::Status ServiceContext::CheckHeaders(const CallContext& call) const {
 }
 
 absl::Status ServiceContext::Authenticate(CallContext& call) const {
-  ANNULUS_RETURN_IF_ERROR(CheckHeaders(call));
-  ANNULUS_ASSIGN_OR_RETURN(call.caller, authenticator.Authenticate(call));
-  return absl::OkStatus();
+  const auto identify = [&]() -> absl::Status {
+    ANNULUS_RETURN_IF_ERROR(CheckHeaders(call));
+    ANNULUS_ASSIGN_OR_RETURN(call.caller, authenticator.Authenticate(call));
+    return absl::OkStatus();
+  };
+  const absl::Status known = identify();
+  if (known.ok()) {
+    peers.CountKnown(call.connection);
+  } else {
+    peers.CountRefused(call.connection, std::chrono::steady_clock::now());
+  }
+  return known;
 }
 
 absl::Status ServiceContext::Admit(CallContext& call) const {

@@ -17,6 +17,7 @@
 #include "server/identity/admin_gate.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/call_context.h"
+#include "server/identity/peer_book.h"
 #include "server/identity/quota_book.h"
 #include "server/log/log.h"
 #include "server/metrics/memory_report.h"
@@ -39,6 +40,7 @@ struct ServiceContext {
   const ServerConfig& config;
   const Logger& log;
   const Authenticator& authenticator;
+  PeerBook& peers;  // is told how calls begin
   const AdminGate& admin_gate;
   Lifecycle& lifecycle;
   DocumentStore& documents;
@@ -71,8 +73,8 @@ struct ServiceContext {
   // RESOURCE_EXHAUSTED if the call's headers are too large.
   absl::Status CheckHeaders(const CallContext& call) const;
 
-  // Identifies the caller and sets `call.caller`. Errors of CheckHeaders; UNAUTHENTICATED if the
-  // token or certificate is not valid.
+  // Identifies the caller, sets `call.caller` and tells `peers`. Errors of CheckHeaders;
+  // UNAUTHENTICATED if the token or certificate is not valid.
   absl::Status Authenticate(CallContext& call) const;
   // Identifies the caller like Authenticate and checks that a role allows the method (see
   // RolesFor); PERMISSION_DENIED otherwise. Sets the caller also in that case, so that the log can

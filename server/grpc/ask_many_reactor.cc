@@ -17,7 +17,7 @@ AskManyReactor::AskManyReactor(ServiceContext& context, grpc::CallbackServerCont
       unread_(context.unread),
       max_bytes_(context.config.max_message_bytes),
       request_(request),
-      questions_(AskManyCall::Create(context, ReadCall("AskMany", call), *this)) {
+      questions_(AskManyCall::Create(context, ReadCall("AskMany", context.peers, call), *this)) {
   questions_->Start(request.Length(), [bytes = request, max_bytes = max_bytes_](
                                           CallMemory& memory, v1::AskManyRequest& decoded) {
     return DecodeMessage(bytes, max_bytes, memory, decoded);

@@ -35,7 +35,8 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
       request_(request),
       response_bytes_(response),
       memory_(context.prompts),
-      generation_(GenerationCall::Create(context, ReadCall("Generate", call), *this)) {
+      generation_(
+          GenerationCall::Create(context, ReadCall("Generate", context.peers, call), *this)) {
   generation_->Start(
       request.Length(),
       [bytes = request, max_bytes = max_bytes_](CallMemory& memory) {

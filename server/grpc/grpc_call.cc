@@ -1,30 +1,16 @@
 #include "server/grpc/grpc_call.h"
 
-#include <grpc/grpc_security_constants.h>
 #include <grpc/support/time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <vector>
 
 #include "server/base/errors.h"
-#include "server/net/connection_relay.h"
+#include "server/identity/peer_book.h"
 
 namespace annulus::server {
 namespace {
-
-std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& call) {
-  std::vector<std::string> names;
-  const auto context = call.auth_context();
-  if (context == nullptr || !context->IsPeerAuthenticated()) return names;
-  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
-    for (const grpc::string_ref& value : context->FindPropertyValues(property)) {
-      names.emplace_back(value.data(), value.size());
-    }
-  }
-  return names;
-}
 
 // The call's deadline on the steady clock; SteadyTime::max() if there is none. May be in the past.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
@@ -49,10 +35,14 @@ grpc::Status ToGrpc(const google::rpc::Status& status) {
 
 }  // namespace
 
-CallContext ReadCall(absl::string_view method, const grpc::CallbackServerContext& call) {
+CallContext ReadCall(absl::string_view method, const PeerBook& peers,
+                     const grpc::CallbackServerContext& call) {
+  const std::string peer = call.peer();
+  const PeerBook::Number connection = peers.NumberOf(peer);
   CallContext read{.method = method,
-                   .peer = ClientAddress(call.peer()),
-                   .certificate_names = CertificateNames(call),
+                   .peer = ClientAddress(peer),
+                   .connection = connection,
+                   .certificate_names = peers.CertificateNames(connection),
                    .deadline = SteadyDeadline(call)};
   read.headers.reserve(call.client_metadata().size());
   for (const auto& [name, value] : call.client_metadata()) {

@@ -16,7 +16,8 @@
 namespace annulus::server {
 
 // Reads what the server needs to know of a call. `method` is a literal.
-CallContext ReadCall(absl::string_view method, const grpc::CallbackServerContext& call);
+CallContext ReadCall(absl::string_view method, const PeerBook& peers,
+                     const grpc::CallbackServerContext& call);
 
 // Returns the status to finish the call with, and sets the trailers: annulus-request-id and, if it
 // is known whether a retry helps, grpc-retry-pushback-ms.

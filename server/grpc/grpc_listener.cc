@@ -31,9 +31,8 @@ constexpr int kMaxMetadataBytes = 128 << 10;
 // The most bytes of one header block as sent, including its frames: one header of 64 KiB, plus the
 // 16 KiB that a call may have.
 constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
-// Upper bound for the time that a peer has for its handshake and for the answer to a ping.
-// Otherwise that time equals --keepalive-time.
-constexpr int kLongestWaitMs = 10'000;
+// Upper bound of LongestWait; below it that is --keepalive-time.
+constexpr std::chrono::milliseconds kLongestWait{10'000};
 constexpr int kMaxIdleMs = 300'000;        // then a connection without calls is closed
 constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
 constexpr int kMaxPingStrikes = 2;
@@ -50,6 +49,12 @@ size_t MostUnfinishedBytes(const ServerConfig& config) {
   return config.max_prompts_memory + config.max_message_bytes * kReceiveFactor;
 }
 
+// The time that a peer has for its TLS handshake, for the first frames and for the answer to a
+// ping.
+std::chrono::milliseconds LongestWait(const ServerConfig& config) {
+  return std::min(config.keepalive_time, kLongestWait);
+}
+
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   // gRPC takes an int, and treats a negative number as not set.
   const auto limit = [](size_t bytes) {
@@ -64,7 +69,7 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   const int silence_ms = static_cast<int>(config.keepalive_time.count());
-  const int wait_ms = std::min(silence_ms, kLongestWaitMs);
+  const int wait_ms = static_cast<int>(LongestWait(config).count());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, silence_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, wait_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -76,8 +81,8 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   grpc::ResourceQuota quota("annulus");
   quota.SetMaxThreads(kMaxSyncThreads);
-  // With TLS, only this bounds incomplete messages, and innocent calls may fail too. Without TLS,
-  // the relay closes the responsible connection long before.
+  // A last resort, at which innocent calls may fail too: the relay closes the connection that is
+  // responsible long before.
   quota.Resize(config.max_prompts_memory + 2 * MostUnfinishedBytes(config));
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -102,8 +107,11 @@ absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
   Harden(config, builder);
   ExternalAcceptor door = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      listener.credentials);
+      grpc::InsecureServerCredentials());
   for (grpc::Service* service : services) builder.RegisterService(service);
+  if (listener.unknown != nullptr) {
+    builder.RegisterCallbackGenericService(listener.unknown.get());
+  }
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {
     return absl::UnavailableError(
@@ -113,15 +121,33 @@ absl::StatusOr<ExternalAcceptor> BuildServer(const ServerConfig& config,
   return door;
 }
 
-// Starts passing accepted connections to the server, through the relay if there is one.
-void StartTaking(int max_connections, ExternalAcceptor door, GrpcListener& listener) {
-  listener.acceptor->Start(max_connections, [door, relay = listener.relay.get()](int connection) {
-    if (relay != nullptr) connection = relay->Connect(connection);
-    if (connection < 0) return;
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.fd = connection;
-    door->HandleNewConnection(&parameters);
-  });
+void HandOver(const ExternalAcceptor& door, int connection) {
+  if (connection < 0) return;
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = connection;
+  door->HandleNewConnection(&parameters);
+}
+
+// Starts passing accepted connections to the relay, after their handshake if there is TLS, and from
+// there to the server.
+absl::Status StartTaking(const ServerConfig& config, std::shared_ptr<TlsFiles> tls,
+                         ExternalAcceptor door, GrpcListener& listener) {
+  ConnectionRelay* const relay = listener.relay.get();
+  if (tls == nullptr) {
+    listener.acceptor->Start(config.max_connections,
+                             [door, relay](int client) { HandOver(door, relay->Connect(client)); });
+    return absl::OkStatus();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(
+      listener.handshakes,
+      TlsHandshakes::Start(std::make_unique<TlsStreams>(std::move(tls), TlsStreams::For::kCalls),
+                           LongestWait(config),
+                           [door, relay](int client, std::unique_ptr<PeerStream> stream) {
+                             HandOver(door, relay->Connect(client, std::move(stream)));
+                           }));
+  listener.acceptor->Start(config.max_connections, [handshakes = listener.handshakes.get()](
+                                                       int client) { handshakes->Begin(client); });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -129,38 +155,38 @@ void StartTaking(int max_connections, ExternalAcceptor door, GrpcListener& liste
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
                                        std::shared_ptr<TlsFiles> tls,
+                                       std::shared_ptr<PeerBook> peers,
                                        ConnectionRelay::Report report) {
   GrpcListener listener;
-  listener.credentials = MakeServerCredentials(std::move(tls));
   auto acceptor = ConnectionAcceptor::Listen(config.listen);
   if (!acceptor.ok()) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", acceptor.status().message(),
                                                "; choose another address with --listen"));
   }
   listener.acceptor = *std::move(acceptor);
+  listener.unknown = std::make_unique<UnknownMethods>(peers);
   ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, services, listener));
-  if (config.tls_certificate.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(
-        listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes, MostUnfinishedBytes(config),
-                                                config.upload_timeout + kAfterUploads},
-                                               std::move(report)));
-  }
-  StartTaking(config.max_connections, std::move(door), listener);
+  ANNULUS_ASSIGN_OR_RETURN(
+      listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes, MostUnfinishedBytes(config),
+                                              config.upload_timeout + kAfterUploads},
+                                             std::move(report), std::move(peers)));
+  ANNULUS_RETURN_IF_ERROR(StartTaking(config, std::move(tls), std::move(door), listener));
   return listener;
 }
 
 absl::StatusOr<GrpcListener> StartTrustedGrpc(const ServerConfig& config, grpc::Service& service,
                                               std::unique_ptr<ConnectionAcceptor> acceptor) {
   GrpcListener listener;
-  listener.credentials = MakeServerCredentials(nullptr);
   listener.acceptor = std::move(acceptor);
   ANNULUS_ASSIGN_OR_RETURN(ExternalAcceptor door, BuildServer(config, {&service}, listener));
-  StartTaking(kMostTrustedConnections, std::move(door), listener);
+  listener.acceptor->Start(kMostTrustedConnections,
+                           [door](int connection) { HandOver(door, connection); });
   return listener;
 }
 
 void GrpcListener::Shutdown(std::chrono::milliseconds grace) {
   acceptor.reset();
+  handshakes.reset();
   // gRPC's interface takes wall-clock time, but uses only the difference to now.
   server->Shutdown(std::chrono::system_clock::now() + grace);
 }

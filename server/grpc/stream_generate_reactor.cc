@@ -56,7 +56,8 @@ StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
       max_bytes_(context.config.max_message_bytes),
       request_(request),
       encode_(streamed.encode),
-      generation_(GenerationCall::Create(context, ReadCall(streamed.name, call), *this)) {
+      generation_(
+          GenerationCall::Create(context, ReadCall(streamed.name, context.peers, call), *this)) {
   // Do not keep the decoder, so that a refused call frees the request's bytes at once.
   generation_->Start(request.Length(), std::move(streamed.decoder));
 }

@@ -78,7 +78,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
       : context_(context),
         raw_(raw),
-        call_(ReadCall(raw.name, *raw.call)),
+        call_(ReadCall(raw.name, context.peers, *raw.call)),
         job_(context.pool.NewId()),
         memory_(context.prompts) {}
 

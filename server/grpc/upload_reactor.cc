@@ -42,7 +42,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       response_(response),
       memory_(context.prompts),
       cancel_(&context.pool.all()),
-      facts_(ReadCall("UploadDocument", call)),
+      facts_(ReadCall("UploadDocument", context.peers, call)),
       last_message_(Now()) {
   registry_.Add(*this);
   const absl::Status status = Guarded([&] { return Start(); });

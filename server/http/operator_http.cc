@@ -65,7 +65,9 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
     const v1::ServerState now = state();
     return Verdict(now == v1::SERVER_STATE_SERVING, StateName(now));
   };
-  auto streams = config.metrics_tls ? std::make_unique<TlsStreams>(std::move(tls)) : nullptr;
+  auto streams = config.metrics_tls
+                     ? std::make_unique<TlsStreams>(std::move(tls), TlsStreams::For::kOperators)
+                     : nullptr;
   auto responder = HttpResponder::Start(config.metrics,
                                         {{"/metrics", std::move(metrics)},
                                          {"/healthz", std::move(health)},

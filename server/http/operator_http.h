@@ -11,7 +11,7 @@
 #include "server/config/server_config.h"
 #include "server/http/http_responder.h"
 #include "server/identity/credentials.h"
-#include "server/identity/tls_credentials.h"
+#include "server/identity/tls_files.h"
 
 namespace annulus::server {
 

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
 #include "server/identity/credentials.h"
+#include "server/identity/peer_book.h"
 
 namespace annulus::server {
 
@@ -21,6 +22,7 @@ struct CallContext {
   absl::string_view method;  // the method's name, a literal: "Generate"
   // ADDRESS:PORT of the client: "ipv4:127.0.0.1:4567". See AddressOf.
   std::string peer = {};
+  PeerBook::Number connection = 0;   // 0: PeerBook does not count its calls
   std::vector<Header> headers = {};  // in the order of the transport
   // Names in the client's certificate, which the listener has verified; empty if it has none.
   std::vector<std::string> certificate_names = {};

@@ -145,17 +145,20 @@ MetricFamily Uploads(const std::array<Count, kOutcomes.size()>& counts) {
   return uploads;
 }
 
-MetricFamily CutOffs(const std::array<Count, 3>& counts) {
+MetricFamily CutOffs(const std::array<Count, kCutOffKinds>& counts) {
   MetricFamily cut_off{
       "annulus_connections_cut_off_total",
-      "Connections without TLS that were closed: headers, for a header block that is too long or "
-      "frames that no gRPC client sends; memory, as the largest of the client with most calls and "
-      "messages that were begun and not ended; slow, for a call whose message did not come.",
+      "Connections that the server closed: headers, for a header block that is too long or frames "
+      "that no gRPC client sends; memory, as the largest of the client with most calls and "
+      "messages "
+      "that were begun and not ended; slow, for a call whose message did not come; flood, for too "
+      "many frames without a message or too many open calls; unread, as the client did not read; "
+      "refused, for calls without a valid identity or to unknown methods.",
       MetricFamily::Type::kCounter,
       {}};
   for (size_t i = 0; i < counts.size(); ++i) {
-    cut_off.samples.push_back(Labelled(
-        "reason", CutOffReason(static_cast<ConnectionRelay::CutOff>(i)), ValueOf(counts[i])));
+    cut_off.samples.push_back(
+        Labelled("reason", CutOffReason(static_cast<CutOff>(i)), ValueOf(counts[i])));
   }
   return cut_off;
 }
@@ -166,7 +169,7 @@ struct ServerMetrics::Counts {
   CountsByMethod calls;  // by method; the keys never change
   CountsByCode errors{};
   std::array<Count, kOutcomes.size()> uploads{};  // by UploadOutcome
-  std::array<Count, 3> cut_off{};                 // by ConnectionRelay::CutOff
+  std::array<Count, kCutOffKinds> cut_off{};      // by CutOff
   Count attached{0};
   std::atomic<bool> reload_failed{false};
 };
@@ -196,20 +199,26 @@ void ServerMetrics::CountAttached() { Increment(counts_->attached); }
 
 void ServerMetrics::SetReloadFailed(bool failed) { counts_->reload_failed = failed; }
 
-void ServerMetrics::CountCutOff(ConnectionRelay::CutOff why) {
+void ServerMetrics::CountCutOff(CutOff why) {
   Increment(counts_->cut_off[static_cast<size_t>(why)]);
 }
 
-const char* CutOffReason(ConnectionRelay::CutOff why) {
+const char* CutOffReason(CutOff why) {
   switch (why) {
-    case ConnectionRelay::CutOff::kHeaders:
+    case CutOff::kHeaders:
       return "headers";
-    case ConnectionRelay::CutOff::kMemory:
+    case CutOff::kMemory:
       return "memory";
-    case ConnectionRelay::CutOff::kSlow:
+    case CutOff::kSlow:
+      return "slow";
+    case CutOff::kFlood:
+      return "flood";
+    case CutOff::kUnread:
+      return "unread";
+    case CutOff::kRefused:
       break;
   }
-  return "slow";
+  return "refused";
 }
 
 std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,

@@ -11,10 +11,10 @@
 #include "engine/api.h"
 #include "server/documents/document_store.h"
 #include "server/identity/quota_book.h"
-#include "server/identity/tls_credentials.h"
+#include "server/identity/tls_files.h"
 #include "server/log/log.h"
 #include "server/metrics/request_balance.h"
-#include "server/net/connection_relay.h"
+#include "server/net/cut_off.h"
 #include "server/work/lifecycle.h"
 
 namespace annulus::server {
@@ -38,7 +38,7 @@ class ServerMetrics {
   void SetReloadFailed(bool failed);
   RequestBalance& balance() { return balance_; }
   // Counts a connection that the relay has closed.
-  void CountCutOff(ConnectionRelay::CutOff why);
+  void CountCutOff(CutOff why);
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
                                     const DocumentStore& documents) const;
@@ -50,8 +50,8 @@ class ServerMetrics {
   RequestBalance balance_;
 };
 
-// "headers", "memory" or "slow", for the label of annulus_connections_cut_off_total and the log.
-const char* CutOffReason(ConnectionRelay::CutOff why);
+// For the label of annulus_connections_cut_off_total and the log: "headers", "memory" and so on.
+const char* CutOffReason(CutOff why);
 
 // The number of log lines that were not written.
 MetricFamily LostLogLines(const Logger& log);

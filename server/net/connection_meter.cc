@@ -7,85 +7,78 @@ namespace annulus::server {
 namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-constexpr uint8_t kData = 0;
-constexpr uint8_t kHeaders = 1;
-constexpr uint8_t kReset = 3;
-constexpr uint8_t kContinuation = 9;
-constexpr uint8_t kEndStream = 1;
-constexpr uint8_t kEndHeaders = 4;
-constexpr uint8_t kPadded = 8;
-// Far more than gRPC allows. It refuses the excess, but its refusals take a moment to arrive here.
-constexpr size_t kMostOpenStreams = 16'384;
-
-// Moves bytes from the front of `bytes` into `array`, of which the first `have` are filled.
-template <size_t kSize>
-void Fill(std::array<uint8_t, kSize>& array, size_t& have, absl::string_view& bytes) {
-  for (; have < kSize && !bytes.empty(); bytes.remove_prefix(1)) {
-    array[have++] = static_cast<uint8_t>(bytes.front());
-  }
-}
 
 }  // namespace
 
-uint32_t FrameReader::stream() const {
-  return (uint32_t{header_[5]} << 24 | uint32_t{header_[6]} << 16 | uint32_t{header_[7]} << 8 |
-          uint32_t{header_[8]}) &
-         0x7fff'ffff;
+bool ConnectionMeter::TakePreface(absl::string_view& bytes) {
+  const size_t size = std::min(kPreface.size() - preface_, bytes.size());
+  if (bytes.substr(0, size) != kPreface.substr(preface_, size)) return Refuse(CutOff::kHeaders);
+  preface_ += size;
+  bytes.remove_prefix(size);
+  return true;
 }
 
-FrameReader::Piece FrameReader::Next(absl::string_view& bytes, absl::string_view& payload) {
-  if (bytes.empty()) return Piece::kNone;
-  if (left_ > 0) {
-    payload = bytes.substr(0, left_);
-    left_ -= payload.size();
-    bytes.remove_prefix(payload.size());
-    return Piece::kPayload;
-  }
-  Fill(header_, header_bytes_, bytes);
-  if (header_bytes_ < header_.size()) return Piece::kNone;
-  header_bytes_ = 0;
-  size_ = left_ = size_t{header_[0]} << 16 | size_t{header_[1]} << 8 | size_t{header_[2]};
-  return Piece::kHeader;
-}
-
-bool ConnectionMeter::TakeFromClient(absl::string_view bytes, SteadyTime now) {
-  if (preface_ < kPreface.size()) {
-    const size_t size = std::min(kPreface.size() - preface_, bytes.size());
-    if (bytes.substr(0, size) != kPreface.substr(preface_, size)) return false;
-    preface_ += size;
-    bytes.remove_prefix(size);
-  }
+std::optional<size_t> ConnectionMeter::TakeFromClient(absl::string_view bytes, SteadyTime now) {
+  const size_t size = bytes.size();
+  if (!TakePreface(bytes)) return std::nullopt;
   absl::string_view payload;
-  FrameReader::Piece piece;
-  while ((piece = from_client_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
-    if (piece == FrameReader::Piece::kHeader && !TakeClientFrame(now)) return false;
-    if (from_client_.type() != kData) continue;
+  for (;;) {
+    FrameReader::Piece piece = FrameReader::Piece::kHeader;
+    if (!std::exchange(waits_, false)) {
+      piece = from_client_.Next(bytes, payload);
+    } else {
+      bytes.remove_prefix(1);
+    }
+    if (piece == FrameReader::Piece::kNone) return size;
+    if (piece == FrameReader::Piece::kHeader) {
+      if (Opens() && !pace_.Begin(now)) {
+        waits_ = true;
+        return size - bytes.size() - 1;
+      }
+      if (!TakeClientFrame(now)) return std::nullopt;
+    }
+    if (from_client_.type() != http2::kData) continue;
     const auto stream = open_.find(from_client_.stream());
     if (stream == open_.end()) continue;  // gRPC has ended this stream
     if (piece == FrameReader::Piece::kPayload) TakeData(stream->second, payload);
-    if (from_client_.complete() && (from_client_.flags() & kEndStream) != 0) {
+    if (from_client_.complete() && from_client_.has(http2::kEndStream)) {
       EndMessages(stream->second);
     }
   }
-  return true;
+}
+
+// Whether the frame begins a call.
+bool ConnectionMeter::Opens() const {
+  return from_client_.type() == http2::kHeaders && from_client_.stream() > newest_stream_;
+}
+
+bool ConnectionMeter::Refuse(CutOff why) {
+  refusal_ = why;
+  return false;
 }
 
 bool ConnectionMeter::TakeClientFrame(SteadyTime now) {
   const uint8_t type = from_client_.type();
+  const bool opens = Opens();
+  const ControlBudget::Call call = opens ? ControlBudget::Call::kNew
+                                   : open_.contains(from_client_.stream())
+                                       ? ControlBudget::Call::kOpen
+                                       : ControlBudget::Call::kNone;
+  if (!control_.TakeFromClient(from_client_, call, now)) return Refuse(CutOff::kFlood);
   // gRPC clients never pad, and gRPC's server rejects padding.
-  if (type == kData) return (from_client_.flags() & kPadded) == 0;
-  if (type == kReset) Forget(from_client_.stream());
-  if (type != kHeaders && type != kContinuation) return true;
-  if (type == kHeaders) {
-    block_bytes_ = 0;
-    if (from_client_.stream() > newest_stream_) OpenStream(now);
+  if (type == http2::kData) {
+    return !from_client_.has(http2::kPadded) || Refuse(CutOff::kHeaders);
   }
+  if (type == http2::kReset) Forget(from_client_.stream());
+  if (type != http2::kHeaders && type != http2::kContinuation) return true;
+  if (type == http2::kHeaders) block_bytes_ = 0;
+  if (opens) OpenStream(now);
   const size_t bytes = 9 + from_client_.size();
   block_bytes_ += bytes;
-  if (block_bytes_ > most_block_bytes_) return false;
+  if (block_bytes_ > most_block_bytes_) return Refuse(CutOff::kHeaders);
   KeepHeaders(bytes);
-  if ((from_client_.flags() & kEndHeaders) != 0) block_bytes_ = 0;
-  return open_.size() <= kMostOpenStreams;
+  if (from_client_.has(http2::kEndHeaders)) block_bytes_ = 0;
+  return open_.size() <= kMostOpenStreams || Refuse(CutOff::kFlood);
 }
 
 void ConnectionMeter::OpenStream(SteadyTime now) {
@@ -93,10 +86,10 @@ void ConnectionMeter::OpenStream(SteadyTime now) {
   Stream& stream = open_[newest_stream_];
   stream.since = now;
   stream.kept = kStreamBytes;
-  held_ += kStreamBytes;
+  calls_ += kStreamBytes;
   ++awaiting_;
   // gRPC answers a call without a message at once, so there is nothing to wait for.
-  if ((from_client_.flags() & kEndStream) != 0) EndMessages(stream);
+  if (from_client_.has(http2::kEndStream)) EndMessages(stream);
 }
 
 // Counts the headers of the current block, until its call ends.
@@ -106,7 +99,7 @@ void ConnectionMeter::KeepHeaders(size_t bytes) {
   size_t& kept = stream->second.kept;
   const size_t more = std::min(bytes * kHeaderFactor, kStreamBytes + kMostHeadersKept - kept);
   kept += more;
-  held_ += more;
+  calls_ += more;
 }
 
 void ConnectionMeter::TakeData(Stream& stream, absl::string_view data) {
@@ -128,7 +121,7 @@ void ConnectionMeter::TakeData(Stream& stream, absl::string_view data) {
       data.remove_prefix(size);
     }
     message.held += size;
-    held_ += size;
+    messages_ += size;
     if (message.left > 0 || message.prefix_bytes < message.prefix.size()) continue;
     Release(message);
     if (std::exchange(stream.awaits_first, false)) --awaiting_;
@@ -140,14 +133,17 @@ void ConnectionMeter::TakeFromServer(absl::string_view bytes) {
   FrameReader::Piece piece;
   while ((piece = from_server_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
     if (piece != FrameReader::Piece::kHeader) continue;
-    const bool last = from_server_.type() <= kHeaders && (from_server_.flags() & kEndStream) != 0;
-    if (last || from_server_.type() == kReset) Forget(from_server_.stream());
+    control_.TakeFromServer(from_server_);
+    const bool last = from_server_.type() <= http2::kHeaders && from_server_.has(http2::kEndStream);
+    if (!last && from_server_.type() != http2::kReset) continue;
+    if (open_.contains(from_server_.stream())) pace_.Answered();
+    Forget(from_server_.stream());
   }
 }
 
 // Stops counting a message that was delivered to its call, or never will be.
 void ConnectionMeter::Release(Message& message) {
-  held_ -= message.held;
+  messages_ -= message.held;
   message = Message();
 }
 
@@ -161,7 +157,7 @@ void ConnectionMeter::Forget(uint32_t stream) {
   const auto found = open_.find(stream);
   if (found == open_.end()) return;
   EndMessages(found->second);
-  held_ -= found->second.kept;
+  calls_ -= found->second.kept;
   open_.erase(found);
 }
 

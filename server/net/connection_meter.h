@@ -5,42 +5,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/net/call_pace.h"
+#include "server/net/control_budget.h"
+#include "server/net/cut_off.h"
+#include "server/net/frame_reader.h"
 
 namespace annulus::server {
-
-// Splits one direction of an HTTP/2 connection into frames (RFC 9113, section 4.1).
-class FrameReader {
- public:
-  enum class Piece : uint8_t { kNone, kHeader, kPayload };
-
-  // Removes the next piece from the front of `bytes`, which may be cut anywhere: the header of a
-  // frame (kHeader), or part of its payload (kPayload), which is returned in `payload`. kNone: more
-  // bytes are needed.
-  Piece Next(absl::string_view& bytes, absl::string_view& payload);
-
-  // These describe the frame whose header came last.
-  uint8_t type() const { return header_[3]; }
-  uint8_t flags() const { return header_[4]; }
-  uint32_t stream() const;
-  size_t size() const { return size_; }         // bytes of its payload
-  bool complete() const { return left_ == 0; }  // whether the whole payload has come
-
- private:
-  std::array<uint8_t, 9> header_{};
-  size_t header_bytes_ = 0;  // how many bytes of header_ have come
-  size_t size_ = 0;
-  size_t left_ = 0;
-};
 
 // Estimates the memory that gRPC keeps for one connection, from the frames in both directions.
 // Counts, for each open stream, the call, its headers and the bytes of a message that is not
 // complete yet; the memory of complete messages is counted by their calls (CallMemory). Also limits
-// the size of a header block (HEADERS and its CONTINUATION frames). Uses about 120 bytes for each
-// open stream.
+// the size of a header block (HEADERS and its CONTINUATION frames), the number of open streams, and
+// frames without a message (ControlBudget). Uses about 120 bytes for each open stream.
 class ConnectionMeter {
  public:
   // gRPC 1.51 was measured to keep 13 KiB for a call without a message. For headers, it keeps up to
@@ -53,16 +36,35 @@ class ConnectionMeter {
   // time limit.
   static constexpr double kLeastBytesPerSecond = 1024;
 
-  explicit ConnectionMeter(size_t most_block_bytes) : most_block_bytes_(most_block_bytes) {}
+  // Streams that a client may have open. gRPC announces 1,024, but enforces that only once the
+  // client has acknowledged it; the rest is for clients that do not wait. A stream is open until
+  // the relay has read its end from gRPC, so unread answers count too.
+  static constexpr size_t kMostOpenStreams = 1'280;
 
-  // Takes the next bytes, which may be cut anywhere. Returns false if a header block exceeds the
-  // limit, if the bytes are not frames of a gRPC client, or if far more streams are open than a
-  // client may open. Must not be called again after that.
-  bool TakeFromClient(absl::string_view bytes, SteadyTime now);
+  // What all connections of the client's address share; see ControlBudget and CallPace.
+  struct Shared {
+    std::shared_ptr<Allowance> frames = ControlBudget::OfAddress();
+    std::shared_ptr<Allowance> calls = CallPace::OfAddress();
+  };
+
+  explicit ConnectionMeter(size_t most_block_bytes) : ConnectionMeter(most_block_bytes, Shared()) {}
+  ConnectionMeter(size_t most_block_bytes, const Shared& shared)
+      : most_block_bytes_(most_block_bytes), control_(shared.frames), pace_(shared.calls) {}
+
+  // Takes the next bytes, which may be cut anywhere. Returns how many of them may be passed on. If
+  // that is not all, the next call must wait (CallPace): the rest must be passed to this function
+  // again later, with more behind it or not. nullopt if the connection must be closed: refusal()
+  // says why. Must not be called again after that.
+  std::optional<size_t> TakeFromClient(absl::string_view bytes, SteadyTime now);
   void TakeFromServer(absl::string_view bytes);
+  // kHeaders: a header block exceeds the limit, or the bytes are not frames of a gRPC client.
+  // kFlood: there are too many open streams, or frames without a message.
+  CutOff refusal() const { return refusal_; }
 
   // Estimated bytes that gRPC keeps for this connection now.
-  size_t held_bytes() const { return held_; }
+  size_t held_bytes() const { return calls_ + messages_; }
+  // Of these, the bytes for open calls and their headers.
+  size_t call_bytes() const { return calls_; }
 
   // Returns true if the first message of some call has arrived more slowly than
   // kLeastBytesPerSecond over a period of `limit`. `held_up` says that gRPC is not reading, so the
@@ -87,7 +89,10 @@ class ConnectionMeter {
     size_t came = 0;   // bytes that have come since
   };
 
+  bool TakePreface(absl::string_view& bytes);
   bool TakeClientFrame(SteadyTime now);
+  bool Opens() const;
+  bool Refuse(CutOff why);
   void OpenStream(SteadyTime now);
   void KeepHeaders(size_t bytes);
   void TakeData(Stream& stream, absl::string_view data);
@@ -98,11 +103,18 @@ class ConnectionMeter {
   const size_t most_block_bytes_;
   FrameReader from_client_;
   FrameReader from_server_;
+  ControlBudget control_;
+  CallPace pace_;
+  // The frame in from_client_ waits: it has not been counted, and the last byte of its header has
+  // not been passed on.
+  bool waits_ = false;
+  CutOff refusal_ = CutOff::kHeaders;
   size_t preface_ = 0;      // how many bytes of the connection preface have come
   size_t block_bytes_ = 0;  // bytes of the current header block
   uint32_t newest_stream_ = 0;
   absl::flat_hash_map<uint32_t, Stream> open_;
-  size_t held_ = 0;      // the sum of `held` and `kept` of all streams
+  size_t calls_ = 0;     // the sum of `kept` of all streams
+  size_t messages_ = 0;  // the sum of `held` of all streams
   size_t awaiting_ = 0;  // streams that await their first message
 };
 

@@ -1,33 +1,31 @@
 #include "server/net/connection_relay.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "kernels/base/check.h"
 #include "server/base/peer_address.h"
 #include "server/net/connection_meter.h"
+#include "server/net/relay_flow.h"
+#include "server/net/socket_address.h"
 
 namespace annulus::server {
 namespace {
@@ -35,84 +33,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr absl::string_view kNamePrefix = "annulus-";
-constexpr int kPiecesAtATime = 4;  // moved in one direction before other connections have a turn
 constexpr milliseconds kSweepEvery{1000};
+// Between looks at connections that no event tells about: those whose next call has to wait, and
+// all when the relay ends.
+constexpr milliseconds kShortWait{10};
 // How long a client may take to read the rest after gRPC has closed the connection.
 constexpr milliseconds kLinger{5000};
 constexpr milliseconds kLastWords{500};  // the same for all clients, when the relay ends
-
-// One direction of a connection.
-struct Flow {
-  std::vector<char> waiting;  // read but not yet sent
-  bool ended = false;         // no more to read
-
-  bool stalled() const { return !waiting.empty(); }
-};
-
-enum class Moved : uint8_t { kAll, kSourceFailed, kSinkFailed, kRefused };
-
-bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
-// Returns the number of bytes sent, which may be 0; nullopt if the other side is gone.
-std::optional<size_t> Send(int to, const char* bytes, size_t size) {
-  const ssize_t sent = send(to, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent >= 0) return static_cast<size_t>(sent);
-  if (WouldBlock()) return 0;
-  return std::nullopt;
-}
-
-// Moves the available bytes, up to kPiecesAtATime pieces. Passes each piece to `take`, which may
-// refuse it.
-Moved Move(Flow& flow, int from, int to, absl::FunctionRef<bool(absl::string_view)> take,
-           std::vector<char>& piece) {
-  for (int i = 0; i < kPiecesAtATime; ++i) {
-    if (flow.stalled()) {
-      const auto sent = Send(to, flow.waiting.data(), flow.waiting.size());
-      if (!sent) return Moved::kSinkFailed;
-      flow.waiting.erase(flow.waiting.begin(),
-                         flow.waiting.begin() + static_cast<std::ptrdiff_t>(*sent));
-      if (flow.stalled()) return Moved::kAll;
-      flow.waiting.shrink_to_fit();
-    }
-    if (flow.ended) return Moved::kAll;
-    const ssize_t received = recv(from, piece.data(), piece.size(), MSG_DONTWAIT);
-    if (received < 0) return WouldBlock() ? Moved::kAll : Moved::kSourceFailed;
-    if (received == 0) {
-      flow.ended = true;
-      shutdown(to, SHUT_WR);
-      return Moved::kAll;
-    }
-    const size_t size = static_cast<size_t>(received);
-    if (!take(absl::string_view(piece.data(), size))) return Moved::kRefused;
-    const auto sent = Send(to, piece.data(), size);
-    if (!sent) return Moved::kSinkFailed;
-    flow.waiting.assign(piece.begin() + static_cast<std::ptrdiff_t>(*sent),
-                        piece.begin() + received);
-  }
-  return Moved::kAll;
-}
-
-// The client's address in the notation of gRPC.
-std::string AddressOf(int client) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getpeername(client, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown";
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    return absl::StrCat("ipv4:", text.data(), ":", ntohs(v4.sin_port));
-  }
-  if (address.ss_family != AF_INET6) return "unknown";
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text.data(), text.size());
-    return absl::StrCat("ipv4:", text.data(), ":", ntohs(v6.sin6_port));
-  }
-  inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
-  return absl::StrCat("ipv6:[", text.data(), "]:", ntohs(v6.sin6_port));
-}
+// A client that takes nothing for so long is stalled, and nothing is read from it. A shorter pause
+// is usual on a slow line, where what the client sends makes room for more (WINDOW_UPDATE).
+constexpr milliseconds kStalledAfter{200};
+// Bytes that the kernel keeps for a client beyond what is on its way. Otherwise it is 4 MiB.
+constexpr int kMostUnsentBytes = 128 << 10;
+// Clients without connections whose level of frames is remembered; beyond this, none.
+constexpr size_t kMostIdleHosts = 4096;
 
 // Creates two connected sockets and gives the first one the abstract name `name`.
 std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
@@ -134,11 +68,10 @@ std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
   return std::nullopt;
 }
 
-// A random name, because other servers may use the same name space.
-std::string UniqueName() {
-  std::random_device random;
-  const uint64_t number = uint64_t{random()} << 32 | random();
-  return absl::StrCat(kNamePrefix, absl::Hex(number, absl::kZeroPad16));
+// The inode number of a descriptor; 0 if it is closed.
+uint64_t InodeOf(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 ? status.st_ino : 0;
 }
 
 }  // namespace
@@ -146,31 +79,48 @@ std::string UniqueName() {
 struct ConnectionRelay::End {
   Link* link;
   int descriptor;
+  std::unique_ptr<PeerStream> stream;
   uint32_t watched = 0;  // events that epoll watches for; 0: not registered
 };
 
 struct ConnectionRelay::Link {
-  Link(std::string client_name, int client_socket, int server_socket, size_t most_header_bytes)
-      : name(std::move(client_name)),
-        host(AddressOf(name)),
-        client{this, client_socket},
-        server{this, server_socket},
-        meter(most_header_bytes) {}
+  Link(uint64_t peer_number, std::string client_name, End client_end, End server_end, int for_grpc)
+      : number(peer_number),
+        name(std::move(client_name)),
+        grpc_socket(for_grpc),
+        grpc_inode(InodeOf(for_grpc)),
+        client(std::move(client_end)),
+        server(std::move(server_end)) {
+    client.link = server.link = this;
+  }
 
+  const uint64_t number;   // in PeerBook
   const std::string name;  // the client's address and port
-  const std::string host;  // AddressOf(name): connections with the same one count as one client
+  const int grpc_socket;   // gRPC owns it
+  const uint64_t grpc_inode;
 
   End client;
   End server;
-  ConnectionMeter meter;
-  Flow up;                                          // from the client to gRPC
-  Flow down;                                        // from gRPC to the client
-  std::optional<steady_clock::time_point> hung_up;  // when gRPC closed, if bytes still wait
+  Host* host = nullptr;  // the client that it counts for
+  std::optional<ConnectionMeter> meter;
+  size_t counted = 0;        // meter->held_bytes() in held_
+  size_t counted_calls = 0;  // meter->call_bytes() in host->call_bytes
+  RelayFlow up;              // from the client to gRPC
+  RelayFlow down;            // from gRPC to the client
+  // While `down` is stalled: when the client last took something, and the time since when it must
+  // take enough, with down.moved() at its beginning.
+  SteadyTime took;
+  SteadyTime unread_since;
+  uint64_t moved_then = 0;
+  std::optional<SteadyTime> hung_up;  // when gRPC closed, if bytes still wait
+  bool held_back = false;             // is in held_back_
   bool closed = false;
+
+  bool Stalled(SteadyTime now) const { return down.stalled() && now - took >= kStalledAfter; }
 };
 
-absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits limits,
-                                                                        Report report) {
+absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(
+    Limits limits, Report report, std::shared_ptr<PeerBook> peers) {
   const int events = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event waking{EPOLLIN, {.ptr = nullptr}};
@@ -181,13 +131,14 @@ absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits l
     return absl::UnavailableError(absl::StrCat("cannot watch connections: ", cause));
   }
   return std::unique_ptr<ConnectionRelay>(
-      new ConnectionRelay(limits, std::move(report), events, wake));
+      new ConnectionRelay(limits, std::move(report), std::move(peers), events, wake));
 }
 
-ConnectionRelay::ConnectionRelay(Limits limits, Report report, int events, int wake)
+ConnectionRelay::ConnectionRelay(Limits limits, Report report, std::shared_ptr<PeerBook> peers,
+                                 int events, int wake)
     : limits_(limits),
       report_(std::move(report)),
-      name_(UniqueName()),
+      peers_(std::move(peers)),
       events_(events),
       wake_(wake),
       piece_(kPiece) {
@@ -205,20 +156,28 @@ ConnectionRelay::~ConnectionRelay() {
   close(events_);
 }
 
-int ConnectionRelay::Connect(int client) {
-  const std::string address = AddressOf(client);
-  const auto pair = NamedPair(absl::StrCat(name_, "-", next_.fetch_add(1), "/", address));
+int ConnectionRelay::Connect(int client, std::unique_ptr<PeerStream> stream) {
+  const std::string address = PeerAddress(client);
+  const uint64_t number = peers_->Add(address, stream->certificate_names());
+  const auto pair = NamedPair(peers_->SocketName(number, address));
   if (!pair) {
+    peers_->Remove(number);
+    stream.reset();
     close(client);
     return -1;
   }
-  auto link = std::make_unique<Link>(address, client, (*pair)[0], limits_.header_block_bytes);
+  // Fails for sockets that are not TCP, which need no limit.
+  setsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes, sizeof(kMostUnsentBytes));
+  const auto [own, for_grpc] = *pair;
+  auto link = std::make_unique<Link>(
+      number, address, End{.link = nullptr, .descriptor = client, .stream = std::move(stream)},
+      End{.link = nullptr, .descriptor = own, .stream = PlainStream(own)}, for_grpc);
   {
     std::lock_guard lock(mutex_);
     arrived_.push_back(std::move(link));
   }
   Wake();
-  return (*pair)[1];
+  return for_grpc;
 }
 
 void ConnectionRelay::Wake() {
@@ -229,30 +188,44 @@ void ConnectionRelay::Wake() {
 
 void ConnectionRelay::Loop() {
   std::array<epoll_event, 64> ready{};
-  std::optional<steady_clock::time_point> end;
-  steady_clock::time_point swept = steady_clock::now();
+  std::optional<SteadyTime> end;
+  SteadyTime swept = steady_clock::now();
+  SteadyTime served_held_back = swept;
   for (;;) {
-    const milliseconds wait = end ? milliseconds(10) : kSweepEvery;
+    const milliseconds wait = end || !held_back_.empty() ? kShortWait : kSweepEvery;
     const int count = epoll_wait(events_, ready.data(), static_cast<int>(ready.size()),
                                  static_cast<int>(wait.count()));
     const auto now = steady_clock::now();
     for (int i = 0; i < count; ++i) {
-      const End* const side = static_cast<const End*>(ready[static_cast<size_t>(i)].data.ptr);
+      const epoll_event& event = ready[static_cast<size_t>(i)];
+      const End* const side = static_cast<const End*>(event.data.ptr);
       if (side != nullptr) {
-        Serve(*side->link);
+        Serve(*side, event.events);
       } else if (TakeArrived() && !end) {
         end = now + kLastWords;
       }
     }
+    CutOffCondemned();
+    if (now - served_held_back >= kShortWait) {
+      served_held_back = now;
+      ServeHeldBack();
+    }
+    if (now - swept >= kSweepEvery) {
+      swept = now;
+      Sweep(now);
+    }
     closed_.clear();
     if (end && (links_.empty() || now >= *end)) break;
-    if (now - swept < kSweepEvery) continue;
-    swept = now;
-    SweepStalled(now);
-    SweepSlow(now);
-    closed_.clear();
   }
-  while (!links_.empty()) Close(**links_.begin());
+  while (!links_.empty()) Close(*links_.begin()->second);
+  closed_.clear();
+}
+
+void ConnectionRelay::Sweep(SteadyTime now) {
+  SweepUnread(now);
+  SweepSlow(now);
+  SweepLeaving();
+  ForgetHosts(now);
 }
 
 // Takes over new connections. Returns true if the relay must stop.
@@ -267,70 +240,145 @@ bool ConnectionRelay::TakeArrived() {
     arrived.swap(arrived_);
     stopping = stopping_;
   }
+  const auto now = steady_clock::now();
   for (std::unique_ptr<Link>& link : arrived) {
-    links_.insert(link.get());
-    Link& one = *link.release();
-    if (!Watch(one)) Close(one);
+    Link& one = *link;
+    one.host = &HostOf(AddressOf(one.name));
+    ++one.host->connections;
+    one.meter.emplace(limits_.header_block_bytes, one.host->shared);
+    links_.emplace(one.number, std::move(link));
+    if (!Watch(one, now)) Close(one);
   }
   return stopping;
 }
 
-void ConnectionRelay::Serve(Link& link) {
-  if (link.closed) return;
-  const size_t before = link.meter.held_bytes();
-  const auto now = steady_clock::now();
-  const Moved up = Move(
-      link.up, link.client.descriptor, link.server.descriptor,
-      [&](absl::string_view bytes) { return link.meter.TakeFromClient(bytes, now); }, piece_);
-  bool done = up == Moved::kRefused || up == Moved::kSourceFailed;
-  if (up == Moved::kSinkFailed) {  // gRPC has closed, but may have bytes left for the client
-    link.up.ended = true;
-    link.up.waiting.clear();
+// Serves connections whose next call had to wait. They draw from the same allowances, so another
+// one is first each time.
+void ConnectionRelay::ServeHeldBack() {
+  std::vector<uint64_t> numbers;
+  numbers.swap(held_back_);
+  if (numbers.empty()) return;
+  std::rotate(numbers.begin(),
+              numbers.begin() + static_cast<std::ptrdiff_t>(turn_++ % numbers.size()),
+              numbers.end());
+  for (const uint64_t number : numbers) {
+    const auto found = links_.find(number);
+    if (found == links_.end()) continue;
+    found->second->held_back = false;
+    Serve(found->second->client, EPOLLIN);
   }
-  if (!done) {
-    const auto take = [&link](absl::string_view bytes) {
-      link.meter.TakeFromServer(bytes);
-      return true;
-    };
-    const Moved down =
-        Move(link.down, link.server.descriptor, link.client.descriptor, take, piece_);
-    done = down != Moved::kAll || (link.down.ended && !link.down.stalled());
-  }
-  held_ += link.meter.held_bytes() - before;
-  if (up == Moved::kRefused) {
-    CutOffLink(link, CutOff::kHeaders);
-  } else if (done || !Watch(link)) {
-    Close(link);
-  }
-  CloseGreedy();
 }
 
-// Closes connections until the total is within the limit. Chooses the largest connection of the
-// client that holds most over all its connections, so that other clients lose no calls.
-void ConnectionRelay::CloseGreedy() {
-  while (held_ > limits_.held_bytes) {
-    absl::flat_hash_map<absl::string_view, size_t> of_host;
-    for (const Link* link : links_) of_host[link->host] += link->meter.held_bytes();
-    CutOffLink(**std::max_element(links_.begin(), links_.end(),
-                                  [&](const Link* a, const Link* b) {
-                                    const auto greed = [&](const Link& link) {
-                                      return std::pair(of_host[link.host], link.meter.held_bytes());
-                                    };
-                                    return greed(*a) < greed(*b);
-                                  }),
-               CutOff::kMemory);
+void ConnectionRelay::Serve(const End& end, uint32_t events) {
+  Link& link = *end.link;
+  if (link.closed) return;
+  const auto now = steady_clock::now();
+  const bool at_client = &end == &link.client;
+  bool refused = false;
+  bool good = true;
+  // Each event concerns one read, or one write that had to wait.
+  if (at_client ? link.down.stalled() : (events & ~uint32_t{EPOLLOUT}) != 0)
+    good = MoveDown(link, now);
+  if (good && (at_client || link.up.waits())) good = MoveUp(link, now, refused);
+  Count(link);
+  if (refused) {
+    CutOffLink(link, link.meter->refusal());
+  } else if (!good || !Watch(link, now)) {
+    Close(link);
   }
+  CloseGreedy(*link.host);
+}
+
+ConnectionRelay::Host& ConnectionRelay::HostOf(const std::string& name) {
+  std::unique_ptr<Host>& host = hosts_[name];
+  if (host == nullptr) host = std::make_unique<Host>();
+  return *host;
+}
+
+void ConnectionRelay::Count(Link& link) {
+  const size_t more = link.meter->held_bytes() - link.counted;
+  held_.open += more;
+  link.host->all.open += more;
+  link.counted += more;
+  link.host->calls.open += link.meter->call_bytes() - link.counted_calls;
+  link.counted_calls = link.meter->call_bytes();
+}
+
+// Moves what the client sent. Returns false if the connection must be closed.
+bool ConnectionRelay::MoveUp(Link& link, SteadyTime now, bool& refused) {
+  RelayFlow::Moved moved = RelayFlow::Moved::kAll;
+  if (link.Stalled(now)) {
+    if (!link.up.Flush(*link.server.stream)) moved = RelayFlow::Moved::kSinkFailed;
+  } else {
+    moved = link.up.Move(
+        *link.client.stream, *link.server.stream,
+        [&](absl::string_view bytes) { return link.meter->TakeFromClient(bytes, now); }, piece_);
+    if (link.up.held() && !std::exchange(link.held_back, true)) held_back_.push_back(link.number);
+  }
+  // If gRPC has closed, it may have bytes left for the client.
+  if (moved == RelayFlow::Moved::kSinkFailed) link.up.End();
+  refused = moved == RelayFlow::Moved::kRefused;
+  return !refused;
+}
+
+// Moves what gRPC sent. Returns false if the connection must be closed.
+bool ConnectionRelay::MoveDown(Link& link, SteadyTime now) {
+  const bool was_stalled = link.down.stalled();
+  const uint64_t before = link.down.moved();
+  const auto look = [&link](absl::string_view bytes) {
+    link.meter->TakeFromServer(bytes);
+    return std::optional<size_t>(bytes.size());
+  };
+  const RelayFlow::Moved moved =
+      link.down.Move(*link.server.stream, *link.client.stream, look, piece_);
+  if (!was_stalled || link.down.moved() != before) link.took = now;
+  if (!was_stalled) {
+    link.unread_since = now;
+    link.moved_then = link.down.moved();
+  }
+  return moved == RelayFlow::Moved::kAll && !(link.down.ended() && !link.down.stalled());
+}
+
+// Closes connections until the total, and what the calls of `host` take, are within the limits.
+// Chooses the largest connection of the client that holds most, so that other clients lose no
+// calls.
+void ConnectionRelay::CloseGreedy(Host& host) {
+  const auto fits = [&] {
+    return !held_.Exceeds(limits_.held_bytes) && !host.calls.Exceeds(kMostCallBytesOfAddress);
+  };
+  while (!fits()) {
+    Link* largest = nullptr;
+    if (host.calls.Exceeds(kMostCallBytesOfAddress)) {
+      largest = LargestOf(host, &Link::counted_calls);
+    } else {
+      const auto most = std::max_element(hosts_.begin(), hosts_.end(), [](auto& a, auto& b) {
+        return a.second->all.open + a.second->all.leaving <
+               b.second->all.open + b.second->all.leaving;
+      });
+      largest = LargestOf(*most->second, &Link::counted);
+    }
+    if (largest == nullptr) return;  // gRPC has yet to let go of what is closed
+    SweepLeaving();
+    if (!fits()) CutOffLink(*largest, CutOff::kMemory);
+  }
+}
+
+// Returns the connection of `host` with most `bytes`; null if none has more than kFreeBytes.
+ConnectionRelay::Link* ConnectionRelay::LargestOf(const Host& host, size_t Link::*bytes) {
+  Link* largest = nullptr;
+  for (const auto& [number, link] : links_) {
+    if (link->host != &host || link.get()->*bytes < kFreeBytes) continue;
+    if (largest == nullptr || link.get()->*bytes > largest->*bytes) largest = link.get();
+  }
+  return largest;
 }
 
 // Watches each side only for events that can be handled now. A side that must wait for the other is
 // not watched, so a blocked connection costs nothing.
-bool ConnectionRelay::Watch(Link& link) {
-  const auto wanted = [](const Flow& in, const Flow& out) {
-    return (in.ended || in.stalled() ? 0U : uint32_t{EPOLLIN}) |
-           (out.stalled() ? uint32_t{EPOLLOUT} : 0U);
-  };
-  return WatchEnd(link.client, wanted(link.up, link.down)) &&
-         WatchEnd(link.server, wanted(link.down, link.up));
+bool ConnectionRelay::Watch(Link& link, SteadyTime now) {
+  const uint32_t from_client = link.Stalled(now) ? 0 : link.up.SourceEvents();
+  return WatchEnd(link.client, from_client | link.down.SinkEvents()) &&
+         WatchEnd(link.server, link.down.SourceEvents() | link.up.SinkEvents());
 }
 
 bool ConnectionRelay::WatchEnd(End& end, uint32_t wanted) {
@@ -341,27 +389,62 @@ bool ConnectionRelay::WatchEnd(End& end, uint32_t wanted) {
   return epoll_ctl(events_, change, end.descriptor, &event) == 0;
 }
 
-// Closes connections whose client does not read the rest after gRPC has closed.
-void ConnectionRelay::SweepStalled(steady_clock::time_point now) {
+void ConnectionRelay::CutOffCondemned() {
+  for (const uint64_t number : peers_->TakeCondemned()) {
+    const auto found = links_.find(number);
+    if (found != links_.end()) CutOffLink(*found->second, CutOff::kRefused);
+  }
+}
+
+// Cuts off clients that do not read. After gRPC has closed they have less time, and it is no fault
+// of theirs that matters to anybody.
+void ConnectionRelay::SweepUnread(SteadyTime now) {
+  const double least = ConnectionMeter::kLeastBytesPerSecond *
+                       std::chrono::duration<double>(limits_.unread_time).count();
+  std::vector<Link*> unread;
   std::vector<Link*> over;
-  for (Link* link : links_) {
+  for (const auto& [number, link] : links_) {
     if (!link->down.stalled()) continue;
     pollfd server{link->server.descriptor, 0, 0};
-    if (poll(&server, 1, 0) <= 0 || (server.revents & POLLHUP) == 0) continue;
-    if (!link->hung_up) link->hung_up = now;
-    if (now - *link->hung_up >= kLinger) over.push_back(link);
+    if (poll(&server, 1, 0) > 0 && (server.revents & POLLHUP) != 0) {
+      if (!link->hung_up) link->hung_up = now;
+      if (now - *link->hung_up >= kLinger) over.push_back(link.get());
+    } else if (now - link->unread_since >= limits_.unread_time) {
+      const uint64_t moved =
+          link->down.moved() - std::exchange(link->moved_then, link->down.moved());
+      link->unread_since = now;
+      if (static_cast<double>(moved) < least) unread.push_back(link.get());
+    }
   }
+  for (Link* link : unread) CutOffLink(*link, CutOff::kUnread);
   for (Link* link : over) Close(*link);
 }
 
 // Closes connections on which a call's first message does not come: gRPC would wait for it, and
 // keep the part that has come, without a limit.
-void ConnectionRelay::SweepSlow(steady_clock::time_point now) {
+void ConnectionRelay::SweepSlow(SteadyTime now) {
   std::vector<Link*> slow;
-  for (Link* link : links_) {
-    if (link->meter.Trickles(now, limits_.message_time, link->up.stalled())) slow.push_back(link);
+  for (const auto& [number, link] : links_) {
+    const bool held_up = link->up.waits() || link->Stalled(now);
+    if (link->meter->Trickles(now, limits_.message_time, held_up)) slow.push_back(link.get());
   }
   for (Link* link : slow) CutOffLink(*link, CutOff::kSlow);
+}
+
+// Forgets connections that gRPC has closed: their descriptor is closed, or is another socket's.
+void ConnectionRelay::SweepLeaving() {
+  for (auto gone = leaving_.begin(); gone != leaving_.end();) {
+    if (InodeOf(gone->grpc_socket) == gone->inode) {
+      ++gone;
+      continue;
+    }
+    held_.leaving -= gone->held;
+    gone->host->all.leaving -= gone->held;
+    gone->host->calls.leaving -= gone->calls;
+    --gone->host->connections;
+    peers_->Remove(gone->number);
+    gone = leaving_.erase(gone);
+  }
 }
 
 void ConnectionRelay::CutOffLink(Link& link, CutOff why) {
@@ -372,19 +455,29 @@ void ConnectionRelay::CutOffLink(Link& link, CutOff why) {
 
 void ConnectionRelay::Close(Link& link) {
   link.closed = true;
-  held_ -= link.meter.held_bytes();
+  leaving_.push_back({link.number, link.grpc_socket, link.grpc_inode, link.host, link.counted,
+                      link.counted_calls});
+  const auto leave = [](Kept& kept, size_t bytes) {
+    kept.open -= bytes;
+    kept.leaving += bytes;
+  };
+  leave(held_, link.counted);
+  leave(link.host->all, link.counted);
+  leave(link.host->calls, link.counted_calls);
   close(link.client.descriptor);  // epoll forgets what is closed
   close(link.server.descriptor);
-  links_.erase(&link);
-  closed_.emplace_back(&link);
+  auto node = links_.extract(link.number);
+  closed_.push_back(std::move(node.mapped()));
 }
 
-std::string ClientAddress(const std::string& peer) {
-  absl::string_view address = peer;
-  if (absl::ConsumePrefix(&address, absl::StrCat("unix-abstract:", kNamePrefix))) {
-    address.remove_prefix(std::min(address.find('/') + 1, address.size()));
-  }
-  return absl::StrReplaceAll(address, {{"%5B", "["}, {"%5D", "]"}});
+// Forgets clients without connections, once they have no more frames than a new one would.
+void ConnectionRelay::ForgetHosts(SteadyTime now) {
+  const bool many = hosts_.size() > links_.size() + leaving_.size() + kMostIdleHosts;
+  std::erase_if(hosts_, [&](const auto& entry) {
+    Host& host = *entry.second;
+    return host.connections == 0 &&
+           (many || (host.shared.frames->full(now) && host.shared.calls->full(now)));
+  });
 }
 
 }  // namespace annulus::server

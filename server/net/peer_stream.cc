@@ -1,14 +1,20 @@
 #include "server/net/peer_stream.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "server/base/pem.h"
 
 namespace annulus::server {
@@ -48,8 +54,16 @@ void AddText(const ASN1_STRING* text, std::vector<std::string>& names) {
   OPENSSL_free(bytes);
 }
 
-// The names by which a tokens file may identify a certificate: DNS, URI and email alternative
-// names, and common names.
+void AddAddress(const ASN1_OCTET_STRING* address, std::vector<std::string>& names) {
+  const int family = ASN1_STRING_length(address) == sizeof(in_addr) ? AF_INET : AF_INET6;
+  if (family == AF_INET6 && ASN1_STRING_length(address) != sizeof(in6_addr)) return;
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(family, ASN1_STRING_get0_data(address), text.data(), text.size());
+  names.emplace_back(text.data());
+}
+
+// The names by which a tokens file may identify a certificate: DNS, URI, email and address
+// alternative names, and common names.
 std::vector<std::string> NamesIn(X509* certificate) {
   std::vector<std::string> names;
   const std::unique_ptr<GENERAL_NAMES, decltype(&GENERAL_NAMES_free)> alternatives(
@@ -62,6 +76,8 @@ std::vector<std::string> NamesIn(X509* certificate) {
         GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(alternatives.get(), i), &type);
     if (type == GEN_DNS || type == GEN_URI || type == GEN_EMAIL) {
       AddText(static_cast<const ASN1_STRING*>(value), names);
+    } else if (type == GEN_IPADD) {
+      AddAddress(static_cast<const ASN1_OCTET_STRING*>(value), names);
     }
   }
   X509_NAME* const subject = X509_get_subject_name(certificate);
@@ -71,12 +87,62 @@ std::vector<std::string> NamesIn(X509* certificate) {
   return names;
 }
 
+int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
 using Session = std::unique_ptr<SSL, decltype(&SSL_free)>;
+
+// A descriptor for OpenSSL. Its own kind writes in a way that ends a process which does not ignore
+// SIGPIPE.
+int ReadSocket(BIO* bio, char* buffer, int size) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t got = recv(SocketOf(bio), buffer, static_cast<size_t>(size), 0);
+  if (got < 0 && IsTransient(errno)) BIO_set_retry_read(bio);
+  return static_cast<int>(got);
+}
+
+int WriteSocket(BIO* bio, const char* bytes, int size) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t sent = send(SocketOf(bio), bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+  if (sent < 0 && IsTransient(errno)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+long ControlSocket(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+// Null if OpenSSL has no memory.
+const BIO_METHOD* SocketMethod() {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "annulus");
+    if (made == nullptr) return made;
+    BIO_meth_set_read(made, &ReadSocket);
+    BIO_meth_set_write(made, &WriteSocket);
+    BIO_meth_set_ctrl(made, &ControlSocket);
+    return made;
+  }();
+  return method;
+}
+
+// Gives the session its socket, which the caller keeps. Returns false without memory.
+bool UseSocket(SSL* session, int descriptor) {
+  const BIO_METHOD* const method = SocketMethod();
+  BIO* const bio = method == nullptr ? nullptr : BIO_new(method);
+  if (bio == nullptr) return false;
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(session, bio, bio);
+  return true;
+}
 
 class Tls final : public PeerStream {
  public:
-  Tls(int descriptor, Session session) : descriptor_(descriptor), session_(std::move(session)) {}
+  Tls(int descriptor, Session session, bool needs_http2)
+      : descriptor_(descriptor), session_(std::move(session)), needs_http2_(needs_http2) {}
 
+  Outcome Handshake() override {
+    const int good = SSL_do_handshake(session_.get());
+    const Outcome outcome = ToResult(good, 1).outcome;
+    return outcome == Outcome::kMoved && needs_http2_ && !SpeaksHttp2() ? Outcome::kEnded : outcome;
+  }
   Result Read(void* buffer, size_t size) override {
     if (ended_) return ReadPast(buffer, size);
     size_t moved = 0;
@@ -109,13 +175,34 @@ class Tls final : public PeerStream {
     if (error == SSL_ERROR_WANT_WRITE) return {Outcome::kWaitToWrite};
     return {Outcome::kEnded};
   }
+  // Clients without ALPN have not been asked.
+  bool SpeaksHttp2() const {
+    const unsigned char* name = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(session_.get(), &name, &size);
+    return absl::string_view(reinterpret_cast<const char*>(name), size) == "h2";
+  }
   // After EndWriting: discards further bytes without decrypting them.
   Result ReadPast(void* buffer, size_t size) { return Plain(descriptor_).Read(buffer, size); }
 
   const int descriptor_;
   const Session session_;
+  const bool needs_http2_;
   bool ended_ = false;  // EndWriting was called
 };
+
+// Chooses HTTP/2, or fails the handshake.
+int ChooseHttp2(SSL*, const unsigned char** chosen, unsigned char* size,
+                const unsigned char* offered, unsigned offered_size, void*) {
+  static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+  unsigned char* found = nullptr;
+  if (SSL_select_next_proto(&found, size, kHttp2, sizeof(kHttp2), offered, offered_size) !=
+      OPENSSL_NPN_NEGOTIATED) {
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+  *chosen = found;
+  return SSL_TLSEXT_ERR_OK;
+}
 
 // The first certificate is the server's; the others are the chain to an authority that clients
 // trust.
@@ -129,32 +216,43 @@ bool UseCertificates(SSL_CTX* context, const std::string& pems) {
   return true;
 }
 
-bool TrustSigners(SSL_CTX* context, const std::string& pems) {
+// Also tells clients the names of the signers, by which those with several certificates choose.
+bool TrustSigners(SSL_CTX* context, const std::string& pems, TlsStreams::For use) {
   const Bio file = OpenPem(pems);
   while (const Certificate signer = NextCertificate(file.get())) {
-    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), signer.get()) != 1) return false;
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), signer.get()) != 1 ||
+        SSL_CTX_add_client_CA(context, signer.get()) != 1) {
+      return false;
+    }
   }
-  // Do not require a certificate: probes have none, and what they ask is public.
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  const bool required = use == TlsStreams::For::kCalls;
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+                     nullptr);
   return true;
 }
 
 // Returns null if OpenSSL cannot use the certificates or the key.
-std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems) {
+std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems, TlsStreams::For use) {
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
   if (context == nullptr) return nullptr;
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // No session resumption: there is one request per connection, so nothing needs to be kept.
+  // No session resumption, so nothing needs to be kept: operators send one request on a connection,
+  // and gRPC clients keep theirs for long.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context.get(),
                       SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_RELEASE_BUFFERS |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  bool usable = true;
+  if (use == TlsStreams::For::kCalls) {
+    SSL_CTX_set_alpn_select_cb(context.get(), &ChooseHttp2, nullptr);
+    usable = SSL_CTX_set_cipher_list(context.get(), "ECDHE+AESGCM") == 1;  // of TLS 1.2
+  }
   const PrivateKey key = ReadPrivateKey(pems.key);
-  const bool usable = UseCertificates(context.get(), pems.certificate) && key != nullptr &&
-                      SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 &&
-                      (pems.client_ca.empty() || TrustSigners(context.get(), pems.client_ca));
+  usable = usable && UseCertificates(context.get(), pems.certificate) && key != nullptr &&
+           SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 &&
+           (pems.client_ca.empty() || TrustSigners(context.get(), pems.client_ca, use));
   ERR_clear_error();
   return usable ? context : nullptr;
 }
@@ -165,19 +263,20 @@ std::unique_ptr<PeerStream> PlainStream(int descriptor) {
   return std::make_unique<Plain>(descriptor);
 }
 
-TlsStreams::TlsStreams(std::shared_ptr<const TlsFiles> files) : files_(std::move(files)) {}
+TlsStreams::TlsStreams(std::shared_ptr<const TlsFiles> files, For use)
+    : files_(std::move(files)), use_(use) {}
 
 std::unique_ptr<PeerStream> TlsStreams::Begin(int descriptor) {
   std::shared_ptr<const TlsFiles::Pems> now = files_->current();
   if (now != made_of_) {
-    context_ = MakeContext(*now);
+    context_ = MakeContext(*now, use_);
     made_of_ = std::move(now);
   }
   if (context_ == nullptr) return nullptr;
   Session session(SSL_new(context_.get()), &SSL_free);
-  if (session == nullptr || SSL_set_fd(session.get(), descriptor) != 1) return nullptr;
+  if (session == nullptr || !UseSocket(session.get(), descriptor)) return nullptr;
   SSL_set_accept_state(session.get());
-  return std::make_unique<Tls>(descriptor, std::move(session));
+  return std::make_unique<Tls>(descriptor, std::move(session), use_ == For::kCalls);
 }
 
 }  // namespace annulus::server

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "server/identity/tls_credentials.h"
+#include "server/identity/tls_files.h"
 
 namespace annulus::server {
 
@@ -24,6 +24,8 @@ class PeerStream {
   };
 
   virtual ~PeerStream() = default;
+  // Continues the handshake, as Read and Write do too. kMoved: it is complete, or there is none.
+  virtual Outcome Handshake() { return Outcome::kMoved; }
   // kEnded if the peer closed its side, if the connection broke, or if TLS failed.
   virtual Result Read(void* buffer, size_t size) = 0;
   virtual Result Write(const void* bytes, size_t size) = 0;
@@ -36,19 +38,26 @@ class PeerStream {
 // `descriptor` is a non-blocking socket. The caller keeps ownership; it must outlive the stream.
 std::unique_ptr<PeerStream> PlainStream(int descriptor);
 
-// Creates TLS 1.2 or 1.3 streams, each with the certificates that `files` holds when it begins. If
-// there is a client CA, clients may present a certificate; one that it did not sign fails the
-// handshake. The handshake is part of the first reads. The process must ignore SIGPIPE. Not
-// thread-safe.
+// Creates TLS 1.2 or 1.3 streams, each with the certificates that `files` holds when it begins. A
+// client certificate that the client CA did not sign fails the handshake. Not thread-safe.
 class TlsStreams {
  public:
-  explicit TlsStreams(std::shared_ptr<const TlsFiles> files);
+  enum class For : uint8_t {
+    // If there is a client CA, clients may present a certificate: probes have none.
+    kOperators,
+    // gRPC: clients must speak HTTP/2, which they say by ALPN, and the ciphers that RFC 9113
+    // allows. If there is a client CA, they must present a certificate.
+    kCalls,
+  };
+
+  TlsStreams(std::shared_ptr<const TlsFiles> files, For use);
 
   // Returns null if OpenSSL has no memory or cannot use the certificate.
   std::unique_ptr<PeerStream> Begin(int descriptor);
 
  private:
   const std::shared_ptr<const TlsFiles> files_;
+  const For use_;
   std::shared_ptr<const TlsFiles::Pems> made_of_;  // the files that context_ was made from
   std::shared_ptr<SSL_CTX> context_;
 };

@@ -49,8 +49,6 @@ server/base/       : annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/log/        : server/config/ kernels/base/
 server/process/    : server/config/ server/log/ engine/api.h engine/api/ kernels/base/
 server/identity/   : server/base/ server/config/ annulus/ engine/api.h engine/api/ kernels/base/
-server/identity/tls_credentials.h : server/config/ grpc/ grpcpp/
-server/identity/tls_credentials.cc: server/identity/ server/base/ server/config/ grpc/ grpcpp/ kernels/base/
 server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
 server/work/       : server/base/ server/process/ annulus/ engine/api.h engine/api/ kernels/base/
 server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/api.h engine/api/ kernels/base/

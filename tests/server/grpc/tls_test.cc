@@ -3,14 +3,18 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/certificates.h"
+#include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -128,6 +132,52 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
   EXPECT_EQ(code(&nobody), grpc::StatusCode::UNAUTHENTICATED) << "signed, but not in the file";
   EXPECT_EQ(code(&stranger), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(code(nullptr), grpc::StatusCode::UNAVAILABLE);
+}
+
+// What another protocol of the same certificate's name would be told must not come from here.
+TEST(TlsTest, ClientsMustSpeakHttp2) {
+  const TestIdentity identity = MakeIdentity();
+  TestServer server({"--tls-certificate", WriteTemporary("cert.pem", identity.certificate),
+                     "--tls-key", WriteTemporary("key.pem", identity.key)});
+  server.Serve();
+  const auto completes = [&](absl::string_view protocols) {
+    const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(
+        SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
+    const std::unique_ptr<SSL, decltype(&SSL_free)> session(SSL_new(context.get()), &SSL_free);
+    if (!protocols.empty()) {
+      SSL_set_alpn_protos(session.get(), reinterpret_cast<const unsigned char*>(protocols.data()),
+                          static_cast<unsigned>(protocols.size()));
+    }
+    const int descriptor = Connect(server.address());
+    SSL_set_fd(session.get(), descriptor);
+    char byte;
+    // The server's first frame, its SETTINGS, comes once the handshake is complete.
+    const bool read = SSL_connect(session.get()) == 1 && SSL_read(session.get(), &byte, 1) == 1;
+    close(descriptor);
+    return read;
+  };
+  EXPECT_TRUE(completes("\x02h2"));
+  EXPECT_TRUE(completes("\x08http/1.1\x02h2"));
+  EXPECT_FALSE(completes("\x08http/1.1"));
+  EXPECT_FALSE(completes(""));
+}
+
+// A client that stops in the middle of a handshake holds up nobody, and not for long.
+TEST(TlsTest, HandshakesHaveALimit) {
+  const TestIdentity identity = MakeIdentity();
+  TestServer server({"--tls-certificate", WriteTemporary("cert.pem", identity.certificate),
+                     "--tls-key", WriteTemporary("key.pem", identity.key), "--keepalive-time",
+                     "1s"});
+  server.Serve();
+  Http2Peer silent(server.address(), std::nullopt);
+  Http2Peer half(server.address(), std::nullopt);
+  EXPECT_TRUE(half.Send(absl::string_view("\x16\x03\x01\x02\0\x01", 6)));
+  Http2Peer other(server.address(), std::nullopt);
+  EXPECT_TRUE(other.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+  EXPECT_TRUE(other.WaitForClose(std::chrono::seconds(10)));
+  EXPECT_TRUE(Answers(*Client(server, identity.certificate)));
+  EXPECT_TRUE(silent.WaitForClose(std::chrono::seconds(20)));
+  EXPECT_TRUE(half.WaitForClose(std::chrono::seconds(20)));
 }
 
 // A broken certificate must not keep a signer in use that was taken out, nor the other way round.

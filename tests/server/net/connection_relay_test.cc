@@ -14,13 +14,17 @@
 #include <array>
 #include <chrono>
 #include <future>
+#include <list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/identity/peer_book.h"
 #include "server/net/connection_meter.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
@@ -101,6 +105,38 @@ class ConnectionRelayTest : public ::testing::Test {
     });
   }
 
+  // Another relay, whose reports NextReport returns.
+  void Restart(ConnectionRelay::Limits limits) {
+    relay_ = ConnectionRelay::Start(limits, [this](CutOff why, const std::string&) {
+               std::lock_guard lock(mutex_);
+               reports_.push_back(why);
+             }).value();
+    Reconnect();
+  }
+  std::optional<CutOff> NextReport() {
+    std::optional<CutOff> next;
+    Eventually([&] {
+      std::lock_guard lock(mutex_);
+      if (reports_.empty()) return false;
+      next = reports_.front();
+      reports_.pop_front();
+      return true;
+    });
+    return next;
+  }
+
+  // Frames of a call of which `size` bytes of a longer message have come.
+  static std::string CallWithPart(size_t size) {
+    std::string frames = kHttp2Preface + Frame(FrameType::kHeaders, kEndHeaders, 1, "h");
+    std::string part = GrpcMessage(std::string(16'000, 'm'), 0, 1 << 30);
+    for (; size > part.size(); size -= part.size(), part.assign(16'000, 'm')) {
+      frames += Frame(FrameType::kData, 0, 1, part);
+    }
+    return frames;
+  }
+
+  std::mutex mutex_;
+  std::list<CutOff> reports_;
   std::unique_ptr<ConnectionRelay> relay_;
   int listener_ = -1;
   int client_ = -1;
@@ -226,6 +262,91 @@ TEST_F(ConnectionRelayTest, AReaderThatStandsStillStopsTheSenderAndNobodyElse) {
   EXPECT_EQ(read, taken);
   close(slow);
   close(slow_server);
+}
+
+TEST_F(ConnectionRelayTest, AFloodOfFramesEndsItsConnectionOnly) {
+  Restart({kMostHeaderBytes, kMostUnfinished});
+  const int other = std::exchange(client_, -1);
+  const int other_server = std::exchange(server_, -1);
+  EXPECT_EQ(Pass(other, other_server, kHttp2Preface), kHttp2Preface);
+  Reconnect();
+  std::string pings = kHttp2Preface;
+  for (int i = 0; i < 100; ++i) pings += Frame(FrameType::kPing, 0, 0, "12345678");
+  ASSERT_GT(send(client_, pings.data(), pings.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosed(client_));
+  EXPECT_TRUE(IsClosed(server_));
+  EXPECT_EQ(NextReport(), CutOff::kFlood);
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  EXPECT_EQ(Pass(other, other_server, ping), ping);
+  close(other);
+  close(other_server);
+}
+
+// What it sends is left where it is, and so is it after a while.
+TEST_F(ConnectionRelayTest, AClientThatDoesNotReadIsNotReadEither) {
+  Restart({kMostHeaderBytes, kMostUnfinished * 8, milliseconds(60'000), milliseconds(3'000)});
+  const int little = 4096;  // so that its window does not open by itself
+  setsockopt(client_, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little));
+  EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
+  const std::string bytes(size_t{1} << 20, 'x');
+  // Until nothing has gone on for longer than a client may pause.
+  for (pollfd socket{server_, POLLOUT, 0}; poll(&socket, 1, 500) > 0;) {
+    ASSERT_GE(send(server_, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  }
+  const std::string call = Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 1, "h");
+  EXPECT_EQ(send(client_, call.data(), call.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(call.size()));
+  EXPECT_EQ(NextReport(), CutOff::kUnread);
+  std::array<char, 50'000> buffer;
+  EXPECT_LE(recv(server_, buffer.data(), buffer.size(), 0), 0) << "nothing came but the end";
+}
+
+// gRPC keeps what it has until it has closed its end too.
+TEST_F(ConnectionRelayTest, AConnectionThatIsClosedCountsUntilGrpcHasClosedIt) {
+  Restart({kMostHeaderBytes, kMostUnfinished});
+  const std::string part = CallWithPart(kMostUnfinished - (size_t{1} << 20));
+  EXPECT_TRUE(Pass(client_, server_, part) == part);
+  ASSERT_EQ(shutdown(server_, SHUT_WR), 0);
+  EXPECT_TRUE(IsClosed(client_));
+  const int kept = std::exchange(server_, -1);
+  Reconnect();
+  const std::string more = CallWithPart(kMostUnfinished / 2);
+  EXPECT_LT(Pass(client_, server_, more).size(), more.size());
+  EXPECT_EQ(NextReport(), CutOff::kMemory);
+  close(kept);
+  Reconnect();
+  EXPECT_TRUE(Pass(client_, server_, more) == more);
+}
+
+// Calls that come faster than answers are not lost, and those of others go before.
+TEST_F(ConnectionRelayTest, CallsBeyondThePaceWait) {
+  Restart({kMostHeaderBytes, kMostUnfinished * 8});
+  const int other = std::exchange(client_, -1);
+  const int other_server = std::exchange(server_, -1);
+  EXPECT_EQ(Pass(other, other_server, kHttp2Preface), kHttp2Preface);
+  Reconnect();
+  std::string calls = kHttp2Preface;
+  std::string answers;
+  uint32_t stream = 1;
+  for (int i = 0; i < 3; ++i) {
+    for (int k = 0; k < 1'000; ++k, stream += 2) {
+      calls += Frame(FrameType::kHeaders, kEndHeaders | kEndStream, stream, "h");
+      answers += Frame(FrameType::kHeaders, kEndHeaders | kEndStream, stream, "a");
+    }
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_TRUE(Pass(client_, server_, calls) == calls);
+    EXPECT_TRUE(Pass(server_, client_, answers) == answers);
+    if (i == 2) {
+      EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds(400)) << "1,000 a second";
+    }
+    calls.clear();
+    answers.clear();
+    const std::string one = Frame(FrameType::kHeaders, kEndHeaders | kEndStream, 2 * i + 1, "h");
+    EXPECT_EQ(Pass(other, other_server, one), one);
+  }
+  EXPECT_EQ(relay_->cut_off(), 0);
+  close(other);
+  close(other_server);
 }
 
 TEST_F(ConnectionRelayTest, EndsPassBothWays) {

@@ -1,7 +1,5 @@
-#ifndef ANNULUS_SERVER_IDENTITY_TLS_CREDENTIALS_H_
-#define ANNULUS_SERVER_IDENTITY_TLS_CREDENTIALS_H_
-
-#include <grpcpp/security/server_credentials.h>
+#ifndef ANNULUS_SERVER_IDENTITY_TLS_FILES_H_
+#define ANNULUS_SERVER_IDENTITY_TLS_FILES_H_
 
 #include <cstdint>
 #include <memory>
@@ -62,11 +60,6 @@ struct CertificateEnd {
 // Returns the expiry times of all certificates in `pems`, in file order.
 std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems);
 
-// Creates gRPC credentials. Every new connection uses the current content of `files`; existing
-// connections are not affected. If there is a client CA, clients must have a certificate that it
-// signed. If `files` is null: no TLS.
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files);
-
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_IDENTITY_TLS_CREDENTIALS_H_
+#endif  // ANNULUS_SERVER_IDENTITY_TLS_FILES_H_

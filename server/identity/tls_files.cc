@@ -1,7 +1,5 @@
-#include "server/identity/tls_credentials.h"
+#include "server/identity/tls_files.h"
 
-#include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <openssl/err.h>
 #include <openssl/pemerr.h>
 #include <openssl/x509.h>
@@ -29,8 +27,7 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
   return content;
 }
 
-// Checks that a file has at least one certificate and that each can be read: gRPC takes all or
-// none.
+// Checks that a file has at least one certificate and that each can be read.
 absl::Status CheckCertificates(absl::string_view option, const std::string& pem) {
   const Bio pems = OpenPem(pem);
   int read = 0;
@@ -46,8 +43,7 @@ absl::Status CheckCertificates(absl::string_view option, const std::string& pem)
                    "with its BEGIN and END lines"));
 }
 
-// Checks that certificate and key belong together. gRPC would report that only in its log, and
-// refuse every client.
+// Checks that certificate and key belong together. Otherwise every handshake would fail.
 absl::Status CheckPair(const TlsFiles::Pems& pems) {
   ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-certificate", pems.certificate));
   const Certificate certificate = NextCertificate(OpenPem(pems.certificate).get());
@@ -60,48 +56,6 @@ absl::Status CheckPair(const TlsFiles::Pems& pems) {
       "tls-key does not belong to tls-certificate, or cannot be read; give the key of the first "
       "certificate in the file, without a password");
 }
-
-// Credentials that can be reloaded. gRPC's C++ interface has none that keep the old files if the
-// new ones are broken; its C interface calls a function at every handshake.
-class ReloadedCredentials final : public grpc::ServerCredentials {
- public:
-  explicit ReloadedCredentials(std::shared_ptr<TlsFiles> files) : files_(std::move(files)) {
-    const bool mutual = !files_->current()->client_ca.empty();
-    grpc_ssl_server_credentials_options* const options =
-        grpc_ssl_server_credentials_create_options_using_config_fetcher(
-            mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                   : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-            &ReloadedCredentials::Fetch, this);
-    credentials_ = grpc_ssl_server_credentials_create_with_options(options);
-  }
-  ~ReloadedCredentials() override { grpc_server_credentials_release(credentials_); }
-
-  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
-
- private:
-  int AddPortToServer(const std::string& address, grpc_server* server) override {
-    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
-  }
-
-  // Needs no lock: gRPC calls it with a lock of the listener held, and there is one listener.
-  static grpc_ssl_certificate_config_reload_status Fetch(
-      void* self, grpc_ssl_server_certificate_config** config) {
-    auto* const credentials = static_cast<ReloadedCredentials*>(self);
-    std::shared_ptr<const TlsFiles::Pems> pems = credentials->files_->current();
-    if (pems == credentials->given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
-    const grpc_ssl_pem_key_cert_pair pair = {pems->key.c_str(), pems->certificate.c_str()};
-    // gRPC requires root certificates even if it asks no client for a certificate and so does not
-    // use them.
-    const std::string& roots = pems->client_ca.empty() ? pems->certificate : pems->client_ca;
-    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
-    credentials->given_ = std::move(pems);
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
-  }
-
-  const std::shared_ptr<TlsFiles> files_;
-  std::shared_ptr<const TlsFiles::Pems> given_;
-  grpc_server_credentials* credentials_ = nullptr;
-};
 
 }  // namespace
 
@@ -160,11 +114,6 @@ std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems) {
   }
   ERR_clear_error();
   return ends;
-}
-
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files) {
-  if (files == nullptr) return grpc::InsecureServerCredentials();
-  return std::make_shared<ReloadedCredentials>(std::move(files));
 }
 
 }  // namespace annulus::server

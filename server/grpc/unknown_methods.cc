@@ -1,0 +1,32 @@
+#include "server/grpc/unknown_methods.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/errors.h"
+
+namespace annulus::server {
+namespace {
+
+class Refusal final : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Refusal(const std::string& method) {
+    Finish({grpc::StatusCode::UNIMPLEMENTED,
+            absl::StrCat("this server has no method ", QuoteName(method),
+                         "; it may be older than the client, or serve another API")});
+  }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+UnknownMethods::UnknownMethods(std::shared_ptr<PeerBook> peers) : peers_(std::move(peers)) {}
+
+grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
+    grpc::GenericCallbackServerContext* call) {
+  peers_->CountRefused(peers_->NumberOf(call->peer()), std::chrono::steady_clock::now());
+  return new Refusal(call->method());
+}
+
+}  // namespace annulus::server

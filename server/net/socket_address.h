@@ -1,0 +1,14 @@
+#ifndef ANNULUS_SERVER_NET_SOCKET_ADDRESS_H_
+#define ANNULUS_SERVER_NET_SOCKET_ADDRESS_H_
+
+#include <string>
+
+namespace annulus::server {
+
+// Returns the address and port of a socket's peer in gRPC's notation: "ipv4:127.0.0.1:4567".
+// "unknown" if it has none.
+std::string PeerAddress(int socket);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_NET_SOCKET_ADDRESS_H_
