@@ -4,6 +4,7 @@
 // The part of HTTP/1.1 (RFC 9112) that scrapers and probes need: one request without a body, one
 // response, then the connection is closed.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct HttpRequest {
   std::string authorization;  // value of that header; empty: none
   // Names in the client's certificate, which the listener has verified; empty: no certificate.
   std::vector<std::string> certificate_names = {};
+  // Requests of one round had all come before the first of them was answered, so what is collected
+  // for one is fresh for all.
+  uint64_t round = 0;
 };
 
 struct HttpAnswer {

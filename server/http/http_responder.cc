@@ -101,6 +101,7 @@ void HttpResponder::Loop() {
       if (stopping_) return;
     }
     Welcome();
+    AnswerRound();
     CloseLate(steady_clock::now());
   }
 }
@@ -152,6 +153,7 @@ void HttpResponder::MakeRoom() {
 }
 
 bool HttpResponder::Serve(Connection& connection) {
+  if (connection.phase == Phase::kAsked) return true;
   if (connection.phase != Phase::kAnswering) {
     if (!Read(connection)) return false;
     if (connection.phase != Phase::kAnswering) return true;
@@ -172,7 +174,7 @@ bool HttpResponder::Read(Connection& connection) {
     connection.received.append(buffer.data(), size);
     const size_t end = EndOfHead(connection.received);
     if (end != absl::string_view::npos && end <= kMostHeadBytes) {
-      AnswerHead(connection, end);
+      TakeHead(connection, end);
       return true;
     }
     if (connection.received.size() > kMostHeadBytes) {
@@ -184,7 +186,9 @@ bool HttpResponder::Read(Connection& connection) {
   }
 }
 
-void HttpResponder::AnswerHead(Connection& connection, size_t head_bytes) {
+// Answers a bad request. A good one waits until all that have come are read: one page of metrics
+// takes milliseconds, and 128 would delay others if each scraper had its own.
+void HttpResponder::TakeHead(Connection& connection, size_t head_bytes) {
   auto request = ParseHead(absl::string_view(connection.received).substr(0, head_bytes));
   if (!request.ok()) {
     return Answer(connection, {.status = 400, .body = std::string(request.status().message())});
@@ -201,7 +205,24 @@ void HttpResponder::AnswerHead(Connection& connection, size_t head_bytes) {
                   {.status = 405, .body = "GET and HEAD only\n", .header = "Allow: GET, HEAD"});
   }
   request->certificate_names = connection.stream->certificate_names();
-  Answer(connection, route->second(*request), !head);
+  connection.request = *std::move(request);
+  connection.handler = &route->second;
+  connection.phase = Phase::kAsked;
+  asked_.push_back(connection.descriptor);
+}
+
+void HttpResponder::AnswerRound() {
+  if (asked_.empty()) return;
+  ++round_;
+  for (const int descriptor : std::exchange(asked_, {})) {
+    const auto found = by_descriptor_.find(descriptor);
+    if (found == by_descriptor_.end() || found->second->phase != Phase::kAsked) continue;
+    Connection& connection = *found->second;
+    connection.request.round = round_;
+    const HttpRequest request = std::exchange(connection.request, {});
+    Answer(connection, (*connection.handler)(request), request.method != "HEAD");
+    if (!Send(connection)) Close(found->second);
+  }
 }
 
 void HttpResponder::Answer(Connection& connection, const HttpAnswer& answer, bool with_body) {

@@ -49,7 +49,7 @@ class HttpResponder {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  enum class Phase : uint8_t { kAsking, kAnswering, kParting };
+  enum class Phase : uint8_t { kAsking, kAsked, kAnswering, kParting };
 
   // In order of arrival.
   struct Connection {
@@ -59,6 +59,9 @@ class HttpResponder {
     uint32_t watched;  // events of epoll
     Phase phase = Phase::kAsking;
     std::string received = {};
+    // While kAsked: a request that waits for the end of the round, and its handler.
+    HttpRequest request = {};
+    const Handler* handler = nullptr;
     std::string answer = {};
     size_t sent = 0;
   };
@@ -77,7 +80,8 @@ class HttpResponder {
   bool Read(Connection& connection);
   bool Send(Connection& connection);
   void Answer(Connection& connection, const HttpAnswer& answer, bool with_body = true);
-  void AnswerHead(Connection& connection, size_t head_bytes);
+  void TakeHead(Connection& connection, size_t head_bytes);
+  void AnswerRound();
   // Has epoll watch for the event that `outcome` (kWaitToRead or kWaitToWrite) waits for.
   void Watch(Connection& connection, PeerStream::Outcome outcome);
   Place Close(Place place);
@@ -90,6 +94,9 @@ class HttpResponder {
   std::mutex mutex_;
   std::vector<int> arrived_;
   bool stopping_ = false;
+  // Connections whose request was read in this round; some may be closed since.
+  std::vector<int> asked_;              // used by the thread only
+  uint64_t round_ = 0;                  // used by the thread only
   std::list<Connection> connections_;   // used by the thread only
   std::map<int, Place> by_descriptor_;  // used by the thread only
   std::thread thread_;

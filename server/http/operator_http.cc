@@ -50,8 +50,10 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
                                                                  const Credentials& credentials,
                                                                  std::shared_ptr<TlsFiles> tls,
                                                                  OperatorAnswers answers) {
-  HttpResponder::Handler metrics = [collect = std::move(answers.metrics)](const HttpRequest&) {
-    return HttpAnswer{.content_type = kMetricsContentType, .body = MetricsText(collect())};
+  HttpResponder::Handler metrics = [collect = std::move(answers.metrics), round = uint64_t{0},
+                                    page = std::string()](const HttpRequest& request) mutable {
+    if (request.round != std::exchange(round, request.round)) page = MetricsText(collect());
+    return HttpAnswer{.content_type = kMetricsContentType, .body = page};
   };
   const bool has_identities = !credentials.open_to_all() || credentials.has_admin_token() ||
                               (config.metrics_tls && !config.tls_client_ca.empty());
