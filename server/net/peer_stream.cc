@@ -225,6 +225,9 @@ bool TrustSigners(SSL_CTX* context, const std::string& pems, TlsStreams::For use
       return false;
     }
   }
+  // A signer is trusted by itself, also if it is an intermediate authority whose own signer the
+  // file does not have.
+  X509_STORE_set_flags(SSL_CTX_get_cert_store(context), X509_V_FLAG_PARTIAL_CHAIN);
   const bool required = use == TlsStreams::For::kCalls;
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
                      nullptr);

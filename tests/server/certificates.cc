@@ -5,6 +5,8 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include "server/base/pem.h"
+
 namespace annulus::server {
 namespace {
 
@@ -19,9 +21,15 @@ std::string ToPem(Write write) {
   return pem;
 }
 
-}  // namespace
+void AddExtension(X509* certificate, int kind, const std::string& value) {
+  X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, kind, value.c_str());
+  X509_add_ext(certificate, extension, -1);
+  X509_EXTENSION_free(extension);
+}
 
-TestIdentity MakeIdentity(const std::string& host, long seconds) {
+// Signs with the identity's own key if `signer` is null.
+TestIdentity Make(const std::string& host, long seconds, const TestIdentity* signer,
+                  bool authority) {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, 2);
@@ -32,12 +40,16 @@ TestIdentity MakeIdentity(const std::string& host, long seconds) {
   X509_NAME* name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
                              reinterpret_cast<const unsigned char*>(host.c_str()), -1, -1, 0);
-  X509_set_issuer_name(certificate, name);
-  X509_EXTENSION* names =
-      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, ("DNS:" + host).c_str());
-  X509_add_ext(certificate, names, -1);
-  X509_EXTENSION_free(names);
-  X509_sign(certificate, key, EVP_sha256());
+  AddExtension(certificate, NID_subject_alt_name, "DNS:" + host);
+  if (authority) AddExtension(certificate, NID_basic_constraints, "critical,CA:TRUE");
+  if (signer == nullptr) {
+    X509_set_issuer_name(certificate, name);
+    X509_sign(certificate, key, EVP_sha256());
+  } else {
+    const Certificate issuer = NextCertificate(OpenPem(signer->certificate).get());
+    X509_set_issuer_name(certificate, X509_get_subject_name(issuer.get()));
+    X509_sign(certificate, ReadPrivateKey(signer->key).get(), EVP_sha256());
+  }
   TestIdentity identity;
   identity.certificate = ToPem([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
   identity.key = ToPem([&](BIO* bio) {
@@ -46,6 +58,16 @@ TestIdentity MakeIdentity(const std::string& host, long seconds) {
   X509_free(certificate);
   EVP_PKEY_free(key);
   return identity;
+}
+
+}  // namespace
+
+TestIdentity MakeIdentity(const std::string& host, long seconds) {
+  return Make(host, seconds, nullptr, false);
+}
+
+TestIdentity MakeSigned(const std::string& host, const TestIdentity& signer, bool authority) {
+  return Make(host, 3600, &signer, authority);
 }
 
 }  // namespace annulus::server

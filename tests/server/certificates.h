@@ -14,6 +14,9 @@ struct TestIdentity {
 // A certificate for `host`, signed by itself, that ends in so many seconds.
 TestIdentity MakeIdentity(const std::string& host = "localhost", long seconds = 3600);
 
+// A certificate for `host` that `signer` has signed. `authority`: it may sign others.
+TestIdentity MakeSigned(const std::string& host, const TestIdentity& signer, bool authority);
+
 }  // namespace annulus::server
 
 #endif  // ANNULUS_TESTS_SERVER_CERTIFICATES_H_

@@ -134,6 +134,21 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
   EXPECT_EQ(code(nullptr), grpc::StatusCode::UNAVAILABLE);
 }
 
+// The file names an authority whose own signer it does not have.
+TEST(TlsTest, AnIntermediateAuthorityIsTrustedByItself) {
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity root = MakeIdentity("root.example");
+  const TestIdentity authority = MakeSigned("ca.example", root, true);
+  const TestIdentity client = MakeSigned("app.acme.example", authority, false);
+  const TestIdentity other = MakeSigned("app.acme.example", root, false);
+  TestServer server({"--tls-certificate", WriteTemporary("cert.pem", own.certificate), "--tls-key",
+                     WriteTemporary("key.pem", own.key), "--tls-client-ca",
+                     WriteTemporary("authority.pem", authority.certificate)});
+  server.Serve();
+  EXPECT_TRUE(Answers(*Client(server, own.certificate, &client)));
+  EXPECT_FALSE(Answers(*Client(server, own.certificate, &other)));
+}
+
 // What another protocol of the same certificate's name would be told must not come from here.
 TEST(TlsTest, ClientsMustSpeakHttp2) {
   const TestIdentity identity = MakeIdentity();
