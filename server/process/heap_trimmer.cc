@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::seconds kInterval{5};
 constexpr size_t kWorthwhileGrowth = size_t{4} << 20;
+// What made the memory grow may still have been in use then.
+constexpr int kLooksAfterGrowth = 6;
 
 size_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -24,7 +26,9 @@ size_t ResidentBytes() {
 void HeapTrimmer::Tick(SteadyTime now) {
   if (now < next_look_) return;
   next_look_ = now + kInterval;
-  if (ResidentBytes() < resident_ + kWorthwhileGrowth) return;
+  if (ResidentBytes() >= resident_ + kWorthwhileGrowth) looks_left_ = kLooksAfterGrowth;
+  if (looks_left_ == 0) return;
+  --looks_left_;
   malloc_trim(0);
   resident_ = ResidentBytes();
 }

@@ -8,8 +8,8 @@
 namespace annulus::server {
 
 // Returns freed heap memory to the system. The C library would keep it, so the memory of one burst
-// of connections or requests would stay resident forever. Trims only if resident memory has grown,
-// so it costs nothing in quiet times. Not thread-safe.
+// of connections or requests would stay resident forever. Trims only for half a minute after
+// resident memory has grown, so it costs nothing in quiet times. Not thread-safe.
 class HeapTrimmer {
  public:
   // Call this periodically. Trims at most every 5 seconds.
@@ -17,6 +17,7 @@ class HeapTrimmer {
 
  private:
   SteadyTime next_look_{};
+  int looks_left_ = 0;   // to trim at
   size_t resident_ = 0;  // bytes after the last trim
 };
 
