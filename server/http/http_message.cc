@@ -1,14 +1,7 @@
 #include "server/http/http_message.h"
 
-#include <algorithm>
-#include <utility>
-#include <vector>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace annulus::server {
 namespace {
@@ -17,37 +10,54 @@ absl::string_view Phrase(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
-    case 403:
-      return "Forbidden";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
     default:
       return "Status";
   }
 }
 
-bool IsToken(absl::string_view text) {
-  constexpr absl::string_view kMarks = "!#$%&'*+-.^_`|~";
-  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
-    return absl::ascii_isalnum(c) || absl::StrContains(kMarks, c);
-  });
+}  // namespace
+
+absl::string_view HttpRequest::Find(absl::string_view name) const {
+  for (const auto& [header, value] : headers) {
+    if (header == name) return value;
+  }
+  return "";
 }
 
-bool IsPrintable(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
-}
-
-// "/metrics?x" and "http://host:1/metrics" -> "/metrics". Empty if the target has no path.
 std::string PathOf(absl::string_view target) {
   if (absl::StartsWithIgnoreCase(target, "http://")) {
     target.remove_prefix(7);
@@ -58,53 +68,29 @@ std::string PathOf(absl::string_view target) {
   return absl::StartsWith(target, "/") ? std::string(target) : std::string();
 }
 
-absl::Status NotHttp(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, "; send \"GET /metrics HTTP/1.1\" and headers\n"));
-}
-
-}  // namespace
-
-size_t EndOfHead(absl::string_view bytes) {
-  // A recipient may accept a single LF as the end of a line (RFC 9112, section 2.2).
-  const size_t strict = bytes.find("\n\r\n");
-  const size_t loose = bytes.find("\n\n");
-  if (strict == absl::string_view::npos && loose == absl::string_view::npos) return strict;
-  return strict < loose ? strict + 3 : loose + 2;
-}
-
-absl::StatusOr<HttpRequest> ParseHead(absl::string_view head) {
-  std::vector<absl::string_view> lines = absl::StrSplit(head, '\n');
-  for (absl::string_view& line : lines) absl::ConsumeSuffix(&line, "\r");
-  const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
-  if (words.size() != 3 || !IsToken(words[0]) || !IsPrintable(words[1]) ||
-      (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0")) {
-    return NotHttp("the first line is not an HTTP/1.1 request");
-  }
-  HttpRequest request{std::string(words[0]), PathOf(words[1]), ""};
-  if (request.path.empty()) return NotHttp("the request names no path");
-  bool authorized = false;
-  for (size_t i = 1; i < lines.size() && !lines[i].empty(); ++i) {
-    const size_t colon = lines[i].find(':');
-    const absl::string_view name = lines[i].substr(0, colon);
-    if (colon == absl::string_view::npos || !IsToken(name)) {
-      return NotHttp("a header is not \"Name: value\"");
+std::string SerializeHead(const HttpAnswer& answer, BodyFrame frame, bool keep_alive) {
+  std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", Phrase(answer.status), "\r\n");
+  if (answer.status != 204) {
+    absl::StrAppend(&head, "Content-Type: ", answer.content_type, "\r\n");
+    if (frame == BodyFrame::kLength) {
+      absl::StrAppend(&head, "Content-Length: ", answer.body.size(), "\r\n");
+    } else if (frame == BodyFrame::kChunked) {
+      head += "Transfer-Encoding: chunked\r\n";
     }
-    if (!absl::EqualsIgnoreCase(name, "authorization")) continue;
-    if (std::exchange(authorized, true)) {
-      return NotHttp("there is a second authorization header, and one is allowed");
-    }
-    request.authorization = std::string(absl::StripAsciiWhitespace(lines[i].substr(colon + 1)));
   }
-  return request;
+  if (!keep_alive) head += "Connection: close\r\n";
+  for (const std::string& header : answer.headers) absl::StrAppend(&head, header, "\r\n");
+  head += "\r\n";
+  return head;
 }
 
-std::string Serialize(const HttpAnswer& answer, bool with_body) {
-  return absl::StrCat("HTTP/1.1 ", answer.status, " ", Phrase(answer.status),
-                      "\r\nContent-Type: ", answer.content_type,
-                      "\r\nContent-Length: ", answer.body.size(), "\r\nConnection: close\r\n",
-                      answer.header.empty() ? "" : absl::StrCat(answer.header, "\r\n"), "\r\n",
-                      with_body ? answer.body : "");
+std::string Serialize(const HttpAnswer& answer, bool keep_alive, bool with_body) {
+  return absl::StrCat(SerializeHead(answer, BodyFrame::kLength, keep_alive),
+                      with_body && answer.status != 204 ? answer.body : "");
+}
+
+std::string Chunk(absl::string_view bytes) {
+  return absl::StrCat(absl::Hex(bytes.size()), "\r\n", bytes, "\r\n");
 }
 
 }  // namespace annulus::server

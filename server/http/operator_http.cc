@@ -14,14 +14,15 @@ namespace {
 
 // Identifies the caller as for a call: by the token if there is one, else by the certificate.
 std::optional<Caller> FindCaller(const Credentials& credentials, const HttpRequest& request) {
-  if (!request.authorization.empty()) return credentials.FindToken(request.authorization);
+  const absl::string_view authorization = request.Find("authorization");
+  if (!authorization.empty()) return credentials.FindToken(authorization);
   return credentials.FindCertificate(request.certificate_names);
 }
 
 // Restricts a handler to callers that may read metrics.
 HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Handler handler) {
   return [&credentials, handler = std::move(handler)](const HttpRequest& request) {
-    if (credentials.IsAdminToken(request.authorization)) return handler(request);
+    if (credentials.IsAdminToken(request.Find("authorization"))) return handler(request);
     // If the server requires no identity, any trusted certificate is enough.
     if (credentials.open_to_all() && !request.certificate_names.empty()) return handler(request);
     const std::optional<Caller> caller = FindCaller(credentials, request);
@@ -35,7 +36,7 @@ HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Ha
                       .body =
                           "this needs the header \"Authorization: Bearer TOKEN\" with the "
                           "server's token, or a client certificate that it trusts\n",
-                      .header = "WWW-Authenticate: Bearer"};
+                      .headers = {"WWW-Authenticate: Bearer"}};
   };
 }
 
