@@ -311,6 +311,7 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
   log.Error("no_device", {{"reason", std::string(why.message())},
                           {"remedy", "do what the reason says, then start annulusd again"},
                           {"port", server.port()},
+                          {"http_port", server.http_port()},
                           {"metrics_port", server.metrics_port()}});
 }
 
@@ -355,9 +356,9 @@ class Reserves {
 };
 
 absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
-  // The relay uses two more sockets for each connection.
-  constexpr int kDescriptors = 3;
-  const int connections = MakeRoomForConnections(config.max_connections, kDescriptors);
+  // The relay uses two more sockets for each connection; HTTP may have as many connections.
+  const int descriptors = config.http.empty() ? 3 : 4;
+  const int connections = MakeRoomForConnections(config.max_connections, descriptors);
   if (connections < config.max_connections) {
     log.Warning("few_descriptors", {{"max_connections", connections},
                                     {"asked_for", config.max_connections},

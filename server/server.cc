@@ -21,6 +21,7 @@
 #include "server/grpc/health_board.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/model_service.h"
+#include "server/http/api_service.h"
 #include "server/http/operator_http.h"
 #include "server/identity/credentials.h"
 #include "server/identity/file_watch.h"
@@ -96,6 +97,7 @@ class ServerImpl final : public Server {
   void Stop(ExitGuard* guard) override;
 
   int port() const override { return port_; }
+  int http_port() const override { return api_http_ ? api_http_->port() : 0; }
   int metrics_port() const override { return operator_http_ ? operator_http_->port() : 0; }
 
  private:
@@ -140,6 +142,7 @@ class ServerImpl final : public Server {
       config_,  log_,  *operators_, *peers_, admin_gate_,      lifecycle_, documents_,
       metrics_, pool_, delivery_,   unread_, context_.prompts, attach_};
   AdminService operator_admin_{operator_context_};
+  ApiService api_{context_};
   GrpcListener grpc_;
   std::unique_ptr<AdminSocket> admin_socket_;  // null if there is none
   GrpcListener admin_grpc_;                    // listens on admin_socket_
@@ -159,6 +162,7 @@ class ServerImpl final : public Server {
   std::mutex reload_mutex_;
   std::vector<std::function<void()>> reload_done_;  // `done` of each pending RequestReload
   std::unique_ptr<HttpResponder> operator_http_;
+  std::unique_ptr<HttpListener> api_http_;  // null without --http
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
 
@@ -178,6 +182,11 @@ absl::Status ServerImpl::Listen() {
                                          {{"peer", client}, {"reason", CutOffReason(why)}});
                        }));
   port_ = grpc_.acceptor->port();
+  if (!config_.http.empty()) {
+    auto streams =
+        tls_ != nullptr ? std::make_unique<TlsStreams>(tls_, TlsStreams::For::kOperators) : nullptr;
+    ANNULUS_ASSIGN_OR_RETURN(api_http_, StartApiHttp(context_, api_, std::move(streams)));
+  }
   ANNULUS_RETURN_IF_ERROR(ListenForAdmins());
   SetHealth(false);  // so that the health service knows every name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
@@ -366,6 +375,7 @@ void ServerImpl::Stop(ExitGuard* guard) {
 // No-op the second time.
 void ServerImpl::EndAll(milliseconds grace) {
   housekeeping_.reset();
+  api_http_.reset();
   for (GrpcListener* const listener : {&grpc_, &admin_grpc_}) {
     if (listener->server != nullptr) listener->Shutdown(grace);
     listener->server.reset();  // waits for the last callbacks

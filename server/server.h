@@ -65,6 +65,7 @@ class Server {
   virtual void Stop(ExitGuard* guard) = 0;
 
   virtual int port() const = 0;
+  virtual int http_port() const = 0;     // 0: no HTTP
   virtual int metrics_port() const = 0;  // 0: no metrics
 };
 

@@ -5,24 +5,36 @@
 
 namespace annulus::server {
 
+namespace {
+
+// Adds the exposure of a listener for calls, if there is one. `safe`: an address that is not
+// exposed.
+void AddForCalls(const ServerConfig& config, absl::string_view option, const std::string& address,
+                 absl::string_view safe, std::vector<Exposure>& found) {
+  if (address.empty() || IsLoopbackAddress(address)) return;
+  const std::string name(option);
+  const std::string other = absl::StrCat("--", option, " ", safe);
+  if (config.tls_certificate.empty()) {
+    found.push_back({name, address,
+                     "anybody who reaches this address can use the server, and whoever is on the "
+                     "way can read prompts and answers",
+                     absl::StrCat("set --tls-certificate, --tls-key and --tokens-file or "
+                                  "--auth-token-file, or ",
+                                  other)});
+  } else if (!config.knows_callers()) {
+    found.push_back(
+        {name, address, "anybody who reaches this address can use the server",
+         absl::StrCat("set --tokens-file, --auth-token-file or --tls-client-ca, or ", other)});
+  }
+}
+
+}  // namespace
+
 std::vector<Exposure> FindExposures(const ServerConfig& config) {
   std::vector<Exposure> found;
   const bool token = !config.auth_token_file.empty() || !config.tokens_file.empty();
-  if (!IsLoopbackAddress(config.listen)) {
-    if (config.tls_certificate.empty()) {
-      found.push_back(
-          {"listen", config.listen,
-           "anybody who reaches this address can use the server, and whoever is on the "
-           "way can read prompts and answers",
-           "set --tls-certificate, --tls-key and --tokens-file or --auth-token-file, or "
-           "--listen 127.0.0.1:50051"});
-    } else if (!config.knows_callers()) {
-      found.push_back({"listen", config.listen,
-                       "anybody who reaches this address can use the server",
-                       "set --tokens-file, --auth-token-file or --tls-client-ca, or --listen "
-                       "127.0.0.1:50051"});
-    }
-  }
+  AddForCalls(config, "listen", config.listen, "127.0.0.1:50051", found);
+  AddForCalls(config, "http", config.http, "127.0.0.1:8000", found);
   if (config.metrics.empty() || IsLoopbackAddress(config.metrics)) return found;
   const bool known = token || !config.admin_token_file.empty() ||
                      (config.metrics_tls && !config.tls_client_ca.empty());

@@ -11,7 +11,7 @@ namespace annulus::server {
 
 // A listener that other machines can reach and that is not protected enough.
 struct Exposure {
-  std::string option;  // "listen" or "metrics"
+  std::string option;  // "listen", "http" or "metrics"
   std::string address;
   std::string danger;  // what anybody who can reach it may do
   std::string remedy;  // the options to set

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/api.h"
 
@@ -50,6 +51,10 @@ struct ServerConfig {
   int max_connections = 0;  // gRPC connections at a time
   // How long a gRPC connection may be silent before the server pings it.
   std::chrono::milliseconds keepalive_time{};
+  std::string http;  // HOST:PORT of the APIs over HTTP; empty: none
+  // How often something is written on an HTTP request that waits for its answer.
+  std::chrono::milliseconds http_heartbeat{};
+  std::vector<std::string> http_origins;  // web pages that may use the APIs: "https://a.example"
   std::string metrics;          // HOST:PORT of the Prometheus endpoint; empty: none
   bool metrics_tls = false;     // serve metrics over HTTPS, with the same certificate as gRPC
   std::string tls_certificate;  // PEM files; both or neither

@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "server/config/option_rows.h"
 
@@ -15,7 +17,23 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-absl::StatusOr<std::string> ParseMetrics(absl::string_view text) {
+// Web pages' origins, as browsers send them: "SCHEME://HOST" or "SCHEME://HOST:PORT".
+absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
+  std::vector<std::string> origins = absl::StrSplit(text, ',', absl::SkipEmpty());
+  for (const std::string& origin : origins) {
+    const size_t host = origin.find("://");
+    const bool has_host = host != std::string::npos && host > 0 && host + 3 < origin.size();
+    if (!has_host || origin.find_first_of("/ ", host + 3) != std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(QuoteValue(origin),
+                       " is not allowed: origins such as https://a.example or "
+                       "http://localhost:8080, with commas between them"));
+    }
+  }
+  return origins;
+}
+
+absl::StatusOr<std::string> ParseOptionalAddress(absl::string_view text) {
   if (text == "off") return std::string();
   absl::StatusOr<std::string> address = ParseHostPort(text);
   if (address.ok()) return address;
@@ -49,15 +67,27 @@ std::vector<Option> ServiceOptions() {
        "and root); auto: admin.sock in systemd's RUNTIME_DIRECTORY, else annulus-PORT.sock in "
        "XDG_RUNTIME_DIR, else PORT.sock in /tmp/annulus-UID.",
        Into(&ServerConfig::admin_listen, ParseAdminListen)},
+      {"http", "HOST:PORT|off", "off",
+       "Address of the HTTP APIs (OpenAI's chat and completions); TLS, tokens and certificates as "
+       "for --listen.",
+       Into(&ServerConfig::http, ParseOptionalAddress)},
+      {"http-heartbeat", "TIME", "5s",
+       "How often something is written on an HTTP request whose answer has not begun, so that "
+       "clients wait for long prompts.",
+       Within(&ServerConfig::http_heartbeat, milliseconds(10), hours(1))},
+      {"http-origins", "ORIGIN,..", "",
+       "Web pages that may use the HTTP APIs, such as https://chat.example; all others are "
+       "refused.",
+       Into(&ServerConfig::http_origins, ParseOrigins)},
       {"max-connections", "N", "1024",
-       "Most gRPC connections at once; further ones are closed at once.",
+       "Most gRPC connections at once, and most HTTP connections; further ones are closed at once.",
        Within(&ServerConfig::max_connections, 1, 1'000'000)},
       {"keepalive-time", "TIME", "15s",
        "A gRPC connection that is silent for this long is pinged, and closed if it does not answer "
        "soon.",
        Within(&ServerConfig::keepalive_time, milliseconds(100), hours(2))},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
-       Into(&ServerConfig::metrics, ParseMetrics)},
+       Into(&ServerConfig::metrics, ParseOptionalAddress)},
       {"metrics-tls", "on|off", "off",
        "Serve metrics and probes over HTTPS, with --tls-certificate and --tls-key. With "
        "--tls-client-ca scrapers may show a certificate instead of a token.",

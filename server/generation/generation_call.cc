@@ -9,18 +9,25 @@
 
 namespace annulus::server {
 
-GenerationCall::GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader)
+GenerationCall::GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader,
+                               CallMemory memory)
     : context_(context),
       call_(std::move(call)),
       job_(context.pool.NewId()),
-      memory_(context.prompts),
+      memory_(std::move(memory)),
       run_(context, call_, SinkLimits{}, reader) {
   context.metrics.balance().Offer();
 }
 
 std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context, CallContext call,
                                                        SinkReader& reader) {
-  return std::shared_ptr<GenerationCall>(new GenerationCall(context, std::move(call), reader));
+  return Create(context, std::move(call), reader, CallMemory(context.prompts));
+}
+
+std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context, CallContext call,
+                                                       SinkReader& reader, CallMemory memory) {
+  return std::shared_ptr<GenerationCall>(
+      new GenerationCall(context, std::move(call), reader, std::move(memory)));
 }
 
 void GenerationCall::Start(size_t request_bytes, Decoder decoder, size_t most_answer_bytes) {
@@ -54,7 +61,7 @@ void GenerationCall::Prepare(Engine& engine, const Decoder& decoder, const Cance
 absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
                                     const CancelFlag& cancel) {
   if (run_.aborted()) return absl::OkStatus();  // the sink has its end already
-  ANNULUS_ASSIGN_OR_RETURN(const AskedGeneration asked, decoder(memory_));
+  ANNULUS_ASSIGN_OR_RETURN(const AskedGeneration asked, decoder(memory_, cancel));
   absl::Status status = [&]() -> absl::Status {
     if (asked.spec.has_request_id()) {
       ANNULUS_RETURN_IF_ERROR(CheckRequestId(asked.spec.request_id()));

@@ -26,11 +26,16 @@ namespace annulus::server {
 class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
  public:
   // Decodes the request's bytes. Runs in the pool.
-  using Decoder = std::function<absl::StatusOr<AskedGeneration>(CallMemory& memory)>;
+  using Decoder =
+      std::function<absl::StatusOr<AskedGeneration>(CallMemory& memory, const CancelFlag& cancel)>;
 
   // `reader` must live until Close.
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, CallContext call,
                                                 SinkReader& reader);
+  // The same for a request whose bytes the transport already holds memory for, as
+  // CallMemory::kReceived in `memory`.
+  static std::shared_ptr<GenerationCall> Create(ServiceContext& context, CallContext call,
+                                                SinkReader& reader, CallMemory memory);
 
   // Starts the call. The reader may be called from now on, even before this returns.
   // `request_bytes` is the size of the request, which the transport keeps until the call ends. If
@@ -54,7 +59,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void Close();
 
  private:
-  GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader);
+  GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader, CallMemory memory);
 
   absl::Status Begin(size_t request_bytes, Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);

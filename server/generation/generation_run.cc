@@ -279,6 +279,11 @@ bool GenerationRun::aborted() const {
   return aborted_;
 }
 
+bool GenerationRun::queued() const {
+  std::lock_guard lock(mutex_);
+  return engine_ != nullptr || shared_ != nullptr;
+}
+
 void GenerationRun::LogDone(const Completion& completion) const {
   context_.log.FromClient(LogLevel::kInfo, "request_done",
                           {{"call", call_.method},

@@ -67,6 +67,8 @@ class GenerationRun {
   // The same, and also stops the engine's work.
   void Abort(absl::Status status);
   bool aborted() const;
+  // Whether the engine has the request, which may then wait for long.
+  bool queued() const;
 
   // Call this when the terminal event was taken. Logs a successful generation, or the cause of a
   // failure.

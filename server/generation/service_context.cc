@@ -98,11 +98,13 @@ absl::Status ServiceContext::Authenticate(CallContext& call) const {
 }
 
 absl::Status ServiceContext::Admit(CallContext& call) const {
+  if (call.admitted) return absl::OkStatus();
   const absl::Status known = Authenticate(call);
   std::vector<CallContext::Header>().swap(call.headers);
   ANNULUS_RETURN_IF_ERROR(known);
   const Roles needed = RolesFor(call.method);
-  if (needed.empty() || call.caller.roles.HasAnyOf(needed)) return absl::OkStatus();
+  call.admitted = needed.empty() || call.caller.roles.HasAnyOf(needed);
+  if (call.admitted) return absl::OkStatus();
   return ReasonError(
       absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ROLE_MISSING,
       absl::StrCat(call.method, " needs the role ", RolesText(needed, " or "),

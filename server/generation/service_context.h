@@ -78,7 +78,8 @@ struct ServiceContext {
   absl::Status Authenticate(CallContext& call) const;
   // Identifies the caller like Authenticate and checks that a role allows the method (see
   // RolesFor); PERMISSION_DENIED otherwise. Sets the caller also in that case, so that the log can
-  // say whose call was refused. Drops the headers, which nothing needs any more.
+  // say whose call was refused. Drops the headers, which nothing needs any more. No-op for a call
+  // that it has let in already: a transport may ask before the request's bytes have come.
   absl::Status Admit(CallContext& call) const;
 
   // Memory that documents and kept answers took at most.

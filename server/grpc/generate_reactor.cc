@@ -39,7 +39,7 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
           GenerationCall::Create(context, ReadCall("Generate", context.peers, call), *this)) {
   generation_->Start(
       request.Length(),
-      [bytes = request, max_bytes = max_bytes_](CallMemory& memory) {
+      [bytes = request, max_bytes = max_bytes_](CallMemory& memory, const CancelFlag&) {
         return DecodeSpec<v1::GenerateRequest>(bytes, max_bytes, memory);
       },
       max_bytes_);

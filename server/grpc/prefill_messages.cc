@@ -87,8 +87,10 @@ StreamedCall::Message PrefillEvent(SinkEvent& event, const GenerationRun& genera
 }  // namespace
 
 StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuffer& request) {
-  auto decode = [bytes = request, max_bytes = context.config.max_message_bytes](
-                    CallMemory& memory) { return DecodePrefill(bytes, max_bytes, memory); };
+  auto decode = [bytes = request, max_bytes = context.config.max_message_bytes](CallMemory& memory,
+                                                                                const CancelFlag&) {
+    return DecodePrefill(bytes, max_bytes, memory);
+  };
   return {kPrefillDocument, std::move(decode), &PrefillEvent};
 }
 

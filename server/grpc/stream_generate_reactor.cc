@@ -41,8 +41,8 @@ StreamedCall::Message EncodeGeneration(SinkEvent& event, const GenerationRun& ge
 }  // namespace
 
 StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request) {
-  auto decode = [bytes = request,
-                 max_bytes = context.config.max_message_bytes](CallMemory& memory) {
+  auto decode = [bytes = request, max_bytes = context.config.max_message_bytes](CallMemory& memory,
+                                                                                const CancelFlag&) {
     return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes, memory);
   };
   return {"StreamGenerate", std::move(decode), &EncodeGeneration};

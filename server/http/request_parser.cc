@@ -179,7 +179,7 @@ void RequestParser::Parser::on_header_impl(error_code& error) {
     return Refuse(417, "of Expect only 100-continue is supported", error);
   }
   request_.has_body = is_chunked || (has_length && request_.Find("content-length") != "0");
-  request_.keep_alive = keep_alive();
+  request_.keep_alive = request_.is_1_1 && keep_alive();
 }
 
 RequestParser::RequestParser(const Limits& limits, BodyTaker taker)

@@ -29,6 +29,7 @@ struct CallContext {
   SteadyTime deadline = SteadyTime::max();  // may be in the past
   std::string trace = {};                   // see TraceId
   Caller caller = {};
+  bool admitted = false;  // ServiceContext::Admit has let it in
 
   // The value of the first header with this name; null if there is none.
   const std::string* FindHeader(absl::string_view name) const;

@@ -29,6 +29,12 @@ constexpr Row kRows[] = {
     {"GetServerInfo", {}},
     {"GetLoad", {Role::kMetrics, Role::kAdmin}},
     {"Drain", {Role::kAdmin}},
+    // Over HTTP: see server/http/routes.h.
+    {"/v1/chat/completions", {Role::kGenerate}},
+    {"/v1/completions", {Role::kGenerate}},
+    {"/v1/models", {}},
+    {"/v1/models/*", {}},
+    {"/version", {}},
 };
 
 const Row* Find(absl::string_view method) {

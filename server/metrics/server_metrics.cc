@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/dtype.h"
@@ -100,6 +101,17 @@ double ValueOf(const Count& count) {
 enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
 constexpr std::array<const char*, 3> kOutcomes = {"stored", "unchanged", "failed"};
 
+bool IsOverHttp(absl::string_view method) { return absl::StartsWith(method, "/"); }
+
+void AddCall(absl::string_view label, const std::string& method, size_t code, double count,
+             MetricFamily& calls) {
+  MetricSample sample;
+  sample.labels = {{std::string(label), method},
+                   {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}};
+  sample.value = count;
+  calls.samples.push_back(std::move(sample));
+}
+
 // For each method, OK and the other codes with which calls of it have ended.
 MetricFamily Calls(const CountsByMethod& counts) {
   MetricFamily calls{"annulus_grpc_requests_total",
@@ -107,14 +119,26 @@ MetricFamily Calls(const CountsByMethod& counts) {
                      MetricFamily::Type::kCounter,
                      {}};
   for (const auto& [method, codes] : counts) {
+    if (IsOverHttp(method)) continue;
     for (size_t code = 0; code < kCodes; ++code) {
       const double count = ValueOf(codes[code]);
-      if (count == 0 && code != 0) continue;
-      MetricSample sample;
-      sample.labels = {{"method", method},
-                       {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}};
-      sample.value = count;
-      calls.samples.push_back(std::move(sample));
+      if (count != 0 || code == 0) AddCall("method", method, code, count, calls);
+    }
+  }
+  return calls;
+}
+
+// For each route, the codes with which requests of it have ended.
+MetricFamily HttpCalls(const CountsByMethod& counts) {
+  MetricFamily calls{"annulus_http_requests_total",
+                     "HTTP requests that ended, by route and the status code that gRPC would have.",
+                     MetricFamily::Type::kCounter,
+                     {}};
+  for (const auto& [route, codes] : counts) {
+    if (!IsOverHttp(route)) continue;
+    for (size_t code = 0; code < kCodes; ++code) {
+      const double count = ValueOf(codes[code]);
+      if (count != 0) AddCall("route", route, code, count, calls);
     }
   }
   return calls;
@@ -226,6 +250,8 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
   using Type = MetricFamily::Type;
   std::vector<MetricFamily> families = balance_.Collect();
   families.push_back(Calls(counts_->calls));
+  MetricFamily over_http = HttpCalls(counts_->calls);
+  if (!over_http.samples.empty()) families.push_back(std::move(over_http));
   families.push_back(Errors(counts_->errors));
   families.push_back(Uploads(counts_->uploads));
   families.push_back(CutOffs(counts_->cut_off));

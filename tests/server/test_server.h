@@ -42,6 +42,7 @@ class TestServer {
 
   std::string address() const;
   std::string metrics_address() const;
+  int http_port() const { return server_->http_port(); }
   // A channel with a connection of its own.
   std::shared_ptr<grpc::Channel> NewChannel() const;
   std::shared_ptr<grpc::Channel> channel() { return channel_; }

@@ -46,6 +46,14 @@ TEST(ExposureTest, TellsWhatToSet) {
   EXPECT_EQ(FindExposures(config).size(), 2u);
   config.metrics.clear();
   EXPECT_EQ(FindExposures(config).size(), 1u);
+
+  config.listen = "127.0.0.1:50051";
+  config.http = "127.0.0.1:8000";
+  EXPECT_TRUE(FindExposures(config).empty());
+  config.http = "0.0.0.0:8000";
+  ASSERT_EQ(FindExposures(config).size(), 1u);
+  EXPECT_EQ(FindExposures(config)[0].option, "http");
+  EXPECT_THAT(FindExposures(config)[0].remedy, HasSubstr("or --http 127.0.0.1:8000"));
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "server/base/pem.h"
 #include "server/http/operator_http.h"
 #include "tests/server/certificates.h"
+#include "tests/server/http/tls_client.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -32,61 +33,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr char kScrapeOverTls[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
-
-// A connection to 127.0.0.1, plain until Encrypt. Nothing blocks for longer than 10 s.
-class Client {
- public:
-  explicit Client(int port) : descriptor_(Connect(absl::StrCat("127.0.0.1:", port))) {
-    const timeval limit{10, 0};
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  }
-  ~Client() {
-    session_.reset();
-    close(descriptor_);
-  }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  void SendPlain(const std::string& bytes) const {
-    (void)!send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-
-  // Whether the handshake succeeds with a server that has this certificate.
-  bool Encrypt(const std::string& trusted, const TestIdentity* own = nullptr) {
-    const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(
-        SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
-    X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()),
-                        NextCertificate(OpenPem(trusted).get()).get());
-    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-    if (own != nullptr) {
-      SSL_CTX_use_certificate(context.get(),
-                              NextCertificate(OpenPem(own->certificate).get()).get());
-      SSL_CTX_use_PrivateKey(context.get(), ReadPrivateKey(own->key).get());
-    }
-    session_.reset(SSL_new(context.get()));
-    SSL_set_fd(session_.get(), descriptor_);
-    const bool done = SSL_connect(session_.get()) == 1;
-    ERR_clear_error();
-    return done;
-  }
-
-  // Up to the end of the connection; empty where the server ended it.
-  std::string Ask(const std::string& bytes) {
-    SSL_write(session_.get(), bytes.data(), static_cast<int>(bytes.size()));
-    std::string text;
-    char buffer[4096];
-    for (int n; (n = SSL_read(session_.get(), buffer, sizeof(buffer))) > 0;) {
-      text.append(buffer, static_cast<size_t>(n));
-    }
-    ERR_clear_error();
-    return text;
-  }
-
- private:
-  const int descriptor_;
-  std::unique_ptr<SSL, decltype(&SSL_free)> session_{nullptr, &SSL_free};
-};
 
 class HttpsTest : public ::testing::Test {
  protected:
@@ -125,7 +71,7 @@ class HttpsTest : public ::testing::Test {
   }
 
   std::string Ask(const std::string& bytes, const TestIdentity* client = nullptr) {
-    Client asker(responder_->port());
+    TlsClient asker(responder_->port());
     return asker.Encrypt(own_.certificate, client) ? asker.Ask(bytes) : "no handshake";
   }
 
@@ -152,9 +98,9 @@ TEST_F(HttpsTest, SilentClientsDelayNoScrape) {
     EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 "));
     EXPECT_LT(steady_clock::now() - start, HttpResponder::kTimeToAsk);
   };
-  std::vector<std::unique_ptr<Client>> silent;
+  std::vector<std::unique_ptr<TlsClient>> silent;
   for (int i = 0; i < 200; ++i) {
-    silent.push_back(std::make_unique<Client>(responder_->port()));
+    silent.push_back(std::make_unique<TlsClient>(responder_->port()));
     if (i % 3 == 1) silent.back()->SendPlain(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
     if (i % 3 == 2) {
       EXPECT_TRUE(silent.back()->Encrypt(own_.certificate));
@@ -179,7 +125,7 @@ TEST_F(HttpsTest, TheNextConnectionMeetsARenewedCertificate) {
   Write(own_);
   ASSERT_TRUE(files_->Reload().ok());
   EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 "));
-  EXPECT_FALSE(Client(responder_->port()).Encrypt(old.certificate));
+  EXPECT_FALSE(TlsClient(responder_->port()).Encrypt(old.certificate));
 }
 
 // On an address that others reach.

@@ -1,0 +1,60 @@
+#ifndef ANNULUS_SERVER_HTTP_ANSWER_FORM_H_
+#define ANNULUS_SERVER_HTTP_ANSWER_FORM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "server/generation/generation_run.h"
+#include "server/http/http_errors.h"
+#include "server/work/call_memory.h"
+
+namespace annulus::server {
+
+// What an answer tells beside its text.
+struct AnswerFacts {
+  std::string request_id;
+  std::string model;
+  int64_t created = 0;  // seconds since 1970
+  Usage usage = {};     // so far
+};
+
+// How one API answers a generation. Not thread-safe.
+class AnswerForm {
+ public:
+  virtual ~AnswerForm() = default;
+
+  // Whether the answer is a stream of events (text/event-stream), or one JSON object.
+  virtual bool streams() const = 0;
+
+  // The events of a stream, each with the empty line that ends it.
+  virtual std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) = 0;
+  virtual std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) = 0;
+  virtual std::string StreamError(const HttpError& error) = 0;
+
+  // Gathers a part of the answer for Whole.
+  virtual void Gather(const Delta& delta) = 0;
+  // Bytes that are gathered.
+  virtual size_t gathered_bytes() const = 0;
+  virtual std::string Whole(const AnswerFacts& facts, const Completion& completion) = 0;
+
+  // Replaces the name of a GenerationSpec field in an error by the one of the request.
+  virtual absl::Status PlaceField(absl::Status status) const = 0;
+};
+
+// A request that was read, and the form of its answer.
+struct FormRequest {
+  AskedGeneration asked;
+  std::unique_ptr<AnswerForm> answer;
+};
+// Reads the body of a request. Runs in the pool. Errors name the fields of the body.
+using FormReader = absl::StatusOr<FormRequest> (*)(const std::deque<std::string>& body,
+                                                   CallMemory& memory, const CancelFlag& cancel);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_ANSWER_FORM_H_

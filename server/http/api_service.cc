@@ -1,0 +1,213 @@
+#include "server/http/api_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/config/loopback.h"
+#include "server/http/generation_exchange.h"
+#include "server/http/http_errors.h"
+#include "server/http/routes.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr size_t kMostHeadBytes = size_t{16} << 10;
+
+// Refuses a request that no call is made of: there is nothing to count, and no line in the log.
+HttpAnswer Refusal(int status, absl::string_view code, std::string message,
+                   std::vector<std::string> headers = {}) {
+  const char* const type = status >= 500 ? "server_error" : "invalid_request_error";
+  HttpAnswer answer = OpenAiErrorAnswer({.status = status,
+                                         .type = type,
+                                         .code = std::string(code),
+                                         .message = std::move(message),
+                                         .request_id = ServiceContext::NewRequestId()});
+  answer.headers.insert(answer.headers.end(), headers.begin(), headers.end());
+  return answer;
+}
+
+// "HOST:PORT" and "[IPV6]:PORT" without the port.
+absl::string_view HostOf(absl::string_view authority) {
+  const size_t colon = authority.rfind(':');
+  const size_t bracket = authority.rfind(']');
+  const bool has_port =
+      colon != absl::string_view::npos && (bracket == absl::string_view::npos || colon > bracket);
+  return has_port ? authority.substr(0, colon) : authority;
+}
+
+// Whether a request for this host is meant for a server on the loopback address `own`. A web page's
+// own name may lead to it too (DNS rebinding).
+bool IsHostHere(absl::string_view host, absl::string_view own) {
+  return IsLoopbackAddress(absl::StrCat(HostOf(host), ":80")) ||
+         absl::EqualsIgnoreCase(HostOf(host), HostOf(own));
+}
+
+bool IsJson(absl::string_view content_type) {
+  const absl::string_view type = content_type.substr(0, content_type.find(';'));
+  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(type), "application/json");
+}
+
+// The headers that let a web page of this origin read an answer.
+std::vector<std::string> OriginHeaders(absl::string_view origin) {
+  if (origin.empty()) return {};
+  return {absl::StrCat("Access-Control-Allow-Origin: ", origin), "Vary: Origin",
+          "Access-Control-Expose-Headers: x-request-id, request-id, retry-after-ms, retry-after"};
+}
+
+HttpAnswer Preflight(absl::string_view origin) {
+  HttpAnswer answer{.status = 204, .headers = OriginHeaders(origin)};
+  answer.headers.emplace_back("Access-Control-Allow-Methods: GET, POST");
+  answer.headers.emplace_back("Access-Control-Allow-Headers: *, Authorization");
+  answer.headers.emplace_back("Access-Control-Max-Age: 600");
+  return answer;
+}
+
+CallContext ToCall(absl::string_view method, HttpRequest& request, const std::string& peer) {
+  CallContext call{.method = method,
+                   .peer = peer,
+                   .headers = std::move(request.headers),
+                   .certificate_names = std::move(request.certificate_names)};
+  if (const std::string* const parent = call.FindHeader("traceparent")) {
+    call.trace = TraceId(*parent);
+  }
+  return call;
+}
+
+// Ends a call that did not begin.
+HttpAnswer EndCall(ServiceContext& context, const CallContext& call, const absl::Status& status,
+                   bool is_generation) {
+  RequestBalance& balance = context.metrics.balance();
+  if (is_generation) balance.Offer();
+  const CallEnd end = context.Conclude(call, status);
+  if (is_generation) balance.Settle(static_cast<absl::StatusCode>(end.status.code()));
+  return OpenAiErrorAnswer(ToHttpError(end));
+}
+
+HttpAnswer AnswerNowWith(ServiceContext& context, const CallContext& call, AnswerNow answer,
+                         absl::string_view rest) {
+  absl::StatusOr<HttpAnswer> made = answer(context, rest);
+  if (!made.ok()) return EndCall(context, call, made.status(), false);
+  const CallEnd end = context.Conclude(call, absl::OkStatus());
+  for (std::string& header : RequestIdHeaders(end.request_id)) {
+    made->headers.push_back(std::move(header));
+  }
+  return *std::move(made);
+}
+
+}  // namespace
+
+ApiService::ApiService(ServiceContext& context)
+    : context_(context), on_loopback_(IsLoopbackAddress(context.config.http)) {}
+
+// Keeps web pages out: see the class.
+std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) const {
+  const absl::string_view origin = request.Find("origin");
+  const auto& allowed = context_.config.http_origins;
+  if (!origin.empty() && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) {
+    return Refusal(403, "origin_not_allowed",
+                   absl::StrCat("web pages of ", QuoteName(origin),
+                                " may not use this server; name them in its --http-origins"));
+  }
+  const absl::string_view host = request.Find("host");
+  if (host.empty()) {
+    if (!request.is_1_1) return std::nullopt;
+    return Refusal(400, "invalid_request", "the request has no header \"Host\"");
+  }
+  if (!on_loopback_ || IsHostHere(host, context_.config.http)) return std::nullopt;
+  return Refusal(403, "host_not_allowed",
+                 absl::StrCat("this server is for this machine alone, and not ", QuoteName(host),
+                              "; use localhost"));
+}
+
+std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,
+                                                 const Route* route) const {
+  if (route == nullptr) {
+    return Refusal(404, "not_found", absl::StrCat("there is nothing at ", QuoteName(request.path)));
+  }
+  const bool reads = route->method == "GET" && request.method == "HEAD";
+  if (request.method != route->method && !reads) {
+    return Refusal(405, "method_not_allowed",
+                   absl::StrCat(request.path, " takes ", route->method, " only"),
+                   {absl::StrCat("Allow: ", route->method)});
+  }
+  if (route->method == "POST" && !IsJson(request.Find("content-type"))) {
+    return Refusal(415, "unsupported_media_type",
+                   "the body must be JSON: send \"Content-Type: application/json\"");
+  }
+  // The handshake only checks a certificate that is there.
+  if (!context_.config.tls_client_ca.empty() && request.certificate_names.empty() &&
+      !route->for_probes) {
+    return Refusal(401, "certificate_required",
+                   "this server needs a client certificate that its --tls-client-ca trusts");
+  }
+  return std::nullopt;
+}
+
+HttpService::Opening ApiService::Open(HttpRequest request, const std::string& peer,
+                                      std::shared_ptr<HttpReply> reply) {
+  if (auto refusal = CheckSource(request)) return *std::move(refusal);
+  const std::string origin(request.Find("origin"));
+  if (request.method == "OPTIONS" && !origin.empty()) return Preflight(origin);
+  std::vector<std::string> headers = OriginHeaders(origin);
+  Opening opening = OpenRoute(std::move(request), headers, peer, std::move(reply));
+  if (HttpAnswer* const answer = std::get_if<HttpAnswer>(&opening)) {
+    answer->headers.insert(answer->headers.end(), headers.begin(), headers.end());
+  }
+  return opening;
+}
+
+HttpService::Opening ApiService::OpenRoute(HttpRequest request,
+                                           const std::vector<std::string>& headers,
+                                           const std::string& peer,
+                                           std::shared_ptr<HttpReply> reply) {
+  absl::string_view rest;
+  const Route* const route = FindRoute(request.path, rest);
+  if (auto refusal = CheckRoute(request, route)) return *std::move(refusal);
+  GenerationExchange::Asked asked{.idempotency_key = std::string(request.Find("idempotency-key")),
+                                  .is_1_1 = request.is_1_1,
+                                  .keep_alive = request.keep_alive,
+                                  .headers = headers};
+  CallContext call = ToCall(route->path, request, peer);
+  const FormReader* const reader = std::get_if<FormReader>(&route->handler);
+  if (!route->for_probes) {
+    const absl::Status admitted = context_.Admit(call);
+    if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr);
+  }
+  if (reader == nullptr) {
+    return AnswerNowWith(context_, call, std::get<AnswerNow>(route->handler), rest);
+  }
+  asked.reader = *reader;
+  return std::make_shared<GenerationExchange>(context_, std::move(call), std::move(asked),
+                                              std::move(reply));
+}
+
+HttpAnswer ApiService::OnFault(const HttpFault& fault) {
+  return Refusal(fault.status, "invalid_request", fault.message);
+}
+
+absl::StatusOr<std::unique_ptr<HttpListener>> StartApiHttp(ServiceContext& context,
+                                                           ApiService& service,
+                                                           std::unique_ptr<TlsStreams> tls) {
+  const ServerConfig& config = context.config;
+  HttpListener::Options options{
+      .address = config.http,
+      .max_connections = static_cast<size_t>(config.max_connections),
+      .limits = {.request = {kMostHeadBytes, config.max_message_bytes},
+                 // The engine ends a request whose client does not read for slow_reader_timeout.
+                 // The client then has the same time again to read the error.
+                 .unread_time = 2 * config.engine.slow_reader_timeout,
+                 .heartbeat = config.http_heartbeat}};
+  auto listener = HttpListener::Start(std::move(options), service, context.prompts, std::move(tls));
+  if (listener.ok()) return listener;
+  return absl::UnavailableError(absl::StrCat("cannot serve HTTP on ", listener.status().message(),
+                                             "; choose another address with --http"));
+}
+
+}  // namespace annulus::server

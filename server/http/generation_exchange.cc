@@ -1,0 +1,248 @@
+#include "server/http/generation_exchange.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/http/json_text.h"
+#include "server/work/guarded.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr char kEventStream[] = "text/event-stream; charset=utf-8";
+constexpr char kJson[] = "application/json";
+// Events taken before other calls get a turn.
+constexpr int kMostAtOnce = 256;
+// Copies of the gathered text that exist at a time: as an array that doubles, escaped, framed.
+constexpr size_t kCopies = 8;
+constexpr size_t kAnswerBytes = 4096;
+// Of one log probability in JSON, beside its text, and for each byte of that.
+constexpr size_t kLogprobBytes = 128;
+constexpr size_t kTextBytes = 12;
+
+// Upper bound of the bytes that a delta adds to an answer.
+size_t JsonBytes(const Delta& delta) {
+  size_t bytes = JsonStringSize(delta.text);
+  for (const TokenLogprob& logprob : delta.logprobs) {
+    bytes += (1 + logprob.alternatives.size()) * kLogprobBytes;
+    for (const std::string& text : logprob.texts) bytes += kTextBytes * text.size();
+  }
+  return bytes;
+}
+
+int64_t SecondsSince1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call, Asked asked,
+                                       std::shared_ptr<HttpReply> reply)
+    : context_(context),
+      call_(std::move(call)),
+      asked_(std::move(asked)),
+      reply_(std::move(reply)),
+      memory_(context.prompts) {
+  facts_.model = context.config.served_model_name;
+  facts_.created = SecondsSince1970();
+}
+
+void GenerationExchange::Start(BodyBytes body) {
+  const size_t held = body.held_bytes();
+  generation_ = GenerationCall::Create(context_, std::move(call_), *this, body.TakeMemory());
+  auto pieces = std::make_shared<std::deque<std::string>>(body.TakePieces());
+  generation_->Start(
+      held, [self = shared_from_this(), pieces](CallMemory& memory, const CancelFlag& cancel) {
+        auto asked = self->Read(*pieces, memory, cancel);
+        pieces->clear();
+        pieces->shrink_to_fit();
+        memory.Release(CallMemory::kReceived);
+        return asked;
+      });
+}
+
+void GenerationExchange::Refuse(const absl::Status& status) {
+  refused_ = true;
+  generation_ = GenerationCall::Create(context_, std::move(call_), *this);
+  generation_->Abort(status);
+}
+
+absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::string>& body,
+                                                         CallMemory& memory,
+                                                         const CancelFlag& cancel) {
+  ANNULUS_ASSIGN_OR_RETURN(FormRequest request, asked_.reader(body, memory, cancel));
+  if (!asked_.idempotency_key.empty()) {
+    request.asked.spec.set_request_id(asked_.idempotency_key);
+  }
+  std::lock_guard lock(mutex_);
+  form_ = std::move(request.answer);
+  return std::move(request.asked);
+}
+
+void GenerationExchange::OnWritten() {
+  {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+  }
+  Advance();
+}
+
+void GenerationExchange::OnGone() {
+  if (generation_ == nullptr) return;  // the request never came whole, so nothing has begun
+  {
+    std::lock_guard lock(mutex_);
+    gone_ = true;
+    writing_ = false;
+  }
+  generation_->Cancel();
+  Advance();
+}
+
+void GenerationExchange::OnOver() {
+  if (generation_ != nullptr) generation_->Close();
+}
+
+void GenerationExchange::OnBeat() {
+  std::lock_guard lock(mutex_);
+  if (writing_ || finished_ || form_ == nullptr || !generation_->run().queued()) return;
+  if (form_->streams()) {
+    return SendLocked(
+        BodyLocked(absl::StrFormat(": annulus {\"processed\":%d,\"total\":%d,\"eta\":%.1f}\n\n",
+                                   progress_.processed, progress_.total, progress_.eta_seconds)),
+        HttpReply::End::kMore);
+  }
+  // HTTP/1.0 has no chunks, and so no way to break off an answer.
+  if (asked_.is_1_1) SendLocked(BodyLocked("\n"), HttpReply::End::kMore);
+}
+
+void GenerationExchange::Advance() {
+  std::lock_guard lock(mutex_);
+  for (int taken = 0; !writing_ && !finished_; ++taken) {
+    if (taken == kMostAtOnce) return generation_->run().ComeAgain();
+    std::optional<SinkEvent> event = generation_->run().NextEvent();
+    if (!event.has_value()) return;
+    if (Completion* const completion = std::get_if<Completion>(&*event)) {
+      EndLocked(std::move(*completion));
+    } else if (!gone_ && failure_.ok()) {
+      failure_ = Guarded([&] { return UseLocked(*event); });
+      if (!failure_.ok()) generation_->Abort(failure_);
+    }
+  }
+}
+
+void GenerationExchange::NoteLocked(const SinkEvent& event) {
+  facts_.request_id = generation_->run().request_id();
+  if (const PromptProgress* const progress = std::get_if<PromptProgress>(&event)) {
+    progress_ = *progress;
+    facts_.usage.prompt_tokens = progress->total;
+    facts_.usage.cached_tokens = progress->cached;
+  } else if (const Delta* const delta = std::get_if<Delta>(&event)) {
+    facts_.usage.completion_tokens += static_cast<int64_t>(delta->token_ids.size());
+  }
+}
+
+absl::Status GenerationExchange::UseLocked(const SinkEvent& event) {
+  NoteLocked(event);
+  const Delta* const delta = std::get_if<Delta>(&event);
+  if (!form_->streams()) return delta == nullptr ? absl::OkStatus() : GatherLocked(*delta);
+  // Other events say that the request is queued: from now on the client waits for the stream.
+  const std::string events = delta == nullptr ? "" : form_->StreamDelta(facts_, *delta);
+  if (!events.empty() || !begun_) SendLocked(BodyLocked(events), HttpReply::End::kMore);
+  return absl::OkStatus();
+}
+
+absl::Status GenerationExchange::GatherLocked(const Delta& delta) {
+  const size_t size = form_->gathered_bytes() + JsonBytes(delta) + kAnswerBytes;
+  const size_t most = context_.config.max_message_bytes;
+  if (size > most) return AnswerTooLargeError(size, most, "spec.sampling.max_tokens");
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, kCopies * size));
+  form_->Gather(delta);
+  return absl::OkStatus();
+}
+
+HttpAnswer GenerationExchange::AnswerLocked(int status, absl::string_view content_type) const {
+  HttpAnswer answer{.status = status, .content_type = std::string(content_type)};
+  answer.headers = RequestIdHeaders(generation_->run().request_id());
+  answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
+  return answer;
+}
+
+std::string GenerationExchange::BodyLocked(absl::string_view part) {
+  const bool streams = form_->streams();
+  std::string bytes;
+  if (!std::exchange(begun_, true)) {
+    HttpAnswer answer = AnswerLocked(200, streams ? kEventStream : kJson);
+    if (streams) answer.headers.emplace_back("Cache-Control: no-cache");
+    bytes = SerializeHead(answer, asked_.is_1_1 ? BodyFrame::kChunked : BodyFrame::kUntilClose,
+                          asked_.keep_alive);
+  }
+  if (!part.empty()) absl::StrAppend(&bytes, asked_.is_1_1 ? Chunk(part) : std::string(part));
+  return bytes;
+}
+
+void GenerationExchange::SendLocked(std::string bytes, HttpReply::End end) {
+  writing_ = true;
+  reply_->Send(std::move(bytes), end);
+}
+
+absl::Status GenerationExchange::EncodeEndLocked(const Completion& completion, std::string& bytes) {
+  facts_.request_id = generation_->run().request_id();
+  facts_.usage = completion.usage;
+  const absl::string_view last = asked_.is_1_1 ? kLastChunk : "";
+  if (form_->streams()) {
+    bytes = absl::StrCat(BodyLocked(form_->StreamEnd(facts_, completion)), last);
+    return absl::OkStatus();
+  }
+  ANNULUS_RETURN_IF_ERROR(
+      memory_.Hold(CallMemory::kWork, kCopies * (form_->gathered_bytes() + kAnswerBytes)));
+  std::string body = form_->Whole(facts_, completion);
+  if (begun_) {
+    bytes = absl::StrCat(BodyLocked(body), last);
+    return absl::OkStatus();
+  }
+  HttpAnswer answer = AnswerLocked(200, kJson);
+  answer.body = std::move(body);
+  bytes = Serialize(answer, asked_.keep_alive, /*with_body=*/true);
+  return absl::OkStatus();
+}
+
+std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply::End& after) {
+  const HttpError error = ToHttpError(end);
+  if (!begun_) {
+    HttpAnswer answer = OpenAiErrorAnswer(error);
+    answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
+    return Serialize(answer, asked_.keep_alive && !refused_, /*with_body=*/true);
+  }
+  if (form_->streams()) {
+    return BodyLocked(form_->StreamError(error)) + (asked_.is_1_1 ? kLastChunk : "");
+  }
+  after = HttpReply::End::kBreak;
+  return "";
+}
+
+void GenerationExchange::EndLocked(Completion completion) {
+  finished_ = true;
+  std::string bytes;
+  HttpReply::End end = HttpReply::End::kLast;
+  // The engine may have finished successfully before it learned of the failure.
+  if (completion.status.ok()) completion.status = failure_;
+  if (completion.status.ok()) {
+    completion.status = Guarded([&] { return EncodeEndLocked(completion, bytes); });
+  }
+  if (!completion.status.ok() && form_ != nullptr) {
+    completion.status = form_->PlaceField(std::move(completion.status));
+  }
+  const CallEnd told = generation_->Conclude(completion);
+  if (!completion.status.ok()) bytes = EncodeErrorLocked(told, end);
+  SendLocked(std::move(bytes), end);
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,403 @@
+#include "server/http/json_reader.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/http/json_text.h"
+
+namespace annulus::server {
+namespace {
+
+using Kind = JsonValue::Kind;
+
+constexpr size_t kDeepest = 64;
+// Longest number or word; longer ones are no use to anybody, and take long to convert.
+constexpr size_t kLongestWord = 1024;
+// nlohmann's lexer keeps a token twice, as it stands and decoded, each in an array that doubles;
+// its message about a token that is wrong copies that up to six times.
+constexpr size_t kTokenCopies = 12;
+constexpr size_t kReaderBytes = 8192;
+// The parts of a form that are made once.
+constexpr size_t kFormBytes = 4096;
+// Memory is held in steps of this size.
+constexpr size_t kStep = size_t{16} << 10;
+
+// The longest stretch of a text that the lexer keeps: it forgets what it has read only where a
+// string or a number begins, so white space, words and brackets behind a token count with it.
+class Stretches {
+ public:
+  absl::Status Take(absl::string_view bytes) {
+    for (const char c : bytes) {
+      ++size_;
+      if (in_string_) {
+        if (std::exchange(escaped_, false)) continue;
+        escaped_ = c == '\\';
+        in_string_ = c != '"';
+      } else if (c == '"') {
+        Begin();
+        in_string_ = true;
+      } else if (!absl::ascii_isalnum(c) && c != '-' && c != '+' && c != '.') {
+        word_ = 0;
+      } else if (++word_ > kLongestWord) {
+        return FieldError("", absl::StrCat("the body has a number or word of more than ",
+                                           kLongestWord, " characters"));
+      } else if (word_ == 1 && (c == '-' || absl::ascii_isdigit(c))) {
+        Begin();
+      }
+    }
+    longest_ = std::max(longest_, size_);
+    return absl::OkStatus();
+  }
+  size_t longest() const { return longest_; }
+
+ private:
+  void Begin() {
+    longest_ = std::max(longest_, size_);
+    size_ = 1;
+  }
+
+  bool in_string_ = false;
+  bool escaped_ = false;
+  size_t word_ = 0;
+  size_t size_ = 0;
+  size_t longest_ = 0;
+};
+
+// The characters of all pieces, up to the end or to where the work was cancelled.
+class Characters {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Characters() = default;  // the end
+  Characters(const std::deque<std::string>& pieces, const CancelFlag& cancel)
+      : pieces_(&pieces), cancel_(&cancel) {
+    EnterPiece();
+  }
+  reference operator*() const { return *at_; }
+  Characters& operator++() {
+    if (++at_ == end_) {
+      ++piece_;
+      EnterPiece();
+    }
+    return *this;
+  }
+  Characters operator++(int) {
+    Characters before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const Characters& other) const { return at_ == other.at_; }
+
+ private:
+  void EnterPiece() {
+    at_ = end_ = nullptr;
+    cancel_->MayPause();
+    if (piece_ >= pieces_->size() || cancel_->cancelled()) return;
+    const std::string& piece = (*pieces_)[piece_];
+    at_ = piece.data();
+    end_ = at_ + piece.size();
+  }
+
+  const std::deque<std::string>* pieces_ = nullptr;
+  const CancelFlag* cancel_ = nullptr;
+  size_t piece_ = 0;
+  const char* at_ = nullptr;
+  const char* end_ = nullptr;
+};
+
+// Writes events as JSON text again.
+class Capture {
+ public:
+  void Begin(char bracket) {
+    Separate();
+    text_.push_back(bracket);
+    firsts_.push_back(true);
+  }
+  void End(char bracket) {
+    text_.push_back(bracket);
+    firsts_.pop_back();
+  }
+  void Key(absl::string_view key) {
+    Separate();
+    AppendJsonString(key, text_);
+    text_.push_back(':');
+    after_key_ = true;
+  }
+  void Scalar(absl::string_view json) {
+    Separate();
+    absl::StrAppend(&text_, json);
+  }
+  void String(absl::string_view value) {
+    Separate();
+    AppendJsonString(value, text_);
+  }
+  bool complete() const { return firsts_.empty(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  void Separate() {
+    if (std::exchange(after_key_, false) || firsts_.empty()) return;
+    if (!firsts_.back()) text_.push_back(',');
+    firsts_.back() = false;
+  }
+
+  std::string text_;
+  std::vector<bool> firsts_;  // for each open array or object: whether nothing stands in it yet
+  bool after_key_ = false;
+};
+
+// Follows the path of each value and hands it to the form. The functions without a prefix are those
+// of nlohmann's SAX interface; they return false to end the reading.
+class Handler final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Handler(JsonForm& form, CallMemory& memory) : form_(form), memory_(memory) {}
+
+  const absl::Status& status() const { return status_; }
+  std::optional<size_t> error_position() const { return error_position_; }
+
+  // Holds memory for what was taken, and `bytes` more.
+  bool Charge(size_t bytes);
+
+  bool null() override { return Scalar({.kind = Kind::kNull}, "null"); }
+  bool boolean(bool value) override {
+    return Scalar({.kind = Kind::kBool, .truth = value}, value ? "true" : "false");
+  }
+  bool number_integer(int64_t value) override {
+    return Scalar({.kind = Kind::kNumber, .number = static_cast<double>(value), .integer = value},
+                  absl::StrCat(value));
+  }
+  bool number_unsigned(uint64_t value) override {
+    JsonValue number{.kind = Kind::kNumber, .number = static_cast<double>(value)};
+    if (value <= INT64_MAX) number.integer = static_cast<int64_t>(value);
+    number.natural = value;
+    return Scalar(number, absl::StrCat(value));
+  }
+  bool number_float(double value, const std::string& text) override {
+    return Scalar({.kind = Kind::kNumber, .number = value}, text);
+  }
+  bool string(std::string& value) override {
+    return Scalar({.kind = Kind::kString, .text = value}, "");
+  }
+  bool binary(nlohmann::json::binary_t&) override { return false; }  // JSON text has none
+  bool start_object(size_t) override { return Open(Kind::kObject); }
+  bool start_array(size_t) override { return Open(Kind::kArray); }
+  bool end_object() override { return Shut('}'); }
+  bool end_array() override { return Shut(']'); }
+  bool key(std::string& name) override;
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+    error_position_ = position;
+    return false;
+  }
+
+ private:
+  // An open array or object that is taken.
+  struct Level {
+    bool is_array;
+    size_t path_size;    // of path_, without what follows here
+    int64_t index = -1;  // of an array's newest value
+    std::string key = {};
+    std::vector<std::string> keys = {};  // all keys of an object so far
+  };
+
+  bool Fail(absl::Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+  bool EnterValue();
+  bool Scalar(JsonValue value, absl::string_view json);
+  bool Open(Kind kind);
+  bool Shut(char bracket);
+  bool Take(JsonValue value, const JsonForm::Rule& rule);
+  bool CaptureScalar(const JsonValue& value, absl::string_view json);
+  bool Refuse(const JsonValue& value);
+  std::string Where() const;
+
+  JsonForm& form_;
+  CallMemory& memory_;
+  absl::Status status_;
+  std::optional<size_t> error_position_;
+  size_t charged_ = 0;
+  size_t held_ = 0;
+  size_t depth_ = 0;
+  std::string path_;
+  std::vector<Level> levels_;
+  size_t skipped_ = 0;  // open arrays and objects of a value that is skipped
+  std::optional<Capture> capture_;
+  const JsonForm::Rule* captured_by_ = nullptr;
+  Kind captured_kind_ = Kind::kNull;
+};
+
+bool Handler::Charge(size_t bytes) {
+  charged_ += bytes;
+  if (charged_ <= held_) return true;
+  const size_t wanted = (charged_ / kStep + 1) * kStep;
+  absl::Status status = memory_.Hold(CallMemory::kDecoded, wanted);
+  if (!status.ok()) return Fail(std::move(status));
+  held_ = wanted;
+  return true;
+}
+
+// "messages[3].content"
+std::string Handler::Where() const {
+  std::string where;
+  for (const Level& level : levels_) {
+    if (level.is_array) {
+      if (level.index >= 0) absl::StrAppend(&where, "[", level.index, "]");
+    } else if (!level.key.empty()) {
+      absl::StrAppend(&where, where.empty() ? "" : ".", level.key);
+    }
+  }
+  return where;
+}
+
+bool Handler::key(std::string& name) {
+  if (skipped_ > 0) return true;
+  if (capture_.has_value()) {
+    if (!Charge(3 * (JsonStringSize(name) + 2))) return false;
+    capture_->Key(name);
+    return true;
+  }
+  Level& level = levels_.back();
+  // A form has few keys; where any may stand, the form's own limit ends this soon.
+  constexpr size_t kMostKeys = 2048;
+  constexpr size_t kLongestKey = 256;
+  if (name.size() > kLongestKey || level.keys.size() >= kMostKeys) {
+    level.key = QuoteName(name);
+    return Fail(FieldError(Where(), "is not allowed: too long a key, or too many of them"));
+  }
+  if (!Charge(3 * (sizeof(std::string) + name.size() + 32))) return false;
+  level.key = name;
+  const auto place = std::lower_bound(level.keys.begin(), level.keys.end(), name);
+  if (place != level.keys.end() && *place == name) {
+    return Fail(FieldError(Where(), "is given twice"));
+  }
+  level.keys.insert(place, name);
+  path_.resize(level.path_size);
+  if (!path_.empty()) path_.push_back('.');
+  path_ += name;
+  return true;
+}
+
+// Moves on to the next value of an array.
+bool Handler::EnterValue() {
+  if (levels_.empty() || !levels_.back().is_array) return true;
+  Level& level = levels_.back();
+  ++level.index;
+  path_.resize(level.path_size);
+  path_ += "[]";
+  return true;
+}
+
+bool Handler::Refuse(const JsonValue& value) {
+  return Fail(FieldError(Where(), form_.Reason(path_, value.kind)));
+}
+
+bool Handler::Take(JsonValue value, const JsonForm::Rule& rule) {
+  if (!Charge(rule.value_bytes + rule.text_factor * value.text.size())) return false;
+  if (!levels_.empty() && !levels_.back().is_array) value.key = levels_.back().key;
+  absl::Status status = form_.Take(path_, value);
+  if (status.ok()) return true;
+  const bool named = status.GetPayload(kFieldPayload).has_value();
+  return Fail(named ? std::move(status) : WithField(status, Where()));
+}
+
+bool Handler::CaptureScalar(const JsonValue& value, absl::string_view json) {
+  const bool is_string = value.kind == Kind::kString;
+  if (!Charge(3 * ((is_string ? JsonStringSize(value.text) : json.size()) + 2))) return false;
+  is_string ? capture_->String(value.text) : capture_->Scalar(json);
+  return true;
+}
+
+bool Handler::Scalar(JsonValue value, absl::string_view json) {
+  if (skipped_ > 0) return true;
+  if (capture_.has_value()) return CaptureScalar(value, json);
+  EnterValue();
+  if (levels_.empty()) return Refuse(value);
+  const JsonForm::Rule* const rule = form_.Find(path_, value.kind);
+  if (rule == nullptr) return Refuse(value);
+  return rule->use == JsonUse::kSkip || Take(value, *rule);
+}
+
+bool Handler::Open(Kind kind) {
+  if (++depth_ > kDeepest) {
+    return Fail(FieldError(Where(), absl::StrCat("nests deeper than ", kDeepest)));
+  }
+  if (skipped_ > 0) {
+    ++skipped_;
+    return true;
+  }
+  if (!capture_.has_value()) {
+    EnterValue();
+    const JsonForm::Rule* const rule = form_.Find(path_, kind);
+    if (rule == nullptr) return Refuse({.kind = kind});
+    if (rule->use == JsonUse::kSkip) {
+      skipped_ = 1;
+      return true;
+    }
+    if (rule->use == JsonUse::kTake) {
+      if (!Charge(3 * sizeof(Level)) || !Take({.kind = kind}, *rule)) return false;
+      levels_.push_back({kind == Kind::kArray, path_.size()});
+      return true;
+    }
+    capture_.emplace();
+    captured_by_ = rule;
+    captured_kind_ = kind;
+  }
+  if (!Charge(16)) return false;
+  capture_->Begin(kind == Kind::kArray ? '[' : '{');
+  return true;
+}
+
+bool Handler::Shut(char bracket) {
+  --depth_;
+  if (skipped_ > 0) {
+    --skipped_;
+    return true;
+  }
+  if (capture_.has_value()) {
+    if (!Charge(8)) return false;
+    capture_->End(bracket);
+    if (!capture_->complete()) return true;
+    const Capture captured = *std::exchange(capture_, std::nullopt);
+    return Take({.kind = Kind::kText, .text = captured.text()}, *captured_by_);
+  }
+  levels_.pop_back();
+  return true;
+}
+
+}  // namespace
+
+absl::Status ReadJson(const std::deque<std::string>& pieces, JsonForm& form, CallMemory& memory,
+                      const CancelFlag& cancel) {
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, kReaderBytes));
+  Stretches stretches;
+  for (const std::string& piece : pieces) {
+    cancel.MayPause();
+    if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
+    ANNULUS_RETURN_IF_ERROR(stretches.Take(piece));
+  }
+  ANNULUS_RETURN_IF_ERROR(
+      memory.Hold(CallMemory::kWork, kReaderBytes + kTokenCopies * stretches.longest()));
+  Handler handler(form, memory);
+  if (!handler.Charge(kFormBytes)) return handler.status();
+  const bool read = nlohmann::json::sax_parse(Characters(pieces, cancel), Characters(), &handler);
+  memory.Release(CallMemory::kWork);
+  if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
+  ANNULUS_RETURN_IF_ERROR(handler.status());
+  if (read) return absl::OkStatus();
+  return FieldError("", absl::StrCat("the body is not JSON in UTF-8: it goes wrong at byte ",
+                                     handler.error_position().value_or(0)));
+}
+
+}  // namespace annulus::server

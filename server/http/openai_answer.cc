@@ -1,0 +1,288 @@
+#include "server/http/openai_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/http/json_text.h"
+#include "server/http/openai_request.h"
+
+namespace annulus::server {
+namespace {
+
+absl::string_view TextOf(const TokenLogprob& logprob, size_t index) {
+  return index < logprob.texts.size() ? absl::string_view(logprob.texts[index]) : "";
+}
+
+// The bytes of a token; "null" where its text stands for a part of a character, whose bytes are not
+// known here.
+std::string BytesJson(absl::string_view text) {
+  constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
+  if (absl::StrContains(text, kReplacement)) return "null";
+  std::string json = "[";
+  for (const char c : text) {
+    absl::StrAppend(&json, json.size() > 1 ? "," : "", static_cast<unsigned char>(c));
+  }
+  return json + "]";
+}
+
+std::string TokenJson(absl::string_view text, float logprob) {
+  return absl::StrCat("\"token\":", JsonString(text), ",\"logprob\":", JsonNumber(logprob),
+                      ",\"bytes\":", BytesJson(text));
+}
+
+std::string UsageJson(const Usage& usage) {
+  return absl::StrCat("{\"prompt_tokens\":", usage.prompt_tokens,
+                      ",\"completion_tokens\":", usage.completion_tokens,
+                      ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
+                      ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+}
+
+absl::string_view FinishReasonOf(const Completion& completion) {
+  return completion.finish_reason == FinishReason::kLength ? "\"length\"" : "\"stop\"";
+}
+
+// What chat and completions share: the frame of chunks and answers around one choice.
+class OpenAiForm : public AnswerForm {
+ public:
+  explicit OpenAiForm(OpenAiRequest request) : request_(std::move(request)) {}
+
+  bool streams() const override { return request_.stream; }
+
+  std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
+    std::string events;
+    if (!std::exchange(begun_, true)) events = First(facts);
+    const std::string logprobs = LogprobsOf(delta);
+    if (delta.text.empty() && logprobs == "null") return events;
+    absl::StrAppend(&events, Chunk(facts, absl::StrCat("{\"index\":0,", DeltaJson(delta.text),
+                                                       ",\"logprobs\":", logprobs,
+                                                       ",\"finish_reason\":null}")));
+    return events;
+  }
+
+  std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
+    std::string events;
+    if (!std::exchange(begun_, true)) events = First(facts);
+    absl::StrAppend(&events, Chunk(facts, absl::StrCat("{\"index\":0,", EmptyDelta(),
+                                                       ",\"logprobs\":null,\"finish_reason\":",
+                                                       FinishReasonOf(completion), "}")));
+    if (request_.include_usage) {
+      absl::StrAppend(&events,
+                      Event(absl::StrCat(Head(facts, /*chunk=*/true), ",\"choices\":[]",
+                                         ",\"usage\":", UsageJson(completion.usage), "}")));
+    }
+    return events + "data: [DONE]\n\n";
+  }
+
+  std::string StreamError(const HttpError& error) override { return Event(OpenAiErrorBody(error)); }
+
+  void Gather(const Delta& delta) override {
+    text_ += delta.text;
+    AddLogprobs(delta);
+  }
+  size_t gathered_bytes() const override { return text_.size() + LogprobsSize(); }
+
+  std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
+    return absl::StrCat(Head(facts, /*chunk=*/false), ",\"choices\":[{\"index\":0,",
+                        AnswerJson(text_), ",\"logprobs\":", GatheredLogprobs(),
+                        ",\"finish_reason\":", FinishReasonOf(completion),
+                        "}],\"usage\":", UsageJson(completion.usage), "}");
+  }
+
+  absl::Status PlaceField(absl::Status status) const override {
+    return PlaceOpenAiField(std::move(status), request_);
+  }
+
+ protected:
+  virtual absl::string_view IdPrefix() const = 0;
+  virtual absl::string_view Object(bool chunk) const = 0;
+  virtual std::string First(const AnswerFacts& facts) = 0;
+  virtual std::string DeltaJson(absl::string_view text) const = 0;
+  virtual absl::string_view EmptyDelta() const = 0;
+  virtual std::string AnswerJson(absl::string_view text) const = 0;
+  // The log probabilities of one delta; "null" if there are none.
+  virtual std::string LogprobsOf(const Delta& delta) = 0;
+  virtual void AddLogprobs(const Delta& delta) = 0;
+  virtual size_t LogprobsSize() const = 0;
+  virtual std::string GatheredLogprobs() const = 0;
+
+  bool wants_logprobs() const { return request_.spec.sampling().has_logprobs(); }
+
+  std::string Chunk(const AnswerFacts& facts, absl::string_view choice) const {
+    std::string usage;
+    if (request_.continuous_usage) {
+      usage = absl::StrCat(",\"usage\":", UsageJson(facts.usage));
+    } else if (request_.include_usage) {
+      usage = ",\"usage\":null";
+    }
+    return Event(
+        absl::StrCat(Head(facts, /*chunk=*/true), ",\"choices\":[", choice, "]", usage, "}"));
+  }
+  static std::string Event(absl::string_view json) { return absl::StrCat("data: ", json, "\n\n"); }
+
+ private:
+  std::string Head(const AnswerFacts& facts, bool chunk) const {
+    return absl::StrCat("{\"id\":", JsonString(absl::StrCat(IdPrefix(), facts.request_id)),
+                        ",\"object\":\"", Object(chunk), "\",\"created\":", facts.created,
+                        ",\"model\":", JsonString(facts.model));
+  }
+
+  const OpenAiRequest request_;
+  bool begun_ = false;
+  std::string text_;
+};
+
+class ChatForm final : public OpenAiForm {
+ public:
+  using OpenAiForm::OpenAiForm;
+
+ private:
+  absl::string_view IdPrefix() const override { return "chatcmpl-"; }
+  absl::string_view Object(bool chunk) const override {
+    return chunk ? "chat.completion.chunk" : "chat.completion";
+  }
+  std::string First(const AnswerFacts& facts) override {
+    return Chunk(facts,
+                 "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":"
+                 "null,\"finish_reason\":null}");
+  }
+  std::string DeltaJson(absl::string_view text) const override {
+    return absl::StrCat("\"delta\":{\"content\":", JsonString(text), "}");
+  }
+  absl::string_view EmptyDelta() const override { return "\"delta\":{}"; }
+  std::string AnswerJson(absl::string_view text) const override {
+    return absl::StrCat("\"message\":{\"role\":\"assistant\",\"content\":", JsonString(text),
+                        ",\"refusal\":null}");
+  }
+  static std::string Entries(const Delta& delta) {
+    std::string json;
+    for (const TokenLogprob& logprob : delta.logprobs) {
+      absl::StrAppend(&json, json.empty() ? "{" : ",{",
+                      TokenJson(TextOf(logprob, 0), logprob.logprob), ",\"top_logprobs\":[");
+      for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
+        absl::StrAppend(&json, i == 0 ? "{" : ",{",
+                        TokenJson(TextOf(logprob, i + 1), logprob.alternatives[i].second), "}");
+      }
+      json += "]}";
+    }
+    return json;
+  }
+  static std::string Framed(absl::string_view entries) {
+    return absl::StrCat("{\"content\":[", entries, "],\"refusal\":null}");
+  }
+  std::string LogprobsOf(const Delta& delta) override {
+    return delta.logprobs.empty() ? "null" : Framed(Entries(delta));
+  }
+  void AddLogprobs(const Delta& delta) override {
+    if (delta.logprobs.empty()) return;
+    absl::StrAppend(&logprobs_, logprobs_.empty() ? "" : ",", Entries(delta));
+  }
+  size_t LogprobsSize() const override { return logprobs_.size(); }
+  std::string GatheredLogprobs() const override {
+    return wants_logprobs() ? Framed(logprobs_) : "null";
+  }
+
+  std::string logprobs_;
+};
+
+class CompletionForm final : public OpenAiForm {
+ public:
+  using OpenAiForm::OpenAiForm;
+
+ private:
+  // The four arrays of a legacy answer's log probabilities.
+  struct Lists {
+    std::string tokens, token_logprobs, top_logprobs, text_offset;
+
+    size_t size() const {
+      return tokens.size() + token_logprobs.size() + top_logprobs.size() + text_offset.size();
+    }
+    std::string Json() const {
+      return absl::StrCat("{\"tokens\":[", tokens, "],\"token_logprobs\":[", token_logprobs,
+                          "],\"top_logprobs\":[", top_logprobs, "],\"text_offset\":[", text_offset,
+                          "]}");
+    }
+  };
+
+  absl::string_view IdPrefix() const override { return "cmpl-"; }
+  absl::string_view Object(bool) const override { return "text_completion"; }
+  std::string First(const AnswerFacts&) override { return ""; }
+  std::string DeltaJson(absl::string_view text) const override {
+    return absl::StrCat("\"text\":", JsonString(text));
+  }
+  absl::string_view EmptyDelta() const override { return "\"text\":\"\""; }
+  std::string AnswerJson(absl::string_view text) const override { return DeltaJson(text); }
+
+  void Add(const Delta& delta, Lists& lists) {
+    for (const TokenLogprob& logprob : delta.logprobs) {
+      const absl::string_view comma = lists.tokens.empty() ? "" : ",";
+      const absl::string_view text = TextOf(logprob, 0);
+      absl::StrAppend(&lists.tokens, comma, JsonString(text));
+      absl::StrAppend(&lists.token_logprobs, comma, JsonNumber(logprob.logprob));
+      absl::StrAppend(&lists.top_logprobs, comma, Alternatives(logprob));
+      absl::StrAppend(&lists.text_offset, comma, offset_);
+      // In characters, as Python counts them.
+      offset_ += std::count_if(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+      });
+    }
+  }
+  // By text. Of two tokens with the same text, the likelier one counts.
+  static std::string Alternatives(const TokenLogprob& logprob) {
+    std::string json;
+    for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
+      const std::string name = JsonString(TextOf(logprob, i + 1));
+      if (absl::StrContains(json, absl::StrCat(name, ":"))) continue;
+      absl::StrAppend(&json, json.empty() ? "" : ",", name, ":",
+                      JsonNumber(logprob.alternatives[i].second));
+    }
+    return absl::StrCat("{", json, "}");
+  }
+  std::string LogprobsOf(const Delta& delta) override {
+    if (delta.logprobs.empty()) return "null";
+    Lists lists;
+    Add(delta, lists);
+    return lists.Json();
+  }
+  void AddLogprobs(const Delta& delta) override { Add(delta, lists_); }
+  size_t LogprobsSize() const override { return lists_.size(); }
+  std::string GatheredLogprobs() const override {
+    return wants_logprobs() ? lists_.Json() : "null";
+  }
+
+  Lists lists_;
+  int64_t offset_ = 0;
+};
+
+using Reader = absl::Status (*)(const std::deque<std::string>&, OpenAiRequest&, CallMemory&,
+                                const CancelFlag&);
+
+template <typename Form>
+absl::StatusOr<FormRequest> ReadForm(Reader reader, const std::deque<std::string>& body,
+                                     CallMemory& memory, const CancelFlag& cancel) {
+  OpenAiRequest request;
+  ANNULUS_RETURN_IF_ERROR(reader(body, request, memory, cancel));
+  FormRequest form;
+  // The form needs the rest of the request; of the spec only how log probabilities are asked for.
+  form.asked.spec = std::move(request.spec);
+  request.spec = v1::GenerationSpec();
+  if (form.asked.spec.sampling().has_logprobs()) request.spec.mutable_sampling()->set_logprobs(0);
+  form.answer = std::make_unique<Form>(std::move(request));
+  return form;
+}
+
+}  // namespace
+
+absl::StatusOr<FormRequest> ReadChatForm(const std::deque<std::string>& body, CallMemory& memory,
+                                         const CancelFlag& cancel) {
+  return ReadForm<ChatForm>(ReadChatRequest, body, memory, cancel);
+}
+
+absl::StatusOr<FormRequest> ReadCompletionForm(const std::deque<std::string>& body,
+                                               CallMemory& memory, const CancelFlag& cancel) {
+  return ReadForm<CompletionForm>(ReadCompletionRequest, body, memory, cancel);
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,431 @@
+#include "server/http/openai_request.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/http/json_table.h"
+#include "server/work/count_limits.h"
+
+namespace annulus::server {
+namespace {
+
+using Request = OpenAiRequest;
+using Field = JsonField<Request>;
+using Value = JsonValue;
+using v1::SamplingParams;
+
+constexpr uint8_t kBool = Value::kBool, kNumber = Value::kNumber, kString = Value::kString,
+                  kArray = Value::kArray, kObject = Value::kObject, kText = Value::kText;
+// Of a message in a list, or an entry of a map, with their objects.
+constexpr size_t kMessageBytes = 512;
+constexpr size_t kIdBytes = 3 * sizeof(int32_t);
+
+absl::Status Bad(absl::string_view message) { return absl::InvalidArgumentError(message); }
+
+absl::StatusOr<int32_t> Int32Of(const Value& value) {
+  using Limits = std::numeric_limits<int32_t>;
+  if (value.integer && *value.integer >= Limits::min() && *value.integer <= Limits::max()) {
+    return static_cast<int32_t>(*value.integer);
+  }
+  return Bad("must be a whole number of at most 31 bits");
+}
+
+// Setters of one field of SamplingParams, whose range the engine checks.
+template <auto kSet>
+absl::Status SetFloat(Request& request, const Value& value) {
+  (request.spec.mutable_sampling()->*kSet)(static_cast<float>(value.number));
+  return absl::OkStatus();
+}
+template <auto kSet>
+absl::Status SetInt32(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t number, Int32Of(value));
+  (request.spec.mutable_sampling()->*kSet)(number);
+  return absl::OkStatus();
+}
+template <bool Request::*kFlag>
+absl::Status SetFlag(Request& request, const Value& value) {
+  request.*kFlag = value.truth;
+  return absl::OkStatus();
+}
+// For what this server lacks.
+absl::Status MustBeFalse(Request&, const Value& value) {
+  return value.truth ? Bad("this server cannot do that; leave it out") : absl::OkStatus();
+}
+template <int kOnly>
+absl::Status MustBeNumber(Request&, const Value& value) {
+  if (value.number == kOnly) return absl::OkStatus();
+  return Bad(absl::StrCat("must be ", kOnly, " here, or left out"));
+}
+
+absl::Status SetSeed(Request& request, const Value& value) {
+  // OpenAI's seeds are signed.
+  if (!value.natural && !value.integer) return Bad("must be a whole number of at most 64 bits");
+  request.spec.mutable_sampling()->set_seed(value.natural ? *value.natural
+                                                          : static_cast<uint64_t>(*value.integer));
+  return absl::OkStatus();
+}
+
+absl::Status AddStop(Request& request, const Value& value) {
+  SamplingParams& sampling = *request.spec.mutable_sampling();
+  if (sampling.stop_size() >= kMostStops) {
+    return Bad(absl::StrCat("at most ", kMostStops, " stop texts are allowed"));
+  }
+  sampling.add_stop(value.text.data(), value.text.size());
+  return absl::OkStatus();
+}
+
+absl::Status SetStop(Request& request, const Value& value) {
+  return value.kind == kArray ? absl::OkStatus() : AddStop(request, value);
+}
+
+absl::Status AddStopId(Request& request, const Value& value) {
+  SamplingParams& sampling = *request.spec.mutable_sampling();
+  if (sampling.stop_token_ids_size() >= kMostStopTokenIds) {
+    return Bad(absl::StrCat("at most ", kMostStopTokenIds, " ids are allowed"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t id, Int32Of(value));
+  sampling.add_stop_token_ids(id);
+  return absl::OkStatus();
+}
+
+absl::Status AddBias(Request& request, const Value& value) {
+  auto& biases = *request.spec.mutable_sampling()->mutable_logit_bias();
+  int32_t id = 0;
+  if (!absl::SimpleAtoi(value.key, &id)) return Bad("a key of logit_bias is a token id");
+  if (static_cast<int>(biases.size()) >= kMostBiases) {
+    return Bad(absl::StrCat("at most ", kMostBiases, " entries are allowed"));
+  }
+  biases[id] = static_cast<float>(value.number);
+  return absl::OkStatus();
+}
+
+absl::Status SetModel(Request& request, const Value& value) {
+  request.spec.set_model(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetPriority(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t priority, Int32Of(value));
+  request.spec.set_priority(priority);
+  return absl::OkStatus();
+}
+
+absl::Status AddDocument(Request& request, const Value& value) {
+  if (request.spec.documents_size() >= kMostDocuments) {
+    return Bad(absl::StrCat("at most ", kMostDocuments, " documents are allowed"));
+  }
+  request.spec.add_documents(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetFraming(Request& request, const Value& value) {
+  if (value.text != "auto" && value.text != "none") return Bad("must be \"auto\" or \"none\"");
+  request.spec.set_framing(value.text == "auto" ? v1::FRAMING_AUTO : v1::FRAMING_NONE);
+  return absl::OkStatus();
+}
+
+absl::Status SetSpeculation(Request& request, const Value& value) {
+  if (value.text != "off" && value.text != "ngram") return Bad("must be \"off\" or \"ngram\"");
+  request.spec.set_speculation(value.text == "off" ? v1::SPECULATION_OFF : v1::SPECULATION_NGRAM);
+  return absl::OkStatus();
+}
+
+absl::Status SetIgnoreCache(Request& request, const Value& value) {
+  request.spec.set_ignore_cache(value.truth);
+  return absl::OkStatus();
+}
+
+absl::Status SetPolicy(Request& request, const Value& value) {
+  request.spec.mutable_attention()->set_policy(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetCoverage(Request& request, const Value& value) {
+  request.spec.mutable_attention()->set_coverage(value.number);
+  return absl::OkStatus();
+}
+
+// Of both forms. What has no effect on the answer is skipped.
+std::vector<Field> CommonFields() {
+  return {
+      {"", kObject},
+      {"model", kString, SetModel},
+      {"temperature", kNumber, SetFloat<&SamplingParams::set_temperature>},
+      {"top_p", kNumber, SetFloat<&SamplingParams::set_top_p>},
+      {"min_p", kNumber, SetFloat<&SamplingParams::set_min_p>},
+      {"top_k", kNumber, SetInt32<&SamplingParams::set_top_k>},
+      {"frequency_penalty", kNumber, SetFloat<&SamplingParams::set_frequency_penalty>},
+      {"presence_penalty", kNumber, SetFloat<&SamplingParams::set_presence_penalty>},
+      {"repetition_penalty", kNumber, SetFloat<&SamplingParams::set_repetition_penalty>},
+      {"max_tokens", kNumber, SetInt32<&SamplingParams::set_max_tokens>},
+      {"min_tokens", kNumber, SetInt32<&SamplingParams::set_min_tokens>},
+      {"seed", kNumber, SetSeed},
+      {"stop", uint8_t(kString | kArray), SetStop},
+      {"stop[]", kString, AddStop},
+      {"stop_token_ids", kArray},
+      {"stop_token_ids[]", kNumber, AddStopId, false, kIdBytes},
+      {"ignore_eos", kBool,
+       [](Request& request, const Value& value) {
+         request.spec.mutable_sampling()->set_ignore_eos(value.truth);
+         return absl::OkStatus();
+       }},
+      {"logit_bias", kObject},
+      {"logit_bias.*", kNumber, AddBias, false, kMessageBytes},
+      {"priority", kNumber, SetPriority},
+      {"n", kNumber, MustBeNumber<1>},
+      {"stream", kBool, SetFlag<&Request::stream>},
+      {"stream_options", kObject},
+      {"stream_options.include_usage", kBool, SetFlag<&Request::include_usage>},
+      {"stream_options.continuous_usage_stats", kBool, SetFlag<&Request::continuous_usage>},
+      {"annulus", kObject},
+      {"annulus.documents", kArray},
+      {"annulus.documents[]", kString, AddDocument},
+      {"annulus.framing", kString, SetFraming},
+      {"annulus.speculation", kString, SetSpeculation},
+      {"annulus.ignore_cache", kBool, SetIgnoreCache},
+      {"annulus.attention", kObject},
+      {"annulus.attention.policy", kString, SetPolicy, false, kMessageBytes},
+      {"annulus.attention.coverage", kNumber, SetCoverage, false, kMessageBytes},
+      {.path = "user", .kinds = kString, .skip = true},
+      {.path = "metadata", .kinds = kObject, .skip = true},
+      {"store", kBool, MustBeFalse},
+  };
+}
+
+v1::Message& LastMessage(Request& request) {
+  auto& messages = *request.spec.mutable_messages()->mutable_messages();
+  return *messages.Mutable(messages.size() - 1);
+}
+
+absl::Status AddMessage(Request& request, const Value&) {
+  if (request.spec.messages().messages_size() >= kMostMessages) {
+    return Bad(absl::StrCat("at most ", kMostMessages, " messages are allowed"));
+  }
+  request.spec.mutable_messages()->add_messages();
+  return absl::OkStatus();
+}
+
+absl::Status SetContent(Request& request, const Value& value) {
+  if (value.kind != kArray) LastMessage(request).set_content(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status AddContentText(Request& request, const Value& value) {
+  std::string& content = *LastMessage(request).mutable_content();
+  if (!content.empty()) content.push_back('\n');
+  content.append(value.text.data(), value.text.size());
+  return absl::OkStatus();
+}
+
+absl::Status CheckPartType(Request&, const Value& value) {
+  if (value.text == "text") return absl::OkStatus();
+  return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"text\""));
+}
+
+template <auto kSet>
+absl::Status SetMessageText(Request& request, const Value& value) {
+  kSet(LastMessage(request), std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetTemplateOptions(Request& request, const Value& value) {
+  if (value.text.empty() || value.text[0] != '{') return Bad("must be an object");
+  request.spec.mutable_messages()->set_template_options(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetAddGenerationPrompt(Request& request, const Value& value) {
+  request.spec.mutable_messages()->set_add_generation_prompt(value.truth);
+  return absl::OkStatus();
+}
+
+absl::Status SetMaxCompletionTokens(Request& request, const Value& value) {
+  request.has_max_completion_tokens = true;
+  return SetInt32<&SamplingParams::set_max_tokens>(request, value);
+}
+
+absl::Status MustBeAbsent(Request&, const Value&) {
+  return Bad("this server cannot do that; leave it out");
+}
+
+template <char kFirst>
+absl::Status MustBeDefault(Request&, const Value& value) {
+  const absl::string_view only = kFirst == 't' ? "text" : kFirst == 'n' ? "none" : "auto";
+  if (value.text == only || (kFirst != 't' && value.text == "auto")) return absl::OkStatus();
+  return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"", only, "\""));
+}
+
+absl::Status SetChatLogprobs(Request& request, const Value& value) {
+  request.logprobs = value.truth;
+  return absl::OkStatus();
+}
+
+absl::Status SetTopLogprobs(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(request.top_logprobs, Int32Of(value));
+  return absl::OkStatus();
+}
+
+std::vector<Field> ChatFields() {
+  std::vector<Field> fields = CommonFields();
+  const std::vector<Field> own = {
+      {"messages", kArray},
+      {"messages[]", kObject, AddMessage, false, kMessageBytes},
+      {"messages[].role", kString,
+       SetMessageText<[](v1::Message& m, std::string text) { m.set_role(std::move(text)); }>},
+      {"messages[].name", kString,
+       SetMessageText<[](v1::Message& m, std::string text) { m.set_name(std::move(text)); }>},
+      {"messages[].tool_call_id", kString, SetMessageText<[](v1::Message& m, std::string text) {
+         m.set_tool_call_id(std::move(text));
+       }>},
+      {"messages[].reasoning_content", kString,
+       SetMessageText<[](v1::Message& m, std::string text) { m.set_reasoning(std::move(text)); }>},
+      {"messages[].content", uint8_t(kString | kArray), SetContent},
+      {"messages[].content[]", kObject},
+      {"messages[].content[].type", kString, CheckPartType},
+      {"messages[].content[].text", kString, AddContentText, false, kMessageBytes, 3},
+      // What answers of this API have, and clients send back.
+      {"messages[].refusal", Value::kNull},
+      {"messages[].annotations", kArray},
+      {"messages[].tool_calls", kArray},
+      {"messages[].function_call", Value::kNull},
+      {"messages[].audio", Value::kNull},
+      {"max_completion_tokens", kNumber, SetMaxCompletionTokens},
+      {"logprobs", kBool, SetChatLogprobs},
+      {"top_logprobs", kNumber, SetTopLogprobs},
+      {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
+      {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
+      {"continue_final_message", kBool, MustBeFalse},
+      {"response_format", kObject},
+      {"response_format.type", kString, MustBeDefault<'t'>},
+      {"modalities", kArray},
+      {"modalities[]", kString, MustBeDefault<'t'>},
+      {"tools", kArray},
+      {"tools[]", uint8_t(kObject | kString), MustBeAbsent},
+      {"tool_choice", kString, MustBeDefault<'n'>},
+      {"service_tier", kString, MustBeDefault<'a'>},
+      {.path = "parallel_tool_calls", .kinds = kBool, .skip = true},
+      {.path = "safety_identifier", .kinds = kString, .skip = true},
+      {.path = "prompt_cache_key", .kinds = kString, .skip = true},
+  };
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
+absl::Status CountPrompt(Request& request) {
+  if (++request.prompts == 1) return absl::OkStatus();
+  return Bad("one prompt is allowed in a request; send the others by themselves");
+}
+
+absl::Status SetPrompt(Request& request, const Value& value) {
+  if (value.kind == kArray) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(CountPrompt(request));
+  request.spec.set_text(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status AddPromptId(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t id, Int32Of(value));
+  request.spec.mutable_token_ids()->add_ids(id);
+  return absl::OkStatus();
+}
+
+// An entry of a prompt: a text, an array of ids, or one id.
+absl::Status AddPrompt(Request& request, const Value& value) {
+  if (value.kind == kString) return SetPrompt(request, value);
+  if (value.kind == kArray) return CountPrompt(request);
+  if (request.prompts == 0) ANNULUS_RETURN_IF_ERROR(CountPrompt(request));
+  if (request.spec.has_text()) return Bad("texts and ids are mixed");
+  return AddPromptId(request, value);
+}
+
+std::vector<Field> CompletionFields() {
+  std::vector<Field> fields = CommonFields();
+  const std::vector<Field> own = {
+      {"prompt", uint8_t(kString | kArray), SetPrompt},
+      {"prompt[]", uint8_t(kString | kNumber | kArray), AddPrompt, false, kIdBytes + 64},
+      {"prompt[][]", kNumber, AddPromptId, false, kIdBytes},
+      {"logprobs", kNumber, SetInt32<&SamplingParams::set_logprobs>},
+      {"echo", kBool, MustBeFalse},
+      {"suffix", Value::kNull},
+      {"best_of", kNumber, MustBeNumber<1>},
+  };
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
+// Checks what concerns several fields.
+absl::Status FinishChat(Request& request) {
+  if (!request.spec.has_messages() || request.spec.messages().messages().empty()) {
+    return FieldError("messages", "is required: 1 to 10000 messages");
+  }
+  const bool wanted = request.logprobs.value_or(false);
+  if (request.top_logprobs.has_value() && !wanted) {
+    return FieldError("top_logprobs", "needs logprobs: true");
+  }
+  if (wanted) request.spec.mutable_sampling()->set_logprobs(request.top_logprobs.value_or(0));
+  return absl::OkStatus();
+}
+
+absl::Status CheckStreamOptions(const Request& request) {
+  if (request.stream || !(request.include_usage || request.continuous_usage)) {
+    return absl::OkStatus();
+  }
+  return FieldError("stream_options", "is for streams; set stream: true");
+}
+
+absl::Status Read(const std::vector<Field>& fields, const std::deque<std::string>& body,
+                  Request& request, CallMemory& memory, const CancelFlag& cancel) {
+  JsonTable<Request> table(fields, request);
+  ANNULUS_RETURN_IF_ERROR(ReadJson(body, table, memory, cancel));
+  return CheckStreamOptions(request);
+}
+
+}  // namespace
+
+absl::Status ReadChatRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                             CallMemory& memory, const CancelFlag& cancel) {
+  static const auto& fields = *new std::vector<Field>(ChatFields());
+  ANNULUS_RETURN_IF_ERROR(Read(fields, body, request, memory, cancel));
+  return FinishChat(request);
+}
+
+absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                   CallMemory& memory, const CancelFlag& cancel) {
+  static const auto& fields = *new std::vector<Field>(CompletionFields());
+  ANNULUS_RETURN_IF_ERROR(Read(fields, body, request, memory, cancel));
+  if (request.prompts == 0) return FieldError("prompt", "is required: a text, or token ids");
+  return absl::OkStatus();
+}
+
+absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request) {
+  const auto payload = status.GetPayload(kFieldPayload);
+  if (!payload.has_value()) return status;
+  const std::string whole(*payload);
+  absl::string_view field = whole;
+  if (!absl::ConsumePrefix(&field, "spec.")) return status;
+  const bool is_input = field == "text" || absl::StartsWith(field, "token_ids");
+  if (is_input) return MoveField(status, "prompt");
+  if (absl::ConsumePrefix(&field, "sampling.")) {
+    if (field == "max_tokens" && request.has_max_completion_tokens) field = "max_completion_tokens";
+    if (field == "logprobs" && request.top_logprobs.has_value()) field = "top_logprobs";
+    return MoveField(status, field);
+  }
+  if (absl::ConsumePrefix(&field, "messages.template_options")) {
+    return MoveField(status, "chat_template_kwargs");
+  }
+  absl::ConsumePrefix(&field, "messages.");
+  for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
+    if (absl::StartsWith(field, own)) return MoveField(status, absl::StrCat("annulus.", field));
+  }
+  return MoveField(status, field == "request_id" ? "Idempotency-Key" : field);
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,44 @@
+#ifndef ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_
+#define ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_
+
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
+#include "server/http/json_reader.h"
+
+namespace annulus::server {
+
+// A request of POST /v1/chat/completions or /v1/completions: what to generate, and how to answer.
+struct OpenAiRequest {
+  v1::GenerationSpec spec;
+  bool stream = false;
+  bool include_usage = false;     // a stream ends with the usage
+  bool continuous_usage = false;  // every chunk of it has the usage so far
+  bool echo = false;              // the answer begins with the prompt
+  // Of chat.
+  std::optional<bool> logprobs;
+  std::optional<int32_t> top_logprobs;
+  bool has_max_completion_tokens = false;  // that name was used for max_tokens
+
+  // Of a prompt that is an array.
+  int prompts = 0;
+};
+
+// What a body of these forms may have. Both check the fields that this layer alone knows; all
+// others are checked by GenerationCall, as over gRPC.
+absl::Status ReadChatRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                             CallMemory& memory, const CancelFlag& cancel);
+absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                   CallMemory& memory, const CancelFlag& cancel);
+
+// Replaces the name of a GenerationSpec field in an error by the one of the request:
+// "spec.sampling.top_p" becomes "top_p".
+absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_

@@ -1,0 +1,80 @@
+#include "server/http/routes.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/version.h"
+#include "server/http/json_text.h"
+#include "server/http/openai_answer.h"
+#include "server/metrics/server_state.h"
+
+namespace annulus::server {
+namespace {
+
+HttpAnswer Json(std::string body) {
+  return {.content_type = "application/json", .body = std::move(body)};
+}
+
+std::string ModelJson(const ServiceContext& context, const Engine& engine) {
+  const auto started =
+      std::chrono::system_clock::now() - (std::chrono::steady_clock::now() - context.started);
+  const auto created =
+      std::chrono::duration_cast<std::chrono::seconds>(started.time_since_epoch()).count();
+  return absl::StrCat("{\"id\":", JsonString(context.config.served_model_name),
+                      ",\"object\":\"model\",\"created\":", created,
+                      ",\"owned_by\":\"annulus\",\"max_model_len\":", engine.model().max_context,
+                      "}");
+}
+
+absl::StatusOr<HttpAnswer> ListModels(ServiceContext& context, absl::string_view) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  return Json(absl::StrCat("{\"object\":\"list\",\"data\":[", ModelJson(context, *engine), "]}"));
+}
+
+absl::StatusOr<HttpAnswer> GetModel(ServiceContext& context, absl::string_view name) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  ANNULUS_RETURN_IF_ERROR(context.CheckModel(name));
+  return Json(ModelJson(context, *engine));
+}
+
+absl::StatusOr<HttpAnswer> Health(ServiceContext& context, absl::string_view) {
+  const v1::ServerState state = StateOf(context.lifecycle);
+  HttpAnswer answer = Json(absl::StrCat("{\"status\":", JsonString(StateName(state)), "}"));
+  if (state != v1::SERVER_STATE_SERVING) answer.status = 503;
+  return answer;
+}
+
+absl::StatusOr<HttpAnswer> Version(ServiceContext&, absl::string_view) {
+  return Json(absl::StrCat("{\"version\":", JsonString(kVersion), "}"));
+}
+
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/chat/completions", FormReader(ReadChatForm)},
+    {"POST", "/v1/completions", FormReader(ReadCompletionForm)},
+    {"GET", "/v1/models", AnswerNow(ListModels)},
+    {"GET", "/v1/models/*", AnswerNow(GetModel)},
+    {"GET", "/health", AnswerNow(Health), /*for_probes=*/true},
+    {"GET", "/version", AnswerNow(Version)},
+};
+
+}  // namespace
+
+std::span<const Route> AllRoutes() { return kRoutes; }
+
+const Route* FindRoute(absl::string_view path, absl::string_view& rest) {
+  for (const Route& route : kRoutes) {
+    absl::string_view pattern = route.path;
+    rest = path;
+    if (absl::ConsumeSuffix(&pattern, "*")) {
+      if (absl::ConsumePrefix(&rest, pattern) && !rest.empty()) return &route;
+    } else if (path == pattern) {
+      return &route;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace annulus::server

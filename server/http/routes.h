@@ -1,0 +1,34 @@
+#ifndef ANNULUS_SERVER_HTTP_ROUTES_H_
+#define ANNULUS_SERVER_HTTP_ROUTES_H_
+
+#include <span>
+#include <variant>
+
+#include "absl/strings/string_view.h"
+#include "server/generation/service_context.h"
+#include "server/http/answer_form.h"
+#include "server/http/http_message.h"
+
+namespace annulus::server {
+
+// Answers at once, on the listener's thread. `rest`: what stands for "*" in the route's path.
+using AnswerNow = absl::StatusOr<HttpAnswer> (*)(ServiceContext& context, absl::string_view rest);
+
+// A route: its path is also the call's name in the table of roles, in metrics and in the log. To
+// add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
+// row in call_roles.cc.
+struct Route {
+  absl::string_view method;
+  absl::string_view path;  // a "*" at its end stands for any rest
+  std::variant<AnswerNow, FormReader> handler;
+  bool for_probes = false;  // open to everybody
+};
+
+std::span<const Route> AllRoutes();
+
+// Returns the route for a path, and what its "*" stands for; null if there is none.
+const Route* FindRoute(absl::string_view path, absl::string_view& rest);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_ROUTES_H_

@@ -1,0 +1,467 @@
+// The APIs over HTTP: answers, refusals, heartbeats, clients that go away.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/http/routes.h"
+#include "server/identity/call_roles.h"
+#include "tests/server/certificates.h"
+#include "tests/server/http/http_client.h"
+#include "tests/server/http/tls_client.h"
+#include "tests/server/test_server.h"
+
+namespace annulus::server {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kText[] = "/v1/completions";
+
+// The data of the events of a stream, comments left out.
+std::vector<std::string> EventsOf(const std::string& body) {
+  std::vector<std::string> events;
+  for (absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
+    if (absl::ConsumePrefix(&event, "data: ")) events.emplace_back(event);
+  }
+  return events;
+}
+
+json ChatBody(const json& more = json::object()) {
+  json body = {
+      {"model", "fake"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 5}};
+  body.update(more);
+  return body;
+}
+
+json TextBody(const json& more = json::object()) {
+  json body = {{"prompt", "Hi"}, {"max_tokens", 5}};
+  body.update(more);
+  return body;
+}
+
+class ApiTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<std::string> flags = {}) {
+    flags.insert(flags.end(), {"--http", "127.0.0.1:0"});
+    server_ = std::make_unique<TestServer>(flags);
+    server_->engine().set_chat_template(true);
+    server_->Serve();
+  }
+  HttpReceived Ask(const std::string& bytes) { return HttpPeer(server_->http_port()).Ask(bytes); }
+  HttpReceived Post(const std::string& path, const json& body, const std::string& headers = "") {
+    return Ask(PostJson(path, body.dump(), headers));
+  }
+  HttpReceived Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
+    return Ask(absl::StrCat("GET ", path, " HTTP/1.1\r\n", headers, "\r\n"));
+  }
+  // The error of a refused request.
+  json Refused(const std::string& path, const json& body, int status) {
+    const HttpReceived answer = Post(path, body);
+    EXPECT_EQ(answer.status, status) << answer.body;
+    EXPECT_TRUE(answer.complete);
+    return json::parse(answer.body).at("error");
+  }
+  RequestSpec Submitted() { return server_->engine().submitted().back(); }
+
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(ApiTest, AnswersAChatWhole) {
+  Start();
+  const HttpReceived answer = Post(kChat, ChatBody());
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_THAT(answer.head, HasSubstr("Content-Type: application/json\r\n"));
+  EXPECT_THAT(answer.head, HasSubstr("x-request-id: r-"));
+  const json body = json::parse(answer.body);
+  EXPECT_THAT(body["id"].get<std::string>(), StartsWith("chatcmpl-r-"));
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["model"], "fake");
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "Hello");
+  EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], Submitted().prompt.size());
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(5000)));
+}
+
+TEST_F(ApiTest, StreamsAChatInChunks) {
+  Start();
+  const HttpReceived answer =
+      Post(kChat, ChatBody({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+  ASSERT_EQ(answer.status, 200);
+  EXPECT_TRUE(answer.complete);
+  EXPECT_THAT(answer.head, HasSubstr("Content-Type: text/event-stream"));
+  const std::vector<std::string> events = EventsOf(answer.body);
+  ASSERT_EQ(events.size(), 6u) << answer.body;
+  EXPECT_EQ(json::parse(events[0])["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(json::parse(events[1])["choices"][0]["delta"]["content"], "Hel");
+  EXPECT_EQ(json::parse(events[2])["choices"][0]["delta"]["content"], "lo");
+  EXPECT_TRUE(json::parse(events[2])["usage"].is_null());
+  EXPECT_EQ(json::parse(events[3])["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json::parse(events[4])["usage"]["completion_tokens"], 2);
+  EXPECT_TRUE(json::parse(events[4])["choices"].empty());
+  EXPECT_EQ(events[5], "[DONE]");
+  EXPECT_EQ(json::parse(events[0])["id"], json::parse(events[4])["id"]);
+}
+
+TEST_F(ApiTest, CompletesTextsAndIds) {
+  Start();
+  const HttpReceived answer = Post(kText, TextBody({{"logprobs", 1}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json choice = json::parse(answer.body)["choices"][0];
+  EXPECT_EQ(choice["text"], "Hello");
+  EXPECT_EQ(choice["logprobs"]["tokens"], json({"token", "token"}));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"], json({-0.5, -0.5}));
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], json({{"alternative", -0.5}}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 5}));
+  EXPECT_THAT(Submitted().prompt, ElementsAre(256, 'H', 'i'));
+  for (const json& prompt : {json({72, 105}), json::array({json({72, 105})})}) {
+    EXPECT_EQ(Post(kText, TextBody({{"prompt", prompt}})).status, 200) << prompt;
+    EXPECT_THAT(Submitted().prompt, ElementsAre(72, 105));
+  }
+  const HttpReceived stream = Post(
+      kText, TextBody({{"stream", true}, {"stream_options", {{"continuous_usage_stats", true}}}}));
+  const std::vector<std::string> events = EventsOf(stream.body);
+  ASSERT_EQ(events.size(), 4u) << stream.body;
+  EXPECT_EQ(json::parse(events[1])["choices"][0]["text"], "lo");
+  EXPECT_EQ(json::parse(events[1])["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(json::parse(events[1])["usage"]["prompt_tokens"], 3);
+}
+
+TEST_F(ApiTest, TakesEveryFieldThatTheEngineHas) {
+  Start();
+  const HttpReceived answer =
+      Post(kChat, ChatBody({{"temperature", 0.5},
+                            {"top_p", 0.25},
+                            {"top_k", 3},
+                            {"min_p", 0.125},
+                            {"min_tokens", 2},
+                            {"max_completion_tokens", 7},
+                            {"max_tokens", nullptr},
+                            {"frequency_penalty", 0.5},
+                            {"presence_penalty", -0.5},
+                            {"repetition_penalty", 1.5},
+                            {"seed", -1},
+                            {"stop", {"a", "b"}},
+                            {"stop_token_ids", {1, 2}},
+                            {"ignore_eos", true},
+                            {"logit_bias", {{"7", -1.5}}},
+                            {"logprobs", true},
+                            {"top_logprobs", 2},
+                            {"priority", 1},
+                            {"n", 1},
+                            {"user", "somebody"},
+                            {"metadata", {{"deep", {{"deeper", {1, 2}}}}}},
+                            {"store", false},
+                            {"tools", json::array()},
+                            {"tool_choice", "none"},
+                            {"response_format", {{"type", "text"}}},
+                            {"chat_template_kwargs", {{"enable", {1, "\"\n", nullptr, true, 0.5}}}},
+                            {"annulus", {{"speculation", "off"}, {"ignore_cache", true}}}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const RequestSpec spec = Submitted();
+  const SamplingParams& sampling = spec.sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+  EXPECT_EQ(sampling.top_p, 0.25f);
+  EXPECT_EQ(sampling.top_k, 3);
+  EXPECT_EQ(sampling.min_p, 0.125f);
+  EXPECT_EQ(sampling.min_tokens, 2);
+  EXPECT_EQ(sampling.max_tokens, 7);
+  EXPECT_EQ(sampling.frequency_penalty, 0.5f);
+  EXPECT_EQ(sampling.presence_penalty, -0.5f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(sampling.seed, UINT64_MAX);
+  EXPECT_THAT(sampling.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(sampling.stop_token_ids, ElementsAre(1, 2));
+  EXPECT_TRUE(sampling.ignore_eos);
+  EXPECT_EQ(sampling.logit_bias.at(7), -1.5f);
+  EXPECT_EQ(sampling.logprobs, 2);
+  EXPECT_EQ(spec.priority, 1);
+  EXPECT_TRUE(spec.ignore_cache);
+  const json logprobs = json::parse(answer.body)["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(logprobs[0]["token"], "token");
+  EXPECT_EQ(logprobs[0]["bytes"], json({'t', 'o', 'k', 'e', 'n'}));
+  EXPECT_EQ(logprobs[1]["top_logprobs"][0]["token"], "alternative");
+}
+
+TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
+  Start();
+  struct Case {
+    const char* path;
+    json more;
+    std::string param;
+  };
+  const std::vector<Case> cases = {
+      {kChat, {{"temperature", 9}}, "temperature"},
+      {kChat, {{"temperature", "hot"}}, "temperature"},
+      {kChat, {{"max_tokens", 1.5}}, "max_tokens"},
+      {kChat, {{"max_tokens", 1e12}}, "max_tokens"},
+      {kChat, {{"max_tokens", nullptr}, {"max_completion_tokens", 0}}, "max_completion_tokens"},
+      {kChat, {{"n", 2}}, "n"},
+      {kChat, {{"tools", {{{"type", "function"}}}}}, "tools[0]"},
+      {kChat, {{"response_format", {{"type", "json_object"}}}}, "response_format.type"},
+      {kChat, {{"continue_final_message", true}}, "continue_final_message"},
+      {kChat, {{"store", true}}, "store"},
+      {kChat, {{"logprobs", false}, {"top_logprobs", 2}}, "top_logprobs"},
+      {kChat, {{"stream_options", {{"include_usage", true}}}}, "stream_options"},
+      {kChat, {{"messages", json::array()}}, "messages"},
+      {kChat, {{"messages", {{{"role", "bad"}, {"content", "x"}}}}}, "messages"},
+      {kChat, {{"messages", {{{"role", "user"}, {"content", 5}}}}}, "messages[0].content"},
+      {kChat,
+       {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}},
+       "messages[0].content[0].type"},
+      {kChat, {{"no_such_field", 1}}, "no_such_field"},
+      {kChat, {{"annulus", {{"nothing", 1}}}}, "annulus.nothing"},
+      {kChat, {{"annulus", {{"documents", {"none"}}}}}, ""},
+      {kText, {{"prompt", {"a", "b"}}}, "prompt[1]"},
+      {kText, {{"prompt", json::array()}}, "prompt"},
+      {kText, {{"prompt", {300}}}, "prompt"},
+      {kText, {{"prompt", nullptr}}, "prompt"},
+      {kText, {{"echo", true}}, "echo"},
+      {kText, {{"best_of", 3}}, "best_of"},
+      {kText, {{"logit_bias", {{"x", 1}}}}, "logit_bias.x"},
+      {kText, {{"stop", std::vector<std::string>(17, "s")}}, "stop[16]"},
+  };
+  for (const Case& wrong : cases) {
+    SCOPED_TRACE(wrong.more.dump());
+    const bool chat = wrong.path == kChat;
+    const HttpReceived answer =
+        Post(wrong.path, chat ? ChatBody(wrong.more) : TextBody(wrong.more));
+    EXPECT_EQ(answer.status, wrong.param.empty() ? 404 : 400) << answer.body;
+    const json error = json::parse(answer.body)["error"];
+    EXPECT_FALSE(error["message"].get<std::string>().empty());
+    if (!wrong.param.empty()) {
+      EXPECT_EQ(error["param"], wrong.param) << error;
+    }
+  }
+  EXPECT_EQ(Refused(kChat, ChatBody({{"model", "other"}}), 404)["code"], "model_not_found");
+  for (const char* text : {"", "{", "[]", "7", "{\"prompt\":\"\xff\"}", "{\"a\":1,\"a\":1}", "{}}",
+                           "{\"prompt\":\"a\",\"prompt\":\"b\"}"}) {
+    EXPECT_EQ(Ask(PostJson(kText, text)).status, 400) << text;
+  }
+}
+
+// Each reason, and whether SDKs are to repeat the request.
+TEST_F(ApiTest, TellsReasonsAsHttpDoes) {
+  Start({"--max-message-size", "64KiB"});
+  server_->engine().set_max_context(100);
+  EXPECT_EQ(Refused(kText, TextBody({{"max_tokens", 1000}}), 400)["code"],
+            "context_length_exceeded");
+  absl::Status full = absl::ResourceExhaustedError("the queue is full");
+  full.SetPayload(kRetryPayload, absl::Cord("1500"));
+  server_->engine().set_submit_error(full);
+  const HttpReceived busy = Post(kText, TextBody());
+  EXPECT_EQ(busy.status, 429);
+  EXPECT_THAT(busy.head, HasSubstr("Retry-After: 2\r\n"));
+  EXPECT_THAT(busy.head, HasSubstr("retry-after-ms: 1500\r\n"));
+  EXPECT_THAT(busy.head, Not(HasSubstr("x-should-retry")));
+  server_->engine().set_submit_error(absl::UnavailableError("rank 1 failed"));
+  EXPECT_EQ(Refused(kText, TextBody(), 503)["code"], "rank_failed");
+  server_->engine().set_submit_error(absl::InternalError("secret"));
+  const json internal = Refused(kText, TextBody(), 500);
+  EXPECT_THAT(internal["message"].get<std::string>(), Not(HasSubstr("secret")));
+  server_->engine().set_submit_error(absl::OkStatus());
+  EXPECT_EQ(Post(kText, TextBody({{"prompt", std::string(70'000, 'x')}})).status, 413);
+  EXPECT_EQ(Post(kText, TextBody(), "Idempotency-Key: a\r\n").status, 200);
+  const HttpReceived other = Post(kText, TextBody({{"seed", 1}}), "Idempotency-Key: a\r\n");
+  EXPECT_EQ(other.status, 409);
+  EXPECT_THAT(other.head, HasSubstr("x-should-retry: false\r\n"));
+  EXPECT_THAT(other.head, HasSubstr("x-request-id: a\r\n"));
+  server_->server().RequestDrain(milliseconds(0));
+  EXPECT_EQ(Refused(kText, TextBody(), 503)["code"], "draining");
+}
+
+TEST_F(ApiTest, ServesModelsAndHealth) {
+  Start();
+  const json models = json::parse(Get("/v1/models").body);
+  EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"][0]["id"], "fake");
+  EXPECT_EQ(json::parse(Get("/v1/models/fake").body)["object"], "model");
+  EXPECT_EQ(Get("/v1/models/other").status, 404);
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Get("/version").status, 200);
+  EXPECT_EQ(Get("/nothing").status, 404);
+  const HttpReceived post = Get(kChat);
+  EXPECT_EQ(post.status, 405);
+  EXPECT_THAT(post.head, HasSubstr("Allow: POST\r\n"));
+  const HttpReceived form =
+      Ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+          "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(form.status, 415);
+}
+
+// A route that nobody decided about would be the administrator's.
+TEST(RoutesTest, EveryRouteHasARowOfRoles) {
+  for (const Route& route : AllRoutes()) {
+    EXPECT_TRUE(route.for_probes || HasRolesRow(route.path)) << route.path;
+  }
+}
+
+TEST_F(ApiTest, KeepsWebPagesOut) {
+  Start({"--http-origins", "https://good.example"});
+  EXPECT_EQ(Post(kText, TextBody(), "Origin: https://evil.example\r\n").status, 403);
+  EXPECT_EQ(Get("/health", "Host: evil.example\r\n").status, 403);
+  EXPECT_EQ(Get("/health", "Host: evil.example:80\r\n").status, 403);
+  EXPECT_EQ(Get("/health", "").status, 400);
+  for (const char* own : {"localhost", "localhost:8000", "127.0.0.1:1", "[::1]:1"}) {
+    EXPECT_EQ(Get("/health", absl::StrCat("Host: ", own, "\r\n")).status, 200) << own;
+  }
+  const HttpReceived good = Post(kText, TextBody(), "Origin: https://good.example\r\n");
+  EXPECT_EQ(good.status, 200);
+  EXPECT_THAT(good.head, HasSubstr("Access-Control-Allow-Origin: https://good.example\r\n"));
+  const HttpReceived asked =
+      Ask("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+          "https://good.example\r\n\r\n");
+  EXPECT_EQ(asked.status, 204);
+  EXPECT_THAT(asked.head, HasSubstr("Access-Control-Allow-Headers: *, Authorization\r\n"));
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+}
+
+TEST_F(ApiTest, NeedsTheTokenBeforeItTakesABody) {
+  const testing::TempDirectory directory;
+  directory.Write("token", "s3cret\n");
+  Start({"--auth-token-file", (directory.path() / "token").string()});
+  // No byte of the body was sent.
+  const HttpReceived refused =
+      Ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+          "Content-Length: 1000\r\n\r\n");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(Get("/v1/models").status, 401);
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_EQ(Post(kText, TextBody(), "Authorization: Bearer wrong\r\n").status, 401);
+  EXPECT_EQ(Post(kText, TextBody(), "Authorization: Bearer s3cret\r\n").status, 200);
+}
+
+TEST_F(ApiTest, OverTlsItNeedsTheCertificatesThatCallsNeed) {
+  signal(SIGPIPE, SIG_IGN);  // as the daemon does
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity known = MakeIdentity("caller");
+  const TestIdentity stranger = MakeIdentity("stranger");
+  const testing::TempDirectory directory;
+  directory.Write("cert.pem", own.certificate);
+  directory.Write("key.pem", own.key);
+  directory.Write("ca.pem", known.certificate);
+  Start({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+         directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem"});
+  server_->engine().set_max_context(1'000'000);
+  const auto ask = [&](const std::string& path, const TestIdentity* identity) {
+    TlsClient client(server_->http_port());
+    client.Encrypt(own.certificate, identity);
+    return client.Ask(
+        absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+  };
+  EXPECT_THAT(ask("/v1/models", &known), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_THAT(ask("/v1/models", nullptr), StartsWith("HTTP/1.1 401 Unauthorized"));
+  EXPECT_THAT(ask("/health", nullptr), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(ask("/health", &stranger), "");
+  // An answer of several records, after a body of several.
+  TlsClient client(server_->http_port());
+  ASSERT_TRUE(client.Encrypt(own.certificate, &known));
+  const std::string answer = client.Ask(PostJson(
+      kText, TextBody({{"prompt", std::string(100'000, 'x')}}).dump(), "Connection: close\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\"text\":\"Hello\""));
+  // Plain HTTP is no TLS.
+  EXPECT_EQ(Get("/health").status, 0);
+}
+
+TEST_F(ApiTest, BeatsDuringLongPromptsAndBreaksOffWhatFails) {
+  Start({"--http-heartbeat", "20ms"});
+  server_->engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script;
+    script.queued = {0};
+    script.progress_events = 2;
+    script.interval = milliseconds(100);
+    script.deltas = {"Hello"};
+    if (spec.sampling.seed == 9) script.completion.status = absl::UnavailableError("rank 1 failed");
+    return script;
+  });
+  const HttpReceived stream = Post(kChat, ChatBody({{"stream", true}}));
+  EXPECT_THAT(stream.body, HasSubstr(": annulus {\"processed\":"));
+  EXPECT_EQ(EventsOf(stream.body).back(), "[DONE]");
+  const HttpReceived whole = Post(kChat, ChatBody());
+  EXPECT_TRUE(whole.complete);
+  EXPECT_THAT(whole.head, HasSubstr("Transfer-Encoding: chunked"));
+  EXPECT_THAT(whole.body, StartsWith("\n\n"));
+  EXPECT_EQ(json::parse(whole.body)["choices"][0]["message"]["content"], "Hello");
+
+  const HttpReceived failed = Post(kChat, ChatBody({{"stream", true}, {"seed", 9}}));
+  EXPECT_TRUE(failed.complete);
+  EXPECT_EQ(json::parse(EventsOf(failed.body).back())["error"]["code"], "rank_failed");
+  const HttpReceived broken = Post(kChat, ChatBody({{"seed", 9}}));
+  EXPECT_EQ(broken.status, 200);
+  EXPECT_FALSE(broken.complete);
+}
+
+TEST_F(ApiTest, StopsTheWorkOfClientsThatLeave) {
+  Start();
+  server_->engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
+  HttpPeer peer(server_->http_port());
+  peer.Send(PostJson(kChat, ChatBody({{"stream", true}, {"max_tokens", nullptr}}).dump()));
+  ASSERT_TRUE(peer.ReadUntil("word"));
+  peer.Leave();
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(10'000)));
+  EXPECT_EQ(server_->engine().cancelled().size(), 1u);
+}
+
+TEST_F(ApiTest, ParksRequestsWhoseClientsDoNotRead) {
+  Start({"--slow-reader-timeout", "1s"});
+  server_->engine().set_slow_reader_timeout(milliseconds(300));
+  server_->engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(0), std::string(4096, 'x')); });
+  HttpPeer peer(server_->http_port());
+  peer.LimitReceiving(4096);
+  peer.Send(PostJson(kText, TextBody({{"stream", true}}).dump()));
+  // The engine ends it, as over gRPC.
+  EXPECT_TRUE(Eventually([&] { return server_->engine().submitted().size() == 1; }));
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(10'000)));
+  EXPECT_TRUE(server_->engine().cancelled().empty());
+}
+
+TEST_F(ApiTest, SameRequestsByNameAreOne) {
+  Start();
+  const HttpReceived first = Post(kText, TextBody(), "Idempotency-Key: name\r\n");
+  const HttpReceived second = Post(kText, TextBody(), "Idempotency-Key: name\r\n");
+  EXPECT_EQ(json::parse(first.body)["choices"], json::parse(second.body)["choices"]);
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+}
+
+TEST_F(ApiTest, ManyRequestsOfOneConnectionAndOfMany) {
+  Start();
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      HttpPeer peer(server_->http_port());
+      for (int j = 0; j < 20; ++j) {
+        const json body = ChatBody({{"stream", (i + j) % 2 == 0}});
+        const HttpReceived answer = peer.Ask(PostJson(kChat, body.dump()));
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        ASSERT_TRUE(answer.complete);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(server_->engine().submitted().size(), 160u);
+}
+
+}  // namespace
+}  // namespace annulus::server
