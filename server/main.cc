@@ -249,6 +249,8 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
   log.Info("ready", {{"listen", config.listen},
                      {"port", server.port()},
                      {"metrics", config.metrics.empty() ? "off" : config.metrics},
+                     {"http", config.http.empty() ? "off" : config.http},
+                     {"http_port", server.http_port()},
                      {"metrics_port", server.metrics_port()}});
 }
 

