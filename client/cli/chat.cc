@@ -172,7 +172,7 @@ int Chat::AddDocuments(const std::vector<std::string>& docs) {
   }
   ProvidedDocuments provided;
   const int exit_code = ProvideDocuments(session_, docs, options_.choice, &provided);
-  skipped_ += provided.skipped;
+  skipped_ += provided.skipped + provided.incomplete;
   if (exit_code != 0) return exit_code;
   std::vector<std::string> known = conversation_.documents;
   for (const auto& document : provided.documents) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
+#include "client/cli/document_options.h"
 #include "client/cli/document_table.h"
 #include "client/cli/inputs.h"
 #include "client/cli/message_json.h"
@@ -31,6 +32,7 @@ struct DocumentOptions {
   std::optional<double> ttl;  // seconds
   std::string model;
   std::string system;
+  ReadOptions read;
 };
 
 // A document that was uploaded.
@@ -140,7 +142,7 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
         "\" cannot be a document's name: 1 to 128 ASCII letters, digits, '.', '_' and '-', the "
         "first a letter or digit, no '..'; give one with --name NAME"));
   }
-  absl::StatusOr<DocumentContent> content = ReadOneText(session, file);
+  absl::StatusOr<DocumentContent> content = ReadOneText(session, file, options.read);
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
   if (options.title.has_value()) {
     const int bad = CheckText(session, "--title", *options.title);
@@ -389,6 +391,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   put->add_option("-m,--model", options->model,
                   "With --prefill: name of the model (default: the only one)")
       ->type_name("NAME");
+  AddReadOptions(*put, options->read);
   put->footer(
       "Examples:\n"
       "  annulus documents put book.epub\n"

@@ -1,5 +1,6 @@
 #include "client/cli/inputs.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
 #include "client/format/text.h"
+#include "client/read/encoding.h"
 #include "client/read/kind.h"
 
 namespace annulus::client {
@@ -109,20 +111,31 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
   return status.ok() ? 0 : session.CallFailed(status);
 }
 
-bool BeginsAsUtf8(const std::string& path) {
+bool MayBeSentAsIs(const std::string& path, const ReadOptions& options) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
+  if (!options.encoding.empty() || !std::filesystem::is_regular_file(path, error)) return false;
   std::ifstream file(path, std::ios::binary);
-  std::string head(kDetectBytes, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<size_t>(file.gcount()));
-  const bool has_mark = absl::StartsWith(head, "\xEF\xBB\xBF");
-  return !has_mark && !absl::StrContains(head, '\0') && DetectKind(head).kind == FileKind::kText;
+  constexpr size_t kChunkBytes = size_t{1} << 16;
+  static_assert(kChunkBytes >= kDetectBytes);
+  constexpr size_t kOverlap = 4;  // of chunks, so that none cuts a sequence
+  std::string chunk;
+  for (bool first = true; file; first = false) {
+    chunk.erase(0, chunk.size() - std::min(chunk.size(), kOverlap));
+    const size_t before = chunk.size();
+    chunk.resize(before + kChunkBytes);
+    file.read(chunk.data() + before, static_cast<std::streamsize>(kChunkBytes));
+    chunk.resize(before + static_cast<size_t>(file.gcount()));
+    if (first && absl::StartsWith(chunk, "\xEF\xBB\xBF")) return false;
+    if (first && DetectKind(chunk).kind != FileKind::kText) return false;
+    if (IsSuspicious(chunk)) return false;
+  }
+  return true;
 }
 
-absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file) {
+absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file,
+                                            const ReadOptions& options) {
   const bool from_stdin = file == kStandardInput;
-  if (!from_stdin && BeginsAsUtf8(file)) {
+  if (!from_stdin && MayBeSentAsIs(file, options)) {
     absl::StatusOr<DocumentContent> content = OpenDocument(file);
     if (content.ok()) return content;
   }
@@ -131,13 +144,13 @@ absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string&
                  : LoadFile(file, ReadLimits().file_bytes);
   if (!bytes.ok()) return bytes.status();
   const std::vector<FileText> texts =
-      ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes));
+      ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes), options);
   if (texts.size() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(file, " holds ", texts.size(), " files; unpack it and give the folder"));
   }
   if (!texts[0].text.ok()) return texts[0].text.status();
-  if (!texts[0].remark.empty()) session.Warn(texts[0].remark);
+  for (const std::string& remark : texts[0].remarks) session.Warn(remark);
   std::istringstream text(*texts[0].text);
   absl::StatusOr<DocumentContent> content = ReadDocument(text);
   if (content.ok() && !from_stdin) content->title = TitleOf(file);

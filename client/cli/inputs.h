@@ -56,11 +56,12 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
 // Reads the text of one file, or of standard input if `file` is "-"; then the title is empty.
 // INVALID_ARGUMENT if it is an archive of several files; other errors as for LoadFile, ReadBytes
 // and ReadDocument.
-absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file);
+absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file,
+                                            const ReadOptions& options);
 
-// Whether a file begins like plain text that needs no conversion. If it is UTF-8 to its end, it is
-// uploaded without loading it into memory.
-bool BeginsAsUtf8(const std::string& path);
+// Whether a file is plain text that needs no conversion if it is UTF-8 to its end, which OpenDocument
+// checks. It is then uploaded without loading it into memory.
+bool MayBeSentAsIs(const std::string& path, const ReadOptions& options);
 
 }  // namespace annulus::client
 

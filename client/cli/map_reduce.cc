@@ -62,7 +62,7 @@ int MapReduce::Reduce() {
     if (exit_code != 0) return exit_code;
     if (preset_.merge.empty()) return PrintJoined(answers);
     texts.clear();
-    exit_code = AddFile({"notes", absl::StrJoin(answers, "\n\n"), ""}, &texts);
+    exit_code = AddFile({"notes", absl::StrJoin(answers, "\n\n")}, &texts);
     if (exit_code != 0) return exit_code;
     if (!texts.back().name.empty()) own_.insert(texts.back().name);
     question = preset_.merge;
@@ -111,7 +111,7 @@ int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
   } else if (!exists && doc != kStandardInput) {
     ProvidedDocuments provided;  // a name on the server
     const int exit_code = ProvideDocuments(session_, {doc}, options_.choice, &provided);
-    if (exit_code == 0) sources->push_back({doc, {doc, "", ""}});
+    if (exit_code == 0) sources->push_back({doc, {doc, ""}});
     return exit_code;
   }
   for (const std::string& file : files) {
@@ -120,10 +120,11 @@ int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
         from_stdin ? absl::StatusOr<std::string>(ReadAll(session_.console().in))
                    : LoadFile(file, ReadLimits().file_bytes);
     if (!bytes.ok()) {
-      sources->push_back({"", {file, bytes.status(), ""}});
+      sources->push_back({"", {file, bytes.status()}});
       continue;
     }
-    for (FileText& read : ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes))) {
+    for (FileText& read : ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes),
+                                    options_.choice.read)) {
       sources->push_back({"", std::move(read)});
     }
   }
@@ -135,7 +136,8 @@ int MapReduce::CheckCount(const std::vector<Source>& sources) {
   int64_t count = 0;
   for (const Source& source : sources) {
     if (!source.read.text.ok() && !options_.choice.skip_unreadable) {
-      return session_.Misuse(source.read.text.status().message());
+      const int misuse = session_.Misuse(source.read.text.status().message());
+      return source.read.incomplete ? kExitPartial : misuse;
     }
     count += source.read.text.ok() ? 1 : 0;
   }
@@ -165,7 +167,7 @@ int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
   if (static_cast<double>(tokens) < kStoreShare * static_cast<double>(budget_)) {
     return Store(read, texts);
   }
-  if (!read.remark.empty()) session_.Warn(read.remark);
+  for (const std::string& remark : read.remarks) session_.Warn(remark);
   texts->push_back({"", read.title, *read.text, std::max(tokens, budget_ + 1)});
   return 0;
 }
@@ -229,7 +231,7 @@ int MapReduce::Cut(const std::vector<Text>& texts, std::vector<Text>* parts) {
     const std::vector<absl::string_view> cuts = CutText(text.text, static_cast<size_t>(bytes));
     for (size_t i = 0; i < cuts.size(); ++i) {
       const std::string title = absl::StrCat(text.title, ", part ", i + 1, " of ", cuts.size());
-      const int exit_code = Store({title, std::string(cuts[i]), ""}, parts);
+      const int exit_code = Store({title, std::string(cuts[i])}, parts);
       if (exit_code != 0) return exit_code;
       own_.insert(parts->back().name);
     }

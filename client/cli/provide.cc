@@ -69,12 +69,16 @@ class Gatherer {
   int AddText(const FileText& read) {
     if (!read.text.ok()) {
       const absl::string_view message = read.text.status().message();
-      if (!choice_.skip_unreadable) return session_.Misuse(message);
+      if (!choice_.skip_unreadable) {
+        const int misuse = session_.Misuse(message);
+        return read.incomplete ? kExitPartial : misuse;
+      }
       session_.Warn(absl::StrCat("skipped: ", message));
       ++provided_.skipped;
       return 0;
     }
-    if (!read.remark.empty()) session_.Warn(read.remark);
+    for (const std::string& remark : read.remarks) session_.Warn(remark);
+    provided_.incomplete += choice_.strict && read.incomplete ? 1 : 0;
     std::istringstream text(*read.text);
     absl::StatusOr<DocumentContent> content = ReadDocument(text);
     if (!content.ok()) return session_.Misuse(content.status().message());
@@ -126,7 +130,7 @@ class Gatherer {
   }
 
   int AddBytes(const std::string& title, std::string bytes) {
-    const std::vector<FileText> texts = ReadBytes(title, std::move(bytes));
+    const std::vector<FileText> texts = ReadBytes(title, std::move(bytes), choice_.read);
     size_t readable = 0;
     for (const FileText& read : texts) {
       readable += read.text.ok() || !choice_.skip_unreadable ? 1 : 0;
@@ -141,7 +145,7 @@ class Gatherer {
   }
 
   int AddFile(const std::string& path) {
-    if (BeginsAsUtf8(path)) {
+    if (MayBeSentAsIs(path, choice_.read)) {
       absl::StatusOr<DocumentContent> content = OpenDocument(path);
       if (content.ok()) {
         const int exit_code = CheckCount(path, 1);
@@ -150,7 +154,7 @@ class Gatherer {
       }
     }
     absl::StatusOr<std::string> bytes = LoadFile(path, ReadLimits().file_bytes);
-    return bytes.ok() ? AddBytes(path, *std::move(bytes)) : AddText({path, bytes.status(), ""});
+    return bytes.ok() ? AddBytes(path, *std::move(bytes)) : AddText({path, bytes.status()});
   }
 
   int AddNamed(const std::string& name) {
@@ -213,7 +217,8 @@ void WithdrawUploads(Session& session, ProvidedDocuments* provided) {
 
 int EndWith(int exit_code, Session& session, ProvidedDocuments* provided) {
   if (exit_code != 0 && exit_code != kExitPartial) WithdrawUploads(session, provided);
-  return exit_code == 0 && provided->skipped > 0 ? kExitPartial : exit_code;
+  const bool partial = provided->skipped > 0 || provided->incomplete > 0;
+  return exit_code == 0 && partial ? kExitPartial : exit_code;
 }
 
 }  // namespace annulus::client

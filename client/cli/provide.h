@@ -20,13 +20,16 @@ inline constexpr size_t kMostDocuments = 64;
 // Which files to take, if a DOC stands for several.
 struct DocumentChoice {
   FileChoice files;              // applies to folders and patterns
+  ReadOptions read;              // how files are read
   bool skip_unreadable = false;  // skip with a warning; if false, an unreadable file is an error
+  bool strict = false;           // a file of which a part cannot be read makes the exit code 3
 };
 
 // The documents of a request.
 struct ProvidedDocuments {
   std::vector<v1::Document> documents;  // as they are on the server, in order
-  int skipped = 0;                      // number of files that cannot be read
+  int skipped = 0;     // number of files that cannot be read
+  int incomplete = 0;  // with choice.strict, number of files of which a part cannot be read
   std::vector<std::string> uploaded;    // names of those that were not there before
 };
 
@@ -54,7 +57,7 @@ int ProvideText(Session& session, const FileText& read, const DocumentChoice& ch
 void WithdrawUploads(Session& session, ProvidedDocuments* provided);
 
 // Call it at the end of a command whose calls were about `provided`. Returns `exit_code`, or 3 in
-// place of 0 if files were skipped. If a call failed, takes back the uploads.
+// place of 0 if files were skipped or incomplete. If a call failed, takes back the uploads.
 int EndWith(int exit_code, Session& session, ProvidedDocuments* provided);
 
 }  // namespace annulus::client

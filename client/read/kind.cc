@@ -1,5 +1,6 @@
 #include "client/read/kind.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
@@ -90,12 +91,46 @@ bool IsHtml(absl::string_view head) {
   if (is_xml && absl::StartsWithIgnoreCase(text, "<!doctype")) {
     return absl::StartsWithIgnoreCase(text, "<!doctype html");
   }
+  // XHTML whose names have a prefix: "<h:html xmlns:h=...".
+  const size_t colon = text.find(':');
+  if (is_xml && colon < text.find_first_of("> \t\r\n") &&
+      absl::StartsWith(text.substr(colon + 1), "html")) {
+    return absl::StrContains(text.substr(0, text.find('>')), "http://www.w3.org/1999/xhtml");
+  }
   for (const absl::string_view tag : {"<!doctype html", "<html", "<head", "<body"}) {
     if (!absl::StartsWithIgnoreCase(text, tag)) continue;
     const char next = text.size() > tag.size() ? text[tag.size()] : '>';
     if (next == '>' || absl::ascii_isspace(next)) return true;
   }
   return false;
+}
+
+// Whether a file begins as a mail message: with a block of header fields, of which several are those
+// that every message has.
+bool IsMail(absl::string_view head) {
+  head = AfterMark(head);
+  int telling = 0;
+  while (!head.empty()) {
+    const size_t end = head.find('\n');
+    if (end == absl::string_view::npos) break;
+    const absl::string_view line = absl::StripTrailingAsciiWhitespace(head.substr(0, end));
+    head.remove_prefix(end + 1);
+    if (line.empty()) break;
+    if (line[0] == ' ' || line[0] == '\t') continue;  // goes on
+    const size_t colon = line.find(':');
+    if (colon == absl::string_view::npos || colon == 0) return false;
+    const absl::string_view name = line.substr(0, colon);
+    const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return absl::ascii_isalnum(c) || c == '-' || c == '_';
+    });
+    if (!is_name) return false;
+    for (const char* known : {"from", "date", "subject", "message-id", "mime-version", "received",
+                              "return-path", "delivered-to"}) {
+      telling += absl::EqualsIgnoreCase(name, known) ? 1 : 0;
+    }
+  }
+  constexpr int kEnough = 3;
+  return telling >= kEnough;
 }
 
 }  // namespace
@@ -118,6 +153,7 @@ Detected DetectKind(absl::string_view head) {
   if (IsTar(head)) {
     return {FileKind::kOther, "is a tar archive; unpack it and give the folder"};
   }
+  if (IsMail(head)) return {FileKind::kMail};
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }
 

@@ -11,7 +11,8 @@ enum class FileKind {
   kText,  // also everything without a known signature
   kHtml,
   kPdf,
-  kZip,  // also docx, odt and epub
+  kMail,
+  kZip,  // also docx, pptx, xlsx, odt and epub
   kGzip,
   kOther,  // a known kind that cannot be read
 };

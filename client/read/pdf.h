@@ -5,15 +5,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/read/limits.h"
+#include "client/read/context.h"
 
 namespace annulus::client {
 
-// Returns the text of a PDF as pdftotext lays it out, with a line such as "[page 7]" above each
-// page. FAILED_PRECONDITION if pdftotext is not installed, INVALID_ARGUMENT if the file is
-// encrypted, broken or has no text, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
+// Returns the text of a PDF, with a line such as "[page 7]" above each page: pages with columns in
+// reading order, the others as they stand, unless the options say otherwise; both tidied by
+// TidyPdfPages. Names pages that show a picture and hold no text in a remark, and sets `incomplete`.
+// FAILED_PRECONDITION if pdftotext or pdfimages is not installed, INVALID_ARGUMENT if the file is
+// encrypted, broken or has no text (which sets `incomplete` too), RESOURCE_EXHAUSTED or
+// DEADLINE_EXCEEDED at a limit.
 absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view bytes,
-                                    ReadBudget& budget);
+                                    ReadContext& context);
 
 }  // namespace annulus::client
 

@@ -9,30 +9,27 @@
 #include "absl/strings/strip.h"
 #include "client/read/archive.h"
 #include "client/read/docx.h"
+#include "client/read/eml.h"
 #include "client/read/encoding.h"
 #include "client/read/epub.h"
 #include "client/read/html.h"
 #include "client/read/kind.h"
 #include "client/read/odt.h"
+#include "client/read/package.h"
 #include "client/read/pdf.h"
+#include "client/read/pptx.h"
+#include "client/read/xlsx.h"
+#include "client/read/xml.h"
 
 namespace annulus::client {
 namespace {
 
 constexpr char kBlanks[] = " \t\n\r\f\v";
 
-FileText Converted(const std::string& title, absl::StatusOr<Utf8Text> result) {
-  if (!result.ok()) return {title, result.status()};
-  FileText read{title, std::move(result->text)};
-  if (!result->converted_from.empty()) {
-    read.remark = absl::StrCat(title, " was converted from ", result->converted_from, " to UTF-8");
-  }
-  return read;
-}
-
 class FileReader {
  public:
-  explicit FileReader(const ReadLimits& limits) : budget_(limits) {}
+  FileReader(const ReadLimits& limits, const ReadOptions& options)
+      : options_(options), budget_(limits) {}
 
   std::vector<FileText> TakeTexts() {
     for (FileText& read : texts_) {
@@ -46,16 +43,16 @@ class FileReader {
   // `depth` is the number of archives that contain this file.
   void Read(const std::string& title, std::string bytes, int depth) {
     const Detected detected = DetectKind(bytes);
+    ReadContext context{budget_, options_};
     switch (detected.kind) {
       case FileKind::kText:
-        texts_.push_back(Converted(title, ToUtf8(title, std::move(bytes))));
-        return;
+        return ReadText(title, std::move(bytes));
       case FileKind::kHtml:
-        texts_.push_back(Converted(title, ReadHtml(title, std::move(bytes), budget_)));
-        return;
+        return ReadPage(title, std::move(bytes), context);
       case FileKind::kPdf:
-        texts_.push_back({title, ReadPdf(title, bytes, budget_)});
-        return;
+        return Add(title, ReadPdf(title, bytes, context), context);
+      case FileKind::kMail:
+        return ReadMail(title, bytes, depth);
       case FileKind::kGzip:
         return ReadGzip(title, bytes, depth);
       case FileKind::kZip:
@@ -66,6 +63,69 @@ class FileReader {
   }
 
  private:
+  // Adds a text that was read, with what there is to say about it.
+  void Add(const std::string& title, absl::StatusOr<std::string> text, const ReadContext& context) {
+    FileText read{title, std::move(text), context.remarks, context.incomplete};
+    for (std::string& sentence : DescribeLeftOut(title, context.left_out)) {
+      read.remarks.push_back(std::move(sentence));
+    }
+    texts_.push_back(std::move(read));
+  }
+
+  void ReadText(const std::string& title, std::string bytes) {
+    ReadContext context{budget_, options_};
+    absl::StatusOr<Utf8Text> text =
+        ToUtf8(title, std::move(bytes), {.forced = options_.encoding});
+    if (!text.ok()) return Fail(title, text.status());
+    context.remarks = DescribeConversion(title, *text);
+    // In UTF-16 and the like, only the converted text tells.
+    if (!text->converted_from.empty() && DetectKind(text->text).kind == FileKind::kHtml) {
+      ReadOptions as_utf8 = options_;
+      as_utf8.encoding.clear();
+      ReadContext page_context{budget_, as_utf8, {}, context.remarks};
+      absl::StatusOr<Utf8Text> page = ReadHtml(title, std::move(text->text), page_context);
+      if (!page.ok()) return Fail(title, page.status());
+      return Add(title, std::move(page->text), page_context);
+    }
+    Add(title, std::move(text->text), context);
+  }
+
+  void ReadPage(const std::string& title, std::string bytes, ReadContext& context) {
+    absl::StatusOr<Utf8Text> page = ReadHtml(title, std::move(bytes), context);
+    if (!page.ok()) return Fail(title, page.status());
+    for (std::string& sentence : DescribeConversion(title, *page)) {
+      context.remarks.push_back(std::move(sentence));
+    }
+    Add(title, std::move(page->text), context);
+  }
+
+  void ReadMail(const std::string& title, absl::string_view bytes, int depth) {
+    ReadContext context{budget_, options_};
+    absl::StatusOr<Mail> mail = ReadEml(title, bytes, context);
+    if (!mail.ok()) return Fail(title, mail.status());
+    std::vector<MailAttachment> read;
+    for (MailAttachment& attachment : mail->attachments) {
+      const Detected detected = DetectKind(attachment.bytes);
+      if (detected.kind != FileKind::kOther) {
+        read.push_back(std::move(attachment));
+        continue;
+      }
+      // Pictures and the like are no reason to refuse the mail.
+      context.remarks.push_back(absl::StrCat(title, ": left out its attachment ", attachment.name,
+                                             ", which ", detected.why));
+    }
+    Add(title, std::move(mail->text), context);
+    if (read.empty() || !MayGoDeeper(title, depth)) return;
+    int unnamed = 0;
+    for (MailAttachment& attachment : read) {
+      const std::string name = attachment.name.empty()
+                                   ? absl::StrCat("attachment-", ++unnamed)
+                                   : attachment.name.substr(attachment.name.rfind('/') + 1);
+      Read(absl::StrCat(title, "/", name), std::move(attachment.bytes), depth + 1);
+      if (budget_.bytes_left() < 0 || budget_.TimeIsUp()) return;
+    }
+  }
+
   void Fail(const std::string& title, absl::Status status) {
     texts_.push_back({title, std::move(status)});
   }
@@ -97,21 +157,39 @@ class FileReader {
       if (!stated.ok()) return Fail(title, stated.status());
       type = *stated;
     }
-    if (IsDocx(**archive)) {
-      texts_.push_back({title, ReadDocx(title, **archive, budget_)});
+    ReadContext context{budget_, options_};
+    const absl::StatusOr<std::string> main = MainPart(title, **archive, budget_);
+    if (!main.ok()) return Fail(title, main.status());
+    if (!main->empty()) {
+      Add(title, ReadOffice(title, **archive, *main, context), context);
     } else if (absl::StartsWith(type, "application/vnd.oasis.opendocument.text")) {
-      texts_.push_back({title, ReadOdt(title, **archive, budget_)});
-    } else if (absl::StartsWith(type, "application/epub+zip")) {
-      texts_.push_back({title, ReadEpub(title, **archive, budget_)});
-    } else if (absl::StartsWith(type, "application/vnd.oasis.opendocument") ||
-               (*archive)->Find("[Content_Types].xml").has_value()) {
-      Fail(title, absl::InvalidArgumentError(absl::StrCat(
-                      title,
-                      " is a table, slides or a drawing of an office program; save it as "
-                      "csv, pdf or txt")));
+      Add(title, ReadOdt(title, **archive, context), context);
+    } else if (IsEpub(**archive) || absl::StartsWith(type, "application/epub+zip")) {
+      Add(title, ReadEpub(title, **archive, context), context);
+    } else if (absl::StartsWith(type, "application/vnd.oasis.opendocument")) {
+      Fail(title, absl::InvalidArgumentError(
+                      absl::StrCat(title,
+                                   " is a table, slides or a drawing of OpenDocument; save it as "
+                                   "xlsx, pptx, csv, pdf or txt")));
     } else if (MayGoDeeper(title, depth)) {
       ReadEntries(title, **archive, depth);
     }
+  }
+
+  // Reads an Office Open XML package by what its main part is.
+  static absl::StatusOr<std::string> ReadOffice(const std::string& title, const ZipArchive& archive,
+                                                const std::string& main, ReadContext& context) {
+    const auto part = OptionalPart(title, archive, main, context.budget);
+    if (!part.ok()) return part.status();
+    if (*part == nullptr) return archive.Read(main, context.budget).status();
+    const absl::string_view root = LocalName((*part)->document_element());
+    if (root == "presentation") return ReadPptx(title, archive, main, context);
+    if (root == "workbook") return ReadXlsx(title, archive, main, context);
+    if (root == "document" || absl::EndsWith(main, "document.xml")) {
+      return ReadDocx(title, archive, main, context);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        title, " is a drawing or another file of an office program; save it as pdf or txt"));
   }
 
   void ReadEntries(const std::string& title, const ZipArchive& archive, int depth) {
@@ -146,6 +224,7 @@ class FileReader {
     return name[name.rfind('/') + 1] != '.';
   }
 
+  const ReadOptions options_;
   ReadBudget budget_;
   std::vector<FileText> texts_;
 };
@@ -153,8 +232,8 @@ class FileReader {
 }  // namespace
 
 std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
-                                const ReadLimits& limits) {
-  FileReader reader(limits);
+                                const ReadOptions& options, const ReadLimits& limits) {
+  FileReader reader(limits, options);
   if (static_cast<int64_t>(bytes.size()) > limits.file_bytes) {
     return {{title, absl::ResourceExhaustedError(absl::StrCat(title, " is larger than ",
                                                               limits.file_bytes >> 20,

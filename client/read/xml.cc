@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus::client {
@@ -22,7 +23,8 @@ class DepthCheck : public pugi::xml_tree_walker {
 
 absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view what,
                                                              absl::string_view text,
-                                                             const ReadBudget& budget) {
+                                                             const ReadBudget& budget,
+                                                             XmlUse use) {
   const ReadLimits& limits = budget.limits();
   if (absl::Status time = budget.CheckTime(what); !time.ok()) return time;
   // A tag with a thousand attributes takes as much memory as a thousand tags.
@@ -35,13 +37,15 @@ absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view w
   }
   auto document = std::make_unique<pugi::xml_document>();
   // Keep text that consists of white space only, such as the blank between two runs.
-  const pugi::xml_parse_result result = document->load_buffer(
-      text.data(), text.size(), pugi::parse_default | pugi::parse_ws_pcdata_single);
+  const pugi::xml_parse_result result =
+      document->load_buffer(text.data(), text.size(), pugi::parse_default | pugi::parse_ws_pcdata,
+                            use == XmlUse::kPage ? pugi::encoding_utf8 : pugi::encoding_auto);
   if (!result) {
     return absl::InvalidArgumentError(absl::StrCat(what, " has a part that is not XML (",
                                                    result.description(),
                                                    "); it may be cut off or broken"));
   }
+  if (use == XmlUse::kPage) return document;
   DepthCheck depth(limits.xml_depth);
   if (!document->traverse(depth)) {
     return absl::ResourceExhaustedError(
@@ -58,6 +62,11 @@ absl::string_view LocalAttribute(const pugi::xml_node& node, absl::string_view n
     if (WithoutPrefix(attribute.name()) == name) return attribute.value();
   }
   return "";
+}
+
+int LocalNumber(const pugi::xml_node& node, absl::string_view name, int otherwise) {
+  int number = 0;
+  return absl::SimpleAtoi(LocalAttribute(node, name), &number) ? number : otherwise;
 }
 
 pugi::xml_node LocalChild(const pugi::xml_node& node, absl::string_view name) {

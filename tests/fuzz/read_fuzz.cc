@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.pdf_program = "";
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   for (const annulus::client::FileText& file :
-       annulus::client::ReadBytes("document", bytes, limits)) {
+       annulus::client::ReadBytes("document", bytes, {}, limits)) {
     if (file.text.ok() && file.text->size() > static_cast<size_t>(limits.unpacked_bytes)) abort();
   }
   return 0;

@@ -31,7 +31,7 @@ std::string Repeated(const std::string& text, int times) {
 
 // The first failure among the texts of a file; "" if there is none.
 std::string Failure(const std::string& bytes, const ReadLimits& limits = {}) {
-  for (const FileText& read : ReadBytes("f", bytes, limits)) {
+  for (const FileText& read : ReadBytes("f", bytes, {}, limits)) {
     if (!read.text.ok()) return std::string(read.text.status().message());
   }
   return "";
@@ -98,7 +98,7 @@ TEST(Hostile, DeepHtmlNeedsNoStack) {
   // Above the limits of time or memory, or not: it ends.
   ReadLimits limits{.html_memory = 64 << 20, .time = std::chrono::seconds(1)};
   for (const char* tags : {"<div>", "<table><tr><td>", "<ul><li>", "<svg>", "<button>"}) {
-    for (const FileText& read : ReadBytes("f", "<html>" + Repeated(tags, 100000), limits)) {
+    for (const FileText& read : ReadBytes("f", "<html>" + Repeated(tags, 100000), {}, limits)) {
       if (!read.text.ok()) {
         EXPECT_THAT(
             std::string(read.text.status().message()),
@@ -153,7 +153,7 @@ TEST(Child, GetsItsInputAndGivesItsOutputs) {
 // Whatever became of the bytes: texts are UTF-8, failures are one line.
 void ExpectSound(const std::string& bytes, const std::string& how) {
   const ReadLimits limits{.unpacked_bytes = 4 << 20, .time = std::chrono::seconds(60)};
-  const auto texts = ReadBytes("f", bytes, limits);
+  const auto texts = ReadBytes("f", bytes, {}, limits);
   ASSERT_FALSE(texts.empty()) << how;
   for (const FileText& read : texts) {
     if (read.text.ok()) {

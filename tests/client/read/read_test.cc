@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/read/encoding.h"
 #include "client/read/kind.h"
 #include "tests/client/read/make_zip.h"
@@ -32,7 +33,7 @@ std::string FileBytes(const std::string& name) {
 std::string Read(const std::string& title, const std::string& bytes,
                  const ReadLimits& limits = {}) {
   std::string result;
-  const auto texts = ReadBytes(title, bytes, limits);
+  const auto texts = ReadBytes(title, bytes, {}, limits);
   for (const FileText& read : texts) {
     if (texts.size() > 1) absl::StrAppend(&result, read.title, ":\n");
     absl::StrAppend(&result,
@@ -53,7 +54,7 @@ std::string TarHeader() {
 }
 
 std::string Remark(const std::string& title, const std::string& bytes) {
-  return ReadBytes(title, bytes).at(0).remark;
+  return absl::StrJoin(ReadBytes(title, bytes).at(0).remarks, "\n");
 }
 
 TEST(Read, GivesTheTextOfEveryKindOfFile) {
@@ -75,13 +76,14 @@ TEST(Read, LeavesUtf8AsItIs) {
     const auto texts = ReadBytes("x.html", text);
     ASSERT_EQ(texts.size(), 1u);
     EXPECT_EQ(texts[0].text.value(), text);
-    EXPECT_EQ(texts[0].remark, "");
+    EXPECT_THAT(texts[0].remarks, ::testing::IsEmpty());
   }
 }
 
 TEST(Read, ConvertsOtherEncodingsAndSaysSo) {
   EXPECT_EQ(Remark("latin.txt", FileBytes("latin.txt")),
-            "latin.txt was converted from WINDOWS-1252 to UTF-8");
+            "latin.txt was converted from WINDOWS-1252 to UTF-8, which is a guess; --encoding NAME "
+            "overrides it");
   EXPECT_EQ(Remark("wide.txt", FileBytes("wide.txt")),
             "wide.txt was converted from UTF-16LE to UTF-8");
   EXPECT_EQ(Read("x", "\xEF\xBB\xBFmarked"), "marked");
@@ -118,7 +120,7 @@ TEST(Read, SaysInOneSentenceWhatCannotBeRead) {
   expect("\x1F\x8B\x08 and no more", "cannot be unpacked");
   expect("\xD0\xCF\x11\xE0", "an old Office file (doc, xls, ppt) or an encrypted one");
   expect(testing::MakeZip({{"[Content_Types].xml", "<x/>"}, {"xl/workbook.xml", "<x/>"}}),
-         "save it as csv");
+         "another file of an office program");
   expect(testing::MakeZip({{"word/document.xml", "<w:document><w:body>"}}), "cut off or broken");
   expect(testing::MakeZip({{"mimetype", "application/vnd.oasis.opendocument.text"}}),
          "lacks its part content.xml");
@@ -153,7 +155,7 @@ TEST(Read, ATextMayBeginLikeAPicture) {
 
 // Windows-1258 writes accents as letters of their own, so the last letter waits for one.
 TEST(Read, ConvertsTheLastLetterOfAnEncodingWithStates) {
-  EXPECT_EQ(ToUtf8("f", "caf\xE9", "WINDOWS-1258")->text, "caf\xC3\xA9");
+  EXPECT_EQ(ToUtf8("f", "caf\xE9", {.declared = "WINDOWS-1258"})->text, "caf\xC3\xA9");
 }
 
 TEST(Read, NamesThePackageIfPdftotextIsAbsent) {
@@ -209,7 +211,9 @@ TEST(Read, KeepsPagesOfABookInItsOrder) {
          {"o/z z.xhtml", "<html><body>first</body></html>"}});
   };
   EXPECT_EQ(Read("x", book("<e>o/font.ttf</e>")), "first\n\nlast\n");
-  EXPECT_THAT(Read("x", book("<e>o/a.xhtml</e>")), HasSubstr("protected against copying"));
+  EXPECT_EQ(Read("x", book("<e>o/a.xhtml</e>")), "first\n\n[page o/a.xhtml could not be read]\n");
+  EXPECT_THAT(Read("x", book("<e>o/a.xhtml o/z z.xhtml</e>")),
+              HasSubstr("protected against copying"));
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+#include "client/read/encoding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iconv.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/read/read_one.h"
+
+namespace annulus::client {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ReadOne;
+using testing::RemarksOn;
+
+std::string In(const std::string& encoding, std::string text) {
+  const iconv_t converter = iconv_open(encoding.c_str(), "UTF-8");
+  std::string bytes(8 * text.size() + 64, '\0');
+  char *from = text.data(), *to = bytes.data();
+  size_t from_left = text.size(), to_left = bytes.size();
+  EXPECT_NE(iconv(converter, &from, &from_left, &to, &to_left), static_cast<size_t>(-1)) << encoding;
+  iconv(converter, nullptr, nullptr, &to, &to_left);
+  iconv_close(converter);
+  bytes.resize(bytes.size() - to_left);
+  return bytes;
+}
+
+TEST(Encoding, WindowsCodePages) {
+  const std::pair<const char*, const char*> kTexts[] = {
+      {"WINDOWS-1250", "Příliš žluťoučký kůň úpěl ďábelské ódy, řekl šťastně.\n"},
+      {"WINDOWS-1251", "Съешь же ещё этих мягких французских булок — да выпей «чаю».\n"},
+      {"WINDOWS-1252", "“Déjà vu” – l’été à Noël, où s’arrête le garçon…\n"},
+      {"WINDOWS-1253", "Ξεσκεπάζω την ψυχοφθόρα βδελυγμία – είπε ο άνθρωπος…\n"},
+      {"ISO-8859-2", "Zażółć gęślą jaźń, powiedział stary człowiek.\n"}};
+  for (const auto& [encoding, text] : kTexts) {
+    EXPECT_EQ(ReadOne("t", In(encoding, text)), text) << encoding;
+    EXPECT_THAT(RemarksOn("t", In(encoding, text)), HasSubstr("which is a guess")) << encoding;
+  }
+}
+
+TEST(Encoding, TheFirstTellingByteMayStandFarIn) {
+  const std::string plain(3 << 20, 'x');
+  const std::string text = absl::StrCat(plain, "\nPříliš žluťoučký kůň úpěl ďábelské ódy\n");
+  EXPECT_EQ(ReadOne("t", In("WINDOWS-1250", text)), text);
+}
+
+TEST(Encoding, TheUserMayNameIt) {
+  EXPECT_EQ(ReadOne("t", In("CP852", "š a ž"), {.encoding = "CP852"}), "š a ž");
+  EXPECT_EQ(RemarksOn("t", In("CP852", "š a ž"), {.encoding = "CP852"}),
+            "t was converted from CP852 to UTF-8");
+  EXPECT_TRUE(IsEncoding("cp852"));
+  EXPECT_FALSE(IsEncoding("no-such"));
+  EXPECT_THAT(ReadOne("t", std::string("\xFF\xFE", 2) + std::string(50, '\xFF'),
+                      {.encoding = "SHIFT_JIS"}),
+              HasSubstr("is not SHIFT_JIS text"));
+}
+
+TEST(Encoding, Iso2022IsNotUtf8) {
+  const std::string text = "港は1911年に開いた。\n";
+  EXPECT_EQ(ReadOne("t", In("ISO-2022-JP", text)), text);
+  EXPECT_EQ(ReadOne("t", In("ISO-2022-KR", "항구 1911\n")), "항구 1911\n");
+  // The colours of a terminal are no such escapes.
+  EXPECT_EQ(ReadOne("t", "\x1B[31mred\x1B[0m\n"), "\x1B[31mred\x1B[0m\n");
+}
+
+TEST(Encoding, Utf16WithoutAMark) {
+  for (const char* text : {"Plain text.\nMore of it.\n", "Съешь же ещё этих мягких булок\nда\n"}) {
+    for (const char* encoding : {"UTF-16LE", "UTF-16BE"}) {
+      EXPECT_EQ(ReadOne("t", In(encoding, text)), text) << encoding;
+    }
+  }
+  // A page in UTF-16 is a page.
+  EXPECT_EQ(ReadOne("t", In("UTF-16LE", "<!DOCTYPE html><p>10<sup>6</sup>")), "10^6\n");
+  EXPECT_THAT(ReadOne("t", std::string("\1\0\2\0\3\0\4\0\5\0", 10)), HasSubstr("is not text"));
+}
+
+TEST(Encoding, OneBadByteIsReplacedAndTold) {
+  const std::string text = "Žluťoučký kůň, příliš \xFF dlouhý\n";
+  EXPECT_EQ(ReadOne("t", text), "Žluťoučký kůň, příliš \xEF\xBF\xBD dlouhý\n");
+  EXPECT_EQ(RemarksOn("t", text), "t: replaced 1 byte (at 31) that is not UTF-8 by U+FFFD");
+  std::string wide = In("UTF-16LE", "wide") + "x";
+  EXPECT_EQ(ReadOne("t", absl::StrCat("\xFF\xFE", wide)), "wide\xEF\xBF\xBD");
+  EXPECT_THAT(RemarksOn("t", absl::StrCat("\xFF\xFE", wide)), HasSubstr("replaced 1 byte (at 10)"));
+}
+
+TEST(Encoding, ControlCharactersAreAnAlarm) {
+  EXPECT_THAT(RemarksOn("t", "a\x01\x02 b\n"), HasSubstr("t has 2 control characters"));
+  EXPECT_THAT(RemarksOn("t", "a\xC2\x9A b\n"), HasSubstr("t has 1 control character,"));
+  EXPECT_EQ(RemarksOn("t", "a\tb\r\n\f"), "");
+}
+
+}  // namespace
+}  // namespace annulus::client
