@@ -58,7 +58,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles")
 # pdftotext, which `annulus` runs to read pdf.
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "poppler-utils")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "poppler-utils, qpdf")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postinst

@@ -39,7 +39,8 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
                           : order == "layout" ? PdfOrder::kLayout
                                               : PdfOrder::kByPage;
           },
-          "How pages of pdf are read: reading (columns one after the other), layout (as they stand), "
+          "How pages of pdf are read: reading (columns one after the other), layout (as they "
+          "stand), "
           "or auto, which chooses for each page")
       ->check(CLI::IsMember({"auto", "reading", "layout"}))
       ->type_name("ORDER");
@@ -69,7 +70,8 @@ void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
   };
   add("DOC...",
       absl::StrCat("Documents: files (txt, md, html, pdf, docx, pptx, xlsx, odt, epub, eml, csv, "
-                   "json, source code, gz and zip of these), folders, patterns such as 'reports/**/*.pdf', - for "
+                   "json, source code, gz and zip of these), folders, patterns such as "
+                   "'reports/**/*.pdf', - for "
                    "standard input, or names of documents on the server. A file is uploaded once. "
                    "Default: ",
                    without_documents))

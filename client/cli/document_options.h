@@ -14,8 +14,8 @@ namespace annulus::client {
 // Adds --with, --encoding and --pdf. `options` must outlive `command`.
 void AddReadOptions(CLI::App& command, ReadOptions& options);
 
-// Adds --include, --exclude, --skip-unreadable, --strict and the options of AddReadOptions. `choice`
-// must outlive `command`.
+// Adds --include, --exclude, --skip-unreadable, --strict and the options of AddReadOptions.
+// `choice` must outlive `command`.
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);
 
 // Adds the arguments DOC... and QUESTION. Parsing appends all of them to `words`, the question

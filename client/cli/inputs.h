@@ -59,8 +59,8 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
 absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file,
                                             const ReadOptions& options);
 
-// Whether a file is plain text that needs no conversion if it is UTF-8 to its end, which OpenDocument
-// checks. It is then uploaded without loading it into memory.
+// Whether a file is plain text that needs no conversion if it is UTF-8 to its end, which
+// OpenDocument checks. It is then uploaded without loading it into memory.
 bool MayBeSentAsIs(const std::string& path, const ReadOptions& options);
 
 }  // namespace annulus::client

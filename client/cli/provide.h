@@ -28,9 +28,9 @@ struct DocumentChoice {
 // The documents of a request.
 struct ProvidedDocuments {
   std::vector<v1::Document> documents;  // as they are on the server, in order
-  int skipped = 0;     // number of files that cannot be read
+  int skipped = 0;                      // number of files that cannot be read
   int incomplete = 0;  // with choice.strict, number of files of which a part cannot be read
-  std::vector<std::string> uploaded;    // names of those that were not there before
+  std::vector<std::string> uploaded;  // names of those that were not there before
 };
 
 // The functions that return int return 0 on success. On failure they print an error and return the

@@ -21,8 +21,8 @@ std::vector<std::string> DescribeLeftOut(absl::string_view what, const LeftOut& 
   add(left_out.comments, "comment", "comments");
   add(left_out.alts, "picture description", "alt");
   if (!parts.empty()) {
-    sentences.push_back(absl::StrCat(what, ": left out ", absl::StrJoin(parts, " and "), "; --with ",
-                                     absl::StrJoin(flags, ","), " reads them"));
+    sentences.push_back(absl::StrCat(what, ": left out ", absl::StrJoin(parts, " and "),
+                                     "; --with ", absl::StrJoin(flags, ","), " reads them"));
   }
   return sentences;
 }

@@ -17,9 +17,9 @@ enum class PdfOrder {
 
 // How the caller wants files to be read.
 struct ReadOptions {
-  bool headers = false;   // of pages of docx and odt
-  bool comments = false;  // of docx, odt and xlsx
-  bool alt = false;       // alternative text of pictures
+  bool headers = false;    // of pages of docx and odt
+  bool comments = false;   // of docx, odt and xlsx
+  bool alt = false;        // alternative text of pictures
   std::string encoding{};  // of texts and pages, a name for iconv; empty: as found out
   PdfOrder pdf = PdfOrder::kByPage;
 };

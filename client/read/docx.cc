@@ -33,8 +33,7 @@ absl::Status TakeHeaders(absl::string_view what, const ZipArchive& archive,
                          std::vector<XmlPart>* owned, DocxText* text) {
   for (const Relationship& relationship : relationships) {
     if (relationship.type != "header" && relationship.type != "footer") continue;
-    absl::StatusOr<XmlPart> part =
-        OptionalPart(what, archive, relationship.part, context.budget);
+    absl::StatusOr<XmlPart> part = OptionalPart(what, archive, relationship.part, context.budget);
     if (!part.ok()) return part.status();
     if (!HasRuns(RootOf(*part))) continue;
     if (context.options.headers) {
@@ -76,8 +75,7 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
     if (!notes.ok()) return notes.status();
     text.AddNotes(*notes, kind);
   }
-  const absl::Status headers =
-      TakeHeaders(what, archive, *relationships, context, &owned, &text);
+  const absl::Status headers = TakeHeaders(what, archive, *relationships, context, &owned, &text);
   if (!headers.ok()) return headers;
   return text.Read((*body)->document_element());
 }

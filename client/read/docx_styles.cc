@@ -54,8 +54,8 @@ void ReadParagraph(const pugi::xml_node& style, DocxParagraphStyle* result) {
     constexpr int kBodyText = 9;
     result->heading = level < 0 || level >= kBodyText ? 0 : std::min(level + 1, 6);
   }
-  for (const char* code : {"html preformatted", "source code", "plain text", "macro", "code",
-                           "preformatted text"}) {
+  for (const char* code :
+       {"html preformatted", "source code", "plain text", "macro", "code", "preformatted text"}) {
     result->code = result->code || name == code;
   }
   const bool item = absl::StartsWith(name, "list bullet") || absl::StartsWith(name, "list number");
@@ -97,7 +97,8 @@ DocxStyles::DocxStyles(const pugi::xml_node& root) {
 
 DocxStyle DocxStyles::OfParagraph(const pugi::xml_node& paragraph) const {
   const pugi::xml_node properties = LocalChild(paragraph, "pPr");
-  const auto found = styles_.find(std::string(LocalAttribute(LocalChild(properties, "pStyle"), "val")));
+  const auto found =
+      styles_.find(std::string(LocalAttribute(LocalChild(properties, "pStyle"), "val")));
   DocxStyle style = found == styles_.end() ? DocxStyle{} : found->second;
   ReadList(properties, &style.paragraph);
   return style;
@@ -107,7 +108,8 @@ DocxRunStyle DocxStyles::OfRun(const pugi::xml_node& run, const DocxRunStyle& pa
   DocxRunStyle style = paragraph;
   const pugi::xml_node properties = LocalChild(run, "rPr");
   if (!properties) return style;
-  const auto found = styles_.find(std::string(LocalAttribute(LocalChild(properties, "rStyle"), "val")));
+  const auto found =
+      styles_.find(std::string(LocalAttribute(LocalChild(properties, "rStyle"), "val")));
   if (found != styles_.end()) {
     const DocxRunStyle& named = found->second.run;
     if (named.script != Script::kNone) style.script = named.script;

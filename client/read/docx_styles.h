@@ -14,7 +14,7 @@ struct DocxParagraphStyle {
   int heading = 0;  // 1 to 6; 0: none
   bool item = false;
   bool code = false;  // blanks and lines are kept
-  std::string list;  // id of a list in the numbering part; empty: none
+  std::string list;   // id of a list in the numbering part; empty: none
   int level = 0;
 };
 

@@ -19,8 +19,8 @@ namespace {
 // read.
 bool IsSkipped(absl::string_view name) {
   static const auto& skipped = *new std::set<absl::string_view>{
-      "del",   "moveFrom", "delText", "instrText", "delInstrText", "pPr",  "rPr",    "tblPr",
-      "tblGrid", "trPr",   "tcPr",    "sectPr",    "sdtPr",        "Fallback", "fldData"};
+      "del",     "moveFrom", "delText", "instrText", "delInstrText", "pPr",      "rPr",    "tblPr",
+      "tblGrid", "trPr",     "tcPr",    "sectPr",    "sdtPr",        "Fallback", "fldData"};
   return skipped.count(name) > 0;
 }
 

@@ -76,7 +76,8 @@ class MailReader {
     if (wrapper == nullptr) return std::string();
     const Owned<GMimeStream> stream(g_mime_stream_mem_new());
     g_mime_data_wrapper_write_to_stream(wrapper, stream.get());
-    const GByteArray* const bytes = g_mime_stream_mem_get_byte_array(GMIME_STREAM_MEM(stream.get()));
+    const GByteArray* const bytes =
+        g_mime_stream_mem_get_byte_array(GMIME_STREAM_MEM(stream.get()));
     const absl::Status taken = context_.budget.TakeBytes(what_, bytes->len);
     if (!taken.ok()) return taken;
     return std::string(reinterpret_cast<const char*>(bytes->data), bytes->len);
@@ -85,7 +86,8 @@ class MailReader {
   absl::Status AddPart(GMimeObject* part, int depth) {
     const absl::Status time = context_.budget.CheckTime(what_);
     if (!time.ok()) return time;
-    const absl::Status entry = part == nullptr ? absl::OkStatus() : context_.budget.TakeEntry(what_);
+    const absl::Status entry =
+        part == nullptr ? absl::OkStatus() : context_.budget.TakeEntry(what_);
     if (part == nullptr || !entry.ok()) return entry;
     if (depth >= kMostDepth) {
       return absl::ResourceExhaustedError(
@@ -143,8 +145,7 @@ class MailReader {
     const std::unique_ptr<char, Free> text(g_mime_object_to_string(GMIME_OBJECT(message), nullptr));
     if (text == nullptr) return absl::OkStatus();
     std::string bytes(text.get());
-    const absl::Status taken =
-        context_.budget.TakeBytes(what_, static_cast<int64_t>(bytes.size()));
+    const absl::Status taken = context_.budget.TakeBytes(what_, static_cast<int64_t>(bytes.size()));
     if (!taken.ok()) return taken;
     mail_.attachments.push_back({"message.eml", std::move(bytes)});
     return absl::OkStatus();
@@ -152,8 +153,7 @@ class MailReader {
 
   absl::Status AddText(std::string bytes, bool is_html, const std::string& charset) {
     absl::StatusOr<Utf8Text> text =
-        ToUtf8(what_, std::move(bytes),
-               {.declared = charset, .forced = context_.options.encoding});
+        ToUtf8(what_, std::move(bytes), {.declared = charset, .forced = context_.options.encoding});
     if (!text.ok()) return text.status();
     if (text->guessed || text->replaced > 0) {
       for (std::string& remark : DescribeConversion(what_, *text)) {

@@ -21,10 +21,9 @@ struct Mail {
 };
 
 // Reads one mail message (RFC 5322 and MIME): who wrote it to whom, when and about what; its text,
-// of a plain part rather than an HTML one; and its attachments. Pictures inside an HTML part are left
-// out. RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in messages.
-absl::StatusOr<Mail> ReadEml(absl::string_view what, absl::string_view bytes,
-                             ReadContext& context);
+// of a plain part rather than an HTML one; and its attachments. Pictures inside an HTML part are
+// left out. RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in messages.
+absl::StatusOr<Mail> ReadEml(absl::string_view what, absl::string_view bytes, ReadContext& context);
 
 }  // namespace annulus::client
 

@@ -33,7 +33,7 @@ const ByteOrderMark kMarks[] = {{absl::string_view("\xFF\xFE\0\0", 4), "UTF-32LE
 
 // Escapes that switch to a character set of ISO-2022; the text around them is ASCII.
 const std::pair<absl::string_view, const char*> kEscapes[] = {
-    {"\x1B$B", "ISO-2022-JP"},  {"\x1B$@", "ISO-2022-JP"},  {"\x1B(J", "ISO-2022-JP"},
+    {"\x1B$B", "ISO-2022-JP"},   {"\x1B$@", "ISO-2022-JP"},  {"\x1B(J", "ISO-2022-JP"},
     {"\x1B(I", "ISO-2022-JP-3"}, {"\x1B$)C", "ISO-2022-KR"}, {"\x1B$)A", "ISO-2022-CN"},
     {"\x1B$)G", "ISO-2022-CN"}};
 
@@ -92,7 +92,8 @@ std::string TellingLines(absl::string_view bytes) {
   constexpr size_t kMostBytes = size_t{1} << 20;
   std::string lines;
   while (!bytes.empty() && lines.size() < kMostBytes) {
-    const auto high = std::find_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0x80) != 0; });
+    const auto high =
+        std::find_if(bytes.begin(), bytes.end(), [](char c) { return (c & 0x80) != 0; });
     if (high == bytes.end()) break;
     const auto at = static_cast<size_t>(high - bytes.begin());
     constexpr size_t kAround = 256;  // of a file that is one long line
@@ -154,8 +155,8 @@ std::optional<Utf8Text> NearlyUtf8(absl::string_view bytes, bool declared) {
   return result;
 }
 
-// Whether a character joined to the one before it makes a word that no language has: a capital after
-// a small letter, a sign after a letter, letters of two scripts.
+// Whether a character joined to the one before it makes a word that no language has: a capital
+// after a small letter, a sign after a letter, letters of two scripts.
 bool IsOdd(utf8proc_int32_t before, utf8proc_int32_t letter) {
   constexpr utf8proc_int32_t kAscii = 0x80, kAfterLatin = 0x370;
   if (before < kAscii && letter < kAscii) return false;
@@ -185,8 +186,8 @@ int64_t CountOdd(absl::string_view text) {
   return count;
 }
 
-// The encoding in which the fewest words are odd; of equal ones, the first: what uchardet guesses, or
-// the Windows code page of its kind.
+// The encoding in which the fewest words are odd; of equal ones, the first: what uchardet guesses,
+// or the Windows code page of its kind.
 std::optional<Utf8Text> Guessed(absl::string_view bytes) {
   const std::string lines = TellingLines(bytes);
   const std::string guess = Guess(lines);
@@ -235,13 +236,12 @@ bool IsUtf8Name(absl::string_view name) {
 absl::StatusOr<Utf8Text> Stated(absl::string_view what, absl::string_view bytes,
                                 const std::string& encoding) {
   absl::ConsumePrefix(&bytes, "\xEF\xBB\xBF");
-  std::optional<Utf8Text> text = IsUtf8Name(encoding)
-                                     ? NearlyUtf8(bytes, /*declared=*/true)
-                                     : Converted(bytes, encoding, MostBad(bytes));
+  std::optional<Utf8Text> text = IsUtf8Name(encoding) ? NearlyUtf8(bytes, /*declared=*/true)
+                                                      : Converted(bytes, encoding, MostBad(bytes));
   if (text.has_value() && absl::StrContains(text->text, '\0')) return NotText(what);
   if (text.has_value()) return *std::move(text);
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is not ", encoding, " text; without --encoding its encoding is found out"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " is not ", encoding, " text; without --encoding its encoding is found out"));
 }
 
 }  // namespace
@@ -281,11 +281,11 @@ std::vector<std::string> DescribeConversion(absl::string_view what, const Utf8Te
                      text.guessed ? ", which is a guess; --encoding NAME overrides it" : ""));
   }
   if (text.replaced > 0) {
-    sentences.push_back(absl::StrCat(
-        what, ": replaced ", text.replaced, text.replaced == 1 ? " byte" : " bytes", " (at ",
-        text.first_replaced, text.replaced == 1 ? "" : " and after", ") that ",
-        text.replaced == 1 ? "is" : "are", " not ",
-        text.converted_from.empty() ? "UTF-8" : text.converted_from, " by U+FFFD"));
+    sentences.push_back(
+        absl::StrCat(what, ": replaced ", text.replaced, text.replaced == 1 ? " byte" : " bytes",
+                     " (at ", text.first_replaced, text.replaced == 1 ? "" : " and after",
+                     ") that ", text.replaced == 1 ? "is" : "are", " not ",
+                     text.converted_from.empty() ? "UTF-8" : text.converted_from, " by U+FFFD"));
   }
   const int64_t controls = CountControls(text.text);
   if (controls > 0) {
@@ -334,9 +334,9 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
   }
   if (!text.has_value()) text = Guessed(bytes);
   if (text.has_value()) return *std::move(text);
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is not UTF-8 text (byte ", *bad,
-                   ") and its encoding cannot be told; name it by --encoding, or convert it first"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " is not UTF-8 text (byte ", *bad,
+      ") and its encoding cannot be told; name it by --encoding, or convert it first"));
 }
 
 }  // namespace annulus::client

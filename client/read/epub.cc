@@ -53,10 +53,10 @@ std::vector<std::pair<std::string, Item>> ReadManifest(const pugi::xml_node& pac
     const std::vector<std::string> properties =
         absl::StrSplit(LocalAttribute(node, "properties"), ' ');
     const std::string target = LinkTarget(package_name, LocalAttribute(node, "href"));
-    items.push_back({std::string(LocalAttribute(node, "id")),
-                     {target.substr(0, target.find('#')),
-                      std::string(LocalAttribute(node, "media-type")),
-                      std::find(properties.begin(), properties.end(), "nav") != properties.end()}});
+    items.push_back(
+        {std::string(LocalAttribute(node, "id")),
+         {target.substr(0, target.find('#')), std::string(LocalAttribute(node, "media-type")),
+          std::find(properties.begin(), properties.end(), "nav") != properties.end()}});
   }
   return items;
 }

@@ -13,11 +13,11 @@ namespace annulus::client {
 // Whether the archive is an e-book: it says where its package lies.
 bool IsEpub(const ZipArchive& archive);
 
-// Returns the pages of an e-book in reading order, each as from ReadHtml; after them the pages beside
-// the reading order that others cite, such as notes. Leaves out the table of contents. A page that
-// cannot be read becomes a remark in its place. INVALID_ARGUMENT if the file is broken or protected
-// against copying, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in
-// messages.
+// Returns the pages of an e-book in reading order, each as from ReadHtml; after them the pages
+// beside the reading order that others cite, such as notes. Leaves out the table of contents. A
+// page that cannot be read becomes a remark in its place. INVALID_ARGUMENT if the file is broken or
+// protected against copying, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the
+// file in messages.
 absl::StatusOr<std::string> ReadEpub(absl::string_view what, const ZipArchive& archive,
                                      ReadContext& context);
 

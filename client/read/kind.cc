@@ -105,8 +105,8 @@ bool IsHtml(absl::string_view head) {
   return false;
 }
 
-// Whether a file begins as a mail message: with a block of header fields, of which several are those
-// that every message has.
+// Whether a file begins as a mail message: with a block of header fields, of which several are
+// those that every message has.
 bool IsMail(absl::string_view head) {
   head = AfterMark(head);
   int telling = 0;

@@ -25,6 +25,7 @@ struct ReadLimits {
   int64_t child_memory = int64_t{2} << 30;  // address space of a converter such as pdftotext, bytes
   std::string pdf_program = "pdftotext";    // searched in PATH
   std::string pdf_images_program = "pdfimages";  // likewise
+  std::string pdf_unpack_program = "qpdf";       // likewise
 };
 
 // The part of the limits that is left while one file is read. Not thread-safe.

@@ -43,13 +43,12 @@ std::string Grouped(const std::string& text) {
   const bool is_word = std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isalpha(static_cast<unsigned char>(c));
   });
-  const bool is_number = std::all_of(text.begin(), text.end(), [](char c) {
-    return IsDigit(c) || c == '.' || c == ',';
-  });
+  const bool is_number = std::all_of(text.begin(), text.end(),
+                                     [](char c) { return IsDigit(c) || c == '.' || c == ','; });
   // One character, such as a Greek letter.
-  const bool is_letter = !text.empty() && (text[0] & 0x80) != 0 &&
-                         std::all_of(text.begin() + 1, text.end(),
-                                     [](char c) { return (c & 0xC0) == 0x80; });
+  const bool is_letter =
+      !text.empty() && (text[0] & 0x80) != 0 &&
+      std::all_of(text.begin() + 1, text.end(), [](char c) { return (c & 0xC0) == 0x80; });
   // A sign before a number, also U+2212.
   absl::string_view rest = text;
   const bool is_signed = (absl::ConsumePrefix(&rest, "-") || absl::ConsumePrefix(&rest, "+")) &&
@@ -65,11 +64,21 @@ std::string Grouped(const std::string& text) {
 
 // The name of a sign above a letter; empty for any other text.
 absl::string_view AccentName(absl::string_view sign) {
-  constexpr std::pair<absl::string_view, absl::string_view> kAccents[] = {
-      {"\xC2\xAF", "bar"},      {"\xE2\x80\xBE", "bar"},  {"\xCC\x85", "bar"}, {"\xCC\x84", "bar"},
-      {"_", "bar"},             {"\xE2\x86\x92", "vec"},  {"\xE2\x83\x97", "vec"},
-      {"^", "hat"},             {"\xCB\x86", "hat"},      {"\xCC\x82", "hat"}, {"~", "tilde"},
-      {"\xCB\x9C", "tilde"},    {"\xCC\x83", "tilde"},    {"\xCB\x99", "dot"}, {"\xCC\x87", "dot"}};
+  constexpr std::pair<absl::string_view, absl::string_view> kAccents[] = {{"\xC2\xAF", "bar"},
+                                                                          {"\xE2\x80\xBE", "bar"},
+                                                                          {"\xCC\x85", "bar"},
+                                                                          {"\xCC\x84", "bar"},
+                                                                          {"_", "bar"},
+                                                                          {"\xE2\x86\x92", "vec"},
+                                                                          {"\xE2\x83\x97", "vec"},
+                                                                          {"^", "hat"},
+                                                                          {"\xCB\x86", "hat"},
+                                                                          {"\xCC\x82", "hat"},
+                                                                          {"~", "tilde"},
+                                                                          {"\xCB\x9C", "tilde"},
+                                                                          {"\xCC\x83", "tilde"},
+                                                                          {"\xCB\x99", "dot"},
+                                                                          {"\xCC\x87", "dot"}};
   for (const auto& [text, name] : kAccents) {
     if (sign == text) return name;
   }
@@ -100,7 +109,9 @@ class MathWriter {
     for (const pugi::xml_node& child : leaf.children()) text += child.value();
     // Signs that are not seen, but keep numbers apart.
     constexpr std::pair<absl::string_view, absl::string_view> kUnseen[] = {
-        {"\xE2\x81\xA1", ""}, {"\xE2\x81\xA2", "\xC2\xB7"}, {"\xE2\x81\xA3", ","},
+        {"\xE2\x81\xA1", ""},
+        {"\xE2\x81\xA2", "\xC2\xB7"},
+        {"\xE2\x81\xA3", ","},
         {"\xE2\x81\xA4", " "}};
     for (const auto& [unseen, shown] : kUnseen) {
       if (absl::StripAsciiWhitespace(text) == unseen) return std::string(shown);
@@ -212,8 +223,8 @@ class MathWriter {
     if (name == "mfenced") return Fenced(node);
     if (name == "msqrt") return Root(Row(node).text, "");
     if (name == "mmultiscripts") return MultiScripts(node);
-    static constexpr absl::string_view kNames[] = {"mfrac",  "msup",   "msub",  "msubsup", "mroot",
-                                                   "munder", "mover",  "munderover", "semantics"};
+    static constexpr absl::string_view kNames[] = {
+        "mfrac", "msup", "msub", "msubsup", "mroot", "munder", "mover", "munderover", "semantics"};
     if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) return "";
     std::vector<std::string> parts = Children(node);
     if (name == "semantics") return parts.empty() ? "" : parts[0];

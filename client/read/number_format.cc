@@ -15,7 +15,8 @@ namespace {
 
 constexpr double kSecondsOfDay = 86400;
 
-// One of the up to four parts of a code (positive; negative; zero; text), without what is not shown.
+// One of the up to four parts of a code (positive; negative; zero; text), without what is not
+// shown.
 struct Section {
   std::string pattern;  // digits, points and the letters of dates
   std::string before;   // text in front of the number
@@ -75,7 +76,8 @@ Section Parse(absl::string_view code) {
       i = end;
     } else if (absl::StrContains("0#?.,%Ee/", c)) {
       section.pattern += c;
-      if ((c == 'E' || c == 'e') && i + 1 < code.size() && (code[i + 1] == '+' || code[i + 1] == '-')) {
+      if ((c == 'E' || c == 'e') && i + 1 < code.size() &&
+          (code[i + 1] == '+' || code[i + 1] == '-')) {
         ++i;
       }
     } else if (absl::StrContains("dmyhsDMYHSaApP", c)) {
@@ -138,9 +140,8 @@ std::string FormatDigits(double value, const std::string& pattern) {
   const bool scientific = pattern.find_first_of("Ee") != std::string::npos;
   if (exponent != std::string::npos) rest.resize(exponent);
   const auto places = static_cast<int>(std::min<size_t>(
-      30, static_cast<size_t>(std::count_if(rest.begin(), rest.end(), [](char c) {
-        return c == '0' || c == '#' || c == '?';
-      }))));
+      30, static_cast<size_t>(std::count_if(
+              rest.begin(), rest.end(), [](char c) { return c == '0' || c == '#' || c == '?'; }))));
   const auto fixed = static_cast<int>(std::count(rest.begin(), rest.end(), '0'));
   if (scientific) return absl::StrFormat("%.*E", places, value);
   if (absl::StrContains(pattern, '/')) return General(value);
@@ -216,10 +217,11 @@ std::string FormatNumber(double value, absl::string_view code, bool since_1904) 
   if (!std::isfinite(value)) return absl::StrCat(value);
   std::vector<std::string> sections = SplitSections(code);
   const bool own_negative = value < 0 && sections.size() > 1;
-  std::string chosen = own_negative                            ? sections[1]
-                       : value == 0 && sections.size() > 2     ? sections[2]
-                                                               : sections[0];
-  if (absl::StrContains(absl::AsciiStrToLower(chosen), "general") || chosen == "@" || chosen.empty()) {
+  std::string chosen = own_negative                        ? sections[1]
+                       : value == 0 && sections.size() > 2 ? sections[2]
+                                                           : sections[0];
+  if (absl::StrContains(absl::AsciiStrToLower(chosen), "general") || chosen == "@" ||
+      chosen.empty()) {
     return General(value);
   }
   const Section section = Parse(chosen);

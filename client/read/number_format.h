@@ -12,8 +12,8 @@ namespace annulus::client {
 absl::string_view BuiltinNumberFormat(int id);
 
 // Shows a number as a spreadsheet does by a format code such as "#,##0.00 \"EUR\"" or "0.0%". Dates
-// and times become "2024-05-31 14:30" whatever the order in the code; `since_1904` says which day is
-// number 0. Fractions are shown as decimals.
+// and times become "2024-05-31 14:30" whatever the order in the code; `since_1904` says which day
+// is number 0. Fractions are shown as decimals.
 std::string FormatNumber(double value, absl::string_view code, bool since_1904);
 
 }  // namespace annulus::client

@@ -43,9 +43,8 @@ absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& ar
   if (!text.ok()) return text.status();
   const auto content = ParseXml(what, *text, budget);
   if (!content.ok()) return content.status();
-  OdtText reader(context, [&](absl::string_view href) {
-    return FormulaAt(what, archive, href, budget);
-  });
+  OdtText reader(context,
+                 [&](absl::string_view href) { return FormulaAt(what, archive, href, budget); });
   std::unique_ptr<pugi::xml_document> styles;  // `reader` refers to it
   if (archive.Find("styles.xml").has_value()) {
     const absl::StatusOr<std::string> styles_text = archive.Read("styles.xml", budget);

@@ -12,8 +12,8 @@ void Apply(const pugi::xml_node& properties, OdtStyle* style) {
   const absl::string_view position = LocalAttribute(properties, "text-position");
   if (!position.empty()) {
     // "super 58%", "33% 58%", "sub 58%", "-10% 80%", "0% 100%".
-    const bool is_super = absl::StartsWith(position, "super") ||
-                          (position[0] >= '1' && position[0] <= '9');
+    const bool is_super =
+        absl::StartsWith(position, "super") || (position[0] >= '1' && position[0] <= '9');
     const bool is_sub = absl::StartsWith(position, "sub") || position[0] == '-';
     style->script = is_super ? Script::kSuper : is_sub ? Script::kSub : Script::kNone;
   }

@@ -98,8 +98,7 @@ bool OdtText::IsHidden(const pugi::xml_node& node, absl::string_view name) const
 }
 
 void OdtText::Hide(const pugi::xml_node& node) {
-  const bool has_text =
-      HasParagraphs(node) || !LocalAttribute(node, "string-value").empty();
+  const bool has_text = HasParagraphs(node) || !LocalAttribute(node, "string-value").empty();
   context_.left_out.hidden += has_text ? 1 : 0;
 }
 

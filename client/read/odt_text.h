@@ -53,13 +53,13 @@ class OdtText {
   OdtStyles styles_;
   OdtNumbering numbering_;
   TextBuilder text_;
-  std::vector<pugi::xml_node> notes_;     // in the order of the text
-  std::vector<pugi::xml_node> comments_;  // in the order of the text
+  std::vector<pugi::xml_node> notes_;               // in the order of the text
+  std::vector<pugi::xml_node> comments_;            // in the order of the text
   std::map<std::string, pugi::xml_node> controls_;  // of forms, by id
-  OdtStyle style_;                        // of the text that is read
-  int items_ = 0;                         // number of open list items
-  int header_rows_ = 0;                   // open groups of header rows
-  int repeats_left_ = 10000;              // rows that stand for several
+  OdtStyle style_;                                  // of the text that is read
+  int items_ = 0;                                   // number of open list items
+  int header_rows_ = 0;                             // open groups of header rows
+  int repeats_left_ = 10000;                        // rows that stand for several
   bool in_paragraph_ = false;
   bool in_note_ = false;
 };

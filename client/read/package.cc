@@ -34,8 +34,9 @@ absl::StatusOr<std::vector<Relationship>> RelationshipsOf(absl::string_view what
     if (LocalAttribute(node, "TargetMode") == "External") continue;
     const absl::string_view type = LocalAttribute(node, "Type");
     const std::string target(LocalAttribute(node, "Target"));
-    const std::filesystem::path whole =
-        target.empty() || target[0] != '/' ? folder / target : std::filesystem::path(target.substr(1));
+    const std::filesystem::path whole = target.empty() || target[0] != '/'
+                                            ? folder / target
+                                            : std::filesystem::path(target.substr(1));
     relationships.push_back({std::string(LocalAttribute(node, "Id")),
                              std::string(type.substr(type.rfind('/') + 1)),
                              whole.lexically_normal().string()});

@@ -131,9 +131,10 @@ void PageStyle::Match(const std::string& key, const pugi::xml_node& element,
     tag = tag.substr(tag.rfind(':') + 1);
     if (!rule.tag.empty() && rule.tag != tag) continue;
     if (!rule.id.empty() && rule.id != element.attribute("id").value()) continue;
-    const bool has_all = std::all_of(rule.classes.begin(), rule.classes.end(), [&](const auto& name) {
-      return std::find(classes.begin(), classes.end(), name) != classes.end();
-    });
+    const bool has_all =
+        std::all_of(rule.classes.begin(), rule.classes.end(), [&](const auto& name) {
+          return std::find(classes.begin(), classes.end(), name) != classes.end();
+        });
     if (has_all) *best = &rule;
   }
 }

@@ -11,9 +11,9 @@
 
 namespace annulus::client {
 
-// Tells which elements of a page a browser does not show: by their attributes, and by rules of style
-// sheets whose selector is one name with classes or an id ("p.note", "#menu"). Rules for other
-// selectors, for media and for colours, positions and sizes above zero are not judged.
+// Tells which elements of a page a browser does not show: by their attributes, and by rules of
+// style sheets whose selector is one name with classes or an id ("p.note", "#menu"). Rules for
+// other selectors, for media and for colours, positions and sizes above zero are not judged.
 class PageStyle {
  public:
   // Adds the rules of a style sheet. Takes the first 1,000 that show or hide.
@@ -33,7 +33,7 @@ class PageStyle {
   void AddRule(absl::string_view selector, bool hides);
   void Match(const std::string& key, const pugi::xml_node& element, const Rule** best) const;
 
-  std::vector<Rule> rules_;                     // in the order of the sheets
+  std::vector<Rule> rules_;                           // in the order of the sheets
   std::map<std::string, std::vector<size_t>> index_;  // by "#id", ".class" or tag: rules
 };
 

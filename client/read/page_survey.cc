@@ -23,9 +23,8 @@ bool HasWord(absl::string_view text, absl::string_view word) {
 }
 
 size_t CountLetters(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](unsigned char c) {
-    return !absl::ascii_isspace(c);
-  }));
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](unsigned char c) { return !absl::ascii_isspace(c); }));
 }
 
 int HexDigit(char c) {
@@ -39,8 +38,8 @@ std::string Unescaped(absl::string_view href) {
   for (size_t i = 0; i < href.size(); ++i) {
     const bool escaped = href[i] == '%' && i + 2 < href.size() && HexDigit(href[i + 1]) >= 0 &&
                          HexDigit(href[i + 2]) >= 0;
-    path += escaped ? static_cast<char>(HexDigit(href[i + 1]) * 16 + HexDigit(href[i + 2]))
-                    : href[i];
+    path +=
+        escaped ? static_cast<char>(HexDigit(href[i + 1]) * 16 + HexDigit(href[i + 2])) : href[i];
     if (escaped) i += 2;
   }
   return path;
@@ -86,13 +85,16 @@ bool IsNoteReference(const pugi::xml_node& node) {
   if (IsNotePart(node, "backlink")) return false;
   const absl::string_view href = node.attribute("href").value();
   if (!absl::StrContains(href, '#')) return false;
+  for (const char* marked : {"footnote-reference", "footnote-ref", "footnoteRef", "noteref"}) {
+    if (HasWord(node.attribute("class").value(), marked)) return true;
+  }
   // <sup><a href="#n1">1</a></sup> or <a href="#n1"><sup>1</sup></a>
   const pugi::xml_node inner = node.first_child();
   const bool raised =
       PageName(node.parent()) == "sup" || (PageName(inner) == "sup" && !inner.next_sibling());
   if (!raised) return false;
-  const absl::string_view label =
-      absl::StripAsciiWhitespace(PageName(inner) == "sup" ? inner.child_value() : node.child_value());
+  const absl::string_view label = absl::StripAsciiWhitespace(
+      PageName(inner) == "sup" ? inner.child_value() : node.child_value());
   constexpr size_t kLongestLabel = 5;
   return !label.empty() && label.size() <= kLongestLabel && !absl::StrContains(label, '[');
 }
@@ -133,7 +135,8 @@ void PageSurvey::SurveyTables(const pugi::xml_node& root) {
     const absl::string_view name = PageName(node);
     if (!open.empty()) {
       Table& table = open.back();
-      const bool is_heading = name.size() == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6';
+      const bool is_heading =
+          name.size() == 2 && name[0] == 'h' && name[1] >= '1' && name[1] <= '6';
       table.has_headings = table.has_headings || is_heading || name == "table";
       table.has_blocks = table.has_blocks || IsOneOf(name, {"ul", "ol", "dl", "pre"});
       table.has_headers = table.has_headers || name == "th" || name == "caption";
@@ -211,7 +214,8 @@ void PageSurvey::SurveyNotes(const pugi::xml_node& root) {
       },
       [&](const pugi::xml_node& node) {
         if (target.empty() || !IsNoteReference(node)) return;
-        links_.note_labels.emplace(target, label);
+        constexpr size_t kLongestLabel = 20;
+        if (label.size() <= kLongestLabel) links_.note_labels.emplace(target, label);
         target.clear();
       });
 }

@@ -39,9 +39,8 @@ int CountAt(const pugi::xml_node& node, const char* name, int otherwise, int mos
 
 bool HasClassLike(const pugi::xml_node& node, std::initializer_list<absl::string_view> parts) {
   const std::string classes = absl::AsciiStrToLower(node.attribute("class").value());
-  return std::any_of(parts.begin(), parts.end(), [&](absl::string_view part) {
-    return absl::StrContains(classes, part);
-  });
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](absl::string_view part) { return absl::StrContains(classes, part); });
 }
 
 bool HasVisibleText(const pugi::xml_node& root) {
@@ -50,21 +49,21 @@ bool HasVisibleText(const pugi::xml_node& root) {
       root,
       [&](const pugi::xml_node& node) {
         const bool is_text = node.type() != pugi::node_element;
-        has_text = has_text ||
-                   (is_text && !absl::StripAsciiWhitespace(node.value()).empty());
+        has_text = has_text || (is_text && !absl::StripAsciiWhitespace(node.value()).empty());
         return !has_text && !IsOneOf(PageName(node), {"script", "style", "template"});
       },
       [](const pugi::xml_node&) {});
   return has_text;
 }
 
-// Whether a link only leads from a note back to the text.
+// Whether a link only leads back to the text from a note, or to the heading that it stands beside.
 bool IsBacklink(const pugi::xml_node& node) {
   if (IsNotePart(node, "backlink")) return true;
   if (!absl::StartsWith(node.attribute("href").value(), "#")) return false;
   const absl::string_view text = absl::StripAsciiWhitespace(node.child_value());
-  return IsOneOf(text, {"\xE2\x86\xA9", "\xE2\x86\xA9\xEF\xB8\x8E", "\xE2\x86\xA9\xEF\xB8\x8F",
-                        "\xE2\x86\x91", "\xE2\x8F\x8E", "^"});
+  // The sign to click beside a heading, too.
+  return IsOneOf(text, {"\xC2\xB6", "#", "\xE2\x86\xA9", "\xE2\x86\xA9\xEF\xB8\x8E",
+                        "\xE2\x86\xA9\xEF\xB8\x8F", "\xE2\x86\x91", "\xE2\x8F\x8E", "^"});
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ absl::string_view EntityName(absl::string_view text) {
   const size_t end = text.substr(0, kLongest + 1).find(';');
   if (end == absl::string_view::npos || end == 0) return {};
   const absl::string_view name = text.substr(0, end);
-  if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return absl::ascii_isalnum(c); })) {
+  if (!std::all_of(name.begin(), name.end(),
+                   [](unsigned char c) { return absl::ascii_isalnum(c); })) {
     return {};
   }
   for (const char* of_xml : {"amp", "lt", "gt", "quot", "apos"}) {
@@ -43,7 +44,7 @@ absl::string_view EntityName(absl::string_view text) {
 
 // What an HTML parser makes of these names, in one go.
 std::map<std::string, std::string> EntityTexts(const std::set<std::string>& names,
-                                                          const ReadBudget& budget) {
+                                               const ReadBudget& budget) {
   constexpr char kBetween[] = "\xEE\x80\x80";  // U+E000, which no entity stands for
   std::string page = "<!DOCTYPE html><p>";
   for (const std::string& name : names) absl::StrAppend(&page, "&", name, ";", kBetween);
@@ -98,9 +99,9 @@ std::string WithoutHtmlEntities(absl::string_view text, const ReadBudget& budget
 }
 
 bool IsVoid(absl::string_view name) {
-  static const auto& names = *new std::set<absl::string_view>{
-      "area", "base", "br",    "col",  "embed", "hr",     "img",
-      "input", "link", "meta", "param", "source", "track", "wbr"};
+  static const auto& names =
+      *new std::set<absl::string_view>{"area",  "base", "br",   "col",   "embed",  "hr",    "img",
+                                       "input", "link", "meta", "param", "source", "track", "wbr"};
   return names.count(name) > 0;
 }
 
@@ -157,8 +158,7 @@ pugi::xml_node Copied(const GumboNode* node, pugi::xml_node parent) {
   if (node->type != GUMBO_NODE_ELEMENT && node->type != GUMBO_NODE_TEMPLATE) return {};
   pugi::xml_node element = parent.append_child(LowerName(node).c_str());
   for (unsigned int i = 0; i < node->v.element.attributes.length; ++i) {
-    const auto* attribute =
-        static_cast<const GumboAttribute*>(node->v.element.attributes.data[i]);
+    const auto* attribute = static_cast<const GumboAttribute*>(node->v.element.attributes.data[i]);
     element.append_attribute(attribute->name).set_value(attribute->value);
   }
   return element;

@@ -14,6 +14,7 @@
 #include "client/format/text.h"
 #include "client/read/child.h"
 #include "client/read/pdf_boxes.h"
+#include "client/read/pdf_hidden.h"
 #include "client/read/pdf_tidy.h"
 
 namespace annulus::client {
@@ -74,11 +75,10 @@ absl::StatusOr<std::string> RunPoppler(absl::string_view what, std::vector<std::
 // The pages as they stand. pdftotext ends every page by a form feed.
 absl::StatusOr<std::vector<std::string>> LayoutPages(absl::string_view what,
                                                      absl::string_view bytes, ReadBudget& budget) {
-  const absl::StatusOr<std::string> text =
-      RunPoppler(what,
-                 {budget.limits().pdf_program, "-layout", "-enc", "UTF-8", "-eol", "unix",
-                  kInputPath, "-"},
-                 bytes, budget);
+  const absl::StatusOr<std::string> text = RunPoppler(
+      what,
+      {budget.limits().pdf_program, "-layout", "-enc", "UTF-8", "-eol", "unix", kInputPath, "-"},
+      bytes, budget);
   if (!text.ok()) return text.status();
   std::vector<std::string> pages = absl::StrSplit(*text, '\f');
   if (absl::StripAsciiWhitespace(pages.back()).empty()) pages.pop_back();
@@ -86,14 +86,12 @@ absl::StatusOr<std::vector<std::string>> LayoutPages(absl::string_view what,
 }
 
 // Replaces the pages that are to be read in reading order.
-absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes,
-                              ReadContext& context, std::vector<std::string>* pages) {
+absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes, ReadContext& context,
+                              std::vector<std::string>* pages) {
   if (context.options.pdf == PdfOrder::kLayout) return absl::OkStatus();
-  const absl::StatusOr<std::string> boxes =
-      RunPoppler(what,
-                 {context.budget.limits().pdf_program, "-bbox-layout", "-enc", "UTF-8", kInputPath,
-                  "-"},
-                 bytes, context.budget);
+  const absl::StatusOr<std::string> boxes = RunPoppler(
+      what, {context.budget.limits().pdf_program, "-bbox-layout", "-enc", "UTF-8", kInputPath, "-"},
+      bytes, context.budget);
   if (!boxes.ok()) return boxes.status();
   const absl::StatusOr<std::vector<PdfPage>> parsed = ParsePdfBoxes(what, *boxes, context.budget);
   if (!parsed.ok()) return parsed.status();
@@ -129,34 +127,81 @@ std::string Ranges(const std::vector<int>& numbers) {
   return absl::StrCat(absl::StrJoin(parts, ", "), " and ", last);
 }
 
-// Says which pages show a picture and hold no text. Blank pages are no fault.
-absl::Status TellScannedPages(absl::string_view what, absl::string_view bytes,
-                              const std::vector<std::string>& pages, ReadContext& context) {
-  std::set<int> empty;
-  for (size_t i = 0; i < pages.size(); ++i) {
-    if (absl::StripAsciiWhitespace(pages[i]).empty()) empty.insert(static_cast<int>(i) + 1);
-  }
-  if (empty.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::string> list = RunPoppler(
-      what, {context.budget.limits().pdf_images_program, "-list", kInputPath}, bytes,
-      context.budget);
+// The pages that show pictures.
+struct Pictures {
+  std::set<int> any;
+  std::set<int> large;  // at least 25 square inches, half of a page of A5
+};
+
+absl::StatusOr<Pictures> FindPictures(absl::string_view what, absl::string_view bytes,
+                                      ReadBudget& budget) {
+  const absl::StatusOr<std::string> list =
+      RunPoppler(what, {budget.limits().pdf_images_program, "-list", kInputPath}, bytes, budget);
   if (!list.ok()) return list.status();
-  std::set<int> scanned;
+  Pictures pictures;
   for (const absl::string_view line : absl::StrSplit(*list, '\n')) {
+    // page num type width height color comp bpc enc interp object ID x-ppi y-ppi size ratio
     const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     int page = 0;
     if (words.empty() || !absl::SimpleAtoi(words[0], &page)) continue;
-    if (empty.count(page) > 0) scanned.insert(page);
+    pictures.any.insert(page);
+    double width = 0, height = 0, x_dots = 0, y_dots = 0;
+    const bool sized = words.size() > 13 && absl::SimpleAtod(words[3], &width) &&
+                       absl::SimpleAtod(words[4], &height) &&
+                       absl::SimpleAtod(words[12], &x_dots) &&
+                       absl::SimpleAtod(words[13], &y_dots) && x_dots > 0 && y_dots > 0;
+    constexpr double kLarge = 25;
+    if (sized && width / x_dots * (height / y_dots) >= kLarge) pictures.large.insert(page);
   }
-  if (scanned.empty()) return absl::OkStatus();
+  return pictures;
+}
+
+// Says which pages show a picture and hold no text. Blank pages are no fault.
+void TellScannedPages(absl::string_view what, const std::vector<std::string>& pages,
+                      const Pictures& pictures, ReadContext& context) {
+  std::vector<int> scanned;
+  for (const int page : pictures.any) {
+    const auto at = static_cast<size_t>(page) - 1;
+    if (page >= 1 && at < pages.size() && pages[at].empty()) scanned.push_back(page);
+  }
+  if (scanned.empty()) return;
+  const bool one = scanned.size() == 1;
   context.incomplete = true;
   context.remarks.push_back(absl::StrCat(
-      what, ": ", scanned.size() == 1 ? "page " : "pages ",
-      Ranges({scanned.begin(), scanned.end()}), scanned.size() == 1 ? " shows" : " show",
-      " a picture and ", scanned.size() == 1 ? "holds" : "hold",
-      " no text, so nothing of ", scanned.size() == 1 ? "it" : "them",
+      what, ": ", one ? "page " : "pages ", Ranges(scanned), one ? " shows" : " show",
+      " a picture and ", one ? "holds" : "hold", " no text, so nothing of ", one ? "it" : "them",
       " is read. Add a layer of text first, for example by ocrmypdf IN.pdf OUT.pdf"));
-  return absl::OkStatus();
+}
+
+// The file without text that no reader sees; empty if it has none.
+absl::StatusOr<std::string> WithoutInvisibleText(absl::string_view what, absl::string_view bytes,
+                                                 const std::vector<std::string>& pages,
+                                                 const Pictures& pictures, ReadContext& context) {
+  bool any_text = false;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const bool has_text = !absl::StripAsciiWhitespace(pages[i]).empty();
+    any_text = any_text || (has_text && pictures.large.count(static_cast<int>(i) + 1) == 0);
+  }
+  if (!any_text) return std::string();
+  const ReadLimits& limits = context.budget.limits();
+  absl::StatusOr<ChildResult> unpacked =
+      RunChild({limits.pdf_unpack_program, "--qdf", "--object-streams=disable", "--decrypt",
+                kInputPath, "-"},
+               bytes, {context.budget.deadline(), limits.unpacked_bytes, limits.child_memory});
+  if (!unpacked.ok() && unpacked.status().code() == absl::StatusCode::kDeadlineExceeded) {
+    return context.budget.CheckTime(what);
+  }
+  constexpr int kWarned = 3;  // exit code of qpdf
+  if (!unpacked.ok() || (unpacked->exit_code != 0 && unpacked->exit_code != kWarned)) {
+    const bool absent = !unpacked.ok() && unpacked.status().code() == absl::StatusCode::kNotFound;
+    context.remarks.push_back(absl::StrCat(
+        what, ": text that the page does not show was not looked for, because qpdf ",
+        absent ? "is not installed: 'apt-get install qpdf'" : "cannot unpack the file"));
+    return std::string();
+  }
+  const int hidden = HideInvisiblePdfText(pictures.large, &unpacked->out);
+  context.left_out.hidden += hidden;
+  return hidden > 0 ? std::move(unpacked->out) : std::string();
 }
 
 std::string WithPageMarks(const std::vector<std::string>& pages) {
@@ -175,20 +220,28 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
                                     ReadContext& context) {
   absl::StatusOr<std::vector<std::string>> pages = LayoutPages(what, bytes, context.budget);
   if (!pages.ok()) return pages.status();
+  const absl::StatusOr<Pictures> pictures = FindPictures(what, bytes, context.budget);
+  if (!pictures.ok()) return pictures.status();
+  const absl::StatusOr<std::string> seen =
+      WithoutInvisibleText(what, bytes, *pages, *pictures, context);
+  if (!seen.ok()) return seen.status();
+  if (!seen->empty()) {
+    bytes = *seen;
+    pages = LayoutPages(what, bytes, context.budget);
+    if (!pages.ok()) return pages.status();
+  }
   const absl::Status ordered = TakeReadingOrder(what, bytes, context, &*pages);
   if (!ordered.ok()) return ordered;
   TidyPdfPages(&*pages);
+  TellScannedPages(what, *pages, *pictures, context);
   const std::string text = WithPageMarks(*pages);
-  if (text.empty()) {
-    context.incomplete = true;
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
-        " but no text: it is probably scanned. Add a layer of text first, for example by "
-        "ocrmypdf IN.pdf OUT.pdf"));
-  }
-  const absl::Status told = TellScannedPages(what, bytes, *pages, context);
-  if (!told.ok()) return told;
-  return text;
+  if (!text.empty()) return text;
+  context.incomplete = true;
+  context.remarks.clear();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
+      " but no text: it is probably scanned. Add a layer of text first, for example by "
+      "ocrmypdf IN.pdf OUT.pdf"));
 }
 
 }  // namespace annulus::client

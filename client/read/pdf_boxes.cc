@@ -19,8 +19,8 @@ PdfPage ReadPage(const pugi::xml_node& page) {
   for (const pugi::xml_node& flow : page.children()) {
     for (const pugi::xml_node& block : flow.children()) {
       for (const pugi::xml_node& line : block.children()) {
-        PdfLine read{At(line, "xMin"), At(line, "yMin"), At(line, "xMax"), At(line, "yMax"), "",
-                     false};
+        PdfLine read{
+            At(line, "xMin"), At(line, "yMin"), At(line, "xMax"), At(line, "yMax"), "", false};
         for (const pugi::xml_node& word : line.children()) {
           if (LocalName(word) != "word") continue;
           absl::StrAppend(&read.text, read.text.empty() ? "" : " ", word.child_value());
@@ -36,12 +36,14 @@ PdfPage ReadPage(const pugi::xml_node& page) {
 // The lines on one side of a gutter.
 struct Side {
   int lines = 0;
+  int blocks = 0;
   double left = 1e9, right = -1e9, top = 1e9, bottom = -1e9;
   double widths = 0;
   size_t letters = 0;
 
   void Add(const PdfLine& line) {
     ++lines;
+    blocks += line.ends_block ? 1 : 0;
     left = std::min(left, line.left);
     right = std::max(right, line.right);
     top = std::min(top, line.top);
@@ -54,8 +56,12 @@ struct Side {
   bool IsProse() const {
     constexpr int kLeastLines = 4;
     constexpr size_t kLeastLetters = 15;  // of a line, on average
-    constexpr double kLeastFill = 0.55;
-    return lines >= kLeastLines && letters >= kLeastLetters * static_cast<size_t>(lines) &&
+    // A side may hold several columns.
+    constexpr double kLeastFill = 0.4;
+    // The cells of a table are blocks of their own, most of one line.
+    const bool in_paragraphs = lines >= 2 * blocks;
+    return lines >= kLeastLines && in_paragraphs &&
+           letters >= kLeastLetters * static_cast<size_t>(lines) &&
            widths >= kLeastFill * (right - left) * lines;
   }
 };
@@ -76,8 +82,7 @@ bool IsGutter(const PdfPage& page, double x) {
   if (!before.IsProse() || !after.IsProse() || crossing * 3 > before.lines + after.lines) {
     return false;
   }
-  const double overlap =
-      std::min(before.bottom, after.bottom) - std::max(before.top, after.top);
+  const double overlap = std::min(before.bottom, after.bottom) - std::max(before.top, after.top);
   return overlap * 2 >= std::min(before.bottom - before.top, after.bottom - after.top);
 }
 

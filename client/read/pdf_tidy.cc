@@ -50,10 +50,13 @@ std::string Squeezed(absl::string_view line, size_t margin) {
 }
 
 Lines TidyLines(absl::string_view page) {
-  const std::string letters = absl::StrReplaceAll(
-      page, {{"\xEF\xAC\x80", "ff"}, {"\xEF\xAC\x81", "fi"}, {"\xEF\xAC\x82", "fl"},
-             {"\xEF\xAC\x83", "ffi"}, {"\xEF\xAC\x84", "ffl"}, {"\xEF\xAC\x85", "st"},
-             {"\xEF\xAC\x86", "st"}});
+  const std::string letters = absl::StrReplaceAll(page, {{"\xEF\xAC\x80", "ff"},
+                                                         {"\xEF\xAC\x81", "fi"},
+                                                         {"\xEF\xAC\x82", "fl"},
+                                                         {"\xEF\xAC\x83", "ffi"},
+                                                         {"\xEF\xAC\x84", "ffl"},
+                                                         {"\xEF\xAC\x85", "st"},
+                                                         {"\xEF\xAC\x86", "st"}});
   Lines raw = absl::StrSplit(letters, '\n');
   size_t margin = std::string::npos;
   for (const std::string& line : raw) {
@@ -87,7 +90,7 @@ std::string WithoutNumbers(absl::string_view line) {
 // Leaves the first of the lines that head (or, from the end, end) pages again and again: on three
 // pages of which each is at most two after the one before.
 void DropFurniture(std::vector<Lines>* pages, bool at_end) {
-  constexpr size_t kDepth = 2;  // lines from the edge
+  constexpr size_t kDepth = 2;                                           // lines from the edge
   std::map<std::string, std::vector<std::pair<size_t, size_t>>> places;  // page and line
   for (size_t page = 0; page < pages->size(); ++page) {
     const Lines& lines = (*pages)[page];
@@ -154,8 +157,8 @@ void JoinHyphens(const std::unordered_set<std::string>& words, Lines* lines) {
     while (last < rest.size() && (IsWordByte(rest[last]) || rest[last] == '-')) ++last;
     const std::string left = absl::AsciiStrToLower(line.substr(first, hyphen - first));
     const std::string right = absl::AsciiStrToLower(rest.substr(0, last));
-    const bool goes_on = absl::ascii_islower(static_cast<unsigned char>(rest[0])) ||
-                         (rest[0] & 0x80) != 0;
+    const bool goes_on =
+        absl::ascii_islower(static_cast<unsigned char>(rest[0])) || (rest[0] & 0x80) != 0;
     const bool hyphenated = words.count(absl::StrCat(left, "-", right)) > 0 &&
                             words.count(absl::StrCat(left, right)) == 0;
     line.resize(soft || (goes_on && !hyphenated) ? hyphen : hyphen + 1);

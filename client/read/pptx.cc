@@ -18,7 +18,8 @@
 namespace annulus::client {
 namespace {
 
-// Kind of the placeholder that a shape fills: "title", "body" (also of lists), "sldNum"; empty: none.
+// Kind of the placeholder that a shape fills: "title", "body" (also of lists), "sldNum"; empty:
+// none.
 std::string Placeholder(const pugi::xml_node& shape) {
   for (const pugi::xml_node& child : shape.children()) {
     if (!absl::StartsWith(LocalName(child), "nv")) continue;

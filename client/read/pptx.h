@@ -13,8 +13,8 @@ namespace annulus::client {
 // Returns the slides of a presentation (Office Open XML) in their order, each below a line such as
 // "[slide 3]", with its notes at its end. `main` is the name of its main part. Leaves out hidden
 // slides, comments and descriptions of pictures, as `context` says, and counts them.
-// INVALID_ARGUMENT if the file is broken, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what`
-// names the file in messages.
+// INVALID_ARGUMENT if the file is broken, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
+// `what` names the file in messages.
 absl::StatusOr<std::string> ReadPptx(absl::string_view what, const ZipArchive& archive,
                                      const std::string& main, ReadContext& context);
 

@@ -74,8 +74,7 @@ class FileReader {
 
   void ReadText(const std::string& title, std::string bytes) {
     ReadContext context{budget_, options_};
-    absl::StatusOr<Utf8Text> text =
-        ToUtf8(title, std::move(bytes), {.forced = options_.encoding});
+    absl::StatusOr<Utf8Text> text = ToUtf8(title, std::move(bytes), {.forced = options_.encoding});
     if (!text.ok()) return Fail(title, text.status());
     context.remarks = DescribeConversion(title, *text);
     // In UTF-16 and the like, only the converted text tells.

@@ -20,8 +20,8 @@ struct FileText {
 };
 
 // Reads a file of any kind that DetectKind knows. Returns one text, or one for each file of an
-// archive, or of a mail and its attachments. UTF-8 text is returned unchanged, except for its byte order mark. Safe for untrusted
-// bytes: never throws, and stops at the limits.
+// archive, or of a mail and its attachments. UTF-8 text is returned unchanged, except for its byte
+// order mark. Safe for untrusted bytes: never throws, and stops at the limits.
 std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
                                 const ReadOptions& options = {}, const ReadLimits& limits = {});
 

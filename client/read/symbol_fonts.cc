@@ -132,8 +132,11 @@ constexpr SymbolFont kWebdings = {
 const SymbolFont* FontNamed(absl::string_view name) {
   const std::string lower = absl::AsciiStrToLower(name);
   static constexpr std::pair<absl::string_view, const SymbolFont*> kFonts[] = {
-      {"symbol", &kSymbol},           {"wingdings", &kWingdings}, {"wingdings 2", &kWingdings2},
-      {"wingdings 3", &kWingdings3}, {"webdings", &kWebdings}};
+      {"symbol", &kSymbol},
+      {"wingdings", &kWingdings},
+      {"wingdings 2", &kWingdings2},
+      {"wingdings 3", &kWingdings3},
+      {"webdings", &kWebdings}};
   for (const auto& [font, table] : kFonts) {
     if (lower == font) return table;
   }

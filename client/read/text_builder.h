@@ -23,7 +23,8 @@ class TextBuilder {
   void Flow(absl::string_view text);
   // Adds text unchanged, including newlines.
   void Verbatim(absl::string_view text);
-  // Adds a formula, fraction or form value that must not join a word beside it: "5 1/2", not "51/2".
+  // Adds a formula, fraction or form value that must not join a word beside it: "5 1/2", not
+  // "51/2".
   void Apart(absl::string_view text);
 
   // Text between BeginScript and EndScript is raised or lowered. Neighbours of the same kind join.
@@ -76,7 +77,7 @@ class TextBuilder {
     bool gap_pending = false;    // write an empty line before the next text
     bool after_formula = false;  // the text ends with one that Apart added
     Script script = Script::kNone;
-    int script_depth = 0;     // open scripts inside each other
+    int script_depth = 0;  // open scripts inside each other
     bool script_begun = false;
     size_t script_begin = 0;  // offset in `text`, once the script has begun
   };

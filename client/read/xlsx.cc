@@ -34,8 +34,8 @@ Place PlaceOf(absl::string_view reference) {
   size_t at = 0;
   for (; at < reference.size() && absl::ascii_isalpha(static_cast<unsigned char>(reference[at]));
        ++at) {
-    place.column = place.column * 26 + (absl::ascii_toupper(
-                                            static_cast<unsigned char>(reference[at])) - 'A' + 1);
+    place.column = place.column * 26 +
+                   (absl::ascii_toupper(static_cast<unsigned char>(reference[at])) - 'A' + 1);
     if (place.column > kMostColumn) return {};
   }
   if (!absl::SimpleAtoi(reference.substr(at), &place.row) || place.row < 1) return {};
@@ -192,8 +192,8 @@ class SheetReader {
   int64_t& cells_left_;
   TextBuilder& text_;
   LeftOut& left_out_;
-  std::set<int> hidden_;          // columns
-  std::set<int> hidden_columns_;  // those that have values
+  std::set<int> hidden_;                       // columns
+  std::set<int> hidden_columns_;               // those that have values
   std::map<std::pair<int, int>, int> merges_;  // by column and first row: the last row
   int first_column_ = 1;
   int row_ = 0;
@@ -252,8 +252,8 @@ class WorkbookReader {
 
  private:
   absl::Status ReadShared(const std::vector<Relationship>& relationships) {
-    const auto strings = OptionalPart(what_, archive_, PartOfType(relationships, "sharedStrings"),
-                                      context_.budget);
+    const auto strings =
+        OptionalPart(what_, archive_, PartOfType(relationships, "sharedStrings"), context_.budget);
     if (!strings.ok()) return strings.status();
     if (*strings != nullptr) {
       for (const pugi::xml_node& item : (*strings)->document_element().children()) {

@@ -23,8 +23,7 @@ class DepthCheck : public pugi::xml_tree_walker {
 
 absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view what,
                                                              absl::string_view text,
-                                                             const ReadBudget& budget,
-                                                             XmlUse use) {
+                                                             const ReadBudget& budget, XmlUse use) {
   const ReadLimits& limits = budget.limits();
   if (absl::Status time = budget.CheckTime(what); !time.ok()) return time;
   // A tag with a thousand attributes takes as much memory as a thousand tags.

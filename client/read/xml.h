@@ -17,9 +17,9 @@ enum class XmlUse {
 };
 
 // Parses one XML part of a document. Never expands entities that the part defines. Limits the
-// depth of parts, so that callers may walk the tree recursively, and the number of tags and attributes.
-// INVALID_ARGUMENT if the part is not XML, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit.
-// `what` names the document in messages.
+// depth of parts, so that callers may walk the tree recursively, and the number of tags and
+// attributes. INVALID_ARGUMENT if the part is not XML, RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a
+// limit. `what` names the document in messages.
 absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParseXml(absl::string_view what,
                                                              absl::string_view text,
                                                              const ReadBudget& budget,

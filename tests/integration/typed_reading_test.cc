@@ -71,7 +71,7 @@ TEST_F(TypedReadingTest, WhatCannotBeReadIsOneSentence) {
   Write("empty.txt", "");
   Type({
       {"annulus ask files/scanned.pdf Who?",
-       2,
+       3,
        {"files/scanned.pdf has 2 pages but no text", "ocrmypdf"}},
       {"annulus ask files/encrypted.pdf Who?", 2, {"files/encrypted.pdf is encrypted", "qpdf"}},
       {"annulus ask broken.pdf Who?", 2, {"broken.pdf is not a PDF that can be read"}},

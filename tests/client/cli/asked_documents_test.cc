@@ -267,6 +267,42 @@ TEST_F(AskedDocuments, UnreadableFilesEndTheCommandOrAreSkipped) {
   EXPECT_THAT(none.err, HasSubstr("none of the documents can be read"));
 }
 
+TEST_F(AskedDocuments, FlagsSayHowFilesAreRead) {
+  const std::string page = Write("p", "<!DOCTYPE html><p>text<img alt='a map'>");
+  const auto text_of = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"ask", page, "What?"});
+    const CliResult result = Run(flags);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return server_.documents().at(Documents().at(0));
+  };
+  EXPECT_EQ(text_of({}), "text\n");
+  EXPECT_EQ(text_of({"--with", "alt,comments"}), "text[picture: a map]\n");
+  EXPECT_THAT(Run({"ask", page, "What?"}).err, HasSubstr("--with alt reads them"));
+  const std::string old = Write("old", "\x9A\n");
+  ASSERT_EQ(Run({"ask", old, "What?", "--encoding", "windows-1250"}).exit_code, 0);
+  EXPECT_EQ(server_.documents().at(Documents().at(0)), "š\n");
+  const CliResult unknown = Run({"ask", old, "What?", "--encoding", "no-such"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("no-such is no encoding"));
+  EXPECT_EQ(Run({"ask", old, "What?", "--with", "colours"}).exit_code, 2);
+}
+
+TEST_F(AskedDocuments, AnIncompleteFileIsAnsweredAndStrictSaysSo) {
+  const std::string book = Write(
+      "b",
+      testing::MakeZip({{"META-INF/container.xml",
+                         "<container><rootfiles><rootfile full-path='p'/></rootfiles></container>"},
+                        {"p",
+                         "<package><manifest><item id='a' href='a.xhtml'/><item id='b' "
+                         "href='b.xhtml'/></manifest><spine><itemref idref='a'/><itemref "
+                         "idref='b'/></spine></package>"},
+                        {"a.xhtml", "<html><body>one</body></html>"}}));
+  const CliResult plain = Run({"ask", book, "What?"});
+  EXPECT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_THAT(plain.err, HasSubstr("its page b.xhtml could not be read"));
+  EXPECT_EQ(Run({"ask", book, "What?", "--strict"}).exit_code, 3);
+}
+
 TEST_F(AskedDocuments, AskTakesAPipedDocumentOnlyIfNoneIsNamed) {
   ASSERT_EQ(Run({"ask", "What?"}, {.in = "abc"}).exit_code, 0);
   EXPECT_THAT(Documents(), ElementsAre(kAbcName));

@@ -21,7 +21,8 @@ std::string In(const std::string& encoding, std::string text) {
   std::string bytes(8 * text.size() + 64, '\0');
   char *from = text.data(), *to = bytes.data();
   size_t from_left = text.size(), to_left = bytes.size();
-  EXPECT_NE(iconv(converter, &from, &from_left, &to, &to_left), static_cast<size_t>(-1)) << encoding;
+  EXPECT_NE(iconv(converter, &from, &from_left, &to, &to_left), static_cast<size_t>(-1))
+      << encoding;
   iconv(converter, nullptr, nullptr, &to, &to_left);
   iconv_close(converter);
   bytes.resize(bytes.size() - to_left);
@@ -53,9 +54,9 @@ TEST(Encoding, TheUserMayNameIt) {
             "t was converted from CP852 to UTF-8");
   EXPECT_TRUE(IsEncoding("cp852"));
   EXPECT_FALSE(IsEncoding("no-such"));
-  EXPECT_THAT(ReadOne("t", std::string("\xFF\xFE", 2) + std::string(50, '\xFF'),
-                      {.encoding = "SHIFT_JIS"}),
-              HasSubstr("is not SHIFT_JIS text"));
+  EXPECT_THAT(
+      ReadOne("t", std::string("\xFF\xFE", 2) + std::string(50, '\xFF'), {.encoding = "SHIFT_JIS"}),
+      HasSubstr("is not SHIFT_JIS text"));
 }
 
 TEST(Encoding, Iso2022IsNotUtf8) {

@@ -92,6 +92,40 @@ TEST(Hostile, EntitiesAreNotExpanded) {
   EXPECT_EQ(texts[0].text.value(), "&a9; &file; end\n");
 }
 
+TEST(Hostile, SpansAndRepeatsEnd) {
+  const ReadLimits limits{.time = std::chrono::seconds(30)};
+  std::string page = "<!DOCTYPE html><table>";
+  for (int i = 0; i < 3000; ++i) {
+    absl::StrAppend(&page, "<tr><td colspan=1000 rowspan=65534>x<td>y");
+  }
+  for (const FileText& read : ReadBytes("f", page, {}, limits)) {
+    ASSERT_TRUE(read.text.ok()) << read.text.status();
+    EXPECT_LT(read.text->size(), size_t{64} << 20);
+  }
+  const std::string row =
+      "<t:table-row t:number-rows-repeated='1048576'><t:table-cell "
+      "t:number-columns-repeated='16384'><t:p>x</t:p></t:table-cell></t:table-row>";
+  const auto texts = ReadBytes(
+      "f",
+      testing::MakeZip(
+          {{"mimetype", "application/vnd.oasis.opendocument.text"},
+           {"content.xml", absl::StrCat("<o:d><o:body><o:text><t:table>", Repeated(row, 3),
+                                        "</t:table></o:text>"
+                                        "</o:body></o:d>")}}),
+      {}, limits);
+  EXPECT_LT(texts.at(0).text.value().size(), size_t{64} << 20);
+}
+
+TEST(Hostile, MailInMailEnds) {
+  std::string mail = "text\r\n";
+  for (int i = 0; i < 100; ++i) {
+    mail = absl::StrCat(
+        "From: a@b\r\nDate: x\r\nSubject: s\r\nContent-Type: multipart/mixed; boundary=b", i,
+        "\r\n\r\n--b", i, "\r\nContent-Type: message/rfc822\r\n\r\n", mail, "\r\n--b", i, "--\r\n");
+  }
+  EXPECT_THAT(Failure(mail), HasSubstr("is the 4th archive inside another"));
+}
+
 TEST(Hostile, DeepHtmlNeedsNoStack) {
   const auto texts = ReadBytes("f", absl::StrCat("<html>", Repeated("<i>", 3000), "deep"));
   EXPECT_EQ(texts.at(0).text.value(), "deep\n");

@@ -13,10 +13,10 @@ namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::MakeDocx;
 using testing::MakeEpub;
 using testing::MakeOdt;
+using ::testing::Not;
 using testing::ReadOne;
 using testing::RemarksOn;
 
@@ -38,8 +38,9 @@ TEST(Meaning, XhtmlIsReadAsXml) {
        {"<head><title/></head>", "<head><script src='x.js'/></head>", "<head><style/></head>"}) {
     EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml, head, body)), "one\n\ntwo\nthree\n") << head;
   }
-  EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml, "<body><p>a&nbsp;b &eacute; &lt;i&gt; "
-                                              "<![CDATA[<x>]]></p><textarea/><p>c</p></body></html>")),
+  EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml,
+                                      "<body><p>a&nbsp;b &eacute; &lt;i&gt; "
+                                      "<![CDATA[<x>]]></p><textarea/><p>c</p></body></html>")),
             "a\xC2\xA0"
             "b é <i> <x>\n\nc\n");
   EXPECT_EQ(ReadOne("x", absl::StrCat("<?xml version='1.0'?><h:html "
@@ -129,19 +130,19 @@ TEST(Meaning, PowersAndFormulasOfOdt) {
                                  "<text:span text:style-name='T2'>1</text:span> "
                                  "<text:span>a</text:span> <text:span>b</text:span></text:p>")),
             "10^6 x_1 a b\n");
-  EXPECT_EQ(
-      ReadOne("o", MakeOdt("",
-                           "<text:p>5<draw:frame><draw:object xlink:href='./Object 1'/>"
-                           "</draw:frame></text:p>",
-                           {{"Object 1/content.xml",
-                             "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}})),
-      "5 1/2\n");
+  EXPECT_EQ(ReadOne("o", MakeOdt("",
+                                 "<text:p>5<draw:frame><draw:object xlink:href='./Object 1'/>"
+                                 "</draw:frame></text:p>",
+                                 {{"Object 1/content.xml",
+                                   "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}})),
+            "5 1/2\n");
 }
 
 TEST(Meaning, SpannedCellsOfPagesKeepTheirColumns) {
-  EXPECT_EQ(Page("<table><tr><th>Region<th>Product<th>Units<tr><td rowspan=2>EU<td>Cable<td>12"
-                 "<tr><td>Hub<td>7<tr><td colspan=2>All<td>19</table>"),
-            "| Region | Product | Units |\n| EU | Cable | 12 |\n| EU | Hub | 7 |\n| All | | 19 |\n");
+  EXPECT_EQ(
+      Page("<table><tr><th>Region<th>Product<th>Units<tr><td rowspan=2>EU<td>Cable<td>12"
+           "<tr><td>Hub<td>7<tr><td colspan=2>All<td>19</table>"),
+      "| Region | Product | Units |\n| EU | Cable | 12 |\n| EU | Hub | 7 |\n| All | | 19 |\n");
   // A header stands above all its columns.
   EXPECT_EQ(Page("<table><tr><th>City<th colspan=2>2024<tr><td>Rome<td>1<td>2</table>"),
             "| City | 2024 | 2024 |\n| Rome | 1 | 2 |\n");
@@ -161,8 +162,7 @@ TEST(Meaning, SpannedCellsOfWordKeepTheirColumns) {
       cell("<w:vMerge w:val='restart'/>", "EU"), cell("", "Cable"), cell("", "12"), "</w:tr><w:tr>",
       cell("<w:vMerge/>", ""), cell("", "Hub"), cell("", "7"), "</w:tr><w:tr>",
       cell("<w:gridSpan w:val='2'/>", "All"), cell("", "19"),
-      "</w:tr><w:tr><w:trPr><w:gridBefore w:val='2'/></w:trPr>", cell("", "20"),
-      "</w:tr></w:tbl>");
+      "</w:tr><w:tr><w:trPr><w:gridBefore w:val='2'/></w:trPr>", cell("", "20"), "</w:tr></w:tbl>");
   EXPECT_EQ(ReadOne("d", MakeDocx(table)),
             "| Region | Product | Units |\n| EU | Cable | 12 |\n| EU | Hub | 7 |\n| All | | 19 |\n"
             "| | | 20 |\n");
@@ -212,24 +212,25 @@ TEST(Meaning, SignsAndFormValuesAreText) {
   EXPECT_EQ(Page("<input type=checkbox checked> a <input type=checkbox> b <input value=v> "
                  "<input type=hidden value=h><select><option>x<option selected>y</select>"),
             "☑ a ☐ b v y\n");
-  EXPECT_EQ(ReadOne("o", MakeOdt("",
-                                 "<office:forms><form:form><form:checkbox form:id='c' "
-                                 "form:current-state='checked' form:label='paid'/></form:form>"
-                                 "</office:forms><text:p><draw:control draw:control='c'/></text:p>")),
-            "☑ paid\n");
+  EXPECT_EQ(
+      ReadOne("o", MakeOdt("",
+                           "<office:forms><form:form><form:checkbox form:id='c' "
+                           "form:current-state='checked' form:label='paid'/></form:form>"
+                           "</office:forms><text:p><draw:control draw:control='c'/></text:p>")),
+      "☑ paid\n");
 }
 
 TEST(Meaning, WhatIsHiddenIsLeftOutAndCounted) {
   const std::string page = Html(
       "<style>.gone{display:none} .back.shown{display:block} .back{display:none} "
-      "@media print{p{display:none}}</style><p>seen</p><p style='display: none'>a</p><p hidden>b</p>"
+      "@media print{p{display:none}}</style><p>seen</p><p style='display: none'>a</p><p "
+      "hidden>b</p>"
       "<p class=gone>c</p><p class='back shown'>kept</p><p style='font-size:0px'>d</p>");
   EXPECT_EQ(ReadOne("p", page), "seen\n\nkept\n");
   EXPECT_EQ(RemarksOn("p", page),
             "p: left out 4 hidden passages, which a reader of the document does not see");
-  const std::string word =
-      MakeDocx("<w:p>" + Word("", "seen") + Word("<w:vanish/>", " obey me") +
-               Word("<w:vanish w:val='0'/>", " too") + "</w:p>");
+  const std::string word = MakeDocx("<w:p>" + Word("", "seen") + Word("<w:vanish/>", " obey me") +
+                                    Word("<w:vanish w:val='0'/>", " too") + "</w:p>");
   EXPECT_EQ(ReadOne("d", word), "seen too\n");
   EXPECT_THAT(RemarksOn("d", word), HasSubstr("left out 1 hidden passage,"));
   const std::string open = MakeOdt(
@@ -253,8 +254,15 @@ TEST(Meaning, NotesKeepTheirPlace) {
   EXPECT_EQ(Page("<p>Lit<sup><a href='#n1'>1</a></sup> early, 10<sup>6</sup>.</p><p id=n1><a "
                  "href='#r1'>1</a>. By the clock. <a href='#r1'>↩</a></p>"),
             "Lit[^1] early, 10^6.\n\n[^1]: By the clock.\n");
-  const std::string one = "<html><body><p>Text<a epub:type='noteref' href='notes.xhtml#n1'>1</a>"
-                          "</p></body></html>";
+  // As Sphinx writes them, with a sign beside each heading.
+  EXPECT_EQ(
+      Page("<h1>Lamp<a class=headerlink href='#l'>¶</a></h1><p>Lit <a class='footnote-reference "
+           "brackets' href='#n'>2</a></p><dl><dt id=n><span><a href='#r'>2</a></span></dt>"
+           "<dd><p>By day.</p></dd></dl>"),
+      "# Lamp\n\nLit [^2]\n\n[^2]: By day.\n");
+  const std::string one =
+      "<html><body><p>Text<a epub:type='noteref' href='notes.xhtml#n1'>1</a>"
+      "</p></body></html>";
   const std::string notes =
       "<html><body><aside id='n1'><p>1. It was 1742.</p></aside></body></html>";
   EXPECT_EQ(ReadOne("b", MakeEpub({{"notes.xhtml", notes}, {"a.xhtml", one}})),

@@ -66,8 +66,8 @@ std::string MakeEpub(const std::vector<std::pair<std::string, std::string>>& pag
     absl::StrAppend(&spine, "<itemref idref='", name, "'",
                     absl::StartsWith(name, "notes") ? " linear='no'" : "", "/>");
   }
-  entries.emplace_back("o/p.opf", absl::StrCat("<package><manifest>", manifest, "</manifest><spine>",
-                                               spine, "</spine></package>"));
+  entries.emplace_back("o/p.opf", absl::StrCat("<package><manifest>", manifest,
+                                               "</manifest><spine>", spine, "</spine></package>"));
   return MakeZip(entries);
 }
 

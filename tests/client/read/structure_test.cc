@@ -17,11 +17,11 @@ namespace annulus::client {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::MakeDocx;
 using testing::MakeEpub;
 using testing::MakeOdt;
 using testing::MakeZip;
+using ::testing::Not;
 using testing::ReadOne;
 using testing::RemarksOn;
 
@@ -81,8 +81,9 @@ TEST(Structure, ABookIsOneWithoutItsMediaType) {
 TEST(Structure, PagesBesideTheReadingOrderComeIfTheyAreCited) {
   const std::string book = MakeEpub({{"notes1.xhtml", "<html><body>cited</body></html>"},
                                      {"notes2.xhtml", "<html><body>never</body></html>"},
-                                     {"a.xhtml", "<html><body><a href='notes1.xhtml#x'>see</a>"
-                                                 "</body></html>"}});
+                                     {"a.xhtml",
+                                      "<html><body><a href='notes1.xhtml#x'>see</a>"
+                                      "</body></html>"}});
   EXPECT_EQ(ReadOne("b", book), "see\n\ncited\n");
   EXPECT_EQ(RemarksOn("b", book),
             "b: left out 1 page beside the reading order, which no page cites");
@@ -140,7 +141,8 @@ std::string Workbook(const std::string& rows, const std::string& more = "") {
       {{"_rels/.rels",
         "<Relationships><Relationship Id='r' Type='x/officeDocument' Target='xl/w.xml'/>"
         "</Relationships>"},
-       {"xl/w.xml", "<workbook><sheets><sheet name='Sales' sheetId='1' r:id='s'/></sheets></workbook>"},
+       {"xl/w.xml",
+        "<workbook><sheets><sheet name='Sales' sheetId='1' r:id='s'/></sheets></workbook>"},
        {"xl/_rels/w.xml.rels",
         "<Relationships><Relationship Id='s' Type='x/worksheet' Target='a.xml'/><Relationship "
         "Id='t' Type='x/sharedStrings' Target='t.xml'/><Relationship Id='u' Type='x/styles' "
@@ -150,19 +152,20 @@ std::string Workbook(const std::string& rows, const std::string& more = "") {
         "<styleSheet><numFmts><numFmt numFmtId='170' formatCode='#,##0.00\\ &quot;EUR&quot;'/>"
         "</numFmts><cellXfs><xf numFmtId='0'/><xf numFmtId='14'/><xf numFmtId='10'/><xf "
         "numFmtId='170'/></cellXfs></styleSheet>"},
-       {"xl/a.xml", absl::StrCat("<worksheet>", more, "<sheetData>", rows,
-                                 "</sheetData></worksheet>")}});
+       {"xl/a.xml",
+        absl::StrCat("<worksheet>", more, "<sheetData>", rows, "</sheetData></worksheet>")}});
 }
 
 TEST(Structure, CellsShowTheirValues) {
-  EXPECT_EQ(ReadOne("w.xlsx",
-                    Workbook("<row r='1'><c r='B1' t='s'><v>0</v></c><c r='D1' t='s'><v>1</v></c></row>"
-                             "<row r='2'><c r='B2' s='1'><v>45443</v></c><c r='C2' s='2'><v>0.125</v>"
-                             "</c><c r='D2' s='3'><v>1234.5</v></c><c r='E2'><v>0.1</v></c></row>"
-                             "<row r='3' hidden='1'><c r='B3'><v>9</v></c></row>"
-                             "<row r='4'><c r='B4' t='b'><v>1</v></c></row>")),
-            "## Sales\n\n| Day | | Total |\n| 2024-05-31 | 12.50% | 1,234.50 EUR | 0.1 |\n"
-            "| TRUE |\n");
+  EXPECT_EQ(
+      ReadOne("w.xlsx",
+              Workbook("<row r='1'><c r='B1' t='s'><v>0</v></c><c r='D1' t='s'><v>1</v></c></row>"
+                       "<row r='2'><c r='B2' s='1'><v>45443</v></c><c r='C2' s='2'><v>0.125</v>"
+                       "</c><c r='D2' s='3'><v>1234.5</v></c><c r='E2'><v>0.1</v></c></row>"
+                       "<row r='3' hidden='1'><c r='B3'><v>9</v></c></row>"
+                       "<row r='4'><c r='B4' t='b'><v>1</v></c></row>")),
+      "## Sales\n\n| Day | | Total |\n| 2024-05-31 | 12.50% | 1,234.50 EUR | 0.1 |\n"
+      "| TRUE |\n");
 }
 
 TEST(Structure, HiddenColumnsAndMergedCells) {
@@ -177,20 +180,26 @@ TEST(Structure, HiddenColumnsAndMergedCells) {
 
 TEST(Structure, AMailHasHeadersTextAndAttachments) {
   const std::string mail =
-      "From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>\r\nTo: ann@example.org\r\nDate: Fri, 31 May 2024 "
+      "From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>\r\nTo: ann@example.org\r\nDate: Fri, 31 May "
+      "2024 "
       "10:00:00 +0200\r\nSubject: =?iso-8859-1?Q?Gr=FC=DFe?=\r\nMIME-Version: 1.0\r\nContent-Type: "
-      "multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: multipart/alternative; boundary=c\r\n"
+      "multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: multipart/alternative; "
+      "boundary=c\r\n"
       "\r\n--c\r\nContent-Type: text/plain; charset=iso-8859-1\r\nContent-Transfer-Encoding: "
-      "quoted-printable\r\n\r\ncaf=E9 at 10=\r\n:30\r\n--c\r\nContent-Type: text/html\r\n\r\n<p>other\r\n"
+      "quoted-printable\r\n\r\ncaf=E9 at 10=\r\n:30\r\n--c\r\nContent-Type: "
+      "text/html\r\n\r\n<p>other\r\n"
       "--c--\r\n--b\r\nContent-Type: text/csv; name=a.csv\r\nContent-Disposition: attachment; "
-      "filename=a.csv\r\nContent-Transfer-Encoding: base64\r\n\r\neCx5CjEsMgo=\r\n--b\r\nContent-Type: "
+      "filename=a.csv\r\nContent-Transfer-Encoding: "
+      "base64\r\n\r\neCx5CjEsMgo=\r\n--b\r\nContent-Type: "
       "image/png; name=p.png\r\nContent-Transfer-Encoding: base64\r\n\r\niVBORw0KGgo=\r\n--b--\r\n";
   const std::vector<FileText> texts = ReadBytes("m.eml", mail);
   ASSERT_EQ(texts.size(), 2u);
-  EXPECT_EQ(absl::StrReplaceAll(*texts[0].text, {{"\r", ""}}),
-            "From: Jürgen <j@example.org>\nTo: ann@example.org\nDate: Fri, 31 May 2024 10:00:00 +0200\n"
-            "Subject: Grüße\n\ncafé at 10:30");
-  EXPECT_THAT(texts[0].remarks.at(0), HasSubstr("left out its attachment p.png, which is a picture"));
+  EXPECT_EQ(
+      absl::StrReplaceAll(*texts[0].text, {{"\r", ""}}),
+      "From: Jürgen <j@example.org>\nTo: ann@example.org\nDate: Fri, 31 May 2024 10:00:00 +0200\n"
+      "Subject: Grüße\n\ncafé at 10:30");
+  EXPECT_THAT(texts[0].remarks.at(0),
+              HasSubstr("left out its attachment p.png, which is a picture"));
   EXPECT_EQ(texts[1].title, "m.eml/a.csv");
   EXPECT_EQ(*texts[1].text, "x,y\n1,2\n");
 }

@@ -1,0 +1,170 @@
+#include "client/read/pdf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/read/pdf_boxes.h"
+#include "client/read/pdf_hidden.h"
+#include "client/read/pdf_tidy.h"
+#include "tests/client/read/read_one.h"
+#include "tests/support/test_data.h"
+
+namespace annulus::client {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ReadOne;
+
+std::string FileBytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+std::string Tidied(const std::string& page) {
+  std::vector<std::string> pages = {page};
+  TidyPdfPages(&pages);
+  return pages[0];
+}
+
+// A page with one line of text for each entry: left, right, and a text as long as asked.
+PdfPage Lines(int rows, const std::vector<std::pair<double, double>>& columns, size_t letters) {
+  PdfPage page;
+  for (const auto& [left, right] : columns) {
+    for (int row = 0; row < rows; ++row) {
+      page.push_back({left, 100.0 + 14 * row, right, 110.0 + 14 * row, std::string(letters, 'x'),
+                      row + 1 == rows});
+    }
+  }
+  return page;
+}
+
+TEST(PdfBoxes, ProseSideBySideIsColumns) {
+  EXPECT_TRUE(HasColumns(Lines(6, {{60, 220}, {250, 420}}, 35)));
+  EXPECT_TRUE(HasColumns(Lines(20, {{50, 180}, {200, 330}, {350, 480}}, 25)));
+  // A table: short cells. A page of one column. A title across changes nothing.
+  EXPECT_FALSE(HasColumns(Lines(6, {{60, 90}, {250, 280}, {400, 420}}, 6)));
+  EXPECT_FALSE(HasColumns(Lines(30, {{60, 420}}, 80)));
+  // A table with long cells: each is a block of its own.
+  PdfPage table = Lines(6, {{60, 220}, {250, 420}}, 35);
+  for (PdfLine& line : table) line.ends_block = true;
+  EXPECT_FALSE(HasColumns(table));
+  PdfPage titled = Lines(10, {{60, 220}, {250, 420}}, 35);
+  titled.insert(titled.begin(), {60, 50, 420, 70, "A title across both columns", true});
+  EXPECT_TRUE(HasColumns(titled));
+}
+
+TEST(PdfBoxes, ReadsWhatPdftotextWrites) {
+  const ReadLimits limits;
+  const ReadBudget budget(limits);
+  const auto pages = ParsePdfBoxes(
+      "f",
+      "<html><doc><page width='1'><flow><block><line xMin='1' yMin='2' xMax='3' yMax='4'>"
+      "<word>a</word> <word>&lt;b</word></line></block></flow></page><page "
+      "width='1'></page></doc></html>",
+      budget);
+  ASSERT_TRUE(pages.ok()) << pages.status();
+  ASSERT_EQ(pages->size(), 2u);
+  EXPECT_EQ(ReadingText(pages->at(0)), "a <b\n\n");
+  EXPECT_EQ(pages->at(0).at(0).right, 3);
+  EXPECT_FALSE(ParsePdfBoxes("f", "<page width='1'>", budget).ok());
+}
+
+TEST(PdfTidy, SqueezesBlanksAndDots) {
+  EXPECT_EQ(Tidied("      Name          Units\n      Cable             12\n"),
+            "Name  Units\nCable  12\n");
+  EXPECT_EQ(Tidied("1.1 Scope . . . . . . . . . . 3\n1.2 Aim...........4\nand so on...\n"),
+            "1.1 Scope ... 3\n1.2 Aim ... 4\nand so on...\n");
+  // Code keeps its indents.
+  EXPECT_EQ(Tidied("    if x:\n        y()\n            z()\n"), "if x:\n    y()\n        z()\n");
+}
+
+TEST(PdfTidy, JoinsPartedWords) {
+  EXPECT_EQ(Tidied("the inter-\nnational rule\n"), "the international\nrule\n");
+  EXPECT_EQ(Tidied("a well-known one\nthe well-\nknown other\n"),
+            "a well-known one\nthe well-known\nother\n");
+  EXPECT_EQ(Tidied("the COVID-\n19 rule\n"), "the COVID-19\nrule\n");
+  EXPECT_EQ(Tidied("soft\xC2\xAD\nware\n"), "software\n");
+  EXPECT_EQ(Tidied("a -\nb\n10-\n20\n"), "a -\nb\n10-\n20\n");
+  EXPECT_EQ(Tidied("e\xEF\xAC\x83"
+                   "cient \xEF\xAC\x81le\n"),
+            "efficient file\n");
+}
+
+TEST(PdfTidy, LeavesOfFurnitureTheFirst) {
+  std::vector<std::string> pages;
+  for (int i = 1; i <= 6; ++i) {
+    pages.push_back(absl::StrCat("Manual of the lamp\n\ntext ",
+                                 std::string(static_cast<size_t>(i), 'x'), "\n\n", i, "\n"));
+  }
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[0], "Manual of the lamp\n\ntext x\n");
+  EXPECT_EQ(pages[5], "text xxxxxx\n");
+  // Twice is no furniture.
+  pages = {"Total\na\n", "Total\nb\n"};
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[1], "Total\nb\n");
+}
+
+TEST(PdfHidden, EmptiesWhatIsNotDrawn) {
+  const std::string begin = "x\n%% Contents for page 1\n1 0 obj\n<<>>\nstream\n";
+  const std::string end = "\nendstream\n";
+  const auto hide = [&](const std::string& content, const std::set<int>& keep = {}) {
+    std::string qdf = absl::StrCat(begin, content, end);
+    const int passages = HideInvisiblePdfText(keep, &qdf);
+    return absl::StrCat(passages, ": ",
+                        qdf.substr(begin.size(), qdf.size() - begin.size() - end.size()));
+  };
+  EXPECT_EQ(hide("BT (a) Tj 3 Tr (b \\) c) Tj [<4142> 7 (d)] TJ 0 Tr (e) Tj ET"),
+            "1: BT (a) Tj 3 Tr ()       Tj [<>     7 () ] TJ 0 Tr (e) Tj ET");
+  EXPECT_EQ(hide("q 3 Tr (a) Tj Q (b) Tj"), "1: q 3 Tr ()  Tj Q (b) Tj");
+  EXPECT_EQ(hide("3 Tr (a) Tj", {1}), "0: 3 Tr (a) Tj");
+  EXPECT_EQ(hide("(3 Tr) Tj % 3 Tr\n(b) Tj"), "0: (3 Tr) Tj % 3 Tr\n(b) Tj");
+  for (const char* broken : {"3 Tr (a", "3 Tr <41", "3 Tr \\", "3 Tr ((", "ID"}) hide(broken);
+}
+
+TEST(PdfHidden, IsLeftOutAndCounted) {
+  const FileText read =
+      ReadBytes("f", FileBytes(testing::TestFile("client/read/fixtures/hidden.pdf"))).at(0);
+  ASSERT_TRUE(read.text.ok()) << read.text.status();
+  EXPECT_EQ(*read.text, "[page 1]\nThe harbour froze.\n\nIt thawed in May.\n");
+  EXPECT_THAT(read.remarks, ::testing::ElementsAre(HasSubstr("left out 1 hidden passage")));
+}
+
+TEST(Pdf, TwoColumnsOneAfterTheOther) {
+  const auto file = testing::TestData("cases/08-two-columns.pdf");
+  if (!file.has_value()) GTEST_SKIP() << "needs the folder cases of the test data";
+  const std::string bytes = FileBytes(*file);
+  EXPECT_THAT(ReadOne("f", bytes), HasSubstr("before every crossing.\n\nThe Brenna was sold"));
+  ReadOptions options;
+  options.pdf = PdfOrder::kLayout;
+  EXPECT_THAT(ReadOne("f", bytes, options), HasSubstr("left the harbour at  The Brenna was sold"));
+}
+
+TEST(Pdf, ScannedPagesAreNamed) {
+  const auto file = testing::TestData("cases/07-mixed-scan.pdf");
+  if (!file.has_value()) GTEST_SKIP() << "needs the folder cases of the test data";
+  const FileText read = ReadBytes("f", FileBytes(*file)).at(0);
+  ASSERT_TRUE(read.text.ok()) << read.text.status();
+  EXPECT_THAT(*read.text, HasSubstr("Cover sheet of the contract."));
+  EXPECT_TRUE(read.incomplete);
+  EXPECT_THAT(read.remarks.at(0), HasSubstr("f: pages 2 to 10 show a picture and hold no text"));
+  EXPECT_THAT(read.remarks.at(0), HasSubstr("ocrmypdf"));
+}
+
+TEST(Pdf, WithoutAnyTextItIsIncomplete) {
+  const FileText read =
+      ReadBytes("f", FileBytes(testing::TestFile("client/read/fixtures/scanned.pdf"))).at(0);
+  EXPECT_FALSE(read.text.ok());
+  EXPECT_TRUE(read.incomplete);
+}
+
+}  // namespace
+}  // namespace annulus::client
