@@ -184,7 +184,7 @@ class SheetReader {
     if ((!type.empty() && type != "n") || !absl::SimpleAtod(value, &number)) return value;
     const auto style = static_cast<size_t>(std::max(LocalNumber(cell, "s", 0), 0));
     const absl::string_view format =
-        style < workbook_.formats.size() ? workbook_.formats[style] : "General";
+        style < workbook_.formats.size() ? absl::string_view(workbook_.formats[style]) : "General";
     return FormatNumber(number, format, workbook_.since_1904);
   }
 
