@@ -29,7 +29,8 @@ engine/memory/     : engine/api/ engine/base/ KERNELS
 engine/tiers/      : engine/api/ engine/base/ engine/memory/page_book.h KERNELS
 engine/metrics/    : engine/api/ engine/base/ KERNELS
 engine/state/      : engine/api/ engine/base/ engine/memory/page_owner.h engine/sparse/ KERNELS
-engine/sampling/   : engine/api/ engine/base/ engine/text/ KERNELS
+engine/grammar/    : engine/base/ engine/text/ KERNELS
+engine/sampling/   : engine/api/ engine/base/ engine/grammar/ engine/text/ KERNELS
 engine/scheduler/  : engine/api/ engine/base/ engine/memory/page_book.h engine/memory/page_owner.h engine/state/ engine/sparse/ KERNELS
 engine/codec/      : engine/api/ engine/base/ engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
 engine/ring/       : engine/api/ engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS

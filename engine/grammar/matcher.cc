@@ -1,0 +1,161 @@
+#include "engine/grammar/matcher.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+GrammarCache::GrammarCache(std::shared_ptr<const Machine> machine,
+                           std::shared_ptr<const TokenTrie> tokens, std::vector<int32_t> end_ids,
+                           size_t max_bytes)
+    : machine_(std::move(machine)),
+      tokens_(std::move(tokens)),
+      end_ids_(std::move(end_ids)),
+      max_bytes_(max_bytes),
+      states_(machine_.get(), std::max(tokens_->plain().depth, tokens_->others().depth)),
+      path_(size_t{1} + std::max(tokens_->plain().depth, tokens_->others().depth)) {
+  for (const int32_t id : end_ids_) ANNULUS_CHECK(id >= 0 && id < tokens_->vocabulary());
+}
+
+size_t GrammarCache::bytes() const {
+  return states_.bytes() + rows_.size() * (sizeof(Row) + tokens_->words() * sizeof(uint32_t));
+}
+
+uint32_t GrammarCache::NewSlot(StateId state) {
+  if (free_slots_.empty()) {
+    slots_.push_back(state);
+    return static_cast<uint32_t>(slots_.size() - 1);
+  }
+  const uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  slots_[slot] = state;
+  return slot;
+}
+
+absl::Status GrammarCache::MakeRoom() {
+  states_.Begin();
+  ANNULUS_RETURN_IF_ERROR(states_.status());
+  if (bytes() <= max_bytes_) return absl::OkStatus();
+  rows_.clear();
+  for (const uint32_t slot : free_slots_) slots_[slot] = kDeadState;
+  states_.KeepOnly(std::span(slots_));
+  if (bytes() <= max_bytes_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the state of the output constraint takes more than ", max_bytes_,
+                   " bytes: the answer is nested too deep"));
+}
+
+absl::StatusOr<StateId> GrammarCache::Read(StateId from, absl::string_view bytes) {
+  for (const char byte : bytes) {
+    from = states_.Next(from, static_cast<uint8_t>(byte));
+    if (from == kDeadState) break;
+  }
+  ANNULUS_RETURN_IF_ERROR(states_.status());
+  return from;
+}
+
+void GrammarCache::Walk(const TokenTrie::Tree& tree, bool plain, StateId state, uint32_t* words) {
+  const auto allow = [words](int32_t id) { words[id / 32] |= 1u << (id % 32); };
+  path_[0] = state;
+  const size_t count = tree.nodes.size();
+  for (size_t i = 0; i < count;) {
+    const TokenTrie::Tree::Node& node = tree.nodes[i];
+    const StateId next = states_.Next(path_[node.depth - 1u], node.byte);
+    if (next == kDeadState) {
+      i = node.after;
+      continue;
+    }
+    uint32_t end = node.first + node.ends;
+    // All below is allowed if it goes on with plain characters where these may repeat, or with
+    // bytes that lead nowhere else. A state that a byte led back to may well be one of the latter.
+    const bool all =
+        (plain && states_.plain_room(next) >= TokenTrie::kMaxPlainCharacters) ||
+        (next == path_[node.depth - 1u] && (node.below & ~states_.LoopGroups(next)) == 0);
+    if (all) end = node.after < count ? tree.nodes[node.after].first : tree.ids.size();
+    for (uint32_t id = node.first; id < end; ++id) allow(tree.ids[id]);
+    path_[node.depth] = next;
+    i = all ? node.after : i + 1;
+  }
+}
+
+absl::Status GrammarCache::Fill(StateId state, Row* row) {
+  row->words.assign(tokens_->words(), 0);
+  const uint32_t room = states_.plain_room(state);
+  if (room > 0) {
+    const std::span<const uint32_t> all = tokens_->PlainRow(room);
+    std::copy(all.begin(), all.end(), row->words.begin());
+  }
+  if (room < TokenTrie::kMaxPlainCharacters && states_.takes_plain_otherwise(state)) {
+    Walk(tokens_->plain(), /*plain=*/true, state, row->words.data());
+  }
+  Walk(tokens_->others(), /*plain=*/false, state, row->words.data());
+  ANNULUS_RETURN_IF_ERROR(states_.status());
+  if (states_.accepts(state)) {
+    for (const int32_t id : end_ids_) row->words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  }
+  int allowed = 0;
+  for (size_t i = 0; i < row->words.size() && allowed <= 1; ++i) {
+    const uint32_t word = row->words[i];
+    if (word == 0) continue;
+    allowed += std::popcount(word);
+    row->only = static_cast<int32_t>(i * 32) + std::countr_zero(word);
+  }
+  if (allowed != 1) row->only.reset();
+  ANNULUS_CHECK(allowed > 0) << "a state of the output constraint allows no token";
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenMask> GrammarCache::MaskAt(StateId state) {
+  const StateId same = states_.Representative(state);
+  if (states_.mask_of(same) == LazyStates::kNoMask) {
+    Row row;
+    ANNULUS_RETURN_IF_ERROR(Fill(same, &row));
+    states_.mask_of(same) = static_cast<int32_t>(rows_.size());
+    rows_.push_back(std::move(row));
+  }
+  const Row& row = rows_[static_cast<size_t>(states_.mask_of(same))];
+  return TokenMask{row.words, row.only};
+}
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<GrammarCache> cache)
+    : cache_(std::move(cache)), slot_(cache_->NewSlot(cache_->states_.start())) {}
+
+GrammarMatcher::GrammarMatcher(const GrammarMatcher& other)
+    : cache_(other.cache_), slot_(cache_->NewSlot(cache_->At(other.slot_))) {}
+
+GrammarMatcher& GrammarMatcher::operator=(const GrammarMatcher& other) {
+  GrammarMatcher copy(other);
+  std::swap(cache_, copy.cache_);
+  std::swap(slot_, copy.slot_);
+  return *this;
+}
+
+GrammarMatcher::~GrammarMatcher() { cache_->FreeSlot(slot_); }
+
+absl::StatusOr<bool> GrammarMatcher::Advance(int32_t token) {
+  const absl::string_view bytes = cache_->tokens_->TokenBytes(token);
+  if (bytes.empty()) return false;
+  return AdvanceBytes(bytes);
+}
+
+absl::StatusOr<bool> GrammarMatcher::AdvanceBytes(absl::string_view bytes) {
+  ANNULUS_RETURN_IF_ERROR(cache_->MakeRoom());
+  ANNULUS_ASSIGN_OR_RETURN(const StateId next, cache_->Read(cache_->At(slot_), bytes));
+  if (next == kDeadState) return false;
+  cache_->At(slot_) = next;
+  return true;
+}
+
+bool GrammarMatcher::may_end() const { return cache_->states_.accepts(cache_->At(slot_)); }
+
+absl::StatusOr<TokenMask> GrammarMatcher::Mask() const {
+  ANNULUS_RETURN_IF_ERROR(cache_->MakeRoom());
+  return cache_->MaskAt(cache_->At(slot_));
+}
+
+}  // namespace annulus
