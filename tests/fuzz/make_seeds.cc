@@ -176,6 +176,22 @@ void WriteTemplates(const fs::path& folder) {
         read("served.json").at("template").get<std::string>() + '\0' + variables);
 }
 
+void WriteConstraints(const fs::path& folder) {
+  Write(folder / "object", R"(0{"type":"object","properties":{"a":{"type":"string","maxLength":3},)"
+                           R"("b":{"type":"array","items":{"$ref":"#"},"minItems":1}},)"
+                           R"("required":["a"],"additionalProperties":false})");
+  Write(folder / "members", R"(0{"patternProperties":{"^x":{"type":"null"}},"required":["k"],)"
+                            R"("additionalProperties":{"enum":[1,"a",[true]]}})");
+  Write(folder / "numbers", R"(0{"anyOf":[{"type":"integer","minimum":-12,"maximum":105},)"
+                            R"({"type":"number","exclusiveMinimum":0.5,"exclusiveMaximum":2}]})");
+  Write(folder / "strings", R"(0{"allOf":[{"pattern":"^[a-z]+\\d*$"},{"minLength":2}],)"
+                            R"("type":"string","format":"date"})");
+  Write(folder / "union", R"(0{"$defs":{"l":{"type":"object","properties":{"k":{"const":"l"}},)"
+                          R"("required":["k"]}},"oneOf":[{"$ref":"#/$defs/l"},{"type":"null"}]})");
+  Write(folder / "regex", "2(?:[A-Z][a-z]+ ){1,4}\\d{4}|[^\\s]{0,80}x*?");
+  Write(folder / "choices", "3yesno");
+}
+
 void WriteDocuments(const fs::path& folder) {
   fs::create_directories(folder);
   for (const auto& entry : fs::directory_iterator(testing::TestFile("client/read/fixtures"))) {
@@ -199,6 +215,7 @@ int main(int argc, char** argv) {
   annulus::WriteTokenizers(folder / "tokenizer_json_fuzz");
   annulus::WritePlans(folder / "plan_codec_fuzz");
   annulus::WriteTemplates(folder / "chat_template_fuzz");
+  annulus::WriteConstraints(folder / "grammar_fuzz");
   annulus::WriteDocuments(folder / "read_fuzz");
   return 0;
 }
