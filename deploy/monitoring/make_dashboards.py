@@ -196,6 +196,8 @@ DOCUMENTS = [
      [("{{instance}}", gauge("annulus_document_memory_bytes", "instance"))]),
     ("Uploads", "ops", "lines", "unchanged: the same text was there.",
      [("{{outcome}}", rate("annulus_document_uploads_total", "outcome"))]),
+    ("Documents evicted", "ops", "lines", "Uploaded for one question, and removed to make room for others.",
+     [("{{instance}}", rate("annulus_documents_evicted_total", "instance"))]),
     ("Prompt tokens found computed", "percentunit", "lines", "Reused over looked up: what a document saves when it is asked again.",
      [("hits", rate("annulus_prefix_cache_hits_total") + " / "
        + rate("annulus_prefix_cache_queries_total"))]),
