@@ -134,7 +134,7 @@ def abuse(target, chosen, connections, seconds, pid, judges_times=True):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    parser = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"), add_help=False)
     parser.add_argument("address", nargs="?")
     parser.add_argument("--kinds")
     parser.add_argument("--seconds", type=float, default=10)
