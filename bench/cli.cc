@@ -5,7 +5,7 @@
 
 #include "bench/commands.h"
 #include "bench/flags.h"
-#include "client/cli/misuse.h"
+#include "client/cli/line/misuse.h"
 
 namespace annulus::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "bench/report/ring_mode.h"
-#include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/host/host_limits.h"
 
 namespace annulus::bench {
 namespace {

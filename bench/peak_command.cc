@@ -5,7 +5,7 @@
 #include "bench/peak/peak_meter.h"
 #include "bench/report/row.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/host/host_limits.h"
 
 namespace annulus::bench {
 namespace {

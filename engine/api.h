@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& option
 
 // Converts the weights in `directory`, or in the GGUF file of that name, to `dtype`, and writes
 // them to a new model directory `destination`. Returns a human-readable report with the error of
-// each matrix and of all together. Contract and errors: engine/model/convert_model.h.
+// each matrix and of all together. Contract and errors: engine/model/made/convert_model.h.
 absl::StatusOr<std::string> ConvertModelDirectory(const std::string& directory, DType dtype,
                                                   const std::string& destination);
 

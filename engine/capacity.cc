@@ -10,7 +10,7 @@
 #include "engine/engine_setup.h"
 #include "engine/loading/model_files.h"
 #include "engine/memory_plan.h"
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 #include "engine/pages/page_stores.h"
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/runner/step_buffers.h"
+#include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/format_bytes.h"

@@ -12,7 +12,7 @@
 #include "engine/ring/in_process_channel.h"
 #include "engine/ring/ring_attention.h"
 #include "engine/runner/attention_observer.h"
-#include "engine/runner/block_chooser.h"
+#include "engine/runner/choice/block_chooser.h"
 #include "engine/sparse/policy.h"
 #include "kernels/registry.h"
 

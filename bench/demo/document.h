@@ -10,7 +10,7 @@
 namespace annulus::bench {
 
 // The builtin recall model recognises a place in the document by this many bytes before it
-// (kRecallContext of engine/model/recall_model.h).
+// (kRecallContext of engine/model/made/recall_model.h).
 inline constexpr int kDemoContextBytes = 8;
 
 struct DemoOptions {

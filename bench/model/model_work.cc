@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/model/layer_graph.h"
-#include "engine/model/matrix_reader.h"
+#include "engine/model/weights/matrix_reader.h"
 #include "kernels/base/quantize.h"
 
 namespace annulus::bench {

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/commands.h"
-#include "client/cli/help.h"
-#include "client/cli/misuse.h"
-#include "client/cli/options.h"
-#include "client/cli/user_config.h"
+#include "client/cli/commands/commands.h"
+#include "client/cli/line/help.h"
+#include "client/cli/line/misuse.h"
+#include "client/cli/line/options.h"
+#include "client/cli/line/user_config.h"
 #include "client/failure.h"
 
 namespace annulus::client {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/chat/edited_lines.h"
 #include "client/cli/cli.h"
-#include "client/cli/edited_lines.h"
 #include "client/cli/interrupt.h"
 
 namespace {

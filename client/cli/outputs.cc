@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/inputs.h"
+#include "client/cli/input/inputs.h"
 
 namespace annulus::client {
 

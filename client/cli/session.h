@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "client/cli/line_source.h"
+#include "client/cli/chat/line_source.h"
 #include "client/connection.h"
 #include "client/format/json.h"
 #include "client/format/progress.h"

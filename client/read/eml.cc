@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/read/encoding.h"
-#include "client/read/html.h"
+#include "client/read/web/html.h"
 
 namespace annulus::client {
 namespace {

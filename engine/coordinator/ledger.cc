@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "engine/coordinator/memory_account.h"
+#include "engine/coordinator/admission/memory_account.h"
 
 namespace annulus {
 

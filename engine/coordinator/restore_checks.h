@@ -4,11 +4,11 @@
 #include <map>
 
 #include "engine/base/clock.h"
+#include "engine/coordinator/admission/page_needs.h"
+#include "engine/coordinator/admission/sequence_maker.h"
+#include "engine/coordinator/admission/start_finder.h"
 #include "engine/coordinator/coordinator_options.h"
 #include "engine/coordinator/ledger.h"
-#include "engine/coordinator/page_needs.h"
-#include "engine/coordinator/sequence_maker.h"
-#include "engine/coordinator/start_finder.h"
 #include "engine/memory/page_owner.h"
 #include "engine/pages/page_restorer.h"
 #include "engine/request/request.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
-#include "engine/model/regular_file.h"
+#include "engine/model/files/regular_file.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
-#include "engine/text/added_tokens.h"
-#include "engine/text/literal_set.h"
+#include "engine/text/stages/added_tokens.h"
+#include "engine/text/stages/literal_set.h"
 #include "engine/text/template/chat_template.h"
 #include "kernels/base/status_macros.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/gguf/gguf_header.h"
-#include "engine/model/regular_file.h"
+#include "engine/model/files/regular_file.h"
 
 namespace annulus {
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "engine/gguf/gguf_tensors.h"
 #include "engine/gguf/gguf_tokenizer.h"
+#include "engine/model/files/tensor_source.h"
 #include "engine/model/model_config.h"
-#include "engine/model/tensor_source.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "engine/model/matrix_reader.h"
+#include "engine/model/weights/matrix_reader.h"
 #include "kernels/base/check.h"
 #include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"

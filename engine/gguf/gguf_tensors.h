@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/gguf/gguf_families.h"
 #include "engine/gguf/gguf_file.h"
-#include "engine/model/tensor_source.h"
+#include "engine/model/files/tensor_source.h"
 
 namespace annulus {
 

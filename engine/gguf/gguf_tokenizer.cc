@@ -17,8 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/gguf/gguf_controls.h"
-#include "engine/text/added_tokens.h"
-#include "engine/text/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
+#include "engine/text/stages/added_tokens.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 

@@ -9,7 +9,7 @@
 #include "engine/grammar/machine_builder.h"
 #include "engine/grammar/regex_tree.h"
 #include "engine/grammar/schema_compiler.h"
-#include "engine/text/regex.h"
+#include "engine/text/stages/regex.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 

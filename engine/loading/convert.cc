@@ -7,7 +7,7 @@
 #include "engine/api.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/loading/model_files.h"
-#include "engine/model/convert_model.h"
+#include "engine/model/made/convert_model.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

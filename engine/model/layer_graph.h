@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/model/model_config.h"
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 
 // The layers of a decoder as data: which operations run in which order, with which weights, on
 // which arrays. Steps run these lists, and everything that must know in advance what a step does

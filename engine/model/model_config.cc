@@ -9,11 +9,11 @@
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
 #include "engine/base/sha256.h"
-#include "engine/model/config_limits.h"
 #include "engine/model/families.h"
-#include "engine/model/layer_fields.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/rope_fields.h"
+#include "engine/model/fields/config_limits.h"
+#include "engine/model/fields/layer_fields.h"
+#include "engine/model/fields/rope_fields.h"
+#include "engine/model/files/model_directory.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/runner/plan_check.h"
-#include "engine/runner/step_run.h"
+#include "engine/runner/step/step_run.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 

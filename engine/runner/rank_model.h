@@ -7,7 +7,7 @@
 #include "engine/model/cache_groups.h"
 #include "engine/model/layer_graph.h"
 #include "engine/model/model_config.h"
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/gates.h"
 #include "kernels/registry.h"

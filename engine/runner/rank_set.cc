@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/ring/group_channel.h"
-#include "engine/runner/step_buffers.h"
+#include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"

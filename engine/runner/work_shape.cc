@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/ring/ring_attention.h"
-#include "engine/runner/step_buffers.h"
+#include "engine/runner/step/step_buffers.h"
 #include "engine/sparse/block_ranking.h"
 #include "kernels/base/activations.h"
 #include "kernels/ops/experts.h"

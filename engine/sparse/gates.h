@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/model/tensor_source.h"
+#include "engine/model/files/tensor_source.h"
 #include "kernels/registry.h"
 
 namespace annulus {

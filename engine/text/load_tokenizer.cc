@@ -2,13 +2,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_node.h"
-#include "engine/text/bpe_model.h"
-#include "engine/text/normalizer.h"
+#include "engine/text/models/bpe_model.h"
+#include "engine/text/models/unigram_model.h"
 #include "engine/text/pipeline_tokenizer.h"
-#include "engine/text/sentencepiece_stages.h"
+#include "engine/text/sentencepiece/sentencepiece_stages.h"
+#include "engine/text/stages/normalizer.h"
 #include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/unigram_model.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

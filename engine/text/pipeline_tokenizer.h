@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "engine/text/added_tokens.h"
-#include "engine/text/decoder.h"
-#include "engine/text/model.h"
-#include "engine/text/post_processor.h"
-#include "engine/text/pre_tokenizer.h"
-#include "engine/text/text_stage.h"
+#include "engine/text/models/model.h"
+#include "engine/text/models/vocabulary.h"
+#include "engine/text/stages/added_tokens.h"
+#include "engine/text/stages/decoder.h"
+#include "engine/text/stages/post_processor.h"
+#include "engine/text/stages/pre_tokenizer.h"
+#include "engine/text/stages/text_stage.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/vocabulary.h"
 
 namespace annulus {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/text/text_stage.h"
+#include "engine/text/stages/text_stage.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/work_meter.h"
-#include "engine/text/decoder.h"
+#include "engine/text/stages/decoder.h"
 #include "engine/text/streaming_encoder.h"
 
 namespace annulus {

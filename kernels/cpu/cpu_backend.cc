@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/cpu_stream.h"
-#include "kernels/cpu/host_limits.h"
-#include "kernels/cpu/memory_nodes.h"
+#include "kernels/cpu/host/cpu_stream.h"
+#include "kernels/cpu/host/host_limits.h"
+#include "kernels/cpu/host/memory_nodes.h"
 
 namespace annulus {
 namespace {

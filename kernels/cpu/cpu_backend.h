@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/host/host_memory.h"
 
 namespace annulus {
 

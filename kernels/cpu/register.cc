@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 #include "kernels/cpu/register_entries.h"
 #include "kernels/ops/checks.h"
 

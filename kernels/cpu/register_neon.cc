@@ -1,6 +1,6 @@
 #include "kernels/cpu/register_entries.h"
 #include "kernels/cpu/register_simd.h"
-#include "kernels/cpu/simd_kernels.h"
+#include "kernels/cpu/simd/kernels.h"
 
 namespace annulus {
 

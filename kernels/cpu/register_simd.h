@@ -1,12 +1,12 @@
 #ifndef ANNULUS_KERNELS_CPU_REGISTER_SIMD_H_
 #define ANNULUS_KERNELS_CPU_REGISTER_SIMD_H_
 
-#include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/simd/ops.h"
 #include "kernels/registry.h"
 
 namespace annulus {
 
-// An OpTable of the SIMD drivers (simd_ops.h) with one instruction set's kernels.
+// An OpTable of the SIMD drivers (simd/ops.h) with one instruction set's kernels.
 template <const cpu::SimdKernels& (*kIsa)()>
 OpTable SimdOps(const char* name) {
   OpTable ops;

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cpu/dot_linear.h"
+#include "kernels/cpu/host/x86_features.h"
 #include "kernels/cpu/register_entries.h"
 #include "kernels/cpu/register_simd.h"
-#include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/x86_features.h"
+#include "kernels/cpu/simd/dot_linear.h"
+#include "kernels/cpu/simd/ops.h"
 
 namespace annulus {
 namespace {

@@ -16,7 +16,7 @@ kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/planned_backend.h kernels/registry.h
 
-engine/sparse/     : engine/base/work_meter.h engine/model/tensor_source.h KERNELS
+engine/sparse/     : engine/base/work_meter.h engine/model/files/tensor_source.h KERNELS
 engine/base/tenant_id.h :
 engine/base/work_meter.h :
 engine/base/       : engine/base/tenant_id.h engine/base/work_meter.h KERNELS

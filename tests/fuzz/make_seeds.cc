@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/codec/step_codec.h"
 #include "engine/gguf/gguf_model.h"
-#include "engine/text/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
 #include "tests/engine/codec/plan_example.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/engine/model/safetensors_writer.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/string_view.h"
-#include "engine/model/safetensors_header.h"
+#include "engine/model/files/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint64_t bytes = 0;

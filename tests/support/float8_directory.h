@@ -14,7 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus::testing {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/template/failure.h"
+#include "engine/text/template/language/failure.h"
 
 namespace annulus::jinja {
 namespace {

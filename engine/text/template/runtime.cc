@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/text/template/characters.h"
-#include "engine/text/template/failure.h"
+#include "engine/text/template/language/failure.h"
+#include "engine/text/template/library/characters.h"
 
 namespace annulus::jinja {
 namespace {

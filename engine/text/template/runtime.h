@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/base/memory_grant.h"
 #include "engine/text/template/chat_template.h"
-#include "engine/text/template/failure.h"
+#include "engine/text/template/language/failure.h"
 #include "engine/text/template/value.h"
 
 namespace annulus::jinja {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/hash/hash.h"
-#include "engine/text/template/failure.h"
+#include "engine/text/template/language/failure.h"
 
 namespace annulus::jinja {
 namespace {

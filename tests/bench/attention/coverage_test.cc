@@ -9,7 +9,7 @@
 
 #include "bench/attention/structured_head.h"
 #include "engine/ring/in_process_channel.h"
-#include "engine/runner/block_chooser.h"
+#include "engine/runner/choice/block_chooser.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

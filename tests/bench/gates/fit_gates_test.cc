@@ -6,8 +6,8 @@
 #include <random>
 
 #include "bench/demo/document.h"
-#include "engine/model/recall_model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
+#include "engine/model/made/recall_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/step_driver.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 

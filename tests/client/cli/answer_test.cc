@@ -1,4 +1,4 @@
-#include "client/cli/answer.h"
+#include "client/cli/ask/answer.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>

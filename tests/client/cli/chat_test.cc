@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "client/cli/conversation.h"
+#include "client/cli/chat/conversation.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/cli/terminal_process.h"
 #include "tests/client/fake_server.h"

@@ -1,4 +1,4 @@
-#include "client/cli/message_json.h"
+#include "client/cli/chat/message_json.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>

@@ -1,4 +1,4 @@
-#include "client/cli/user_config.h"
+#include "client/cli/line/user_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

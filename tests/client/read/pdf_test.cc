@@ -1,4 +1,4 @@
-#include "client/read/pdf.h"
+#include "client/read/pdf/pdf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/read/pdf_boxes.h"
-#include "client/read/pdf_hidden.h"
-#include "client/read/pdf_tidy.h"
+#include "client/read/pdf/pdf_boxes.h"
+#include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_tidy.h"
 #include "tests/client/read/read_one.h"
 #include "tests/support/test_data.h"
 

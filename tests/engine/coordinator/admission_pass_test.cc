@@ -1,4 +1,4 @@
-#include "engine/coordinator/admission_pass.h"
+#include "engine/coordinator/admission/admission_pass.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

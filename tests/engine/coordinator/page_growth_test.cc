@@ -1,4 +1,4 @@
-#include "engine/coordinator/page_growth.h"
+#include "engine/coordinator/admission/page_growth.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/coordinator/plan_answers.h"
+#include "engine/coordinator/planning/plan_answers.h"
 
 #include <gtest/gtest.h>
 

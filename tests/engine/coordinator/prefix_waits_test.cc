@@ -1,4 +1,4 @@
-#include "engine/coordinator/prefix_waits.h"
+#include "engine/coordinator/admission/prefix_waits.h"
 
 #include <gtest/gtest.h>
 

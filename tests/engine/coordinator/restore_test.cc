@@ -5,8 +5,8 @@
 
 #include <chrono>
 
+#include "engine/coordinator/admission/restore_waits.h"
 #include "engine/coordinator/restore_checks.h"
-#include "engine/coordinator/restore_waits.h"
 #include "tests/engine/coordinator/tiered_parts.h"
 
 namespace annulus::testing {

@@ -1,4 +1,4 @@
-#include "engine/coordinator/start_finder.h"
+#include "engine/coordinator/admission/start_finder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

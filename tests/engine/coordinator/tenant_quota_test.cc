@@ -1,4 +1,4 @@
-#include "engine/coordinator/tenant_quota.h"
+#include "engine/coordinator/admission/tenant_quota.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

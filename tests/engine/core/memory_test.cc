@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/demo/document.h"
 #include "engine/api.h"
-#include "engine/model/recall_model.h"
+#include "engine/model/made/recall_model.h"
 #include "engine/scheduler/placement.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -24,7 +24,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/api.h"
 #include "engine/loading/loaded_model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "engine/prompt/chat.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

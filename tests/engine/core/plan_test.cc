@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "engine/coordinator/coordinator.h"
-#include "engine/coordinator/plan_density.h"
-#include "engine/coordinator/plan_queue.h"
+#include "engine/coordinator/planning/plan_density.h"
+#include "engine/coordinator/planning/plan_queue.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"

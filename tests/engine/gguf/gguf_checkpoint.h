@@ -5,8 +5,8 @@
 #include <ostream>
 #include <string>
 
+#include "engine/model/files/tensor_source.h"
 #include "engine/model/model_config.h"
-#include "engine/model/tensor_source.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/support/test_data.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
 #include "engine/loading/loaded_model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/golden.h"
 #include "tests/support/step_driver.h"

@@ -14,7 +14,7 @@
 #include "engine/gguf/gguf_families.h"
 #include "engine/gguf/gguf_file.h"
 #include "engine/gguf/gguf_tensors.h"
-#include "engine/model/matrix_reader.h"
+#include "engine/model/weights/matrix_reader.h"
 #include "kernels/base/row_converter.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/support/temp_directory.h"

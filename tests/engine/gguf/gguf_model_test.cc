@@ -15,8 +15,8 @@
 #include "engine/gguf/gguf_families.h"
 #include "engine/gguf/gguf_file.h"
 #include "engine/gguf/gguf_tensors.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/weights.h"
+#include "engine/model/files/safetensors.h"
+#include "engine/model/weights/weights.h"
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/temp_directory.h"
 

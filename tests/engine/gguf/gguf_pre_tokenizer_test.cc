@@ -21,7 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/gguf/gguf_tokenizer.h"
-#include "engine/text/byte_alphabet.h"
+#include "engine/text/models/byte_alphabet.h"
 #include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/gguf/gguf_tokenizers.h"

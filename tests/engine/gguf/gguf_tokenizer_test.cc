@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/gguf/gguf_tokenizers.h"

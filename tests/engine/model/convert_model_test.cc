@@ -1,4 +1,4 @@
-#include "engine/model/convert_model.h"
+#include "engine/model/made/convert_model.h"
 
 #include <cstring>
 #include <filesystem>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/files/safetensors.h"
 #include "engine/model/model_config.h"
-#include "engine/model/safetensors.h"
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"

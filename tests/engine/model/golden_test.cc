@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/files/safetensors.h"
 #include "engine/model/model_config.h"
-#include "engine/model/safetensors.h"
 #include "tests/engine/model/plain_forward.h"
 #include "tests/support/test_data.h"
 

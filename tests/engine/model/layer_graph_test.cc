@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_data.h"

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/files/tensor_source.h"
 #include "engine/model/model_config.h"
-#include "engine/model/tensor_source.h"
 
 namespace annulus::testing {
 

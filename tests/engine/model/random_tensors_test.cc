@@ -1,10 +1,10 @@
-#include "engine/model/random_tensors.h"
+#include "engine/model/made/random_tensors.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

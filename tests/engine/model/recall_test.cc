@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bench/demo/document.h"
-#include "engine/model/recall_codes.h"
-#include "engine/model/recall_model.h"
-#include "engine/model/weights.h"
+#include "engine/model/made/recall_codes.h"
+#include "engine/model/made/recall_model.h"
+#include "engine/model/weights/weights.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/engine/model/plain_forward.h"

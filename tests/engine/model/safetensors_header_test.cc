@@ -1,4 +1,4 @@
-#include "engine/model/safetensors_header.h"
+#include "engine/model/files/safetensors_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "engine/model/tensor_source.h"
+#include "engine/model/files/tensor_source.h"
 
 namespace annulus::testing {
 

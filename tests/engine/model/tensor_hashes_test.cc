@@ -1,4 +1,4 @@
-#include "engine/model/tensor_hashes.h"
+#include "engine/model/files/tensor_hashes.h"
 
 #include <gtest/gtest.h>
 

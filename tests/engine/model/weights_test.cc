@@ -1,4 +1,4 @@
-#include "engine/model/weights.h"
+#include "engine/model/weights/weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_data.h"

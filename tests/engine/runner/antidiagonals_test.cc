@@ -1,6 +1,6 @@
 // Estimates along antidiagonals in two phases, over keys that several ranks hold and in arenas of
 // many sizes, against the softmax of all scores at once.
-#include "engine/runner/antidiagonals.h"
+#include "engine/runner/choice/antidiagonals.h"
 
 #include <algorithm>
 #include <cmath>

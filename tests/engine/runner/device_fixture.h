@@ -14,8 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/model_directory.h"
+#include "engine/model/files/safetensors.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/support/golden.h"

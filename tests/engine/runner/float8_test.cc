@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/support/float8_directory.h"
 #include "tests/support/golden.h"

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/step_driver.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bench/gates/fit_gates.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 #include "engine/sparse/block_pattern.h"
 #include "kernels/base/check.h"
 #include "kernels/ops/attention.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/codec/step_codec.h"
-#include "engine/model/recall_model.h"
+#include "engine/model/made/recall_model.h"
 #include "tests/support/step_driver.h"
 
 namespace annulus::testing {

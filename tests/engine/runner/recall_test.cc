@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "bench/demo/document.h"
-#include "engine/model/recall_model.h"
+#include "engine/model/made/recall_model.h"
 #include "gtest/gtest.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/thinned.h"

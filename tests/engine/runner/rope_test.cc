@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/model/recall_model.h"
+#include "engine/model/made/recall_model.h"
 #include "gtest/gtest.h"
 #include "tests/support/step_driver.h"
 

@@ -1,5 +1,5 @@
 // What a step's arenas have room for: the byte plan and what steps take are one list.
-#include "engine/runner/step_buffers.h"
+#include "engine/runner/step/step_buffers.h"
 
 #include <gtest/gtest.h>
 

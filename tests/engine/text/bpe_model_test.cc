@@ -1,4 +1,4 @@
-#include "engine/text/bpe_model.h"
+#include "engine/text/models/bpe_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/text/decoder.h"
+#include "engine/text/stages/decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/text/literal_set.h"
+#include "engine/text/stages/literal_set.h"
 
 #include <gtest/gtest.h>
 

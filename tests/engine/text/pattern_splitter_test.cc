@@ -1,4 +1,4 @@
-#include "engine/text/pattern_splitter.h"
+#include "engine/text/stages/pattern_splitter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_node.h"
-#include "engine/text/pre_tokenizer.h"
+#include "engine/text/stages/pre_tokenizer.h"
 
 namespace annulus {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/text/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"

@@ -1,4 +1,4 @@
-#include "engine/text/regex.h"
+#include "engine/text/stages/regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/text/pcre_dialect.h"
-#include "engine/text/text_stage.h"
+#include "engine/text/stages/pcre_dialect.h"
+#include "engine/text/stages/text_stage.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/processor_time.h"

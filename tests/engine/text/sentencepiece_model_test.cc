@@ -1,4 +1,4 @@
-#include "engine/text/sentencepiece_model.h"
+#include "engine/text/sentencepiece/sentencepiece_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/sentencepiece_file.h"
-#include "engine/text/sentencepiece_library.h"
-#include "engine/text/unigram_model.h"
+#include "engine/text/models/unigram_model.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_library.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 

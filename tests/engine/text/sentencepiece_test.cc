@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/sentencepiece_file.h"
+#include "engine/text/sentencepiece/sentencepiece_file.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/temp_directory.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/text/text_stage.h"
+#include "engine/text/stages/text_stage.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/text/small_tokenizers.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/simd/ops.h"
 #include "tests/kernels/cpu/attention_layers.h"
 #include "tests/support/counting_heap.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention_parties.h"
+#include "kernels/cpu/simd/attention_parties.h"
 
 #include <algorithm>
 #include <cstddef>

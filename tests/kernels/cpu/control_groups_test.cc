@@ -1,4 +1,4 @@
-#include "kernels/cpu/control_groups.h"
+#include "kernels/cpu/host/control_groups.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/host/host_limits.h"
 #include "tests/support/machine_files.h"
 
 namespace annulus {

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/host/cpu_stream.h"
 
 namespace annulus {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/host/cpu_stream.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/host/host_limits.h"
 
 #include <string>
 

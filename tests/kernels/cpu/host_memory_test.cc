@@ -1,4 +1,4 @@
-#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/host/host_memory.h"
 
 #include <cstdint>
 #include <cstring>

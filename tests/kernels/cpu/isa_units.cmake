@@ -1,10 +1,10 @@
 # Fails if a unit compiled for one instruction set exports any function but the one that returns its
 # kernels, or uses one of the standard library, which it exports where nothing is inlined: see
-# kernels/cpu/simd_kernels.h. Variables: NM, OBJECTS, the objects of the library, and SOURCES, the
+# kernels/cpu/simd/kernels.h. Variables: NM, OBJECTS, the objects of the library, and SOURCES, the
 # folder of its sources.
 set(found 0)
 foreach(object IN LISTS OBJECTS)
-  if(NOT object MATCHES "/isa_[a-z0-9_]+\\.cc\\.o$")
+  if(NOT object MATCHES "/isa/[a-z0-9_]+\\.cc\\.o$")
     continue()
   endif()
   math(EXPR found "${found} + 1")
@@ -23,7 +23,7 @@ foreach(object IN LISTS OBJECTS)
     endif()
   endforeach()
 endforeach()
-file(GLOB units "${SOURCES}/isa_*" "${SOURCES}/simd_kernels.h" "${SOURCES}/dot_kernels.h")
+file(GLOB units "${SOURCES}/isa/*" "${SOURCES}/simd/kernels.h" "${SOURCES}/simd/dot_kernels.h")
 foreach(unit IN LISTS units)
   file(STRINGS "${unit}" uses REGEX "std::")
   if(uses)

@@ -1,4 +1,4 @@
-#include "kernels/cpu/memory_nodes.h"
+#include "kernels/cpu/host/memory_nodes.h"
 
 #include <atomic>
 #include <mutex>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/host/cpu_stream.h"
 #include "tests/support/machine_files.h"
 
 namespace annulus {

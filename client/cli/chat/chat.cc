@@ -1,0 +1,253 @@
+#include "client/cli/chat/chat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/input/inputs.h"
+#include "client/cli/input/provide.h"
+#include "client/cli/outputs.h"
+#include "client/documents.h"
+#include "client/failure.h"
+#include "client/format/table.h"
+#include "client/format/text.h"
+#include "client/format/units.h"
+#include "client/read/files.h"
+
+namespace annulus::client {
+namespace {
+
+constexpr char kPrompt[] = "> ";
+constexpr char kPromptBelow[] = ". ";
+// Largest file that /load reads, in bytes; a larger conversation would not fit any context.
+constexpr int64_t kLongestConversation = 64 << 20;
+
+v1::Message MakeMessage(const char* role, const std::string& content) {
+  v1::Message message;
+  message.set_role(role);
+  message.set_content(content);
+  return message;
+}
+
+}  // namespace
+
+struct Chat::Command {
+  const char* name;
+  const char* argument;
+  const char* help;
+  int (Chat::*run)(const std::string& argument);
+};
+
+const std::vector<Chat::Command>& Chat::Commands() {
+  static const auto& commands = *new std::vector<Command>{
+      {"/help", "", "this list", &Chat::Help},
+      {"/docs", "[DOC...]", "the documents talked about; with DOC, more of them", &Chat::Docs},
+      {"/save", "FILE", "write the conversation to FILE, as JSON", &Chat::Save},
+      {"/load", "FILE", "go on with a conversation from FILE", &Chat::Load},
+      {"/clear", "", "forget what was said; the documents stay", &Chat::Clear},
+      {"/quit", "", "leave, as Ctrl-D does", &Chat::Quit},
+  };
+  return commands;
+}
+
+Chat::Chat(Session& session, const ChatOptions& options, LineSource& lines)
+    : session_(session),
+      options_(options),
+      lines_(lines),
+      to_person_(session.console().in_is_terminal) {
+  BeginAnew();
+}
+
+void Chat::BeginAnew() {
+  conversation_.messages.clear();
+  if (!options_.system.empty()) {
+    conversation_.messages.push_back(MakeMessage("system", options_.system));
+  }
+}
+
+int Chat::Run() {
+  int exit_code = CheckText(session_, "--system", options_.system);
+  if (exit_code == 0) exit_code = AddDocuments(options_.documents);
+  if (exit_code != 0) return exit_code;
+  FitToModel(session_, options_.spec);
+  Greet();
+  std::string entry;
+  while (!left_ && NextEntry(&entry)) {
+    if (absl::StripAsciiWhitespace(entry).empty()) continue;
+    exit_code = absl::StartsWith(entry, "/") ? Obey(entry) : Ask(entry);
+    if (exit_code == 0) continue;
+    if (!to_person_ || !session_.console().out.good()) return exit_code;
+    session_.ForgetInterruption();
+  }
+  return skipped_ > 0 ? kExitPartial : session_.Finish();
+}
+
+void Chat::Greet() {
+  if (!to_person_ || session_.options().quiet) return;
+  const size_t count = conversation_.documents.size();
+  session_.Remark(absl::StrCat(count == 0   ? "No documents; /docs DOC adds some"
+                               : count == 1 ? "1 document"
+                                            : absl::StrCat(count, " documents"),
+                               ". /help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.\n"),
+                  0);
+}
+
+bool Chat::NextEntry(std::string* entry) {
+  entry->clear();
+  while (const std::optional<std::string> line =
+             lines_.Next(entry->empty() ? kPrompt : kPromptBelow)) {
+    absl::StrAppend(entry, *line);
+    if (!absl::EndsWith(*entry, "\\")) return true;
+    entry->back() = '\n';
+  }
+  return !entry->empty();
+}
+
+int Chat::Ask(const std::string& question) {
+  if (const int bad = CheckText(session_, "the question", question); bad != 0) return bad;
+  v1::GenerationSpec spec = options_.spec;
+  for (const std::string& name : conversation_.documents) spec.add_documents(name);
+  v1::Messages& messages = *spec.mutable_messages();
+  for (const v1::Message& message : conversation_.messages) *messages.add_messages() = message;
+  *messages.add_messages() = MakeMessage("user", question);
+  ++asked_;
+  // Request ids must be unique, so each question gets its own.
+  if (spec.has_request_id()) spec.set_request_id(absl::StrCat(spec.request_id(), "-", asked_));
+  std::string answer;
+  const int exit_code = Answer(session_, spec, options_.answer, &answer);
+  // An answer that was interrupted stays in the conversation. A question without any answer does
+  // not, so it can be asked again.
+  if (exit_code == 0 || !answer.empty()) {
+    conversation_.messages.push_back(MakeMessage("user", question));
+    conversation_.messages.push_back(MakeMessage("assistant", answer));
+  }
+  return exit_code;
+}
+
+int Chat::Obey(const std::string& entry) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(entry, absl::MaxSplits(absl::ByAnyChar(" \t"), 1));
+  const std::string argument(absl::StripAsciiWhitespace(parts.second));
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    names.push_back(command.name);
+    if (parts.first != command.name) continue;
+    if (command.argument[0] == '\0' && !argument.empty()) {
+      return session_.Misuse(
+          absl::StrCat(command.name, " takes nothing after it; given is ", argument));
+    }
+    return (this->*command.run)(argument);
+  }
+  const std::string meant = MeantWord(parts.first, names);
+  return session_.Misuse(absl::StrCat(
+      "unknown command: ", parts.first,
+      meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?"), "\nCommands: ",
+      absl::StrJoin(names, ", "), "; a question that begins with a slash needs a blank before it"));
+}
+
+int Chat::Help(const std::string& /*argument*/) {
+  std::string text;
+  for (const Command& command : Commands()) {
+    absl::StrAppendFormat(&text, "%-16s%s\n", absl::StrCat(command.name, " ", command.argument),
+                          command.help);
+  }
+  absl::StrAppend(
+      &text,
+      "Anything else is a question. A line that ends in \\ goes on in the next one.\n"
+      "Ctrl-C stops an answer and keeps what there is of it; at the prompt it leaves.\n");
+  session_.Remark(text, 16);
+  return 0;
+}
+
+int Chat::AddDocuments(const std::vector<std::string>& docs) {
+  if (std::find(docs.begin(), docs.end(), kStandardInput) != docs.end()) {
+    return session_.Misuse(
+        "standard input (-) holds the questions; store it first: annulus documents "
+        "put - --name NAME");
+  }
+  ProvidedDocuments provided;
+  const int exit_code = ProvideDocuments(session_, docs, options_.choice, &provided);
+  skipped_ += provided.skipped + provided.incomplete;
+  if (exit_code != 0) return exit_code;
+  std::vector<std::string> known = conversation_.documents;
+  for (const auto& document : provided.documents) {
+    const std::string& name = document.name();
+    if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+  }
+  if (known.size() > kMostDocuments) {
+    const int refused = session_.Misuse(absl::StrCat(
+        "with these the conversation would have ", known.size(),
+        " documents; a request takes at most ", kMostDocuments, "; /clear, or begin another chat"));
+    return EndWith(refused, session_, &provided);
+  }
+  conversation_.documents = std::move(known);
+  return 0;
+}
+
+int Chat::Docs(const std::string& argument) {
+  if (!argument.empty()) {
+    const int exit_code = AddDocuments(absl::StrSplit(argument, ' ', absl::SkipEmpty()));
+    if (exit_code != 0) return exit_code;
+  }
+  Table table({{"DOCUMENT"}, {"SIZE", Table::Align::kRight}, {"TOKENS", Table::Align::kRight}});
+  for (const std::string& name : conversation_.documents) {
+    v1::Document document;
+    const grpc::Status status = GetDocument(session_.connection(), name, &document);
+    if (!status.ok()) return session_.CallFailed(status);
+    table.AddRow({document.title().empty() ? name : OnOneLine(document.title()),
+                  FormatBytes(document.size_bytes()), FormatCount(document.token_count())});
+  }
+  session_.Remark(conversation_.documents.empty() ? "no documents\n"
+                                                  : table.Render(session_.console().columns()),
+                  0);
+  return 0;
+}
+
+int Chat::Save(const std::string& file) {
+  if (file.empty()) return session_.Misuse("/save needs a file: /save talk.json");
+  // Do not overwrite a file that is not a saved conversation.
+  const absl::StatusOr<std::string> there = LoadFile(file, kLongestConversation);
+  const bool is_new = absl::IsNotFound(there.status());
+  if (!is_new && (!there.ok() || !ParseConversation(file, *there).ok())) {
+    return session_.Misuse(
+        absl::StrCat(file, " exists and is no saved conversation; give another name"));
+  }
+  const int exit_code = WriteOutput(session_, file, ConversationJson(conversation_));
+  if (exit_code == 0) session_.Remark(absl::StrCat("saved to ", file, "\n"), 0);
+  return exit_code;
+}
+
+int Chat::Load(const std::string& file) {
+  if (file.empty()) return session_.Misuse("/load needs a file: /load talk.json");
+  const absl::StatusOr<std::string> text = LoadFile(file, kLongestConversation);
+  if (!text.ok()) return session_.Misuse(text.status().message());
+  absl::StatusOr<Conversation> loaded = ParseConversation(file, *text);
+  if (!loaded.ok()) return session_.Misuse(loaded.status().message());
+  for (const std::string& name : loaded->documents) {
+    v1::Document document;
+    const grpc::Status status = GetDocument(session_.connection(), name, &document);
+    if (!status.ok()) return session_.CallFailed(status);
+  }
+  conversation_ = *std::move(loaded);
+  session_.Remark(absl::StrCat(conversation_.messages.size(), " messages and ",
+                               conversation_.documents.size(), " documents from ", file, "\n"),
+                  0);
+  return 0;
+}
+
+int Chat::Clear(const std::string& /*argument*/) {
+  BeginAnew();
+  return 0;
+}
+
+int Chat::Quit(const std::string& /*argument*/) {
+  left_ = true;
+  return 0;
+}
+
+}  // namespace annulus::client

@@ -1,0 +1,65 @@
+#ifndef ANNULUS_CLIENT_CLI_INPUT_PROVIDE_H_
+#define ANNULUS_CLIENT_CLI_INPUT_PROVIDE_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/document.pb.h"
+#include "client/cli/session.h"
+#include "client/read/files.h"
+#include "client/read/read.h"
+
+namespace annulus::client {
+
+// Uploads of the documents that a request is about.
+
+// The most documents that one request takes.
+inline constexpr size_t kMostDocuments = 64;
+
+// Which files to take, if a DOC stands for several.
+struct DocumentChoice {
+  FileChoice files;              // applies to folders and patterns
+  ReadOptions read;              // how files are read
+  bool skip_unreadable = false;  // skip with a warning; if false, an unreadable file is an error
+  bool strict = false;           // a file of which a part cannot be read makes the exit code 3
+};
+
+// The documents of a request.
+struct ProvidedDocuments {
+  std::vector<v1::Document> documents;  // as they are on the server, in order
+  int skipped = 0;                      // number of files that cannot be read
+  int incomplete = 0;  // with choice.strict, number of files of which a part cannot be read
+  std::vector<std::string> uploaded;  // names of those that were not there before
+};
+
+// The functions that return int return 0 on success. On failure they print an error and return the
+// exit code.
+
+// Makes sure that every DOC is on the server, and appends it to `provided`. A DOC is, in this order
+// of precedence: "-" for standard input, a file or folder here, a pattern, or the name of a
+// document on the server. Uploads a file under ContentName, unless the server has it already; if
+// the server has its text with another title, under TitledName. Uploads are transient.
+//
+// Reads all files first, and uploads nothing if one cannot be read or if `provided` would have more
+// than kMostDocuments. Misuse in these cases, and if no document can be read. Takes back the
+// uploads if one of them fails.
+int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
+                     const DocumentChoice& choice, ProvidedDocuments* provided);
+
+// Does the same for one text that has been read from a file, or that could not be read: then skips
+// it, or fails, as choice.skip_unreadable says. Does not limit the number.
+int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
+                ProvidedDocuments* provided);
+
+// Takes back the uploads: deletes them, unless somebody else has asked for them. Keys and values
+// stay cached. Gives up when the server does not answer, which then evicts them some day.
+void WithdrawUploads(Session& session, ProvidedDocuments* provided);
+
+// Call it at the end of a command whose calls were about `provided`. Returns `exit_code`, or 3 in
+// place of 0 if files were skipped or incomplete. If a call failed, takes back the uploads.
+int EndWith(int exit_code, Session& session, ProvidedDocuments* provided);
+
+}  // namespace annulus::client
+
+#endif  // ANNULUS_CLIENT_CLI_INPUT_PROVIDE_H_

@@ -1,0 +1,83 @@
+#include "client/cli/line/document_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/read/encoding.h"
+
+namespace annulus::client {
+
+void AddReadOptions(CLI::App& command, ReadOptions& options) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--with",
+          [&options](const std::vector<std::string>& parts) {
+            for (const std::string& part : parts) {
+              options.headers = options.headers || part == "headers";
+              options.comments = options.comments || part == "comments";
+              options.alt = options.alt || part == "alt";
+            }
+          },
+          "Also read these parts of documents: headers (of pages, with footers), comments, alt "
+          "(descriptions of pictures); separated by commas")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"headers", "comments", "alt"}))
+      ->type_name("PARTS");
+  command
+      .add_option("--encoding", options.encoding,
+                  "Encoding of files of text that are not UTF-8, such as windows-1250; default: "
+                  "found out")
+      ->check([](const std::string& name) {
+        return IsEncoding(name) ? std::string()
+                                : absl::StrCat(name, " is no encoding; 'iconv -l' lists them");
+      })
+      ->type_name("NAME");
+  command
+      .add_option_function<std::string>(
+          "--pdf",
+          [&options](const std::string& order) {
+            options.pdf = order == "reading"  ? PdfOrder::kReading
+                          : order == "layout" ? PdfOrder::kLayout
+                                              : PdfOrder::kByPage;
+          },
+          "How pages of pdf are read: reading (columns one after the other), layout (as they "
+          "stand), "
+          "or auto, which chooses for each page")
+      ->check(CLI::IsMember({"auto", "reading", "layout"}))
+      ->type_name("ORDER");
+}
+
+void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
+  const auto add = [&](const char* flag, std::vector<std::string>& patterns, const char* help) {
+    command.add_option(flag, patterns, help)->allow_extra_args(false)->type_name("PATTERN");
+  };
+  add("--include", choice.files.include,
+      "From folders and patterns take only files that match, such as '*.md'; may be repeated");
+  add("--exclude", choice.files.exclude, "From folders and patterns leave out files that match");
+  command.add_flag("--skip-unreadable", choice.skip_unreadable,
+                   "Go on without files that cannot be read; the exit code is then 3");
+  command.add_flag("--strict", choice.strict,
+                   "Exit with code 3 if a part of a file cannot be read, such as scanned pages");
+  AddReadOptions(command, choice.read);
+}
+
+// Adds a separate option for each argument. With one option of many values, CLI11 would split an
+// argument in square brackets, which may be a question.
+void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
+                             size_t argument_count, absl::string_view without_documents) {
+  const auto add = [&](const std::string& name, const std::string& help) {
+    return command.add_option_function<std::string>(
+        name, [&words](const std::string& value) { words.push_back(value); }, help);
+  };
+  add("DOC...",
+      absl::StrCat("Documents: files (txt, md, html, pdf, docx, pptx, xlsx, odt, epub, eml, csv, "
+                   "json, source code, gz and zip of these), folders, patterns such as "
+                   "'reports/**/*.pdf', - for "
+                   "standard input, or names of documents on the server. A file is uploaded once. "
+                   "Default: ",
+                   without_documents))
+      ->required();
+  add("QUESTION", "What to ask, the last argument; - for standard input");
+  for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
+}
+
+}  // namespace annulus::client

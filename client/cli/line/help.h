@@ -1,0 +1,33 @@
+#ifndef ANNULUS_CLIENT_CLI_LINE_HELP_H_
+#define ANNULUS_CLIENT_CLI_LINE_HELP_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace annulus::client {
+
+// Groups of options in --help, which lists a command's own options first, then attention, sampling,
+// output and server.
+inline constexpr char kOutputGroup[] = "Output";
+inline constexpr char kSamplingGroup[] = "Sampling (what is not given is left to the server)";
+inline constexpr char kAttentionGroup[] = "Attention";
+inline constexpr char kServerGroup[] = "Server";
+
+// Lays out --help: usage, purpose, arguments, commands, groups of options, examples. Wraps
+// descriptions for a terminal of 100 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
+// The command with its parents: "annulus documents put" for the command put.
+std::string FullName(const CLI::App& command);
+
+// The subcommands of `app`, in the order of --help.
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
+
+}  // namespace annulus::client
+
+#endif  // ANNULUS_CLIENT_CLI_LINE_HELP_H_

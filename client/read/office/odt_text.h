@@ -1,0 +1,69 @@
+#ifndef ANNULUS_CLIENT_READ_OFFICE_ODT_TEXT_H_
+#define ANNULUS_CLIENT_READ_OFFICE_ODT_TEXT_H_
+
+#include <functional>
+#include <map>
+#include <pugixml.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "client/read/context.h"
+#include "client/read/office/list_marks.h"
+#include "client/read/office/odt_styles.h"
+#include "client/read/text_builder.h"
+
+namespace annulus::client {
+
+// Writes the text of an odt. The parts that it is given must outlive it.
+class OdtText {
+ public:
+  // `formula` returns the text of an embedded object that is a formula, by its reference; empty if
+  // it is none.
+  OdtText(ReadContext& context, std::function<std::string(absl::string_view)> formula)
+      : context_(context), formula_(std::move(formula)) {}
+
+  // `part` is the document element of content.xml or styles.xml.
+  void AddStyles(const pugi::xml_node& part);
+  // Adds the headers and footers of pages in styles.xml, or counts them.
+  void AddHeaders(const pugi::xml_node& part);
+
+  std::string Read(const pugi::xml_node& body);
+
+ private:
+  void Descend(const pugi::xml_node& parent);
+  void Visit(const pugi::xml_node& node);
+  bool VisitTable(const pugi::xml_node& node, absl::string_view name);
+  bool VisitInline(const pugi::xml_node& node, absl::string_view name);
+  void Text(absl::string_view text);
+  void Span(const pugi::xml_node& node);
+  void Heading(const pugi::xml_node& node);
+  void Paragraph(const pugi::xml_node& node);
+  void Line(const pugi::xml_node& node);
+  void Row(const pugi::xml_node& node);
+  void Annotation(const pugi::xml_node& node);
+  void Description(const pugi::xml_node& node);
+  void Control(const pugi::xml_node& node);
+  void FindControls(const pugi::xml_node& body);
+  void Hide(const pugi::xml_node& node);
+  bool IsHidden(const pugi::xml_node& node, absl::string_view name) const;
+
+  ReadContext& context_;
+  const std::function<std::string(absl::string_view)> formula_;
+  OdtStyles styles_;
+  OdtNumbering numbering_;
+  TextBuilder text_;
+  std::vector<pugi::xml_node> notes_;               // in the order of the text
+  std::vector<pugi::xml_node> comments_;            // in the order of the text
+  std::map<std::string, pugi::xml_node> controls_;  // of forms, by id
+  OdtStyle style_;                                  // of the text that is read
+  int items_ = 0;                                   // number of open list items
+  int header_rows_ = 0;                             // open groups of header rows
+  int repeats_left_ = 10000;                        // rows that stand for several
+  bool in_paragraph_ = false;
+  bool in_note_ = false;
+};
+
+}  // namespace annulus::client
+
+#endif  // ANNULUS_CLIENT_READ_OFFICE_ODT_TEXT_H_

@@ -1,0 +1,247 @@
+#include "client/read/pdf/pdf.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/format/text.h"
+#include "client/read/child.h"
+#include "client/read/pdf/pdf_boxes.h"
+#include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_tidy.h"
+
+namespace annulus::client {
+namespace {
+
+constexpr int kCannotOpen = 1;  // exit codes of pdftotext
+constexpr int kNotPermitted = 3;
+
+absl::Status Explained(const absl::Status& failure, absl::string_view what, ReadBudget& budget) {
+  switch (failure.code()) {
+    case absl::StatusCode::kNotFound:
+      return absl::FailedPreconditionError(
+          absl::StrCat("reading ", what,
+                       " takes pdftotext, which is not installed: 'apt-get install poppler-utils', "
+                       "or convert the file to text elsewhere"));
+    case absl::StatusCode::kDeadlineExceeded:
+      return budget.CheckTime(what);
+    case absl::StatusCode::kResourceExhausted:
+      return budget.TakeBytes(what, budget.bytes_left() + 1);
+    default:
+      return failure;
+  }
+}
+
+absl::Status Failed(absl::string_view what, const ChildResult& result) {
+  if (absl::StrContains(result.err, "Incorrect password") || result.exit_code == kNotPermitted) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " is encrypted; decrypt it first, for example by qpdf --decrypt --password=..."));
+  }
+  absl::string_view reason = result.err;
+  reason = absl::StripAsciiWhitespace(reason.substr(0, reason.find('\n')));
+  if (result.exit_code == kCannotOpen || result.exit_code < 128) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " is not a PDF that can be read; it may be cut off or broken",
+                     reason.empty() ? "" : " (", reason, reason.empty() ? "" : ")"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(what, " made pdftotext fail (signal ",
+                                                 result.exit_code - 128, "); it may be broken"));
+}
+
+// Runs a tool of poppler over the file, and charges its output to the budget.
+absl::StatusOr<std::string> RunPoppler(absl::string_view what, std::vector<std::string> command,
+                                       absl::string_view bytes, ReadBudget& budget) {
+  const ReadLimits& limits = budget.limits();
+  const ChildLimits child{budget.deadline(), budget.bytes_left(), limits.child_memory};
+  absl::StatusOr<ChildResult> result = RunChild(command, bytes, child);
+  if (!result.ok()) return Explained(result.status(), what, budget);
+  if (result->exit_code != 0) return Failed(what, *result);
+  const absl::Status left = budget.TakeBytes(what, static_cast<int64_t>(result->out.size()));
+  if (!left.ok()) return left;
+  if (FindInvalidUtf8(result->out).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " gives text that is not valid UTF-8; it may be broken"));
+  }
+  return std::move(result->out);
+}
+
+// The pages as they stand. pdftotext ends every page by a form feed.
+absl::StatusOr<std::vector<std::string>> LayoutPages(absl::string_view what,
+                                                     absl::string_view bytes, ReadBudget& budget) {
+  const absl::StatusOr<std::string> text = RunPoppler(
+      what,
+      {budget.limits().pdf_program, "-layout", "-enc", "UTF-8", "-eol", "unix", kInputPath, "-"},
+      bytes, budget);
+  if (!text.ok()) return text.status();
+  std::vector<std::string> pages = absl::StrSplit(*text, '\f');
+  if (absl::StripAsciiWhitespace(pages.back()).empty()) pages.pop_back();
+  return pages;
+}
+
+// Replaces the pages that are to be read in reading order.
+absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes, ReadContext& context,
+                              std::vector<std::string>* pages) {
+  if (context.options.pdf == PdfOrder::kLayout) return absl::OkStatus();
+  const absl::StatusOr<std::string> boxes = RunPoppler(
+      what, {context.budget.limits().pdf_program, "-bbox-layout", "-enc", "UTF-8", kInputPath, "-"},
+      bytes, context.budget);
+  if (!boxes.ok()) return boxes.status();
+  const absl::StatusOr<std::vector<PdfPage>> parsed = ParsePdfBoxes(what, *boxes, context.budget);
+  if (!parsed.ok()) return parsed.status();
+  for (size_t i = 0; i < std::min(pages->size(), parsed->size()); ++i) {
+    const PdfPage& page = (*parsed)[i];
+    if (page.empty()) continue;
+    if (context.options.pdf == PdfOrder::kReading || HasColumns(page)) {
+      (*pages)[i] = ReadingText(page);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Numbers such as "2 to 10 and 14".
+std::string Ranges(const std::vector<int>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    parts.push_back(end == i ? absl::StrCat(numbers[i])
+                             : absl::StrCat(numbers[i], " to ", numbers[end]));
+    i = end + 1;
+  }
+  constexpr size_t kMostShown = 20;
+  if (parts.size() > kMostShown) {
+    const size_t more = parts.size() - kMostShown;
+    parts.resize(kMostShown);
+    return absl::StrCat(absl::StrJoin(parts, ", "), " and ", more, " more");
+  }
+  if (parts.size() == 1) return parts[0];
+  const std::string last = parts.back();
+  parts.pop_back();
+  return absl::StrCat(absl::StrJoin(parts, ", "), " and ", last);
+}
+
+// The pages that show pictures.
+struct Pictures {
+  std::set<int> any;
+  std::set<int> large;  // at least 25 square inches, half of a page of A5
+};
+
+absl::StatusOr<Pictures> FindPictures(absl::string_view what, absl::string_view bytes,
+                                      ReadBudget& budget) {
+  const absl::StatusOr<std::string> list =
+      RunPoppler(what, {budget.limits().pdf_images_program, "-list", kInputPath}, bytes, budget);
+  if (!list.ok()) return list.status();
+  Pictures pictures;
+  for (const absl::string_view line : absl::StrSplit(*list, '\n')) {
+    // page num type width height color comp bpc enc interp object ID x-ppi y-ppi size ratio
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int page = 0;
+    if (words.empty() || !absl::SimpleAtoi(words[0], &page)) continue;
+    pictures.any.insert(page);
+    double width = 0, height = 0, x_dots = 0, y_dots = 0;
+    const bool sized = words.size() > 13 && absl::SimpleAtod(words[3], &width) &&
+                       absl::SimpleAtod(words[4], &height) &&
+                       absl::SimpleAtod(words[12], &x_dots) &&
+                       absl::SimpleAtod(words[13], &y_dots) && x_dots > 0 && y_dots > 0;
+    constexpr double kLarge = 25;
+    if (sized && width / x_dots * (height / y_dots) >= kLarge) pictures.large.insert(page);
+  }
+  return pictures;
+}
+
+// Says which pages show a picture and hold no text. Blank pages are no fault.
+void TellScannedPages(absl::string_view what, const std::vector<std::string>& pages,
+                      const Pictures& pictures, ReadContext& context) {
+  std::vector<int> scanned;
+  for (const int page : pictures.any) {
+    const auto at = static_cast<size_t>(page) - 1;
+    if (page >= 1 && at < pages.size() && pages[at].empty()) scanned.push_back(page);
+  }
+  if (scanned.empty()) return;
+  const bool one = scanned.size() == 1;
+  context.incomplete = true;
+  context.remarks.push_back(absl::StrCat(
+      what, ": ", one ? "page " : "pages ", Ranges(scanned), one ? " shows" : " show",
+      " a picture and ", one ? "holds" : "hold", " no text, so nothing of ", one ? "it" : "them",
+      " is read. Add a layer of text first, for example by ocrmypdf IN.pdf OUT.pdf"));
+}
+
+// The file without text that no reader sees; empty if it has none.
+absl::StatusOr<std::string> WithoutInvisibleText(absl::string_view what, absl::string_view bytes,
+                                                 const std::vector<std::string>& pages,
+                                                 const Pictures& pictures, ReadContext& context) {
+  bool any_text = false;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const bool has_text = !absl::StripAsciiWhitespace(pages[i]).empty();
+    any_text = any_text || (has_text && pictures.large.count(static_cast<int>(i) + 1) == 0);
+  }
+  if (!any_text) return std::string();
+  const ReadLimits& limits = context.budget.limits();
+  absl::StatusOr<ChildResult> unpacked =
+      RunChild({limits.pdf_unpack_program, "--qdf", "--object-streams=disable", "--decrypt",
+                kInputPath, "-"},
+               bytes, {context.budget.deadline(), limits.unpacked_bytes, limits.child_memory});
+  if (!unpacked.ok() && unpacked.status().code() == absl::StatusCode::kDeadlineExceeded) {
+    return context.budget.CheckTime(what);
+  }
+  constexpr int kWarned = 3;  // exit code of qpdf
+  if (!unpacked.ok() || (unpacked->exit_code != 0 && unpacked->exit_code != kWarned)) {
+    const bool absent = !unpacked.ok() && unpacked.status().code() == absl::StatusCode::kNotFound;
+    context.remarks.push_back(absl::StrCat(
+        what, ": text that the page does not show was not looked for, because qpdf ",
+        absent ? "is not installed: 'apt-get install qpdf'" : "cannot unpack the file"));
+    return std::string();
+  }
+  const int hidden = HideInvisiblePdfText(pictures.large, &unpacked->out);
+  context.left_out.hidden += hidden;
+  return hidden > 0 ? std::move(unpacked->out) : std::string();
+}
+
+std::string WithPageMarks(const std::vector<std::string>& pages) {
+  std::string marked;
+  bool any_text = false;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    any_text = any_text || !pages[i].empty();
+    absl::StrAppend(&marked, i == 0 ? "" : "\n", "[page ", i + 1, "]\n", pages[i]);
+  }
+  return any_text ? marked : "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view bytes,
+                                    ReadContext& context) {
+  absl::StatusOr<std::vector<std::string>> pages = LayoutPages(what, bytes, context.budget);
+  if (!pages.ok()) return pages.status();
+  const absl::StatusOr<Pictures> pictures = FindPictures(what, bytes, context.budget);
+  if (!pictures.ok()) return pictures.status();
+  const absl::StatusOr<std::string> seen =
+      WithoutInvisibleText(what, bytes, *pages, *pictures, context);
+  if (!seen.ok()) return seen.status();
+  if (!seen->empty()) {
+    bytes = *seen;
+    pages = LayoutPages(what, bytes, context.budget);
+    if (!pages.ok()) return pages.status();
+  }
+  const absl::Status ordered = TakeReadingOrder(what, bytes, context, &*pages);
+  if (!ordered.ok()) return ordered;
+  TidyPdfPages(&*pages);
+  TellScannedPages(what, *pages, *pictures, context);
+  const std::string text = WithPageMarks(*pages);
+  if (!text.empty()) return text;
+  context.incomplete = true;
+  context.remarks.clear();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
+      " but no text: it is probably scanned. Add a layer of text first, for example by "
+      "ocrmypdf IN.pdf OUT.pdf"));
+}
+
+}  // namespace annulus::client

@@ -1,0 +1,43 @@
+#include "engine/coordinator/admission/sequence_maker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/coordinator/admission/memory_account.h"
+
+namespace annulus {
+
+std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner owner,
+                                              const RingChoice& choice,
+                                              std::shared_ptr<const AttentionAssignment> attention,
+                                              int64_t rope_length) const {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  const std::vector<int> homes = ledger_.HomesByRank();
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = request.id();
+  sequence->owner = owner;
+  sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  sequence->answered = request.spec().answered;
+  sequence->ring = choice.ring;
+  const auto has_fewer = [&](int a, int b) { return homes[a] < homes[b]; };
+  sequence->home = options_.ranks_share_machine
+                       ? *std::max_element(choice.ring.begin(), choice.ring.end(), has_fewer)
+                       : *std::min_element(choice.ring.begin(), choice.ring.end(), has_fewer);
+  auto setup = std::make_shared<SamplingSetup>();
+  setup->params = request.spec().sampling;
+  if (setup->params.repetition_penalty != 1) {
+    setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
+  }
+  setup->end_of_text_ids = end_of_text_ids_;
+  setup->vocabulary = vocabulary_;
+  sequence->setup = std::move(setup);
+  // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
+  sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
+  sequence->tokens.assign(prompt.begin(), prompt.end());
+  sequence->attention = std::move(attention);
+  sequence->pattern_pairs = policies_.PairsOf(sequence->attention.get(), sequence->prompt_length);
+  sequence->rope_length = rope_length;
+  return sequence;
+}
+
+}  // namespace annulus

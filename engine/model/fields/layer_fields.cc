@@ -1,0 +1,193 @@
+#include "engine/model/fields/layer_fields.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/fields/config_limits.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kMostExperts = 1024;
+constexpr int64_t kMostChosen = 64;
+
+// `sliding_window`, or 0 where there is none.
+absl::StatusOr<int64_t> SlidingWindow(const JsonFields& fields, const Family& family) {
+  // An explicit null means no window also where the key's absence means a default one.
+  const int64_t absent = fields.Contains("sliding_window") ? 0 : family.window;
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t window,
+                           fields.Integer("sliding_window", 1, kMostContext, absent));
+  if (!family.window_switch) return window;
+  ANNULUS_ASSIGN_OR_RETURN(const bool used, fields.Boolean("use_sliding_window", false));
+  return used ? window : 0;
+}
+
+absl::StatusOr<int32_t> ListedWindow(const JsonFields& fields, const nlohmann::json& layer_type,
+                                     int64_t window) {
+  if (layer_type == "full_attention") return 0;
+  if (layer_type != "sliding_attention") {
+    return fields.Unsupported("layer_types", "\"full_attention\" and \"sliding_attention\"");
+  }
+  if (window > 0) return static_cast<int32_t>(window);
+  return fields.Invalid("sliding_window", absl::StrCat("a whole number from 1 to ", kMostContext,
+                                                       ", because layer_types has "
+                                                       "sliding_attention"));
+}
+
+absl::Status ParseListedWindows(const JsonFields& fields, const nlohmann::json& types,
+                                int64_t window, ModelConfig& config) {
+  if (!types.is_array() || types.size() != config.layers.size()) {
+    return fields.Invalid("layer_types", absl::StrCat("a list of num_hidden_layers, ",
+                                                      config.layers.size(), ", names"));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    ANNULUS_ASSIGN_OR_RETURN(config.layers[i].window, ListedWindow(fields, types.at(i), window));
+  }
+  return absl::OkStatus();
+}
+
+// Whether layer i slides where config.json does not list the layers.
+absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields, const Family& family,
+                                                const ModelConfig& config) {
+  std::vector<bool> sliding(config.layers.size());
+  int64_t pattern = 2;
+  int64_t first = 0;
+  if (family.windows == WindowRule::kPattern) {
+    ANNULUS_ASSIGN_OR_RETURN(pattern, fields.Integer("sliding_window_pattern", 1, kMostLayers, 6));
+  }
+  if (family.windows == WindowRule::kFromLayer) {
+    ANNULUS_ASSIGN_OR_RETURN(first, fields.Integer("max_window_layers", 0, kMostLayers, 28));
+  }
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    switch (family.windows) {
+      case WindowRule::kListed:
+        break;
+      case WindowRule::kUniform:
+        sliding[i] = true;
+        break;
+      case WindowRule::kAlternating:
+      case WindowRule::kPattern:
+        sliding[i] = (i + 1) % static_cast<size_t>(pattern) != 0;
+        break;
+      case WindowRule::kFromLayer:
+        sliding[i] = i >= static_cast<size_t>(first);
+        break;
+      case WindowRule::kWithoutRope:
+        sliding[i] = config.layers[i].rope == kNoRope;
+        break;
+    }
+  }
+  return sliding;
+}
+
+absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer("num_local_experts", 1, kMostExperts, 8));
+  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
+                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 2));
+  experts.intermediate_size = config.intermediate_size;
+  for (LayerConfig& layer : config.layers) layer.experts = true;
+  return absl::OkStatus();
+}
+
+absl::Status ParseGptOss(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  const char* count = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 128));
+  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
+                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 4));
+  experts.intermediate_size = config.intermediate_size;
+  experts.biases = true;
+  for (LayerConfig& layer : config.layers) layer.experts = true;
+  config.activation = Activation::kClampedSwiglu;
+  ANNULUS_ASSIGN_OR_RETURN(const double alpha, fields.Number("swiglu_alpha", 0, 1e3, 1.702));
+  ANNULUS_ASSIGN_OR_RETURN(const double limit, fields.Number("swiglu_limit", 1e-3, 1e6, 7));
+  config.activation_alpha = static_cast<float>(alpha);
+  config.activation_limit = static_cast<float>(limit);
+  return absl::OkStatus();
+}
+
+absl::Status ParseQwenExperts(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 128));
+  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
+                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 8));
+  ANNULUS_ASSIGN_OR_RETURN(experts.intermediate_size,
+                           fields.Integer("moe_intermediate_size", 1, kMostIntermediate, 768));
+  ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t step,
+                           fields.Integer("decoder_sparse_step", 1, kMostLayers, 1));
+  std::vector<double> plain;
+  if (fields.Has("mlp_only_layers")) {
+    ANNULUS_ASSIGN_OR_RETURN(plain, fields.Numbers("mlp_only_layers", 0, true, 0, kMostLayers - 1));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool listed =
+        std::find(plain.begin(), plain.end(), static_cast<double>(i)) != plain.end();
+    config.layers[i].experts = !listed && (i + 1) % static_cast<size_t>(step) == 0;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ParseNoRopeLayers(const JsonFields& fields, const Family& family,
+                               ModelConfig& config) {
+  if (family.rope != RopeRule::kNoLayers) return absl::OkStatus();
+  if (fields.Has("no_rope_layers")) {
+    // A 1 means that the layer has rope.
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> has_rope,
+                             fields.Numbers("no_rope_layers", config.layers.size(), true, 0, 1));
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+      if (has_rope[i] == 0) config.layers[i].rope = kNoRope;
+    }
+    return absl::OkStatus();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t interval,
+                           fields.Integer("no_rope_layer_interval", 1, kMostLayers, 4));
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if ((i + 1) % static_cast<size_t>(interval) == 0) config.layers[i].rope = kNoRope;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t window, SlidingWindow(fields, family));
+  const nlohmann::json* types = fields.Find("layer_types");
+  if (types != nullptr && family.windows == WindowRule::kUniform) {
+    return fields.Unsupported("layer_types",
+                              absl::StrCat("nothing here: ", family.architecture,
+                                           " has one sliding_window for all layers"));
+  }
+  if (types != nullptr) return ParseListedWindows(fields, *types, window, config);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<bool> sliding, SlidingLayers(fields, family, config));
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (sliding[i]) config.layers[i].window = static_cast<int32_t>(window);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  switch (family.experts) {
+    case ExpertsRule::kNone:
+      return absl::OkStatus();
+    case ExpertsRule::kMixtral:
+      ANNULUS_RETURN_IF_ERROR(ParseMixtral(fields, config));
+      break;
+    case ExpertsRule::kQwen:
+      ANNULUS_RETURN_IF_ERROR(ParseQwenExperts(fields, config));
+      break;
+    case ExpertsRule::kGptOss:
+      ANNULUS_RETURN_IF_ERROR(ParseGptOss(fields, config));
+      break;
+  }
+  if (config.experts.chosen <= config.experts.count) return absl::OkStatus();
+  return fields.Invalid("num_experts_per_tok",
+                        absl::StrCat("at most the number of experts, ", config.experts.count));
+}
+
+}  // namespace annulus

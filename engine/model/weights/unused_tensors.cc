@@ -1,0 +1,85 @@
+#include "engine/model/weights/unused_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMostNamed = 5;
+
+// Ends of names of what a decoder may store and needs not: tables and masks that are computed here,
+// and scales that a float8 checkpoint has for its inputs, keys and values, where every token has
+// one of its own here.
+constexpr std::array<absl::string_view, 12> kHarmless = {"rotary_emb.inv_freq",
+                                                         "rotary_emb.cos_cached",
+                                                         "rotary_emb.sin_cached",
+                                                         ".masked_bias",
+                                                         ".position_ids",
+                                                         ".input_scale",
+                                                         ".input_scale_ub",
+                                                         ".output_scale",
+                                                         ".q_scale",
+                                                         ".k_scale",
+                                                         ".v_scale",
+                                                         ".kv_scale"};
+
+bool IsHarmless(absl::string_view name) {
+  return std::any_of(kHarmless.begin(), kHarmless.end(),
+                     [&](absl::string_view end) { return absl::EndsWith(name, end); });
+}
+
+// With NamesIn's comparison: a tied head and its scales are the embedding's.
+bool IsCopyOfEmbedding(absl::string_view name, const TensorNames& names) {
+  return absl::ConsumePrefix(&name, names.head) &&
+         (name == ".weight" || name == ".weight_scale" || name == ".weight_scale_inv");
+}
+
+std::string Named(std::span<const std::string> names) {
+  return absl::StrCat(absl::StrJoin(names.first(std::min(names.size(), kMostNamed)), ", "),
+                      names.size() > kMostNamed ? ", .." : "");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& slots,
+                                                            const TensorNames& names,
+                                                            const TensorSource& source,
+                                                            const MatrixReader& reader) {
+  absl::flat_hash_set<std::string> used;
+  for (const MatrixSlot& slot : slots.matrices) {
+    for (std::string& name : reader.TensorsOf(slot.stored)) used.insert(std::move(name));
+  }
+  for (const VectorSlot& slot : slots.vectors) used.insert(slot.stored.name);
+  std::vector<std::string> refused;
+  std::vector<std::string> ignored;
+  for (const std::string& name : source.Names()) {
+    if (used.contains(name)) continue;
+    const bool head = absl::StartsWith(name, names.head + ".");
+    if (names.tied && IsCopyOfEmbedding(name, names)) continue;
+    if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name)) {
+      refused.push_back(name);
+    } else {
+      ignored.push_back(name);
+    }
+  }
+  if (!refused.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the checkpoint has ", refused.size(),
+        " tensors of the decoder that config.json does not ask for: ", Named(refused),
+        "; without them it would be another model. Take the config.json that belongs to these "
+        "weights (num_hidden_layers, attention_bias, ..), or remove the tensors"));
+  }
+  if (ignored.empty()) return std::vector<std::string>();
+  return std::vector<std::string>{
+      absl::StrCat(ignored.size(), " tensors of the checkpoint are not used: ", Named(ignored))};
+}
+
+}  // namespace annulus

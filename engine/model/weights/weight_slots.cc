@@ -1,0 +1,249 @@
+#include "engine/model/weights/weight_slots.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Lists the slots of one model.
+class SlotLister {
+ public:
+  SlotLister(const ModelConfig& config, const TensorNames& names, ModelWeights& weights)
+      : config_(config), names_(names), weights_(weights), hidden_(config.hidden_size) {}
+
+  WeightSlots List();
+
+ private:
+  void AddMatrix(StoredMatrix stored, PackedMatrix& target) {
+    slots_.matrices.push_back({std::move(stored), &target, std::nullopt});
+  }
+  void AddVector(StoredVector stored, DeviceVector& target) {
+    slots_.vectors.push_back({std::move(stored), &target});
+  }
+  void AddNorm(const std::string& name, int64_t size, DeviceVector& target) {
+    slots_.vectors.push_back(
+        {{name + ".weight", {size}, size}, &target, config_.unit_offset_norms});
+  }
+  void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias,
+                 LinearWeights& target) {
+    AddPart(name, out, out, 0, in, bias, target);
+  }
+  // Rows [first, first + out) of a matrix that has `all` of them.
+  void AddPart(const std::string& name, int64_t all, int64_t out, int64_t first, int64_t in,
+               bool bias, LinearWeights& target) {
+    AddMatrix({name + ".weight", {all, in}, out, in, 0, first}, target.weight);
+    if (bias) AddVector({name + ".bias", {all}, out, 0, first}, target.bias);
+  }
+  void AddNorms(const std::string& prefix, LayerWeights& layer);
+  void AddAttention(const std::string& prefix, LayerWeights& layer);
+  void AddMlp(const std::string& prefix, LayerWeights& layer);
+  void AddExperts(const std::string& prefix, LayerWeights& layer);
+  void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
+
+  const ModelConfig& config_;
+  const TensorNames& names_;
+  ModelWeights& weights_;
+  const int64_t hidden_;
+  WeightSlots slots_;
+};
+
+void SlotLister::AddNorms(const std::string& prefix, LayerWeights& layer) {
+  const bool each = config_.traits.norms_each_head;
+  const int64_t query = int64_t{each ? 1 : config_.heads} * config_.head_dim;
+  const int64_t key = int64_t{each ? 1 : config_.kv_heads} * config_.head_dim;
+  // In the order of LayerNorm.
+  const std::array<int64_t, kLayerNorms> sizes = {hidden_, hidden_, hidden_, hidden_, query, key};
+  for (size_t i = 0; i < kLayerNorms; ++i) {
+    const absl::string_view name = config_.traits.norms.values[i];
+    if (!name.empty()) AddNorm(absl::StrCat(prefix, name), sizes[i], layer.norms.values[i]);
+  }
+}
+
+void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
+  const int64_t query = int64_t{config_.heads} * config_.head_dim;
+  const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
+  const bool bias = config_.attention_bias;
+  if (config_.traits.tensors.fused) {
+    const std::string fused = prefix + "qkv_proj";
+    const int64_t all = query + 2 * key;
+    AddPart(fused, all, query, 0, hidden_, bias, layer.query);
+    AddPart(fused, all, key, query, hidden_, bias, layer.key);
+    AddPart(fused, all, key, query + key, hidden_, bias, layer.value);
+  } else {
+    AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query);
+    AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key);
+    AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
+  }
+  AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
+  if (config_.traits.sinks)
+    AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
+}
+
+void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
+  const int64_t size = config_.intermediate_size;
+  const bool bias = config_.mlp_bias;
+  if (config_.traits.tensors.fused) {
+    AddPart(prefix + "gate_up_proj", 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
+    AddPart(prefix + "gate_up_proj", 2 * size, size, size, hidden_, bias, layer.mlp.up);
+  } else {
+    AddLinear(prefix + "gate_proj", size, hidden_, bias, layer.mlp.gate);
+    AddLinear(prefix + "up_proj", size, hidden_, bias, layer.mlp.up);
+  }
+  AddLinear(prefix + "down_proj", hidden_, size, bias, layer.mlp.down);
+}
+
+// One of the experts that share a tensor [experts, in, out].
+void SlotLister::AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target) {
+  const int64_t count = config_.experts.count;
+  const int64_t size = config_.experts.intermediate_size;
+  const std::string gate_up = prefix + "gate_up_proj";
+  const std::string down = prefix + "down_proj";
+  for (const int64_t part : {0, 1}) {
+    LinearWeights& linear = part == 0 ? target.gate : target.up;
+    AddMatrix({gate_up, {count, hidden_, 2 * size}, size, hidden_, expert, part, 2, true},
+              linear.weight);
+    if (config_.experts.biases) {
+      AddVector({gate_up + "_bias", {count, 2 * size}, size, expert, part, 2}, linear.bias);
+    }
+  }
+  AddMatrix({down, {count, size, hidden_}, hidden_, size, expert, 0, 1, true}, target.down.weight);
+  if (config_.experts.biases) {
+    AddVector({down + "_bias", {count, hidden_}, hidden_, expert}, target.down.bias);
+  }
+}
+
+void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
+  struct Names {
+    const char* block;
+    const char* router;
+    const char* gate;
+    const char* up;
+    const char* down;
+  };
+  static constexpr Names kSeparateNames = {"mlp.", "gate", "gate_proj", "up_proj", "down_proj"};
+  static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "w1", "w3", "w2"};
+  static constexpr Names kStackedNames = {"mlp.", "router", "", "", ""};
+  const ExpertTensors kind = config_.traits.tensors.experts;
+  const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
+                       : kind == ExpertTensors::kMixtral ? kMixtralNames
+                                                         : kSeparateNames;
+  const std::string block = prefix + names.block;
+  const int64_t size = config_.experts.intermediate_size;
+  const bool bias = config_.experts.biases;
+  AddLinear(block + names.router, config_.experts.count, hidden_, bias, layer.router);
+  layer.experts.each.resize(static_cast<size_t>(config_.experts.count));
+  const size_t first = slots_.matrices.size();
+  for (size_t e = 0; e < layer.experts.each.size(); ++e) {
+    GatedWeights& expert = layer.experts.each[e];
+    if (kind == ExpertTensors::kStacked) {
+      AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
+      continue;
+    }
+    const std::string name = absl::StrCat(block, "experts.", e, ".");
+    AddLinear(name + names.gate, size, hidden_, bias, expert.gate);
+    AddLinear(name + names.up, size, hidden_, bias, expert.up);
+    AddLinear(name + names.down, hidden_, size, bias, expert.down);
+  }
+  constexpr size_t kProjections = 3;
+  for (size_t i = first; i < slots_.matrices.size(); ++i) {
+    slots_.matrices[i].listed_with = first + (i - first) % kProjections;
+  }
+}
+
+WeightSlots SlotLister::List() {
+  const auto vocabulary = [&](const std::string& name) -> StoredMatrix {
+    return {name + ".weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_};
+  };
+  AddMatrix(vocabulary(names_.embedding), weights_.embedding);
+  weights_.layers.resize(config_.layers.size());
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    LayerWeights& layer = weights_.layers[i];
+    const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
+    AddNorms(prefix, layer);
+    AddAttention(prefix + "self_attn.", layer);
+    if (config_.layers[i].experts) {
+      AddExperts(prefix, layer);
+    } else {
+      AddMlp(prefix + "mlp.", layer);
+    }
+  }
+  AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
+  if (!names_.tied) {
+    AddMatrix(vocabulary(names_.head), weights_.separate_head.emplace());
+  }
+  return std::move(slots_);
+}
+
+absl::StatusOr<bool> SameTensor(const TensorSource& source, const std::string& a,
+                                const std::string& b) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  if (!source.Has(a) || !source.Has(b)) return source.Has(a) == source.Has(b);
+  const auto first = source.Describe(a);
+  const auto second = source.Describe(b);
+  if (!first.ok() || !second.ok() || first->dtype != second->dtype ||
+      first->shape != second->shape) {
+    return false;
+  }
+  std::vector<std::byte> left(std::min(kBlock, first->bytes()));
+  std::vector<std::byte> right(left.size());
+  for (size_t offset = 0; offset < first->bytes(); offset += left.size()) {
+    const size_t count = std::min(left.size(), first->bytes() - offset);
+    ANNULUS_RETURN_IF_ERROR(source.ReadRange(a, offset, std::span(left).first(count)));
+    ANNULUS_RETURN_IF_ERROR(source.ReadRange(b, offset, std::span(right).first(count)));
+    if (std::memcmp(left.data(), right.data(), count) != 0) return false;
+  }
+  return true;
+}
+
+// Whether the head is the embedding, with its scales if it has any.
+absl::StatusOr<bool> IsCopy(const TensorSource& source, const std::string& head,
+                            const std::string& embedding) {
+  for (const char* end : {".weight", ".weight_scale", ".weight_scale_inv"}) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool same, SameTensor(source, head + end, embedding + end));
+    if (!same) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TensorNames UsualNames(const ModelConfig& config) {
+  TensorNames names;
+  names.tied = config.tie_word_embeddings;
+  return names;
+}
+
+absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSource& source) {
+  for (const auto& [model, head] : {std::pair("model.", "lm_head"),
+                                    std::pair("language_model.model.", "language_model.lm_head"),
+                                    std::pair("model.language_model.", "lm_head")}) {
+    const std::string prefix(model);
+    TensorNames names = {prefix, head, prefix + "embed_tokens", config.tie_word_embeddings};
+    const bool embedding = source.Has(names.embedding + ".weight");
+    const bool stored_head = source.Has(names.head + ".weight");
+    if (embedding) {
+      if (names.tied && stored_head) {
+        ANNULUS_ASSIGN_OR_RETURN(names.tied, IsCopy(source, names.head, names.embedding));
+      }
+      return names;
+    }
+    if (!names.tied || !stored_head || !source.Has(prefix + "norm.weight")) continue;
+    names.embedding = names.head;
+    return names;
+  }
+  return UsualNames(config);
+}
+
+WeightSlots SlotsOf(const ModelConfig& config, const TensorNames& names, ModelWeights& weights) {
+  return SlotLister(config, names, weights).List();
+}
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+#ifndef ANNULUS_ENGINE_MODEL_WEIGHTS_WEIGHT_SLOTS_H_
+#define ANNULUS_ENGINE_MODEL_WEIGHTS_WEIGHT_SLOTS_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/weights/matrix_reader.h"
+#include "engine/model/weights/weights.h"
+
+namespace annulus {
+
+// One matrix or vector of the decoder: where it is in the checkpoint and where to put it.
+struct MatrixSlot {
+  StoredMatrix stored;
+  PackedMatrix* target;
+  // Index of the first matrix that ops list together with this one (ListExperts); both must have
+  // the same dtype. Absent: none.
+  std::optional<size_t> listed_with;
+};
+struct VectorSlot {
+  StoredVector stored;
+  DeviceVector* target;
+  bool unit_offset = false;  // the checkpoint stores w, the model multiplies by 1 + w
+};
+struct WeightSlots {
+  std::vector<MatrixSlot> matrices;
+  std::vector<VectorSlot> vectors;
+};
+
+// Prefixes of the decoder's tensor names.
+struct TensorNames {
+  std::string model = "model.";
+  std::string head = "lm_head";
+  std::string embedding = "model.embed_tokens";
+  bool tied = false;  // the head equals the embedding
+};
+
+// The names in a checkpoint written as `config` says.
+TensorNames UsualNames(const ModelConfig& config);
+
+// The names of the decoder in this checkpoint. If it has none of its own, they may be those of the
+// text half of a larger model ("language_model.model.", "model.language_model."). As in
+// Transformers 5, a tied embedding may be stored under the head's name only; and if both are stored
+// and differ, the head is not tied, whatever `config` says. Returns the errors of
+// TensorSource::ReadRange.
+absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSource& source);
+
+// Lists every tensor that `config` needs, under its family's names, the embedding first. Resizes
+// weights.layers and points into `weights`.
+WeightSlots SlotsOf(const ModelConfig& config, const TensorNames& names, ModelWeights& weights);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_WEIGHTS_WEIGHT_SLOTS_H_

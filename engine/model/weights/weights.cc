@@ -1,0 +1,285 @@
+#include "engine/model/weights/weights.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/model/files/model_directory.h"
+#include "engine/model/weights/finite_weights.h"
+#include "engine/model/weights/matrix_loader.h"
+#include "engine/model/weights/unused_tensors.h"
+#include "engine/model/weights/weight_slots.h"
+#include "kernels/base/check.h"
+#include "kernels/base/device_error.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMostNamesListed = 5;
+
+// A name that shows what kind of quantized checkpoint this is, or nothing.
+absl::string_view QuantizedKind(absl::string_view name) {
+  if (absl::EndsWith(name, ".qweight")) return "GPTQ, AWQ";
+  if (absl::StrContains(name, ".weight.quant_state") || absl::EndsWith(name, ".absmax")) {
+    return "bitsandbytes";
+  }
+  if (absl::EndsWith(name, ".weight_packed")) return "packed integers";
+  return "";
+}
+
+absl::Status CheckPresence(const WeightSlots& slots, const TensorSource& source,
+                           const MatrixReader& reader) {
+  std::vector<std::string> missing;
+  for (const MatrixSlot& slot : slots.matrices) {
+    if (!reader.Has(slot.stored)) missing.push_back(slot.stored.name);
+  }
+  for (const VectorSlot& slot : slots.vectors) {
+    if (!source.Has(slot.stored.name)) missing.push_back(slot.stored.name);
+  }
+  // Several slots may read one tensor.
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  if (missing.empty()) return absl::OkStatus();
+  for (const std::string& name : source.Names()) {
+    if (QuantizedKind(name).empty()) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("tensor ", name, " shows a quantized checkpoint (", QuantizedKind(name),
+                     "), which is not supported; needed: ", kSupportedWeights));
+  }
+  const size_t count = missing.size();
+  missing.resize(std::min(count, kMostNamesListed));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the checkpoint lacks ", count, " of the ", slots.matrices.size() + slots.vectors.size(),
+      " tensors that config.json asks for: ", absl::StrJoin(missing, ", "),
+      count > missing.size() ? ", .." : ""));
+}
+
+// Checks one vector.
+absl::Status CheckVector(const TensorSource& source, const StoredVector& vector) {
+  ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source.Describe(vector.name));
+  if (info.shape != vector.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", vector.name, " has the shape ", ShapeToString(info.shape),
+                     "; config.json asks for ", ShapeToString(vector.shape)));
+  }
+  if (info.dtype == DType::kF32 || info.dtype == DType::kBF16 || info.dtype == DType::kF16) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat("tensor ", vector.name, " is stored as ",
+                                               DTypeName(info.dtype),
+                                               "; supported: f32, bf16, f16"));
+}
+
+// A dtype that holds the matrices of both; codes with scales count as bf16 where they differ.
+DType Common(DType a, DType b) {
+  if (a == b) return a;
+  const DType plain = IsQuantized(a) ? DType::kBF16 : a;
+  return plain == (IsQuantized(b) ? DType::kBF16 : b) ? plain : DType::kF32;
+}
+
+// Checks all tensors and gives the dtype of each matrix where none is asked for.
+absl::StatusOr<std::vector<DType>> CheckTensors(const WeightSlots& slots,
+                                                const TensorSource& source,
+                                                const MatrixReader& reader) {
+  ANNULUS_RETURN_IF_ERROR(CheckPresence(slots, source, reader));
+  std::vector<DType> dtypes;
+  for (const MatrixSlot& slot : slots.matrices) {
+    ANNULUS_ASSIGN_OR_RETURN(const DType dtype, reader.Check(slot.stored));
+    dtypes.push_back(dtype);
+    if (!slot.listed_with) continue;
+    DType& first = dtypes[*slot.listed_with];
+    first = Common(first, dtype);
+  }
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    dtypes[i] = dtypes[slots.matrices[i].listed_with.value_or(i)];
+  }
+  for (const VectorSlot& slot : slots.vectors) {
+    ANNULUS_RETURN_IF_ERROR(CheckVector(source, slot.stored));
+  }
+  return dtypes;
+}
+
+// The dtype of most of the layers' numbers.
+DType DTypeOfLayers(const WeightSlots& slots, const std::vector<DType>& dtypes) {
+  std::map<DType, int64_t> numbers;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const StoredMatrix& stored = slots.matrices[i].stored;
+    if (!IsVocabulary(stored.name)) numbers[dtypes[i]] += stored.rows * stored.cols;
+  }
+  ANNULUS_CHECK(!numbers.empty()) << "a model without layers";
+  return std::max_element(numbers.begin(), numbers.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
+  return MatrixReader(source, config.fp8_block_rows, config.fp8_block_cols);
+}
+
+absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
+                        Stream& stream) {
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
+  ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
+  if (slot.unit_offset) {
+    for (float& value : values) value += 1.0f;
+  }
+  const size_t bytes = values.size() * sizeof(float);
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend.Allocate(bytes));
+  ANNULUS_RETURN_IF_ERROR(backend.Copy(stream, storage.data(), values.data(), bytes));
+  ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
+  *slot.target = DeviceVector(std::move(storage), slot.stored.size);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpertMatrices> ListProjection(const std::vector<GatedWeights>& experts,
+                                              LinearWeights GatedWeights::*projection,
+                                              Backend& backend, Stream& stream) {
+  std::vector<const PackedMatrix*> matrices;
+  std::vector<const float*> biases;
+  for (const GatedWeights& expert : experts) {
+    matrices.push_back(&(expert.*projection).weight);
+    biases.push_back((expert.*projection).bias.data());
+  }
+  return ListExperts(backend, stream, std::move(matrices), std::move(biases));
+}
+
+// The bytes that the lists take.
+absl::StatusOr<size_t> ListLayer(ExpertsWeights& experts, Backend& backend, Stream& stream) {
+  size_t bytes = 0;
+  if (experts.each.empty()) return bytes;
+  for (const auto& [list, projection] : {std::pair(&ExpertsWeights::gate, &GatedWeights::gate),
+                                         std::pair(&ExpertsWeights::up, &GatedWeights::up),
+                                         std::pair(&ExpertsWeights::down, &GatedWeights::down)}) {
+    ANNULUS_ASSIGN_OR_RETURN(experts.*list,
+                             ListProjection(experts.each, projection, backend, stream));
+    bytes += (experts.*list).addresses.size();
+  }
+  return bytes;
+}
+
+// The places of all tensors in `weights`, and what each matrix becomes.
+struct Places {
+  WeightSlots slots;
+  std::vector<DType> dtypes;  // [matrix]
+};
+
+// Checks all tensors, and sets what `weights` says of them as a whole.
+absl::StatusOr<Places> FindPlaces(const ModelConfig& config, const TensorSource& source,
+                                  const MatrixReader& reader, std::optional<DType> dtype,
+                                  ModelWeights& weights) {
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
+  Places places;
+  places.slots = SlotsOf(config, names, weights);
+  const WeightSlots& slots = places.slots;
+  std::vector<DType>& dtypes = places.dtypes;
+  ANNULUS_ASSIGN_OR_RETURN(dtypes, CheckTensors(slots, source, reader));
+  ANNULUS_ASSIGN_OR_RETURN(weights.warnings, CheckUnusedTensors(slots, names, source, reader));
+  if (config.tie_word_embeddings && !names.tied) {
+    weights.warnings.push_back(
+        absl::StrCat(names.head, ".weight differs from ", names.embedding,
+                     ".weight and is used, though config.json says tie_word_embeddings true"));
+  }
+  // A converted checkpoint has other files than it was trained in, but the same config.json.
+  const DType embedding = dtypes.front();
+  weights.stored_embedding_dtype =
+      config.stored_dtype.value_or(IsQuantized(embedding) ? DType::kBF16 : embedding);
+  for (size_t i = 0; dtype && i < dtypes.size(); ++i) {
+    dtypes[i] = MatrixDType(*dtype, slots.matrices[i].stored.name);
+  }
+  weights.dtype = DTypeOfLayers(slots, dtypes);
+  weights.matrix_dtypes = dtypes;
+  for (const MatrixSlot& slot : slots.matrices) {
+    weights.parameters += slot.stored.rows * slot.stored.cols;
+  }
+  for (const VectorSlot& slot : slots.vectors) {
+    weights.parameters += slot.stored.size;
+    weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
+  ModelWeights targets;
+  const WeightSlots slots = SlotsOf(config, UsualNames(config), targets);
+  std::map<std::string, std::vector<int64_t>> shapes;  // several slots may read one tensor
+  for (const MatrixSlot& slot : slots.matrices) shapes[slot.stored.name] = slot.stored.shape;
+  for (const VectorSlot& slot : slots.vectors) shapes[slot.stored.name] = slot.stored.shape;
+  std::vector<RequiredTensor> tensors;
+  for (auto& [name, shape] : shapes) tensors.push_back({name, std::move(shape)});
+  return tensors;
+}
+
+absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
+  ModelWeights targets;
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
+  const WeightSlots slots = SlotsOf(config, names, targets);
+  const MatrixReader reader = MakeReader(config, source);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DType> dtypes, CheckTensors(slots, source, reader));
+  ANNULUS_RETURN_IF_ERROR(CheckUnusedTensors(slots, names, source, reader).status());
+  return DTypeOfLayers(slots, dtypes);
+}
+
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
+                                         Backend& backend, const OpTable& ops,
+                                         std::optional<DType> dtype) {
+  ModelWeights weights;
+  const MatrixReader reader = MakeReader(config, source);
+  ANNULUS_ASSIGN_OR_RETURN(const Places places, FindPlaces(config, source, reader, dtype, weights));
+  std::vector<MatrixToLoad> matrices;
+  for (size_t i = 0; i < places.dtypes.size(); ++i) {
+    const MatrixSlot& slot = places.slots.matrices[i];
+    matrices.push_back({&slot.stored, places.dtypes[i], slot.target});
+  }
+  ANNULUS_RETURN_IF_ERROR(LoadMatrices(
+      matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
+  ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
+  for (const VectorSlot& slot : places.slots.vectors) {
+    ANNULUS_RETURN_IF_ERROR(LoadVector(slot, reader, backend, *stream));
+  }
+  for (LayerWeights& layer : weights.layers) {
+    ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
+    weights.bytes += bytes;
+    if (layer.sinks.size() == 0) continue;
+    layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
+    ANNULUS_RETURN_IF_ERROR(backend.Copy(*stream, layer.host_sinks.data(), layer.sinks.data(),
+                                         layer.host_sinks.size() * sizeof(float)));
+  }
+  ANNULUS_RETURN_IF_ERROR(stream->Synchronize());
+  for (const MatrixSlot& slot : places.slots.matrices) {
+    weights.bytes += slot.target->storage.size();
+  }
+  return weights;
+}
+
+absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
+                                          const OpTable& ops, std::optional<DType> dtype) {
+  ModelWeights weights;
+  ANNULUS_ASSIGN_OR_RETURN(const Places places,
+                           FindPlaces(config, source, MakeReader(config, source), dtype, weights));
+  for (size_t i = 0; i < places.dtypes.size(); ++i) {
+    const auto& [stored, target, listed_with] = places.slots.matrices[i];
+    const absl::StatusOr<size_t> bytes =
+        ops.matrix_bytes(stored.rows, stored.cols, places.dtypes[i]);
+    if (!bytes.ok()) {
+      return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), bytes.status());
+    }
+    *target = {stored.rows, stored.cols, places.dtypes[i], {}};
+    weights.bytes += *bytes;
+  }
+  for (const VectorSlot& slot : places.slots.vectors) {
+    *slot.target = DeviceVector({}, slot.stored.size);
+  }
+  for (const LayerWeights& layer : weights.layers) {
+    weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);  // see ListLayer
+  }
+  return weights;
+}
+
+}  // namespace annulus

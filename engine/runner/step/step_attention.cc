@@ -1,0 +1,192 @@
+#include "engine/runner/step/step_attention.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+const PageEntry& EntryOf(std::span<const PageEntry> entries, int32_t position) {
+  const auto after = std::upper_bound(
+      entries.begin(), entries.end(), position,
+      [](int32_t value, const PageEntry& entry) { return value < entry.first_position; });
+  ANNULUS_CHECK(after != entries.begin()) << "no page for position " << position;
+  return *std::prev(after);
+}
+
+// What a plan's item is to a rank of the sequence's ring. `me`: the rank's place in that ring.
+RingItem MakeRingItem(const PlanItem& plan, const RankSequence& sequence, int me,
+                      int64_t first_row) {
+  RingItem item;
+  item.ring = sequence.ring;
+  item.index = me;
+  item.mode = plan.mode;
+  item.sampled = plan.sampled;
+  item.begin = plan.begin;
+  item.end = plan.end;
+  item.first_row = first_row;
+  item.positions.resize(item.ring.size());
+  for (const RowRun& run : plan.runs) {
+    std::vector<int32_t>& positions = item.positions[IndexOf(item, run.rank)];
+    for (int32_t p = 0; p < run.count; ++p) positions.push_back(run.first_position + p);
+  }
+  if (plan.sampled) {
+    item.sampled_anchor = IndexOf(item, EntryOf(sequence.groups[0], plan.begin).rank);
+  }
+  return item;
+}
+
+}  // namespace
+
+StepAttention::StepAttention(RankState& state, const StepPlan& plan, const StepRows& rows)
+    : state_(state),
+      rows_(rows),
+      first_tag_(plan.step * static_cast<uint64_t>(state.model().layers())) {
+  ListItems(plan);
+  for (size_t g = 0; g < model().groups.size(); ++g) {
+    groups_.push_back(BuildGroup(static_cast<int>(g)));
+    RingAttention::Note(groups_.back().shards, items_);
+    NoteAllPages(static_cast<int>(g));
+  }
+}
+
+void StepAttention::ListItems(const StepPlan& plan) {
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const PlanItem& item = plan.items[i];
+    const RankSequence& sequence = state_.sequences.at(item.sequence);
+    const auto me = std::find(sequence.ring.begin(), sequence.ring.end(), state_.parts.rank);
+    if (me == sequence.ring.end()) continue;
+    items_.push_back(MakeRingItem(item, sequence, static_cast<int>(me - sequence.ring.begin()),
+                                  rows_.item_first[i]));
+    plan_items_.push_back(&item);
+    SetLists(items_.size() - 1, 0);
+    if (NeedsLastLayer(item)) active_items_ = items_.size();
+  }
+}
+
+StepAttention::GroupStep StepAttention::BuildGroup(int group) const {
+  GroupStep step;
+  const int32_t window = model().groups[group].window;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    step.shards.push_back(BuildItemShards(items_[i], sequence(i).groups[group], window,
+                                          model().page_shape.page_tokens, state_.config.shards));
+  }
+  ListChoosing(model().groups[group].layers.front(), step);
+  ListAppends(group, step);
+  return step;
+}
+
+// Where the own rows' keys and values go.
+void StepAttention::ListAppends(int group, GroupStep& step) const {
+  const auto rows = static_cast<size_t>(rows_.count());
+  step.append_page.assign(rows, nullptr);
+  step.layer_page.resize(rows);
+  step.append_slot.assign(rows, 0);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const RingItem& item = items_[i];
+    for (int64_t row = item.first_row; row < item.first_row + item.own_rows(); ++row) {
+      const PageEntry& entry = EntryOf(sequence(i).groups[group], rows_.positions[row]);
+      if (entry.rank != state_.parts.rank) continue;
+      step.append_page[row] = state_.parts.pool->LayerPage(entry.page, 0);
+      step.append_slot[row] = rows_.positions[row] - entry.first_position;
+    }
+  }
+  for (int64_t row = 0; row < rows_.count(); ++row) {
+    if (step.append_page[row] == nullptr) continue;
+    if (!step.appends.empty() && step.appends.back().first + step.appends.back().count == row) {
+      ++step.appends.back().count;
+    } else {
+      step.appends.push_back({row, 1});
+    }
+  }
+}
+
+// Bytes from the first layer's part of a page to that of `layer`.
+size_t StepAttention::PageOffset(int layer) const {
+  return state_.parts.pool->geometry().layer_stride() *
+         static_cast<size_t>(model().index_in_group[layer]);
+}
+
+absl::Status StepAttention::Append(int layer) {
+  GroupStep& group = GroupOf(layer);
+  const size_t offset = PageOffset(layer);
+  const int64_t columns = model().kv_columns();
+  for (const AppendRun& run : group.appends) {
+    for (int64_t row = run.first; row < run.first + run.count; ++row) {
+      group.layer_page[row] = group.append_page[row] + offset;
+    }
+    ANNULUS_RETURN_IF_ERROR(state_.ops().kv_append(
+        state_.stream(),
+        {model().page_shape, buffers_->Rows(LayerArray::kKey, run.first, run.count, columns),
+         buffers_->Rows(LayerArray::kValue, run.first, run.count, columns),
+         std::span(group.layer_page).subspan(run.first, run.count),
+         std::span(group.append_slot).subspan(run.first, run.count)}));
+  }
+  return absl::OkStatus();
+}
+
+RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
+  const int group = model().group_of_layer[layer];
+  const size_t items = IsLast(layer) ? active_items_ : items_.size();
+  const ModelConfig& config = model().config;
+  const auto state = [&](std::span<float> o, std::span<float> lse) -> AttentionState {
+    return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / config.heads, config.heads,
+            config.head_dim};
+  };
+  StepBuffers& b = *buffers_;
+  RingLayer ring;
+  ring.tag = (first_tag_ + layer) << 16;
+  ring.window = model().groups[group].window;
+  ring.items = std::span(items_).first(items);
+  ring.shards = std::span(groups_[group].shards).first(items);
+  ring.query = b.Rows(LayerArray::kQuery, 0, rows, model().query_columns());
+  ring.key = b.Rows(LayerArray::kKey, 0, rows_.count(), model().kv_columns());
+  ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), model().kv_columns());
+  ring.page_data = [this](int32_t page) { return state_.parts.pool->LayerPage(page, 0); };
+  ring.page_offset = PageOffset(layer);
+  ring.state = state(b.of(LayerArray::kAttended), b.lse);
+  ring.served = state(b.served.o, b.served.lse);
+  ring.kept = state(b.kept.o, b.kept.lse);
+  ring.slots = state_.parts.slots;
+  return ring;
+}
+
+RingPlan& StepAttention::PlanOf(int layer) {
+  return IsLast(layer) && active_items_ < items_.size() ? last_plan_ : GroupOf(layer).plan;
+}
+
+// Before the first layer, so that no layer does it. Lists that are settled layer by layer are laid
+// out in each: see Run.
+void StepAttention::LayOut(StepBuffers& buffers) {
+  buffers_ = &buffers;
+  const int last = model().layers() - 1;
+  const bool fewer = active_items_ < items_.size();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int layer = model().groups[g].layers.front();
+    if (!groups_[g].choosing.empty() || (layer == last && fewer)) continue;
+    state_.ring.LayOut(MakeRingLayer(layer, layer == last ? rows_.active : rows_.count()),
+                       PlanOf(layer));
+  }
+  if (!fewer || !GroupOf(last).choosing.empty()) return;
+  state_.ring.LayOut(MakeRingLayer(last, rows_.active), last_plan_);
+}
+
+absl::Status StepAttention::Run(int layer, int64_t rows) {
+  ANNULUS_RETURN_IF_ERROR(Append(layer));
+  TakeUpLayer(layer);
+  const RingLayer ring = MakeRingLayer(layer, rows);
+  if (state_.parts.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
+  ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
+  ANNULUS_RETURN_IF_ERROR(state_.ring.Run(ring, PlanOf(layer)));
+  const DeviceVector& sinks = state_.weights().layers[layer].sinks;
+  if (sinks.empty() || rows == 0) return absl::OkStatus();
+  AttentionState own = ring.state;
+  own.rows = rows;
+  return state_.ops().merge_sink(state_.stream(), {own, sinks.data()});
+}
+
+}  // namespace annulus

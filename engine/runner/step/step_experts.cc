@@ -1,0 +1,87 @@
+// A mixture of experts.
+#include <algorithm>
+#include <vector>
+
+#include "engine/runner/step/step_layers.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Sorts the choices of `rows` rows by expert, rows in order inside each: expert e has sorted places
+// [ends[e], ends[e + 1]).
+void SortByExpert(int64_t rows, int32_t chosen, StepBuffers::Experts& b) {
+  std::fill(b.ends.begin(), b.ends.end(), 0);
+  const auto choices = static_cast<size_t>(rows * chosen);
+  // Counts shifted by two places turn into starts, and the filling turns those into ends.
+  for (size_t i = 0; i < choices; ++i) {
+    const size_t place = static_cast<size_t>(b.chosen[i]) + 2;
+    if (place < b.ends.size()) ++b.ends[place];
+  }
+  for (size_t e = 1; e < b.ends.size(); ++e) b.ends[e] += b.ends[e - 1];
+  for (size_t i = 0; i < choices; ++i) {
+    const auto place = static_cast<size_t>(b.ends[static_cast<size_t>(b.chosen[i]) + 1]++);
+    b.sorted_rows[place] = static_cast<int32_t>(i / static_cast<size_t>(chosen));
+    b.sorted_weights[place] = b.weights[i];
+  }
+}
+
+}  // namespace
+
+// A row meets its experts in ascending order, whatever the rows beside it chose, so its sum has the
+// same bits in any batch.
+absl::Status StepLayers::Experts(int layer, int64_t rows) {
+  const Pass pass{.layer = layer, .rows = rows};
+  ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).routing, pass));
+  return rows <= kMostChoosingRows ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
+}
+
+// The device alone knows what was chosen, so nothing waits for the host.
+absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
+  const ExpertsConfig& config = model().config.experts;
+  const LayerGraph& layer = graph(pass.layer);
+  const StepBuffers::Experts& b = buffers_.experts;
+  const int64_t rows = pass.rows;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().route(stream(), {View(LayerArray::kRouterLogits, rows, pass), config.chosen,
+                             config.weights_of_chosen, b.few_chosen.data(), b.few_weights.data()}));
+  pass.chosen = true;
+  pass.expert_input = View(layer.routing.back().input, rows, pass).data;
+  ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
+  return ops().add_choices(
+      stream(), {View(LayerArray::kExpertOutput, rows * config.chosen, pass), b.few_weights.data(),
+                 config.chosen, View(LayerArray::kResidual, rows, pass)});
+}
+
+// The host sorts rows by expert: every expert's are one product.
+absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
+  const std::vector<GatedWeights>& experts = weights(pass.layer).experts.each;
+  const ExpertsConfig& config = model().config.experts;
+  const LayerGraph& layer = graph(pass.layer);
+  const ConstMatrixView input = View(layer.routing.back().input, pass.rows, pass);
+  const MatrixView residual = View(LayerArray::kResidual, pass.rows, pass);
+  StepBuffers::Experts& b = buffers_.experts;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().route(stream(), {View(LayerArray::kRouterLogits, pass.rows, pass), config.chosen,
+                             config.weights_of_chosen, b.chosen.data(), b.weights.data()}));
+  ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
+  SortByExpert(pass.rows, config.chosen, b);
+  pass.expert_input = buffers_.of(LayerArray::kExpertInput).data();
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const auto first = static_cast<size_t>(b.ends[e]);
+    const size_t count = static_cast<size_t>(b.ends[e + 1]) - first;
+    if (count == 0) continue;
+    const std::span<const int32_t> rows = b.sorted_rows.subspan(first, count);
+    pass.rows = static_cast<int64_t>(count);
+    pass.block = &experts[e];
+    ANNULUS_RETURN_IF_ERROR(ops().gather_rows(
+        stream(), {input, rows, View(LayerArray::kExpertInput, pass.rows, pass)}));
+    ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
+    ANNULUS_RETURN_IF_ERROR(
+        ops().scatter_add(stream(), {View(LayerArray::kExpertOutput, pass.rows, pass), rows,
+                                     b.sorted_weights.subspan(first, count), residual}));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,214 @@
+#include "engine/runner/step/step_layers.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+absl::Status StepLayers::Embed() {
+  if (rows_.tokens.empty()) return absl::OkStatus();
+  const MatrixView residual =
+      buffers_.Rows(LayerArray::kResidual, 0, rows_.count(), model().config.hidden_size);
+  ANNULUS_RETURN_IF_ERROR(
+      ops().embed(stream(), {&state_.weights().embedding, rows_.tokens, residual}));
+  if (model().embedding_scale == 1) return absl::OkStatus();
+  return ops().scale(stream(), {residual, model().embedding_scale});
+}
+
+absl::Status StepLayers::FillAngles() {
+  for (size_t rope = 0; rope < buffers_.angles.size(); ++rope) {
+    ANNULUS_RETURN_IF_ERROR(FillAngles(rope));
+  }
+  return absl::OkStatus();
+}
+
+// Runs of items with the same frequencies share a call; mostly that is all of them.
+absl::Status StepLayers::FillAngles(size_t rope) {
+  const auto frequencies = [&](size_t item) -> const std::vector<float>& {
+    const auto& own = state_.sequences.at(plan_.items[item].sequence).inverse_frequencies;
+    return own.empty() ? model().inverse_frequencies[rope] : own[rope];
+  };
+  const RopeConfig& config = model().config.ropes[rope];
+  const StepBuffers::RopeAngles& angles = buffers_.angles[rope];
+  for (size_t item = 0; item < plan_.items.size();) {
+    const std::vector<float>& shared = frequencies(item);
+    const int64_t first = rows_.item_first[item];
+    do {
+      ++item;
+    } while (item < plan_.items.size() && &frequencies(item) == &shared);
+    const int64_t count = rows_.item_end(item - 1) - first;
+    if (count == 0) continue;
+    ANNULUS_RETURN_IF_ERROR(ops().rope_table(
+        stream(), {std::span(rows_.positions).subspan(first, count), shared, config.scale,
+                   DenseRows(angles.cosine, first, count, config.pairs),
+                   DenseRows(angles.sine, first, count, config.pairs)}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLayers::Run(int first, int end) {
+  for (int layer = first; layer < end; ++layer) {
+    ANNULUS_RETURN_IF_ERROR(Layer(layer, layer + 1 == end));
+  }
+  return absl::OkStatus();
+}
+
+// `is_last`: no other layer follows in this step.
+absl::Status StepLayers::Layer(int layer, bool is_last) {
+  const int64_t rows = layer + 1 == model().layers() ? rows_.active : rows_.count();
+  const RankParts& parts = state_.parts;
+  parts.heartbeat->Beat();
+  ANNULUS_RETURN_IF_ERROR(
+      Walk(graph(layer).attention, {.layer = layer, .rows = rows, .all = rows_.count()}));
+  if (rows == 0) return absl::OkStatus();
+  const StepArena::Position before = parts.arena->Mark();
+  ANNULUS_RETURN_IF_ERROR(
+      buffers_.Take(StepBuffers::Phase::kBlock, *parts.arena, *parts.host_arena));
+  ANNULUS_RETURN_IF_ERROR(graph(layer).routing.empty() ? Mlp(layer, rows) : Experts(layer, rows));
+  parts.arena->Rewind(before);  // what the next layer chooses by takes it
+  if (graph(layer).routing.empty() && !is_last) {
+    WillRead(graph(layer + 1).attention, {.layer = layer + 1});
+  }
+  return absl::OkStatus();
+}
+
+// In slices, since the values in between are several times as wide as the rest.
+absl::Status StepLayers::Mlp(int layer, int64_t rows) {
+  const int64_t wide = state_.parts.backend->capabilities().wide_rows;
+  for (int64_t first = 0; first < rows; first += wide) {
+    const Pass pass{.layer = layer,
+                    .first = first,
+                    .rows = std::min(wide, rows - first),
+                    .block = &weights(layer).mlp};
+    WillRead(graph(layer).block, pass);
+    ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).block, pass));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLayers::Walk(std::span<const Operation> operations, const Pass& pass) {
+  for (size_t i = 0; i < operations.size(); ++i) {
+    ANNULUS_RETURN_IF_ERROR(RunOne(operations[i], pass));
+    if (operations[i].kind == Operation::Kind::kProducts) WillRead(operations.subspan(i + 1), pass);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLayers::RunOne(const Operation& operation, const Pass& pass) {
+  switch (operation.kind) {
+    case Operation::Kind::kNorm:
+      return Norm(operation, pass);
+    case Operation::Kind::kProducts:
+      return pass.chosen ? MultiplyChosen(operation, pass) : Multiply(operation, pass);
+    case Operation::Kind::kRotate:
+      return Rotate(operation, pass);
+    case Operation::Kind::kAttend:
+      return attention_.Run(pass.layer, pass.rows);
+    case Operation::Kind::kActivate:
+      break;
+  }
+  return Activate(operation, pass);
+}
+
+// Tells the stream which weights come next.
+void StepLayers::WillRead(std::span<const Operation> operations, const Pass& pass) {
+  const auto next = std::find_if(operations.begin(), operations.end(), [](const Operation& each) {
+    return each.kind == Operation::Kind::kProducts;
+  });
+  // Which experts are chosen the host does not know.
+  if (next == operations.end() || pass.chosen) return;
+  std::array<std::span<const std::byte>, Operation::kMostProducts> ranges;
+  size_t count = 0;
+  for (const Product& product : next->products) {
+    const PackedMatrix& matrix = product.WeightsIn(weights(pass.layer), pass.block).weight;
+    ranges[count++] = {matrix.storage.data(), matrix.storage.size()};
+  }
+  stream().WillRead(std::span(ranges).first(count));
+}
+
+int64_t StepLayers::RowsOf(LayerRows rows, const Pass& pass) const {
+  if (rows == LayerRows::kAll) return pass.all;
+  return pass.chosen ? pass.rows * model().config.experts.chosen : pass.rows;
+}
+
+// The first `rows` rows of the pass in an array.
+MatrixView StepLayers::View(LayerArray array, int64_t rows, const Pass& pass) {
+  const int64_t columns = graph(pass.layer).columns_of(array);
+  if (array == LayerArray::kExpertInput) return {pass.expert_input, rows, columns, columns};
+  return buffers_.Rows(array, InsideBlock(array) ? 0 : pass.first, rows, columns);
+}
+
+Activations StepLayers::ActivationsFor(const Product& product, DType dtype) const {
+  return product.float_input ? Activations::kFloat : ActivationsOf(model().activations, dtype);
+}
+
+absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
+  const int64_t rows = RowsOf(operation.rows, pass);
+  if (rows == 0) return absl::OkStatus();
+  const DeviceVector& weight = weights(pass.layer).norms[operation.norm];
+  const auto in_parts = [&](LayerArray array) -> MatrixView {
+    const MatrixView view = View(array, rows, pass);
+    return {view.data, rows * view.cols / weight.size(), weight.size(), weight.size()};
+  };
+  return ops().rms_norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
+                                   in_parts(operation.output), operation.accumulate});
+}
+
+absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {
+  std::array<LinearParams, Operation::kMostProducts> each;
+  size_t count = 0;
+  for (const Product& product : operation.products) {
+    const LinearWeights& linear = product.WeightsIn(weights(pass.layer), pass.block);
+    const int64_t rows = RowsOf(product.rows, pass);
+    each[count++] = {View(operation.input, rows, pass),
+                     &linear.weight,
+                     linear.bias.data(),
+                     View(product.output, rows, pass),
+                     operation.accumulate,
+                     ActivationsFor(product, linear.weight.dtype)};
+  }
+  if (count > 1) return Linears(ops(), stream(), std::span(each).first(count));
+  return each[0].input.rows == 0 ? absl::OkStatus() : ops().linear(stream(), each[0]);
+}
+
+// The input has a row for each row of the step, or already one for each choice.
+absl::Status StepLayers::MultiplyChosen(const Operation& operation, const Pass& pass) {
+  ANNULUS_CHECK(!operation.accumulate) << "products of chosen experts replace their output";
+  for (const Product& product : operation.products) {
+    const ExpertMatrices& matrices = product.MatricesIn(weights(pass.layer).experts);
+    const int64_t choices = RowsOf(product.rows, pass);
+    const bool shared = operation.input == LayerArray::kExpertInput;
+    ANNULUS_RETURN_IF_ERROR(ops().expert_linear(
+        stream(), {View(operation.input, shared ? pass.rows : choices, pass), &matrices,
+                   buffers_.experts.few_chosen.data(), model().config.experts.chosen,
+                   View(product.output, choices, pass),
+                   ActivationsFor(product, matrices.matrices.front()->dtype)}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLayers::Rotate(const Operation& operation, const Pass& pass) {
+  const ModelConfig& config = model().config;
+  const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(pass.layer)].rope);
+  const MatrixView values = View(operation.output, RowsOf(operation.rows, pass), pass);
+  if (values.rows == 0) return absl::OkStatus();
+  const int64_t pairs = config.ropes[rope].pairs;
+  const StepBuffers::RopeAngles& angles = buffers_.angles[rope];
+  return ops().rope(stream(), {values, static_cast<int>(values.cols / config.head_dim),
+                               config.head_dim, DenseRows(angles.cosine, 0, values.rows, pairs),
+                               DenseRows(angles.sine, 0, values.rows, pairs)});
+}
+
+absl::Status StepLayers::Activate(const Operation& operation, const Pass& pass) {
+  const ModelConfig& config = model().config;
+  const int64_t rows = RowsOf(operation.rows, pass);
+  const MatrixView gate = View(operation.output, rows, pass);
+  return ops().gated_mul(stream(),
+                         {gate, View(operation.input, rows, pass), gate, config.activation,
+                          config.activation_alpha, config.activation_limit});
+}
+
+}  // namespace annulus
