@@ -152,6 +152,18 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
   }
 }
 
+// An error for a field of the protocol that this server does not serve: what would be ignored is
+// refused.
+absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
+  for (const auto& [given, field] : {std::pair(spec.has_output(), "spec.output"),
+                                     {spec.has_tool_choice(), "spec.tool_choice"},
+                                     {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
+                                     {spec.has_reasoning_budget(), "spec.reasoning_budget"}}) {
+    if (given) return FieldError(field, "this server cannot do that; leave it out");
+  }
+  return absl::OkStatus();
+}
+
 // Upper bound of the memory for names and frames, with every byte of a name escaped.
 size_t FrameWork(const std::vector<DocumentPtr>& documents) {
   constexpr size_t kWords = 1024;
@@ -302,6 +314,7 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   RequestSpec& request = built.spec;
   request.tenant = tenant;
   // Check these fields before doing much work.
+  ANNULUS_RETURN_IF_ERROR(RefuseUnserved(spec));
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();

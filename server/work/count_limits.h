@@ -12,6 +12,7 @@ inline constexpr int kMostStops = 16;
 inline constexpr int kMostStopTokenIds = 1024;
 inline constexpr int kMostBiases = 1024;
 inline constexpr int kMostQuestions = 1000;
+inline constexpr int kMostChoices = 10'000;
 
 struct CountLimit {
   absl::string_view field;  // full name of the field

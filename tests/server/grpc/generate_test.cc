@@ -272,6 +272,12 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_token_ids()->add_ids(257); }), "spec.token_ids");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(3); }), "spec.priority");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(-3); }), "spec.priority");
+  // What is not served yet is refused, never ignored.
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output()->set_regex("a"); }), "spec.output");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_tool_choice(); }), "spec.tool_choice");
+  EXPECT_EQ(field_of([](auto& spec) { spec.set_parallel_tool_calls(true); }),
+            "spec.parallel_tool_calls");
+  EXPECT_EQ(field_of([](auto& spec) { spec.set_reasoning_budget(0); }), "spec.reasoning_budget");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(""); }), "spec.request_id");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(std::string(129, 'x')); }),
             "spec.request_id");
