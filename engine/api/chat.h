@@ -35,9 +35,11 @@ struct ChatDocument {
 };
 
 struct ChatRequest {
-  std::vector<ChatMessage> messages;            // at least 1
-  std::optional<std::string> tools;             // JSON: an array of definitions
-  bool add_generation_prompt = true;            // end with the beginning of the assistant's answer
+  std::vector<ChatMessage> messages;  // at least 1
+  std::optional<std::string> tools;   // JSON: an array of definitions
+  bool add_generation_prompt = true;  // end with the beginning of the assistant's answer
+  // End with the content of the last message, so that the answer continues it.
+  bool continue_final_message = false;
   std::optional<std::string> template_options;  // JSON: an object with further template variables
   // Placed before the first user message's content, or where the template puts them if it uses a
   // variable `documents`.

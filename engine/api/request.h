@@ -37,6 +37,9 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives in addition to the chosen token
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
+  // 0..20 alternatives at each token of the prompt but the first. The prompt is then computed as
+  // with RequestSpec::ignore_cache.
+  std::optional<int32_t> prompt_logprobs;
   // For speed measurements: the answer begins with these tokens, whatever the logits say.
   std::vector<int32_t> forced;
 

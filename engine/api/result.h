@@ -3,6 +3,7 @@
 
 // The results of a request: progress, text, statistics, and how it ended.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace annulus {
 
@@ -146,7 +148,7 @@ struct AttentionReport {
 // How a request ended. kPrefilled: a RequestSpec::prefill_only request is complete.
 enum class FinishReason : uint8_t { kStop, kLength, kPrefilled, kCancelled, kDeadline, kError };
 
-// The log probability of a chosen token, and its best alternatives.
+// The log probability of a chosen token, or of a prompt's, and its best alternatives.
 struct TokenLogprob {
   int32_t token_id = 0;
   float logprob = 0;  // natural log, before temperature
@@ -155,6 +157,15 @@ struct TokenLogprob {
   // The text of each token by itself, as Detokenize returns it: the chosen token's first, then the
   // alternatives'. Filled in just before the sink gets it; empty inside the engine.
   std::vector<std::string> texts;
+  // The bytes of each token that is not whole characters, in the same order; empty for other
+  // tokens. Without entries if all are.
+  std::vector<std::string> partial;
+
+  // The bytes of the token with this index in `texts`.
+  absl::string_view BytesOf(size_t index) const {
+    if (index < partial.size() && !partial[index].empty()) return partial[index];
+    return index < texts.size() ? absl::string_view(texts[index]) : "";
+  }
 
   bool operator==(const TokenLogprob&) const = default;
 };
@@ -174,6 +185,9 @@ struct Delta {
   std::string text;                    // whole UTF-8 characters; may be empty
   std::vector<int32_t> token_ids;      // the tokens of this delta
   std::vector<TokenLogprob> logprobs;  // one per token when asked for
+  // SamplingParams::prompt_logprobs: the next tokens of the prompt, the first of all being its
+  // second. Deltas that have them have nothing else, and come before all others.
+  std::vector<TokenLogprob> prompt_logprobs;
 };
 
 // How a request ended, and its statistics.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
@@ -271,12 +272,11 @@ std::optional<ChatRequest> FoldSystem(const ChatRequest& request) {
   return folded;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
-                                           const ChatRequest& request, const std::string& documents,
-                                           const std::tm& now, const CancelFlag& cancel,
-                                           MemoryGrant& memory) {
+// Renders all that the template writes.
+absl::StatusOr<std::string> RenderWhole(const TemplateDirectory& templates,
+                                        const ChatRequest& request, const std::string& documents,
+                                        const std::tm& now, const CancelFlag& cancel,
+                                        MemoryGrant& memory) {
   ANNULUS_ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
                            templates.Select(request.tools.has_value()));
   // The check of a client's JSON takes as much memory as its longest text, and three times that
@@ -292,6 +292,38 @@ absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
   if (absl::IsInvalidArgument(text.status())) {
     return FieldError(absl::StatusCode::kInvalidArgument, kMessagesField, text.status().message());
   }
+  return text;
+}
+
+}  // namespace
+
+// To continue the last message, marks the end of its content and cuts the text there, as
+// Transformers does. The space behind the mark shows whether the template keeps white space; one
+// that does not would have stripped that of the content.
+absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
+                                           const ChatRequest& request, const std::string& documents,
+                                           const std::tm& now, const CancelFlag& cancel,
+                                           MemoryGrant& memory) {
+  if (!request.continue_final_message) {
+    return RenderWhole(templates, request, documents, now, cancel, memory);
+  }
+  constexpr char kEnd[] = "\xEE\x80\x82\xEE\x80\x83";  // two characters of private use
+  ChatRequest marked = request;
+  std::optional<std::string>& content = marked.messages.back().content;
+  const std::string place = absl::StrCat("messages[", marked.messages.size() - 1, "].content");
+  if (absl::StripAsciiWhitespace(content.value_or("")).empty()) {
+    return Refused(place, "is empty; continue_final_message needs a text to continue");
+  }
+  absl::StrAppend(&*content, kEnd, " ");
+  ANNULUS_ASSIGN_OR_RETURN(std::string text,
+                           RenderWhole(templates, marked, documents, now, cancel, memory));
+  const size_t end = text.rfind(kEnd);
+  if (end == std::string::npos) {
+    return Refused(place, "is changed by the model's chat template, so it cannot be continued");
+  }
+  const bool keeps_space = absl::string_view(text).substr(end + sizeof(kEnd) - 1, 1) == " ";
+  text.resize(end);
+  if (!keeps_space) absl::StripTrailingAsciiWhitespace(&text);
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/field_error.h"
 #include "engine/base/sha256.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
 
@@ -16,14 +17,24 @@ void AppendLittleEndian(uint32_t value, std::string& bytes) {
   for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
 }
 
+// Adds the text of a token, and its bytes if they are not text.
+void AddText(const Tokenizer& tokenizer, int32_t id, TokenLogprob& logprob) {
+  std::string bytes = TokenBytes(tokenizer, id);
+  if (!FirstInvalidUtf8(bytes).has_value()) {
+    logprob.texts.push_back(std::move(bytes));
+    return;
+  }
+  logprob.partial.resize(1 + logprob.alternatives.size());
+  logprob.partial[logprob.texts.size()] = bytes;
+  logprob.texts.push_back(ToValidUtf8(bytes));
+}
+
 // Adds the texts of a token and its alternatives. A request may ask for at most 20 of these, so the
 // work for a token is bounded.
 TokenLogprob WithTexts(TokenLogprob logprob, const Tokenizer& tokenizer) {
   logprob.texts.reserve(1 + logprob.alternatives.size());
-  logprob.texts.push_back(TokenText(tokenizer, logprob.token_id));
-  for (const auto& [id, value] : logprob.alternatives) {
-    logprob.texts.push_back(TokenText(tokenizer, id));
-  }
+  AddText(tokenizer, logprob.token_id, logprob);
+  for (const auto& [id, value] : logprob.alternatives) AddText(tokenizer, id, logprob);
   return logprob;
 }
 

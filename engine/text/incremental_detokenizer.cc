@@ -19,9 +19,14 @@ std::string IncrementalDetokenizer::Flush() {
 }
 
 std::string TokenText(const Tokenizer& tokenizer, int32_t id) {
-  IncrementalDetokenizer alone(&tokenizer, /*skip_special=*/false);
-  std::string text = alone.Push(id);
-  return text + alone.Flush();
+  return ToValidUtf8(TokenBytes(tokenizer, id));
+}
+
+std::string TokenBytes(const Tokenizer& tokenizer, int32_t id) {
+  std::string bytes;
+  DecodeState alone;
+  tokenizer.DecodeNext(id, &alone, &bytes);
+  return bytes;
 }
 
 }  // namespace annulus

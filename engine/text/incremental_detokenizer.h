@@ -40,6 +40,9 @@ class IncrementalDetokenizer {
 // incomplete characters replaced by U+FFFD. Empty if the id has no token.
 std::string TokenText(const Tokenizer& tokenizer, int32_t id);
 
+// The same as it is: bytes that need not be UTF-8.
+std::string TokenBytes(const Tokenizer& tokenizer, int32_t id);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_TEXT_INCREMENTAL_DETOKENIZER_H_

@@ -4,11 +4,23 @@
 
 namespace annulus::server {
 
+namespace {
+
+size_t LogprobBytes(const TokenLogprob& logprob) {
+  size_t bytes =
+      sizeof(TokenLogprob) + logprob.alternatives.size() * sizeof(logprob.alternatives[0]);
+  for (const auto* list : {&logprob.texts, &logprob.partial}) {
+    for (const std::string& text : *list) bytes += sizeof(text) + text.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
 size_t DeltaBytes(const Delta& delta) {
   size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
-  for (const TokenLogprob& logprob : delta.logprobs) {
-    bytes += sizeof(TokenLogprob) + logprob.alternatives.size() * sizeof(logprob.alternatives[0]);
-    for (const std::string& text : logprob.texts) bytes += sizeof(text) + text.size();
+  for (const auto* list : {&delta.logprobs, &delta.prompt_logprobs}) {
+    for (const TokenLogprob& logprob : *list) bytes += LogprobBytes(logprob);
   }
   return bytes;
 }

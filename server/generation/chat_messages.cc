@@ -43,6 +43,10 @@ absl::Status CheckCount(const v1::Messages& messages, absl::string_view place) {
 
 absl::Status CheckMessages(const v1::Messages& messages, absl::string_view place) {
   ANNULUS_RETURN_IF_ERROR(CheckCount(messages, place));
+  if (messages.continue_final_message() && messages.add_generation_prompt()) {
+    return FieldError(absl::StrCat(place, ".continue_final_message"),
+                      "is not allowed with add_generation_prompt: leave that out");
+  }
   for (int i = 0; i < messages.messages_size(); ++i) {
     ANNULUS_RETURN_IF_ERROR(
         CheckMessage(messages.messages(i), absl::StrCat(place, ".messages[", i, "]")));
@@ -79,7 +83,8 @@ absl::StatusOr<std::string> JoinContents(const v1::Messages& messages, absl::str
   ANNULUS_RETURN_IF_ERROR(CheckCount(messages, place));
   for (const auto& [given, field] :
        {std::pair(messages.has_tools(), ".tools"),
-        std::pair(messages.has_template_options(), ".template_options")}) {
+        std::pair(messages.has_template_options(), ".template_options"),
+        std::pair(messages.continue_final_message(), ".continue_final_message")}) {
     if (given) {
       return FieldError(absl::StrCat(place, field),
                         "is for chat templates, and the model has none; leave it out");

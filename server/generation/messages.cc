@@ -21,9 +21,10 @@ ChatRequest FromMessage(const v1::Messages& messages) {
   }
   if (messages.has_tools()) request.tools = messages.tools();
   if (messages.has_template_options()) request.template_options = messages.template_options();
-  if (messages.has_add_generation_prompt()) {
-    request.add_generation_prompt = messages.add_generation_prompt();
-  }
+  request.continue_final_message = messages.continue_final_message();
+  request.add_generation_prompt = messages.has_add_generation_prompt()
+                                      ? messages.add_generation_prompt()
+                                      : !request.continue_final_message;
   return request;
 }
 
@@ -41,15 +42,17 @@ v1::TokenLogprob ToMessage(const TokenLogprob& logprob) {
   v1::TokenLogprob message;
   message.set_token_id(logprob.token_id);
   message.set_logprob(logprob.logprob);
-  const auto text_of = [&logprob](size_t index) {
-    return index < logprob.texts.size() ? logprob.texts[index] : std::string();
+  const auto add_text = [&logprob](size_t index, auto& token) {
+    if (index >= logprob.texts.size()) return;
+    token.set_text(logprob.texts[index]);
+    token.set_bytes(std::string(logprob.BytesOf(index)));
   };
-  message.set_text(text_of(0));
+  add_text(0, message);
   for (const auto& [token_id, value] : logprob.alternatives) {
     v1::LogprobAlternative* alternative = message.add_alternatives();
     alternative->set_token_id(token_id);
     alternative->set_logprob(value);
-    alternative->set_text(text_of(static_cast<size_t>(message.alternatives_size())));
+    add_text(static_cast<size_t>(message.alternatives_size()), *alternative);
   }
   return message;
 }
@@ -59,6 +62,9 @@ v1::Delta ToMessage(Delta delta) {
   message.set_text(std::move(delta.text));
   message.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
   for (const TokenLogprob& logprob : delta.logprobs) *message.add_logprobs() = ToMessage(logprob);
+  for (const TokenLogprob& logprob : delta.prompt_logprobs) {
+    *message.add_prompt_logprobs() = ToMessage(logprob);
+  }
   return message;
 }
 

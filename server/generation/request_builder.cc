@@ -155,10 +155,12 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
 // An error for a field of the protocol that this server does not serve: what would be ignored is
 // refused.
 absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
-  for (const auto& [given, field] : {std::pair(spec.has_output(), "spec.output"),
-                                     {spec.has_tool_choice(), "spec.tool_choice"},
-                                     {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
-                                     {spec.has_reasoning_budget(), "spec.reasoning_budget"}}) {
+  for (const auto& [given, field] :
+       {std::pair(spec.has_output(), "spec.output"),
+        {spec.has_tool_choice(), "spec.tool_choice"},
+        {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
+        {spec.has_reasoning_budget(), "spec.reasoning_budget"},
+        {spec.sampling().has_prompt_logprobs(), "spec.sampling.prompt_logprobs"}}) {
     if (given) return FieldError(field, "this server cannot do that; leave it out");
   }
   return absl::OkStatus();

@@ -18,6 +18,8 @@ static_assert(int{v1::Delta::kTokenIdsFieldNumber} ==
               int{v1::GenerateResponse::kTokenIdsFieldNumber});
 static_assert(int{v1::Delta::kLogprobsFieldNumber} ==
               int{v1::GenerateResponse::kLogprobsFieldNumber});
+static_assert(int{v1::Delta::kPromptLogprobsFieldNumber} ==
+              int{v1::GenerateResponse::kPromptLogprobsFieldNumber});
 
 std::string TextHeader(size_t size) {
   std::string header;
@@ -55,6 +57,7 @@ void AnswerBytes::Add(const v1::Delta& delta) {
   v1::GenerateResponse lists;
   *lists.mutable_token_ids() = delta.token_ids();
   *lists.mutable_logprobs() = delta.logprobs();
+  *lists.mutable_prompt_logprobs() = delta.prompt_logprobs();
   lists_.Append(lists.SerializeAsString());
 }
 

@@ -244,6 +244,7 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
         logprob.logprob = -0.5f;
         logprob.alternatives = {{delta.token_ids[0], -0.5f}};
         logprob.texts = {"token", "alternative"};
+        logprob.partial = {"", "\xe2\x80"};
       }
       request.sink->OnDelta(std::move(delta));
     }
@@ -379,6 +380,7 @@ absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& re
   }
   if (request.tools.has_value()) chat.text += "tools";
   if (request.add_generation_prompt) chat.text += ">";
+  if (request.continue_final_message) chat.text.pop_back();
   for (const char c : chat.text) chat.token_ids.push_back(static_cast<unsigned char>(c));
   return chat;
 }

@@ -93,6 +93,40 @@ TEST_F(ChatTest, DocumentsHaveTheirPlaceBeforeTheFirstUserMessage) {
   EXPECT_THAT(chat->text, HasSubstr(*request.messages[1].content));
 }
 
+TEST_F(ChatTest, TheLastMessageIsContinued) {
+  Load(kTemplate);
+  ChatRequest request;
+  request.add_generation_prompt = false;
+  request.continue_final_message = true;
+  request.messages = {Message("user", " U "), Message("assistant", " It is<a ")};
+  auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->text, "<s><user>U<assistant>It is<a");
+  EXPECT_EQ(std::string(chat->token_ids.begin(), chat->token_ids.end()), chat->text);
+  // With documents, too.
+  request.documents = {{"a", ""}};
+  chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->places.at(0).at, std::string("<s><user>").size());
+  EXPECT_EQ(chat->text, "<s><user> U<assistant>It is<a");
+  // White space at the end stays if the template keeps it; what the content ends with also stands
+  // behind it.
+  request.documents.clear();
+  Load("{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>\n{% endfor %}");
+  request.messages[1].content = "</s>\n";
+  chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->text, "<user> U </s>\n<assistant></s>\n");
+
+  request.messages[1].content = " \n";
+  EXPECT_THAT(Refusal(request), HasSubstr("messages.messages[1].content: is empty"));
+  request.messages[1].content = std::nullopt;
+  EXPECT_THAT(Refusal(request), HasSubstr("messages.messages[1].content: is empty"));
+  request.messages[1].content = "text";
+  Load("{% for m in messages %}<{{ m.role }}>{% endfor %}");
+  EXPECT_THAT(Refusal(request), HasSubstr("cannot be continued"));
+}
+
 // All the marks that could be chosen, in one message: another one is found without trying each.
 TEST_F(ChatTest, ManyMarksInMessagesTakeNoTime) {
   Load(kTemplate);

@@ -68,7 +68,12 @@ TEST(TokenText, IsOfTheTokenAlone) {
   for (int32_t id = 0; id < level->vocabulary_size(); ++id) {
     if (!level->HasToken(id)) continue;
     EXPECT_EQ(TokenText(*level, id), Sanitized(level->Decode(std::span(&id, 1), false).value()));
+    EXPECT_EQ(TokenBytes(*level, id), level->Decode(std::span(&id, 1), false).value());
   }
+}
+
+TEST(TokenBytes, OfAPartOfACharacterAreExact) {
+  EXPECT_EQ(TokenBytes(*MakeByteTokenizer(), 0xc3), "\xc3");
 }
 
 TEST(IncrementalDetokenizer, AddsUpToDecodeForRealTokenizers) {

@@ -76,6 +76,17 @@ TEST_F(ChatTest, ApplyChatTemplateShowsTextAndIds) {
   EXPECT_EQ(applied_.text(), "system:S|assistant:(none)|user:U|");
 }
 
+TEST_F(ChatTest, TheLastMessageCanBeContinued) {
+  v1::GenerationSpec spec;
+  Add(*spec.mutable_messages(), "user", "U");
+  Add(*spec.mutable_messages(), "assistant", "It is");
+  spec.mutable_messages()->set_continue_final_message(true);
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "user:U|assistant:It is");
+  spec.mutable_messages()->set_add_generation_prompt(true);
+  EXPECT_EQ(Details(Generate(spec)).field, "spec.messages.continue_final_message");
+}
+
 TEST_F(ChatTest, GenerateUsesTheTemplateAndAddsNoSpecialTokens) {
   v1::GenerationSpec spec;
   Add(*spec.mutable_messages(), "user", "U");

@@ -124,6 +124,8 @@ TEST_F(GenerateTest, GathersTheWholeAnswer) {
   EXPECT_EQ(response_.logprobs(2).text(), "token");
   EXPECT_EQ(response_.logprobs(2).alternatives(0).token_id(), 2);
   EXPECT_EQ(response_.logprobs(2).alternatives(0).text(), "alternative");
+  EXPECT_EQ(response_.logprobs(2).bytes(), "token");
+  EXPECT_EQ(response_.logprobs(2).alternatives(0).bytes(), "\xe2\x80");
   EXPECT_EQ(response_.completion().finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(response_.completion().matched_stop(), "END");
   EXPECT_EQ(response_.completion().request_id(), "mine 1");
@@ -278,6 +280,8 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
   EXPECT_EQ(field_of([](auto& spec) { spec.set_parallel_tool_calls(true); }),
             "spec.parallel_tool_calls");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_reasoning_budget(0); }), "spec.reasoning_budget");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_sampling()->set_prompt_logprobs(0); }),
+            "spec.sampling.prompt_logprobs");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(""); }), "spec.request_id");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(std::string(129, 'x')); }),
             "spec.request_id");
