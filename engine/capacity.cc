@@ -35,22 +35,22 @@ absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOption
 // With all that is left for keys and values, unless the options say how much; `ranks` gains it.
 absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, const HostUse& host,
                                 Backend& machine) {
-  const auto count = static_cast<size_t>(ranks.ranks);
-  const auto devices = static_cast<size_t>(DevicesOf(machine, ranks.ranks));
+  const auto count = static_cast<size_t>(ranks.span.local);
+  const auto devices = static_cast<size_t>(DevicesOf(machine, ranks.span.local));
   const size_t page = GeometryOf(model).page_bytes();
-  if (ranks.kv_memory_bytes > 0) return PlanAlone(model, ranks, host, machine);  // as it was told
+  size_t& kv = ranks.engine.kv_memory_bytes;
+  if (kv > 0) return PlanAlone(model, ranks, host, machine);  // as it was told
   ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanAlone(model, ranks, host, machine));
   for (int tries = 0; tries < kMostTries; ++tries) {
     const size_t left = BytesLeft(plan.free, plan.needed() - plan.kv) * devices;
     const size_t filled = left / count / page * page * count;
-    if (filled == ranks.kv_memory_bytes) return plan;
-    ranks.kv_memory_bytes = filled;
+    if (filled == kv) return plan;
+    kv = filled;
     ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, host, machine));
   }
-  while (plan.needed() > plan.free && ranks.kv_memory_bytes > 0) {
+  while (plan.needed() > plan.free && kv > 0) {
     const size_t excess = std::max((plan.needed() - plan.free) * devices, count * page);
-    ranks.kv_memory_bytes =
-        BytesLeft(ranks.kv_memory_bytes, excess) / (count * page) * (count * page);
+    kv = BytesLeft(kv, excess) / (count * page) * (count * page);
     ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, host, machine));
   }
   return plan;
@@ -76,15 +76,15 @@ int64_t LongestContext(const std::vector<int32_t>& pages, const PlanLimits& limi
 absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankModel& model,
                                       const HostUse& host, Backend& machine) {
   const PlanLimits limits = PlanLimitsOf(options, model);
-  RankSetOptions ranks = RankSetOptionsOf(options, limits, machine);
+  RankSetOptions ranks = RankSetOptionsOf(options, limits);
   CapacityCase planned;
   planned.weights_dtype = model.weights.dtype;
   planned.kv_dtype = model.page_shape.dtype;
   planned.ranks = options.ranks;
   ANNULUS_ASSIGN_OR_RETURN(planned.plan, Fill(model, ranks, host, machine));
   planned.kv_bytes_per_token = KvBytesPerToken(model);
-  const size_t pages =
-      ranks.kv_memory_bytes / static_cast<size_t>(options.ranks) / GeometryOf(model).page_bytes();
+  const size_t pages = ranks.engine.kv_memory_bytes / static_cast<size_t>(options.ranks) /
+                       GeometryOf(model).page_bytes();
   const auto most = static_cast<size_t>(std::numeric_limits<int32_t>::max());
   const std::vector<int32_t> each(static_cast<size_t>(options.ranks),
                                   static_cast<int32_t>(std::min(pages, most)));
@@ -112,6 +112,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
                                            const KernelRegistry& kernels) {
   EngineOptions options = question.options;
   ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+  options = Settle(std::move(options), machine);
   CapacityTable table;
   std::optional<size_t> program;  // of one that has opened the model, tokenizer and all
   for (const std::optional<DType>& weights : question.weights_dtypes) {

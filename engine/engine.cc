@@ -9,10 +9,10 @@
 #include "engine/api.h"
 #include "engine/base/field_error.h"
 #include "engine/base/process_memory.h"
-#include "engine/clocked_engine.h"
 #include "engine/coordinator/admission/room_kept.h"
 #include "engine/coordinator/coordinator.h"
 #include "engine/coordinator/planning/plan_density.h"
+#include "engine/engine_seams.h"
 #include "engine/engine_setup.h"
 #include "engine/exchange/find_exchange.h"
 #include "engine/loading/loaded_model.h"
@@ -26,6 +26,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
+#include "engine/tiers/disk_calls.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -56,69 +57,13 @@ class EngineImpl final : public Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                         Backend& backend,
                                                         const KernelRegistry& kernels,
-                                                        const Clock& clock) {
+                                                        const EngineSeams& seams) {
     ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
-    std::unique_ptr<EngineImpl> engine(new EngineImpl(clock));
-    ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
-    const RankModel& model = engine->model_.ranks;
-    ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, model));
-    engine->limits_ = PlanLimitsOf(options, model);
-    RankSetOptions ranks = RankSetOptionsOf(options, engine->limits_, backend);
-    ranks.clock = &clock;
-    engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
-    ANNULUS_ASSIGN_OR_RETURN(engine->exchange_,
-                             FindExchange(options, model, ranks.threads, backend));
-    engine->program_bytes_ = ProgramBytes(model, backend);
-    if (ranks.kv_memory_bytes == 0) {
-      ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
-    }
-    const KvGeometry pages = GeometryOf(model);
-    ANNULUS_ASSIGN_OR_RETURN(engine->plan_,
-                             PlanMemory(model, ranks,
-                                        {.program = engine->program_bytes_,
-                                         .kv_host = static_cast<size_t>(options.kv_host_bytes),
-                                         .pinned = PageStores::BufferBytes(options, pages),
-                                         .memory = options.host_memory_bytes},
-                                        backend));
-    ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_, ranks.ranks));
-    ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
-    engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
-    CoordinatorOptions coordinator;
-    coordinator.limits = engine->limits_;
-    const bool of_host = backend.capabilities().host_accessible;
-    // With one thread, ranks that wait have none to lend.
-    coordinator.ranks_share_machine =
-        of_host && backend.capabilities().nodes == 1 && ranks.ranks > 1 && ranks.threads > 1;
-    coordinator.modes = ModePolicyOf(options, model, engine->exchange_.rates);
-    coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
-    coordinator.admission = options.admission;
-    coordinator.max_running = options.max_running;
-    coordinator.speculation =
-        options.speculation.value_or(of_host ? Speculation::kNgram : Speculation::kOff);
-    coordinator.max_waiting = options.max_waiting;
-    coordinator.max_pinned = options.max_pinned;
-    coordinator.max_pinned_by_tenant = options.max_pinned_by_tenant;
-    coordinator.stall_budget =
-        options.stall_budget.value_or(std::chrono::milliseconds(of_host ? 250 : 50));
-    coordinator.identity = absl::StrCat(engine->model_.identity, "/", engine->limits_.shards);
-    coordinator.attention = options.attention;
-    engine->attention_ = options.attention;
-    coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
-    coordinator.ropes = model.config.ropes;
-    coordinator.slow_reader_timeout = options.slow_reader_timeout;
-    std::vector<Backend*> devices;
-    for (int rank = 0; rank < options.ranks; ++rank) {
-      devices.push_back(&backend.OnDevice(rank % DevicesOf(backend, options.ranks)));
-    }
-    ANNULUS_ASSIGN_OR_RETURN(engine->stores_, PageStores::Open(options, pages, devices, clock));
-    coordinator.other_identities = engine->stores_->OtherIdentities(coordinator.identity);
-    coordinator.tiers = engine->stores_->Levels(*engine->metrics_);
-    coordinator.comparer = engine->stores_->comparer();
-    coordinator.verify = options.kv_verify;
-    coordinator.tokenizer = engine->model_.tokenizer.get();
-    engine->coordinator_ = std::make_unique<Coordinator>(
-        coordinator, *engine->ranks_, *engine->metrics_, clock, engine->model_.info.end_of_text_ids,
-        engine->model_.info.vocabulary);
+    std::unique_ptr<EngineImpl> engine(new EngineImpl(Settle(options, backend), seams));
+    ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(engine->options_, backend, kernels));
+    ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, engine->model_.ranks));
+    ANNULUS_RETURN_IF_ERROR(engine->StartRanks(backend));
+    ANNULUS_RETURN_IF_ERROR(engine->StartCoordinator(backend));
     return engine;
   }
 
@@ -136,8 +81,12 @@ class EngineImpl final : public Engine {
     }
     if (!spec.sampling.seed.has_value()) spec.sampling.seed = std::random_device()();
     const RequestId id = next_id_.fetch_add(1);
-    ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(std::make_unique<Request>(
-        id, std::move(spec), std::move(sink), *model_.tokenizer, clock_)));
+    std::vector<int32_t> forced;
+    if (seams_.force_answer != nullptr) forced = seams_.force_answer(spec);
+    auto request =
+        std::make_unique<Request>(id, std::move(spec), std::move(sink), *model_.tokenizer, clock_);
+    request->ForceAnswer(std::move(forced));
+    ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(std::move(request)));
     return id;
   }
 
@@ -181,7 +130,7 @@ class EngineImpl final : public Engine {
     if (absl::IsOutOfRange(valid) && valid.GetPayload(kLimitPayload) != absl::Cord("context")) {
       return RequestPlan{.room = RoomFor::kNever,
                          .obstacle = std::string(valid.message()),
-                         .policy = AssignmentText(spec.attention.value_or(attention_))};
+                         .policy = AssignmentText(spec.attention.value_or(options_.attention))};
     }
     ANNULUS_RETURN_IF_ERROR(valid);
     const int64_t tokens = std::ssize(spec.prompt);
@@ -301,7 +250,64 @@ class EngineImpl final : public Engine {
     std::vector<RankStatistics> ranks;
   };
 
-  explicit EngineImpl(const Clock& clock) : clock_(clock) {}
+  EngineImpl(EngineOptions options, const EngineSeams& seams)
+      : options_(std::move(options)), seams_(seams), clock_(*seams.clock) {}
+
+  // Opens the ring and takes all memory of the ranks.
+  absl::Status StartRanks(Backend& backend) {
+    const RankModel& model = model_.ranks;
+    limits_ = PlanLimitsOf(options_, model);
+    RankSetOptions ranks = RankSetOptionsOf(options_, limits_);
+    ranks.clock = &clock_;
+    ranks.through_bytes = seams_.through_bytes;
+    ANNULUS_ASSIGN_OR_RETURN(exchange_, FindExchange(options_, model, backend));
+    program_bytes_ = ProgramBytes(model, backend);
+    if (options_.kv_memory_bytes == 0) {
+      ANNULUS_ASSIGN_OR_RETURN(ranks.engine.kv_memory_bytes,
+                               DefaultKvMemory(model, ranks, backend));
+    }
+    const HostUse host = {.program = program_bytes_,
+                          .kv_host = static_cast<size_t>(options_.kv_host_bytes),
+                          .pinned = PageStores::BufferBytes(options_, GeometryOf(model)),
+                          .memory = options_.host_memory_bytes};
+    ANNULUS_ASSIGN_OR_RETURN(plan_, PlanMemory(model, ranks, host, backend));
+    ANNULUS_RETURN_IF_ERROR(CheckPlan(plan_, ranks.span.local));
+    ANNULUS_ASSIGN_OR_RETURN(ranks_, RankSet::Create(model, backend, ranks));
+    metrics_ = std::make_unique<EngineMetrics>(options_.ranks, model_.info);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartCoordinator(Backend& backend) {
+    const RankModel& model = model_.ranks;
+    const RankSpan span = options_.span();
+    std::vector<Backend*> devices;
+    for (int index = 0; index < span.local; ++index) {
+      devices.push_back(&backend.OnDevice(index % DevicesOf(backend, span.local)));
+    }
+    DiskCalls& disk = seams_.disk_calls == nullptr ? DiskCalls::System() : *seams_.disk_calls;
+    ANNULUS_ASSIGN_OR_RETURN(stores_,
+                             PageStores::Open(options_, GeometryOf(model), devices, disk, clock_));
+    CoordinatorOptions coordinator;
+    coordinator.engine = options_;
+    coordinator.limits = limits_;
+    // With one thread, ranks that wait have none to lend.
+    coordinator.ranks_share_machine = backend.capabilities().host_accessible &&
+                                      backend.capabilities().nodes == 1 && span.all > 1 &&
+                                      span.local == span.all && options_.threads > 1;
+    coordinator.modes = ModePolicyOf(options_, model, exchange_.rates);
+    coordinator.modes.visiting_pages = ranks_->visiting_pages();
+    coordinator.identity = absl::StrCat(model_.identity, "/", limits_.shards);
+    coordinator.automatic = MakeAutoSetting(model, exchange_.rates.attention.back().flops);
+    coordinator.ropes = model.config.ropes;
+    coordinator.other_identities = stores_->OtherIdentities(coordinator.identity);
+    coordinator.tiers = stores_->Levels(*metrics_);
+    coordinator.comparer = stores_->comparer();
+    coordinator.tokenizer = model_.tokenizer.get();
+    coordinator_ =
+        std::make_unique<Coordinator>(coordinator, *ranks_, *metrics_, clock_,
+                                      model_.info.end_of_text_ids, model_.info.vocabulary);
+    return absl::OkStatus();
+  }
 
   Moment Look() const {
     Moment moment{coordinator_->snapshot(), {}};
@@ -318,7 +324,8 @@ class EngineImpl final : public Engine {
     load.waiting = now.waiting;
     const SteadyTime last = std::max(now.last_turn, ranks_->last_progress());
     load.seconds_since_step = SecondsBetween(last, clock_.Now());
-    load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
+    const double stuck = std::chrono::duration<double>(options_.exchange_timeout).count();
+    load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck);
     load.process = ReadProcessMemory();
     load.memory.program = static_cast<int64_t>(program_bytes_);
     load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes *
@@ -380,7 +387,7 @@ class EngineImpl final : public Engine {
   // Whether the request's pages would fit if it were alone.
   absl::Status CheckMemory(const RequestSpec& spec) const {
     PageDemand demand = Demand(spec, limits_.page_tokens);
-    const SummaryKinds summaries = SummariesOf(spec.attention.value_or(attention_));
+    const SummaryKinds summaries = SummariesOf(spec.attention.value_or(options_.attention));
     demand.summarised = ranks_->PagesSummarised(summaries);
     int64_t available = 0;
     for (const RankFacts& rank : ranks_->facts()) available += rank.pages * rank.page_bytes;
@@ -437,13 +444,13 @@ class EngineImpl final : public Engine {
     return load;
   }
 
+  const EngineOptions options_;  // settled
+  const EngineSeams seams_;
   const Clock& clock_;
   LoadedModel model_;
-  double stuck_seconds_ = 0;
   size_t program_bytes_ = 0;
   MemoryPlan plan_;
   PlanLimits limits_;
-  AttentionAssignment attention_;  // of requests that name none
   FoundExchange exchange_;
   std::unique_ptr<RankPort> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
@@ -456,14 +463,14 @@ class EngineImpl final : public Engine {
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
                                                      const KernelRegistry& kernels) {
-  return CreateClockedEngine(options, backend, kernels, Clock::Real());
+  return CreateEngineWith({}, options, backend, kernels);
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> CreateClockedEngine(const EngineOptions& options,
-                                                            Backend& backend,
-                                                            const KernelRegistry& kernels,
-                                                            const Clock& clock) {
-  return EngineImpl::Create(options, backend, kernels, clock);
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWith(const EngineSeams& seams,
+                                                         const EngineOptions& options,
+                                                         Backend& backend,
+                                                         const KernelRegistry& kernels) {
+  return EngineImpl::Create(options, backend, kernels, seams);
 }
 
 }  // namespace annulus

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/model/layer_graph.h"
 #include "engine/scheduler/prompt_lookup.h"
 #include "engine/scheduler/quantum.h"
@@ -13,36 +18,92 @@
 namespace annulus {
 namespace {
 
-absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int64_t high) {
+// Sizes in bytes: see CheckOptions.
+template <typename T>
+constexpr bool kIsSize = std::is_same_v<T, size_t> || std::is_same_v<T, int64_t>;
+
+absl::Status CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
 }
 
+absl::Status CheckTime(const char* name, std::chrono::milliseconds value,
+                       std::chrono::milliseconds low, std::chrono::milliseconds high) {
+  return CheckRange(absl::StrCat(name, " in milliseconds").c_str(), value.count(), low.count(),
+                    high.count());
+}
+
+// ---- One for each kind of values in engine/api/option_values.h.
+
+template <typename T>
+absl::Status Check(const char* name, const T& value, option::Within allowed) {
+  return kIsSize<T> ? absl::OkStatus()
+                    : CheckRange(name, static_cast<int64_t>(value), allowed.low, allowed.high);
+}
+
+template <typename T>
+absl::Status Check(const char* name, const T& value, option::WithinOrAuto allowed) {
+  return value == 0 ? absl::OkStatus()
+                    : Check(name, value, option::Within{allowed.low, allowed.high});
+}
+
+absl::Status Check(const char* name, std::chrono::milliseconds value, option::TimeWithin allowed) {
+  return CheckTime(name, value, allowed.low, allowed.high);
+}
+
+absl::Status Check(const char* name, std::optional<std::chrono::milliseconds> value,
+                   option::TimeOffOrAuto allowed) {
+  if (!value.has_value() || value->count() == 0) return absl::OkStatus();
+  return CheckTime(name, *value, allowed.low, allowed.high);
+}
+
+absl::Status Check(const char* name, double value, option::Share) {
+  if (value >= 0 && value <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; allowed are shares of 0 to 1"));
+}
+
+template <typename T>
+absl::Status Check(const char* name, const T& value, const option::OneOf<T>& allowed) {
+  std::vector<std::string> names;
+  for (const auto& [choice, allowed_value] : allowed.choices) {
+    if (value == allowed_value) return absl::OkStatus();
+    names.push_back(choice);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is none of the allowed ", absl::StrJoin(names, ", ")));
+}
+
+// Those who read the value check it.
+template <typename T>
+absl::Status Check(const char*, const T&, option::Any) {
+  return absl::OkStatus();
+}
+absl::Status Check(const char*, const std::string&, const option::Required&) {
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckOptions(const EngineOptions& options) {
-  ANNULUS_RETURN_IF_ERROR(CheckRange("ranks", options.ranks, 1, 64));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("threads", options.threads, 0, 4096));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-context", options.max_context, 0, INT32_MAX));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("chunk-tokens", options.chunk_tokens, 16, 1 << 20));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("tokens-per-rank", options.tokens_per_rank, 1, INT32_MAX));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-running", options.max_running, 1, 4096));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-waiting", options.max_waiting, 1, 1 << 20));
-  ANNULUS_RETURN_IF_ERROR(CheckRange(
-      "stall-budget in milliseconds",
-      options.stall_budget.value_or(std::chrono::milliseconds(0)).count(), 0, 3'600'000));
-  for (const double share : {options.max_pinned, options.max_pinned_by_tenant}) {
-    if (share >= 0 && share <= 1) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("max-pinned and max-pinned-by-tenant are shares of 0 to 1; given is ", share));
+  absl::Status status;
+  VisitOptions([&](const char* name, const char* /*value_name*/, const char* /*help*/, auto field,
+                   const auto& allowed) { status.Update(Check(name, options.*field, allowed)); });
+  ANNULUS_RETURN_IF_ERROR(status);
+  return CheckPolicy(options.attention.policy, options.page_tokens);
+}
+
+EngineOptions Settle(EngineOptions options, const Backend& backend) {
+  const BackendCapabilities& device = backend.capabilities();
+  if (options.threads == 0) options.threads = device.threads;
+  if (!options.stall_budget.has_value()) {
+    options.stall_budget = std::chrono::milliseconds(device.host_accessible ? 250 : 50);
   }
-  const int page = options.page_tokens;
-  if (page != 16 && page != 32 && page != 64 && page != 128 && page != 256) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
+  if (!options.speculation.has_value()) {
+    options.speculation = device.host_accessible ? Speculation::kNgram : Speculation::kOff;
   }
-  return CheckPolicy(options.attention.policy, page);
+  return options;
 }
 
 PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
@@ -75,19 +136,12 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   return limits;
 }
 
-RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& limits,
-                                const Backend& backend) {
+RankSetOptions RankSetOptionsOf(const EngineOptions& options, const PlanLimits& limits) {
   RankSetOptions ranks;
-  ranks.ranks = options.ranks;
-  ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
-  ranks.transport = options.ring_transport;
-  ranks.graphs = options.device_graphs;
-  ranks.through_bytes = options.steps_through_bytes;
+  ranks.engine = options;
+  ranks.span = options.span();
   ranks.rows_per_rank = limits.rows_per_rank();
   ranks.suspended_rows = limits.suspended_rows_per_rank;
-  ranks.sequences = options.max_running;
-  ranks.exchange_timeout = options.exchange_timeout;
-  ranks.kv_memory_bytes = options.kv_memory_bytes;
   return ranks;
 }
 

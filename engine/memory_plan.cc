@@ -39,7 +39,8 @@ absl::Status CheckHostTiers(const HostUse& host) {
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       const HostUse& host, Backend& backend) {
   const BackendCapabilities& device = backend.capabilities();
-  const int devices = DevicesOf(backend, ranks.ranks);
+  const RankSpan& span = ranks.span;
+  const int devices = DevicesOf(backend, span.local);
   MemoryPlan plan;
   plan.of_host = device.host_accessible;
   plan.total = device.memory_bytes;
@@ -55,10 +56,11 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
     ANNULUS_RETURN_IF_ERROR(CheckHostTiers(host));
   }
   // Of the device with most ranks.
-  const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
+  const size_t own = static_cast<size_t>((span.local + devices - 1) / devices);
   plan.ranks = static_cast<int>(own);
-  plan.kv = devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
-  plan.step = (CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device +
+  const size_t kv = ranks.engine.kv_memory_bytes;
+  plan.kv = devices == 1 ? kv : kv / span.local * own;
+  plan.step = (CountStepBytes(model, ranks.rows_per_rank, span.all, device).device +
                CountSuspendedBytes(model, ranks.suspended_rows)) *
               own;
   plan.workspace = backend.PlanWorkspace(WorkShapeOf(model, ranks, device)).total() * own;
@@ -96,19 +98,20 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
 
 absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ranks,
                                        Backend& backend) {
-  const auto devices = static_cast<size_t>(DevicesOf(backend, ranks.ranks));
-  ranks.kv_memory_bytes = backend.capabilities().memory_bytes / 4 * devices;
-  if (backend.capabilities().host_accessible) return ranks.kv_memory_bytes;
+  const auto devices = static_cast<size_t>(DevicesOf(backend, ranks.span.local));
+  const size_t wanted = backend.capabilities().memory_bytes / 4 * devices;
+  if (backend.capabilities().host_accessible) return wanted;
+  ranks.engine.kv_memory_bytes = wanted;
   ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(model, ranks, {}, backend));
-  if (plan.needed() <= plan.free) return ranks.kv_memory_bytes;
+  if (plan.needed() <= plan.free) return wanted;
   // Nothing else that is planned grows where these become less.
-  const auto count = static_cast<size_t>(ranks.ranks);
+  const auto count = static_cast<size_t>(ranks.span.local);
   const size_t excess = (plan.needed() - plan.free) / static_cast<size_t>(plan.ranks) + 1;
-  const size_t left = BytesLeft(ranks.kv_memory_bytes, excess * count);
+  const size_t left = BytesLeft(wanted, excess * count);
   // Where not even a chunk's keys would find room, CheckPlan says why.
   const size_t pages = static_cast<size_t>(ranks.rows_per_rank / model.page_shape.page_tokens + 1) *
                        model.groups.size();
-  return left < pages * GeometryOf(model).page_bytes() * count ? ranks.kv_memory_bytes : left;
+  return left < pages * GeometryOf(model).page_bytes() * count ? wanted : left;
 }
 
 }  // namespace annulus

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
   // Longer than the exchange timeout, so that a silent peer is reported as such, before the wait
   // for the GPU that depends on it times out.
-  auto backend = CreateCudaBackends(config.engine.ranks,
+  auto backend = CreateCudaBackends(config.engine.span().local,
                                     {.longest_wait = config.engine.exchange_timeout * 3 / 2});
   if (!backend.ok()) return OfDevice(backend.status());
   auto devices = std::make_unique<Devices>();

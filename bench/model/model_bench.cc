@@ -9,7 +9,9 @@
 #include <optional>
 #include <random>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "bench/model/batched_decode.h"
 #include "bench/model/bench_sink.h"
@@ -19,6 +21,7 @@
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
+#include "engine/engine_seams.h"
 #include "engine/loading/model_files.h"
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
@@ -66,6 +69,8 @@ size_t KvMemory(const ModelBenchOptions& options, int ranks, ModelConfig config)
 EngineOptions MakeEngineOptions(const ModelBenchOptions& options, int ranks,
                                 const ModelConfig& config) {
   EngineOptions engine;
+  engine.stall_budget = std::chrono::milliseconds(0);  // chunks as large as they were asked for
+  engine.speculation = Speculation::kOff;              // requests say so themselves
   engine.model = options.random_config.empty() ? options.directory
                                                : absl::StrCat("random:", options.random_config);
   engine.ranks = ranks;
@@ -144,6 +149,7 @@ class ModelBench {
   std::mt19937 random_;
   ModelConfig config_;
   int ranks_ = 1;
+  std::vector<int32_t> forced_;  // what answers begin with: EngineSeams::force_answer
   std::unique_ptr<Engine> engine_;
   std::map<int32_t, std::vector<int32_t>> last_prompts_;  // that were read, by length
   std::map<std::string, FirstRanks> first_;               // by what a row is about
@@ -158,8 +164,11 @@ absl::Status ModelBench::Start(int ranks) {
   engine_.reset();
   memory_.Resume();
   const auto start = std::chrono::steady_clock::now();
-  ANNULUS_ASSIGN_OR_RETURN(engine_, CreateEngine(MakeEngineOptions(options_, ranks, config_),
-                                                 machine_.backend(), machine_.kernels()));
+  EngineSeams seams;
+  seams.force_answer = [this](const RequestSpec&) { return forced_; };
+  ANNULUS_ASSIGN_OR_RETURN(engine_,
+                           CreateEngineWith(seams, MakeEngineOptions(options_, ranks, config_),
+                                            machine_.backend(), machine_.kernels()));
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ANNULUS_RETURN_IF_ERROR(
       Generate(RandomPrompt(options_.warm_up_tokens), 2, [](int64_t) { return 0; }).status());
@@ -321,11 +330,12 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
   progress_.Plan({int64_t{tokens - options_.generate} * options_.repeat, 0});  // a file has its own
   std::array<std::vector<double>, 2> seconds;                                  // without, with
   Usage usage;
+  forced_ = forced.answer;
+  const auto no_more = absl::MakeCleanup([this] { forced_.clear(); });
   for (int i = 0; i < options_.repeat; ++i) {
     for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
       RequestSpec spec;
       spec.prompt = forced.prompt;
-      spec.sampling.forced = forced.answer;
       spec.sampling.max_tokens = tokens;
       spec.speculation = speculation;
       ANNULUS_ASSIGN_OR_RETURN(const Answer answer,

@@ -1,21 +1,22 @@
 #ifndef ANNULUS_ENGINE_API_OPTIONS_H_
 #define ANNULUS_ENGINE_API_OPTIONS_H_
 
-// Options of an engine.
+// Options of an engine. An option is said here and nowhere else: its default is that of its field,
+// and its row in VisitOptions says what users call it and which values it allows. Whoever needs an
+// option reads it from the EngineOptions that travel to it.
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "engine/api/option_values.h"
 #include "engine/api/ring.h"
 #include "engine/sparse/assignment.h"
 #include "kernels/base/activations.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
-
-class DiskCalls;
 
 // Whether to guess tokens ahead (speculative decoding). kNgram guesses what followed the same
 // tokens earlier in the request's own prompt and answer (prompt lookup). The answer is the same
@@ -40,7 +41,7 @@ struct EngineOptions {
   // A model directory; "builtin:recall" or "builtin:recall3"; or "random:CONFIG.json": random
   // seeded weights in the shape that a Hugging Face config.json describes, for speed measurements.
   std::string model = "builtin:recall";
-  int ranks = 1;    // 1..64
+  int ranks = 1;    // of the whole ring
   int threads = 0;  // all ranks together; 0: as many as the processor has
   // All ranks together. 0: a quarter of the memory; on GPUs at most what is free.
   size_t kv_memory_bytes = 0;
@@ -50,15 +51,15 @@ struct EngineOptions {
   // (WeightsFor). The output head, expert routing, and matrices stored in another dtype always take
   // float inputs.
   Activations activations = Activations::kFloat;
-  int max_context = 0;   // tokens; 0: the model's limit
-  int page_tokens = 64;  // 16, 32, 64, 128 or 256
+  int max_context = 0;  // tokens; 0: the model's limit
+  int page_tokens = 64;
   // Most prompt tokens in a step, all ranks together; at least a page per rank.
   int chunk_tokens = 2048;
   int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
   // How long a running stream should wait between two tokens at most while prompts are computed at
   // the same time. Chunks fit into it, or are suspended between layers: see scheduler/quantum.h.
   // Absent: 250 ms, on GPUs 50 ms. 0: only chunk_tokens bounds the chunks.
-  std::optional<std::chrono::milliseconds> stall_budget = std::chrono::milliseconds(0);
+  std::optional<std::chrono::milliseconds> stall_budget;
   AdmissionMode admission = AdmissionMode::kWorst;
   int max_running = 64;   // most requests computed at once, without those parked for slow readers
   int max_waiting = 256;  // most requests in the queue
@@ -66,7 +67,7 @@ struct EngineOptions {
   RingTransport ring_transport = RingTransport::kAuto;
   // Default for requests that do not choose. Absent: kNgram on CPUs, kOff on GPUs, where the bits
   // of a row may depend on the rows computed with it.
-  std::optional<Speculation> speculation = Speculation::kOff;
+  std::optional<Speculation> speculation;
   bool device_graphs = true;  // run decode steps as device graphs if the device supports them
   // File with measured exchange rates. Read if it exists; otherwise written after measuring at
   // start. Empty: measure at every start.
@@ -85,10 +86,7 @@ struct EngineOptions {
   // If a disk call takes longer than this, kv_disk is turned off. If a device takes longer to copy
   // a page for a tier (kv_host or kv_disk), that tier is turned off.
   std::chrono::milliseconds kv_disk_timeout{30'000};
-  // For tests: replaces the system's disk calls; must outlive the engine. Null: the system's.
-  DiskCalls* kv_disk_calls = nullptr;
-  // Largest share of all ranks' pages that pinned documents may take, 0..1: in total and per
-  // tenant.
+  // Largest share of all ranks' pages that pinned documents may take: in total and per tenant.
   double max_pinned = 0.5;
   double max_pinned_by_tenant = 0.25;
   AttentionAssignment attention;  // default for requests that name none
@@ -96,12 +94,156 @@ struct EngineOptions {
   // empty, requests for `learned` are rejected.
   std::string attention_gates;
   std::string kernels;  // name of the OpTable to use; empty: the best one for this machine
-  bool steps_through_bytes = false;  // for tests: encode and decode every plan and result
   // How long a rank may wait for another while no rank makes progress. A long computation counts as
   // progress, so only a real hang trips this.
-  std::chrono::milliseconds exchange_timeout{600'000};
+  std::chrono::milliseconds exchange_timeout{30'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};  // how long a full sink may park a request
+
+  // The ranks of this process: all of the ring.
+  RankSpan span() const { return {.first = 0, .local = ranks, .all = ranks}; }
 };
+
+// Calls `visit` with the row of each option that sets a field, in the order of --help: its flag
+// without the dashes, what users put for its value, what it does, the field, and the values it
+// allows (engine/api/option_values.h).
+template <typename Visitor>
+void VisitOptions(Visitor&& visit) {
+  using E = EngineOptions;
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  constexpr int64_t kTiB = int64_t{1} << 40;
+  visit("model", "DIR|FILE.gguf|builtin:recall",
+        "Hugging Face model directory, a GGUF file or a folder with one, a built-in demonstration "
+        "model, or random:CONFIG.json (random weights of that shape, to measure speed).",
+        &E::model,
+        option::Required{"a GGUF file, a model directory, builtin:recall or builtin:recall3"});
+  visit("ranks", "N", "Ranks of the ring that keys and values are spread over.", &E::ranks,
+        option::Within{1, 64});
+  visit("threads", "T|auto", "Computing threads of all ranks together.", &E::threads,
+        option::WithinOrAuto{1, 4096});
+  visit("weights-dtype", "DTYPE|auto",
+        "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3, fp8_e5m2, or, "
+        "on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as it is stored (float8 in blocks, MXFP4 "
+        "and other types of GGUF files: bf16).",
+        &E::weights_dtype, option::Any{});
+  visit("activations", "float|int8|fp8_e4m3",
+        "How layers take their inputs. int8, fp8_e4m3: one scale per token, less exact; int8 is "
+        "for integer weights (int8, int4_g32, int4_g64, q8_0, q4_0, q4_1), and reads prompts "
+        "faster where the processor has integer dot products (AVX-512 VNNI, AMX); fp8_e4m3 is for "
+        "weights in fp8_e4m3 on GPUs that multiply it (compute capability 8.9 and up).",
+        &E::activations, option::Any{});
+  visit("kv-dtype", "DTYPE|auto",
+        "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2; "
+        "auto: f32 for weights held in f32, else bf16.",
+        &E::kv_dtype, option::Any{});
+  visit("kv-memory", "SIZE|auto",
+        "Memory for keys and values, all ranks together; auto: a quarter of the machine's or the "
+        "GPUs', as far as that is free.",
+        &E::kv_memory_bytes, option::WithinOrAuto{kMiB, 64 * kTiB});
+  visit("max-context", "N|auto",
+        "Most tokens of prompt and answer together; auto: the model's own.", &E::max_context,
+        option::WithinOrAuto{1, 1'000'000'000});
+  visit("page-tokens", "16|32|64|128|256", "Tokens of one page of keys and values.",
+        &E::page_tokens,
+        option::OneOf<int>{{{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}}});
+  visit("chunk-tokens", "N", "Tokens that one step computes, all ranks together.", &E::chunk_tokens,
+        option::Within{16, 1 << 20});
+  visit("stall-budget", "TIME|off|auto",
+        "The longest that a running answer should wait for its next token while prompts are read "
+        "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; above 500ms "
+        "little changes, since progress is told twice a second; off: chunks are as large as "
+        "--chunk-tokens, however long they take, also alone.",
+        &E::stall_budget, option::TimeOffOrAuto{milliseconds(1), hours(1)});
+  visit("tokens-per-rank", "N",
+        "A sequence is spread over one more rank for every N of its tokens.", &E::tokens_per_rank,
+        option::Within{1, 1'000'000'000});
+  visit(
+      "admission", "worst|expected",
+      "Memory for keys and values that a request takes when it begins: for the longest answer that "
+      "it may give, or for one as long as answers have been so far. With expected more requests "
+      "run at once; if their memory runs out, some wait again and then go on with the same answer.",
+      &E::admission,
+      option::OneOf<AdmissionMode>{
+          {{"worst", AdmissionMode::kWorst}, {"expected", AdmissionMode::kExpected}}});
+  visit("max-running", "N",
+        "Most requests computed at once, not counting those whose clients do not read.",
+        &E::max_running, option::Within{1, 4096});
+  visit("max-waiting", "N", "Most requests in the queue; further ones are refused.",
+        &E::max_waiting, option::Within{1, 1 << 20});
+  visit("attention", "POLICY",
+        "Attention of requests that name none: NAME or NAME:parameter=value,..; the policies are "
+        "listed below. Rules for some layers or heads may follow it: 'adaptive; layers=0-1: dense; "
+        "layers=4,heads=0-3: window:window=4096'.",
+        &E::attention, option::Any{});
+  visit("attention-gates", "FILE",
+        "Safetensors file with the gates of the policy learned, written by annulus-bench gates; "
+        "empty: requests for learned are refused.",
+        &E::attention_gates, option::Any{});
+  visit("ring-mode", "auto|pass-kv|pass-q",
+        "What ranks pass on to each other: keys and values, or queries; auto: whichever is faster.",
+        &E::ring_mode,
+        option::OneOf<RingMode>{{{"auto", RingMode::kAuto},
+                                 {"pass-kv", RingMode::kPassKv},
+                                 {"pass-q", RingMode::kPassQ}}});
+  visit("ring-transport", "auto|peer|staged|nccl",
+        "How ranks on several GPUs exchange: copies from memory to memory, through the host's "
+        "memory, or NCCL; auto: the first of peer, nccl and staged that works here.",
+        &E::ring_transport,
+        option::OneOf<RingTransport>{{{"auto", RingTransport::kAuto},
+                                      {"peer", RingTransport::kPeer},
+                                      {"staged", RingTransport::kStaged},
+                                      {"nccl", RingTransport::kNccl}}});
+  visit("device-graphs", "auto|off",
+        "auto: launch a decode step on a GPU as one graph, if the GPU can; off: launch its kernels "
+        "one by one.",
+        &E::device_graphs, option::OneOf<bool>{{{"auto", true}, {"off", false}}});
+  visit(
+      "speculate", "auto|ngram|off",
+      "ngram: for requests that do not choose, guess the next tokens from what followed the same "
+      "words earlier in the request's own text, and check all guesses in one step; answers that "
+      "quote their documents come sooner, and no answer changes; auto: ngram on CPUs, off on GPUs.",
+      &E::speculation,
+      option::OneOf<std::optional<Speculation>>{
+          {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}}});
+  visit("ring-profile", "FILE",
+        "File with measured rates for --ring-mode auto: read if it exists, else written after "
+        "measuring at start; empty: measured at every start.",
+        &E::profile, option::Any{});
+  visit("max-pinned", "PERCENT",
+        "Largest share of the memory for keys and values that pinned documents may take; 0: "
+        "nothing can be pinned.",
+        &E::max_pinned, option::Share{});
+  visit("max-pinned-by-tenant", "PERCENT", "The same for the pinned documents of each tenant.",
+        &E::max_pinned_by_tenant, option::Share{});
+  visit("kv-host", "SIZE",
+        "Host memory that keeps keys and values of prompts for which --kv-memory has no room, "
+        "until they are needed again or newer ones take their place; from there they move on to "
+        "--kv-disk. On GPUs needs --gpu-kernels ..-invariant; 0: none.",
+        &E::kv_host_bytes, option::Within{0, 64 * kTiB});
+  visit("kv-disk", "DIR",
+        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
+        "not computed again after a restart; needs --kv-disk-size. What users sent can be read "
+        "from it, until they delete the document or other pages take its place. On GPUs needs "
+        "--gpu-kernels ..-invariant; empty: none.",
+        &E::kv_disk, option::Any{});
+  visit("kv-disk-size", "SIZE", "Largest total size of the files in --kv-disk.", &E::kv_disk_bytes,
+        option::Within{0, 64 * kTiB});
+  visit("kv-verify", "sample|off|all",
+        "Which keys and values from --kv-host and --kv-disk are checked by computing them again. "
+        "sample: one page of each text that comes back; off: none; all: every page, so prompts are "
+        "computed as if nothing were kept. Pages that differ are dropped.",
+        &E::kv_verify,
+        option::OneOf<KvVerify>{
+            {{"sample", KvVerify::kSample}, {"off", KvVerify::kOff}, {"all", KvVerify::kAll}}});
+  visit("exchange-timeout", "TIME",
+        "How long a rank may wait for another while no rank makes progress; for its GPU half as "
+        "long again.",
+        &E::exchange_timeout, option::TimeWithin{milliseconds(10), hours(1)});
+  visit("slow-reader-timeout", "TIME",
+        "A client that reads none of its answer for this long is cut off.", &E::slow_reader_timeout,
+        option::TimeWithin{milliseconds(10), hours(24)});
+}
 
 }  // namespace annulus
 

@@ -40,8 +40,6 @@ struct SamplingParams {
   // 0..20 alternatives at each token of the prompt but the first. The prompt is then computed as
   // with RequestSpec::ignore_cache.
   std::optional<int32_t> prompt_logprobs;
-  // For speed measurements: the answer begins with these tokens, whatever the logits say.
-  std::vector<int32_t> forced;
 
   bool operator==(const SamplingParams&) const = default;
 };

@@ -12,6 +12,13 @@ namespace annulus {
 // queries circulate and attention states return. kAuto: the scheduler's cost model chooses.
 enum class RingMode : uint8_t { kAuto, kPassKv, kPassQ };
 
+// Which ranks of a ring live in one process: `local` of them, from `first` on. The ring has `all`.
+struct RankSpan {
+  int first = 0;
+  int local = 1;
+  int all = 1;
+};
+
 // How ranks on different devices exchange data. kPeer: direct copies between device memories.
 // kStaged: copies through pinned host memory. kNccl: NCCL. kAuto: the first of peer, nccl and
 // staged that this machine supports. Ranks on one device pass addresses; for them only kAuto is

@@ -48,7 +48,7 @@ wire::SamplingSetup ToMessage(const SamplingSetup& setup) {
   to.set_ignore_eos(params.ignore_eos);
   if (params.logprobs.has_value()) to.set_logprobs(*params.logprobs);
   to.mutable_logit_bias()->insert(params.logit_bias.begin(), params.logit_bias.end());
-  Put(params.forced, to.mutable_forced());
+  Put(setup.forced, to.mutable_forced());
   Put(setup.prompt, message.mutable_prompt());
   Put(setup.generated, message.mutable_generated());
   Put(setup.end_of_text_ids, message.mutable_end_of_text_ids());
@@ -76,7 +76,7 @@ absl::StatusOr<SamplingSetup> FromMessage(const wire::SamplingSetup& message,
   params.ignore_eos = from.ignore_eos();
   if (from.has_logprobs()) params.logprobs = from.logprobs();
   params.logit_bias.insert(from.logit_bias().begin(), from.logit_bias().end());
-  params.forced = Take(from.forced());
+  setup.forced = Take(from.forced());
   setup.prompt = Take(message.prompt());
   setup.generated = Take(message.generated());
   setup.end_of_text_ids = Take(message.end_of_text_ids());
@@ -88,7 +88,7 @@ absl::StatusOr<SamplingSetup> FromMessage(const wire::SamplingSetup& message,
   }
   ANNULUS_RETURN_IF_ERROR(ValidateSampling(params, setup.vocabulary));
   for (const std::vector<int32_t>* ids :
-       {&setup.prompt, &setup.generated, &setup.end_of_text_ids, &params.forced}) {
+       {&setup.prompt, &setup.generated, &setup.end_of_text_ids, &setup.forced}) {
     for (const int32_t id : *ids) {
       ANNULUS_RETURN_IF_ERROR(Within("the token id", id, 0, limits.vocabulary));
     }

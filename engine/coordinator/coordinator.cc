@@ -31,10 +31,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
       ranks_(ranks),
       metrics_(metrics),
       clock_(clock),
-      commands_(options.max_waiting, metrics, clock),
+      commands_(options.engine.max_waiting, metrics, clock),
       plans_(clock),
       board_(metrics),
-      serving_(options.stall_budget, options.limits, options.max_running, metrics),
+      serving_(options.engine.stall_budget.value(), options.limits, options.engine.max_running,
+               metrics),
       ledger_(options_, ranks, clock, [this] { commands_.Wake(); }),
       policies_(options_, ledger_.prefixes()),
       needs_(options_, ranks, ledger_, serving_),
@@ -174,7 +175,7 @@ void Coordinator::ExpireDeadlines() {
 // Parks requests whose readers are slow, and ends those whose readers are too slow.
 void Coordinator::CheckReaders() {
   std::vector<std::pair<RequestId, absl::Status>> slow;
-  const double limit = std::chrono::duration<double>(options_.slow_reader_timeout).count();
+  const double limit = std::chrono::duration<double>(options_.engine.slow_reader_timeout).count();
   const auto check = [&](RequestId id) {
     Request& request = ledger_.request(id);
     const bool has_room = request.sink().HasRoom();
@@ -182,7 +183,7 @@ void Coordinator::CheckReaders() {
     if (!pace.ok()) slow.emplace_back(id, std::move(pace));
     return has_room;
   };
-  UpdatePaused(ledger_.state(), check, options_.max_running);
+  UpdatePaused(ledger_.state(), check, options_.engine.max_running);
   for (const RequestId id : ledger_.waiting()) {
     if (ledger_.request(id).has_begun()) check(id);
   }

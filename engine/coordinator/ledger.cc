@@ -14,15 +14,15 @@ Ledger::Ledger(const CoordinatorOptions& options, RankPort& ranks, const Clock& 
       ranks_(ranks),
       book_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
       prefixes_(options.identity, options.limits, options.ropes, book_),
-      pins_({options.max_pinned, options.max_pinned_by_tenant, options.limits.page_tokens,
-             options.limits.group_windows},
+      pins_({options.engine.max_pinned, options.engine.max_pinned_by_tenant,
+             options.limits.page_tokens, options.limits.group_windows},
             book_, prefixes_.index()) {
-  state_.running.reserve(options.max_running);  // a request that is admitted finds its place
+  state_.running.reserve(options.engine.max_running);  // a request that is admitted finds its place
   if (options.tiers.empty()) return;
   tier_ = std::make_unique<PageTier>(options.tiers,
                                      PageTier::Options{.identity = options.identity,
                                                        .other_identities = options.other_identities,
-                                                       .verify = options.verify,
+                                                       .verify = options.engine.kv_verify,
                                                        .comparer = options.comparer,
                                                        .wake = std::move(wake)},
                                      options.limits, ranks, clock, book_, prefixes_);

@@ -28,7 +28,7 @@ void RestoreChecks::Begin() {
   PageTier* const tier = use_.ledger.tier();
   bool begun = tier != nullptr && !use_.ledger.any_left();
   // Parked streams have no slots.
-  while (begun && CountActive(use_.ledger.state()) < use_.options.max_running) {
+  while (begun && CountActive(use_.ledger.state()) < use_.options.engine.max_running) {
     const bool tried = TryTo([&] {
       std::optional<PageRestorer::Check> check = tier->restorer().NextCheck();
       begun = check.has_value() && BeginOne(*std::move(check));

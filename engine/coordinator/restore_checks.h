@@ -31,7 +31,7 @@ class RestoreChecks {
   };
   explicit RestoreChecks(const Parts& parts) : use_(parts) {}
 
-  // Begins the checks that wait, as many as find a slot (CoordinatorOptions::max_running) and room;
+  // Begins the checks that wait, as many as find a slot (EngineOptions::max_running) and room;
   // the others wait on. Each is served as the request that waits for it.
   void Begin();
   // Ends a check, whose request was taken from the ledger. `computed`: whether its page was. The

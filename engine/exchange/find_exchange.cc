@@ -13,17 +13,17 @@
 namespace annulus {
 namespace {
 
-ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& model, int threads,
+ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& model,
                               Backend& backend) {
   std::string device = backend.capabilities().description;
-  if (const int devices = DevicesOf(backend, options.ranks); devices > 1) {
+  if (const int devices = DevicesOf(backend, options.span().local); devices > 1) {
     absl::StrAppend(&device, ", ", devices, " devices, transport ",
                     static_cast<int>(options.ring_transport));
   }
   return {.device = std::move(device),
           .kernels = model.ops->name,
           .ranks = options.ranks,
-          .threads = threads,
+          .threads = options.threads,
           .attention = {.heads = model.config.heads, .page = model.page_shape},
           .transport = options.ring_transport};
 }
@@ -31,13 +31,13 @@ ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& mod
 }  // namespace
 
 absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
-                                           int threads, Backend& backend) {
+                                           Backend& backend) {
   const ExchangeRates unused;
   if (options.ranks == 1) return FoundExchange{unused, "not needed: one rank exchanges nothing"};
   if (options.ring_mode != RingMode::kAuto) {
     return FoundExchange{unused, "not needed: the mode is fixed"};
   }
-  const ExchangeSetup setup = ExchangeSetupOf(options, model, threads, backend);
+  const ExchangeSetup setup = ExchangeSetupOf(options, model, backend);
   if (!options.profile.empty()) {
     const absl::StatusOr<ExchangeRates> saved = LoadExchangeProfile(options.profile, setup);
     if (saved.ok()) return FoundExchange{*saved, absl::StrCat("read from ", options.profile)};

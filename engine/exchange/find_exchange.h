@@ -18,11 +18,11 @@ struct FoundExchange {
 
 // Returns the exchange rates that ring modes are chosen by. If the file options.profile exists,
 // reads them from it; otherwise measures them, and writes that file if one is named. If nothing is
-// chosen by them (one rank, or a fixed mode), returns the default rates. `threads`: of all ranks
-// together. Errors: those of LoadExchangeProfile except NOT_FOUND, of MeasureExchange and of
+// chosen by them (one rank, or a fixed mode), returns the default rates. `options`: settled.
+// Errors: those of LoadExchangeProfile except NOT_FOUND, of MeasureExchange and of
 // SaveExchangeProfile.
 absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
-                                           int threads, Backend& backend);
+                                           Backend& backend);
 
 }  // namespace annulus
 

@@ -144,7 +144,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), ops, options.page_tokens, chosen.kv_dtype);
   loaded.ranks.activations = options.activations;
-  for (int device = 1; device < DevicesOf(backend, options.ranks); ++device) {
+  for (int device = 1; device < DevicesOf(backend, options.span().local); ++device) {
     weights =
         LoadWeights(files.config, *files.tensors, backend.OnDevice(device), ops, weights_dtype);
     if (!weights.ok()) return WithPrefix(absl::StrCat(options.model, ": "), weights.status());

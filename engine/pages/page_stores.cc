@@ -24,10 +24,8 @@ absl::Status CheckSize(absl::string_view option, int64_t bytes, const KvGeometry
                    " bytes, enough for a few pages of keys and values"));
 }
 
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
+absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options, DiskCalls& calls,
                                                     const Clock& clock) {
-  DiskCalls& calls =
-      options.kv_disk_calls == nullptr ? DiskCalls::System() : *options.kv_disk_calls;
   absl::StatusOr<std::unique_ptr<DiskStore>> store =
       DiskStore::Open(options.kv_disk, options.kv_disk_bytes, calls, clock);
   if (store.ok()) return store;
@@ -50,7 +48,7 @@ void ShowTier(const PageStore& store, TierMetrics& metrics) {
 absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions& options,
                                                              const KvGeometry& pages,
                                                              std::span<Backend* const> devices,
-                                                             const Clock& clock) {
+                                                             DiskCalls& calls, const Clock& clock) {
   std::unique_ptr<PageStores> stores(new PageStores);
   const size_t page_bytes = pages.stored_bytes();
   stores->most_call_ = options.kv_disk_timeout;
@@ -64,7 +62,7 @@ absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions
   if (!options.kv_disk.empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, the limit for the files in kv-disk,",
                                       options.kv_disk_bytes, pages));
-    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, clock));
+    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, calls, clock));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));
     stores->disk_remover_ = std::make_unique<DiskRemover>(
         *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout}, clock);

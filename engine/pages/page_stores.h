@@ -28,13 +28,14 @@ namespace annulus {
 // the host's memory, the folder kv_disk, both, or none. Thread-safe.
 class PageStores {
  public:
-  // `pages`: the layout of a rank's pages. `devices`: [rank] the backend of the rank's device; they
-  // and `clock` must outlive the stores. INVALID_ARGUMENT if a size is too small for a few pages;
-  // otherwise the errors of HostStore::Create, DiskStore::Open and PageLane::Open.
+  // `pages`: the layout of a rank's pages. `devices`: [rank] the backend of the rank's device;
+  // they, `calls` (for the disk) and `clock` must outlive the stores. INVALID_ARGUMENT if a size is
+  // too small for a few pages; otherwise the errors of HostStore::Create, DiskStore::Open and
+  // PageLane::Open.
   static absl::StatusOr<std::unique_ptr<PageStores>> Open(const EngineOptions& options,
                                                           const KvGeometry& pages,
                                                           std::span<Backend* const> devices,
-                                                          const Clock& clock);
+                                                          DiskCalls& calls, const Clock& clock);
 
   // Bytes of host memory for all buffers, if the pages are in a device's memory: those that Open
   // pins, and those in which PageMover compares pages under KvVerify::kAll. Does not include

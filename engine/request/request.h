@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/api/request.h"
@@ -45,6 +46,9 @@ class Request {
   RequestId id() const { return id_; }
   // After a preemption, `prompt` ends with the answer so far: see RequestSpec::answered.
   const RequestSpec& spec() const { return spec_; }
+  // Tokens that its answer begins with (EngineSeams::force_answer). Call before it is submitted.
+  void ForceAnswer(std::vector<int32_t> tokens) { forced_ = std::move(tokens); }
+  const std::vector<int32_t>& forced() const { return forced_; }
   TokenSink& sink() { return *sink_; }
   SteadyTime submitted() const { return submitted_; }
   SteadyTime documents_found() const { return spec_.documents_found.value_or(submitted_); }
@@ -171,6 +175,7 @@ class Request {
 
   const RequestId id_;
   RequestSpec spec_;
+  std::vector<int32_t> forced_;
   std::shared_ptr<TokenSink> sink_;
   const Clock& clock_;
   const SteadyTime submitted_;

@@ -26,11 +26,11 @@ constexpr std::chrono::milliseconds kOpening{60'000};
 
 RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
   const KvGeometry geometry = GeometryOf(model);
-  const size_t kv_bytes = options.kv_memory_bytes / options.ranks;
+  const size_t kv_bytes = options.engine.kv_memory_bytes / options.span.local;
   RingSlotPlan plan;
-  plan.ranks = options.ranks;
+  plan.ranks = options.span.all;
   plan.rows = options.rows_per_rank;
-  plan.states = MostStates(options.ranks, ShardsOf(*model.ops, options.ranks)).states;
+  plan.states = MostStates(options.span.all, ShardsOf(*model.ops, options.span.all)).states;
   plan.heads = model.config.heads;
   plan.shape = geometry.shape;
   plan.layer_page_bytes = geometry.layer_page_bytes;
@@ -57,24 +57,28 @@ int DevicesOf(const Backend& backend, int ranks) {
 
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices) {
   if (devices == 1) return 0;
-  const bool groups =
-      options.transport == RingTransport::kAuto || options.transport == RingTransport::kNccl;
+  const RingTransport transport = options.engine.ring_transport;
+  const bool groups = transport == RingTransport::kAuto || transport == RingTransport::kNccl;
   return RingSlots::BytesFor(SlotPlan(model, options)) +
-         (groups ? GroupRing::SendBytes(options.ranks) : 0);
+         (groups ? GroupRing::SendBytes(options.span.all) : 0);
 }
 
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
-  const auto timeout = std::min(options.exchange_timeout, kOpening);
+  const RankSpan& span = options.span;
+  ANNULUS_CHECK(span.local == span.all || options.open_ring != nullptr) << "a part of a ring";
+  const auto timeout = std::min(options.engine.exchange_timeout, kOpening);
   ANNULUS_ASSIGN_OR_RETURN(set->ring_, options.open_ring != nullptr
                                            ? options.open_ring()
-                                           : OpenRing(options.transport, backend, options.ranks,
-                                                      timeout, *options.clock));
-  if (set->ring_->channel(0).copies()) set->visiting_pages_ = SlotPlan(model, options).pages;
-  for (int rank = 0; rank < options.ranks; ++rank) {
+                                           : OpenRing(options.engine.ring_transport, backend,
+                                                      span.all, timeout, *options.clock));
+  if (set->ring_->channel(span.first).copies()) {
+    set->visiting_pages_ = SlotPlan(model, options).pages;
+  }
+  for (int index = 0; index < span.local; ++index) {
     ANNULUS_RETURN_IF_ERROR(set->AddRank(model));
-    set->facts_.push_back(set->FactsOf(rank));
+    set->facts_.push_back(set->FactsOf(index));
   }
   return set;
 }
@@ -102,12 +106,12 @@ PageBook::Hooks RankSet::page_hooks() {
   if (!poisons) return {};
   return {.on_take =
               [this](const PageBook::Event& page) {
-                KvPool& pool = *ranks_[page.id.rank]->kv;
+                KvPool& pool = *ranks_[page.id.rank - options_.span.first]->kv;
                 if (pool.poisons()) pool.OnTake(page);
               },
           .on_free =
               [this](const PageBook::Event& page) {
-                KvPool& pool = *ranks_[page.id.rank]->kv;
+                KvPool& pool = *ranks_[page.id.rank - options_.span.first]->kv;
                 if (pool.poisons()) pool.OnFree(page);
               }};
 }
@@ -136,16 +140,18 @@ RankSet::~RankSet() {
 absl::Status RankSet::AddRank(const RankModel& model) {
   const int index = static_cast<int>(ranks_.size());
   auto rank = std::make_unique<Rank>();
-  const int devices = DevicesOf(backend_, options_.ranks);
+  const RankSpan& span = options_.span;
+  const EngineOptions& engine = options_.engine;
+  const int devices = DevicesOf(backend_, span.local);
   Backend& own = device(index);
   const int nodes = own.capabilities().nodes;
-  if (nodes > 1 && options_.ranks >= nodes) rank->node = index * nodes / options_.ranks;
+  if (nodes > 1 && span.local >= nodes) rank->node = index * nodes / span.local;
   Backend& backend = rank->node < 0 ? own : own.OnNode(rank->node);
-  const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
+  const size_t kv_bytes = engine.kv_memory_bytes / span.local;
   const StepBytes step =
-      CountStepBytes(model, options_.rows_per_rank, options_.ranks, backend.capabilities());
+      CountStepBytes(model, options_.rows_per_rank, span.all, backend.capabilities());
   BufferPool::Options pool;
-  RingChannel& channel = ring_->channel(index);
+  RingChannel& channel = ring_->channel(span.first + index);
   const size_t arrivals = channel.copies() ? RingSlots::BytesFor(SlotPlan(model, options_)) : 0;
   const size_t slot_bytes = arrivals + channel.send_bytes();
   const WorkspaceBytes workspace =
@@ -155,7 +161,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
                      AlignUp(slot_bytes) + AlignUp(workspace.total());
   // Some large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
-  pool.name = absl::StrCat("rank", index);
+  pool.name = absl::StrCat("rank", span.first + index);
   rank->memory = std::make_unique<BufferPool>(backend, std::move(pool));
 
   ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, GeometryOf(model), kv_bytes));
@@ -168,14 +174,14 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   }
   if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
   ANNULUS_ASSIGN_OR_RETURN(rank->stream,
-                           backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
+                           backend.CreateStream(std::max(1, engine.threads / span.local)));
   if (workspace.total() > 0) {
     ANNULUS_ASSIGN_OR_RETURN(rank->workspace,
                              rank->memory->Allocate(workspace.total(), Lifetime::kWorkspace));
     ANNULUS_RETURN_IF_ERROR(rank->stream->UseWorkspace(rank->workspace.data(), workspace));
   }
   RankParts parts;
-  parts.rank = index;
+  parts.rank = span.first + index;
   parts.device = index % devices;
   parts.model = &model;
   parts.backend = &backend;
@@ -191,9 +197,9 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.suspended = rank->suspended.get();
   parts.patterns = &patterns_;
   parts.heartbeat = &heartbeat_;
-  parts.exchange_timeout = options_.exchange_timeout;
+  parts.exchange_timeout = engine.exchange_timeout;
   parts.observer = options_.observer;
-  parts.graphs = options_.graphs;
+  parts.graphs = engine.device_graphs;
   rank->thread = std::make_unique<RankThread>(parts, [this](bool ok) { OnEnd(ok); });
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();
@@ -314,10 +320,10 @@ absl::Status RankSet::Silent(int rank) {
   }
   all_back_ = false;
   started_ = 0;
-  lost_ = absl::UnavailableError(
-      absl::StrCat("rank ", rank, " did not answer within --exchange-timeout, ",
-                   options_.exchange_timeout.count(),
-                   " ms; restart the server, and raise the timeout if its steps take that long"));
+  lost_ = absl::UnavailableError(absl::StrCat(
+      "rank ", options_.span.first + rank, " did not answer within --exchange-timeout, ",
+      options_.engine.exchange_timeout.count(),
+      " ms; restart the server, and raise the timeout if its steps take that long"));
   return lost_;
 }
 
@@ -349,20 +355,21 @@ CodecLimits RankSet::WireLimits() const {
 
 std::optional<RankResult> RankSet::WaitFor(int rank) {
   while (true) {
-    const SteadyTime quiet = heartbeat_.last() + options_.exchange_timeout;
+    const SteadyTime quiet = heartbeat_.last() + options_.engine.exchange_timeout;
     std::optional<RankResult> result = ranks_[rank]->thread->Wait(quiet);
     if (result.has_value()) return result;
-    if (heartbeat_.last() + options_.exchange_timeout <= options_.clock->Now()) break;
+    if (heartbeat_.last() + options_.engine.exchange_timeout <= options_.clock->Now()) break;
   }
   // A rank that waits for a peer gives up now too, and its status names the peer.
-  const auto grace = std::min(options_.exchange_timeout, kGrace);
+  const auto grace = std::min(options_.engine.exchange_timeout, kGrace);
   std::optional<RankResult> late = ranks_[rank]->thread->Wait(options_.clock->Now() + grace);
   if (late.has_value()) return late;
   // Ranks that wait for the silent one come back at once.
-  ring_->channel(rank).Abort(absl::DeadlineExceededError(
-      absl::StrCat("no rank has made progress for ", options_.exchange_timeout.count(),
-                   " ms, the --exchange-timeout")));
-  return ranks_[rank]->thread->Wait(options_.clock->Now() + options_.exchange_timeout);
+  ring_->channel(options_.span.first + rank)
+      .Abort(absl::DeadlineExceededError(absl::StrCat("no rank has made progress for ",
+                                                      options_.engine.exchange_timeout.count(),
+                                                      " ms, the --exchange-timeout")));
+  return ranks_[rank]->thread->Wait(options_.clock->Now() + options_.engine.exchange_timeout);
 }
 
 }  // namespace annulus

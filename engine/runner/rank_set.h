@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/api/options.h"
 #include "engine/base/clock.h"
 #include "engine/codec/step_codec.h"
 #include "engine/memory/buffer_pool.h"
@@ -19,18 +20,14 @@
 namespace annulus {
 
 struct RankSetOptions {
-  int ranks = 1;
-  int threads = 1;             // all ranks together; each gets at least one
-  size_t kv_memory_bytes = 0;  // all ranks together
-  int rows_per_rank = 2048;    // most rows of a plan on one rank
-  int suspended_rows = 0;      // see PlanLimits::suspended_rows_per_rank
-  int sequences = 64;          // most sequences in a plan
-  // Longest time in a step without progress on any rank; then the step fails.
-  std::chrono::milliseconds exchange_timeout{600'000};
-  AttentionObserver* observer = nullptr;           // only for a single rank; null: none
-  RingTransport transport = RingTransport::kAuto;  // for ranks on different devices
-  bool graphs = true;  // run decode steps as graphs if the device supports them
-  // Opens the ring between the ranks. Null: OpenRing with `transport`.
+  // Settled: see Settle. The ranks of this set share threads and kv_memory_bytes; each gets at
+  // least one thread.
+  EngineOptions engine;
+  RankSpan span;                          // the ranks of this set
+  int rows_per_rank = 2048;               // most rows of a plan on one rank
+  int suspended_rows = 0;                 // see PlanLimits::suspended_rows_per_rank
+  AttentionObserver* observer = nullptr;  // only for a single rank; null: none
+  // Opens the ring between all ranks. Null: OpenRing, for which all are in this set.
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
   // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
@@ -38,7 +35,8 @@ struct RankSetOptions {
   const Clock* clock = &Clock::Real();
 };
 
-// How many of the backend's devices `ranks` ranks use. Rank r is on device r modulo this number.
+// How many of the backend's devices `ranks` ranks of this process use. The r-th of them is on
+// device r modulo this number.
 int DevicesOf(const Backend& backend, int ranks);
 
 // Bytes on a rank's device for what peers copy to it and, if the transport may turn out to be NCCL,
@@ -49,7 +47,8 @@ size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int
 // The layout of a rank's pages.
 KvGeometry GeometryOf(const RankModel& model);
 
-// All ranks of this process: their threads, memory and channels.
+// The ranks of this process: their threads, memory and channels. The set may be a part of a ring
+// (RankSetOptions::span); everything by rank is then indexed from its first rank on.
 //
 // On a device with several NUMA nodes, each rank keeps its memory and threads on one node, and
 // neighbours in the ring share a node as far as possible. If there are fewer ranks than nodes, a

@@ -66,11 +66,11 @@ struct RankParts {
   // Device memory for the values of a suspended chunk's rows between layers; null: this rank
   // suspends none.
   StepArena* suspended = nullptr;
-  RingSlots slots;                        // destination of copies, if the channel copies
-  PatternCache* patterns = nullptr;       // shared by all ranks
-  Heartbeat* heartbeat = nullptr;         // shared by all ranks
-  AttentionObserver* observer = nullptr;  // null: none
-  std::chrono::milliseconds exchange_timeout{30'000};  // longest time without progress on any rank
+  RingSlots slots;                               // destination of copies, if the channel copies
+  PatternCache* patterns = nullptr;              // shared by all ranks
+  Heartbeat* heartbeat = nullptr;                // shared by all ranks
+  AttentionObserver* observer = nullptr;         // null: none
+  std::chrono::milliseconds exchange_timeout{};  // EngineOptions::exchange_timeout
   bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
 };
 

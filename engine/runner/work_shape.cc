@@ -53,20 +53,20 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
   shape.products.push_back(ShapeOf(model.weights.head(), kLogitsRows));
   shape.rows = options.rows_per_rank;
   // A rank attends rows of its own or, item by item, of one of the others.
-  shape.attended_rows = shape.rows * options.ranks;
+  shape.attended_rows = shape.rows * options.span.all;
   // The last chunk of a prompt and the row behind it, which is sampled, are two.
-  shape.items = 2 * int64_t{options.sequences};
+  shape.items = 2 * int64_t{options.engine.max_running};
   shape.pages = model.page_shape;
   shape.heads = model.config.heads;
   shape.row_invariant = model.ops->row_invariant;
-  shape.shards = ShardsOf(*model.ops, options.ranks);
-  shape.named_pages =
-      static_cast<int64_t>(options.kv_memory_bytes / options.ranks / geometry.page_bytes());
+  shape.shards = ShardsOf(*model.ops, options.span.all);
+  shape.named_pages = static_cast<int64_t>(options.engine.kv_memory_bytes / options.span.local /
+                                           geometry.page_bytes());
   shape.lists = model.ops->block_scores != nullptr;
   shape.exact_rows = kProbeRows;
   shape.sampled_rows = kSampledRows;
   shape.vocabulary = model.config.vocabulary;
-  if (options.graphs) {
+  if (options.engine.device_graphs) {
     shape.held_layers = model.layers();
     shape.held_pages = shape.named_pages * geometry.layers_per_page;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 namespace annulus {
 
 Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
-                 std::span<const int32_t> end_of_text_ids)
+                 std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced)
     : vocabulary_(vocabulary),
       seed_(params.seed.value_or(0)),
       min_tokens_(params.min_tokens),
@@ -22,7 +23,7 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
       min_p_(params.min_p),
       penalties_{params.repetition_penalty, params.frequency_penalty, params.presence_penalty},
       logprobs_(params.logprobs),
-      forced_(params.forced),
+      forced_(std::move(forced)),
       logit_bias_(params.logit_bias.begin(), params.logit_bias.end()),
       ending_ids_(params.stop_token_ids) {
   ANNULUS_CHECK(params.seed.has_value()) << "the engine draws the seed before";

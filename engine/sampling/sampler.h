@@ -37,8 +37,9 @@ struct SampleResult {
 class Sampler {
  public:
   // `params` must have passed ValidateSampling and have a seed. `end_of_text_ids`: the model's.
+  // `forced`: ids that the answer begins with, whatever the logits say.
   Sampler(const SamplingParams& params, int32_t vocabulary,
-          std::span<const int32_t> end_of_text_ids);
+          std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced = {});
 
   // Records the prompt, in one or more parts. Each token counts once.
   void ObservePrompt(std::span<const int32_t> tokens);

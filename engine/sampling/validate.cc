@@ -92,10 +92,6 @@ absl::Status ValidateStops(const SamplingParams& params, int32_t vocabulary) {
     ANNULUS_RETURN_IF_ERROR(ValidateToken(absl::StrCat("stop_token_ids[", i, "]"),
                                           params.stop_token_ids[i], vocabulary));
   }
-  for (size_t i = 0; i < params.forced.size(); ++i) {
-    ANNULUS_RETURN_IF_ERROR(
-        ValidateToken(absl::StrCat("forced[", i, "]"), params.forced[i], vocabulary));
-  }
   return absl::OkStatus();
 }
 

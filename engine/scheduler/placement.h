@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/api/options.h"
 #include "kernels/ops/shards.h"
 
 namespace annulus {
@@ -18,8 +19,8 @@ struct LayerCost {
 // The constants of a running engine that planning and admission share.
 struct PlanLimits {
   int ranks = 1;
-  int shards = ShardsFor(1);         // virtual shards, at least ShardsFor(ranks)
-  int page_tokens = 64;              // a ring spreads a sequence in units of a page
+  int shards = ShardsFor(1);                      // virtual shards, at least ShardsFor(ranks)
+  int page_tokens = EngineOptions().page_tokens;  // a ring spreads a sequence in units of a page
   int prefill_rows_per_rank = 2048;  // most prompt rows per rank and step; at least a page
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition
@@ -31,7 +32,8 @@ struct PlanLimits {
   // Most prompt rows per rank of a chunk that is suspended between layers; at least a page. 0: no
   // chunk is suspended.
   int suspended_rows_per_rank = 0;
-  int tokens_per_rank = 2048;  // a sequence gets one more rank for each of these tokens
+  int tokens_per_rank =
+      EngineOptions().tokens_per_rank;  // a sequence gets one more rank for each of these tokens
   // [cache group] 0: full attention; otherwise the window in tokens.
   std::vector<int32_t> group_windows;
   // How many checkpoints a sequence may have at a time besides PageDemand::checkpoints: see

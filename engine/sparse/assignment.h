@@ -59,7 +59,7 @@ std::string AssignmentText(const AttentionAssignment& assignment);
 
 // The model and page properties that an assignment must fit.
 struct AssignmentLimits {
-  int page_tokens = 64;
+  int page_tokens = 1;
   int layers = 1;
   int kv_heads = 1;
 };

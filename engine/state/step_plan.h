@@ -54,6 +54,7 @@ struct RowRun {
 // Everything a home rank needs to sample for a sequence. Sent with its first sampled item.
 struct SamplingSetup {
   SamplingParams params;        // `seed` is set
+  std::vector<int32_t> forced;  // the answer begins with these: see EngineSeams::force_answer
   std::vector<int32_t> prompt;  // for the repetition penalty
   // The answer so far, for penalties and min_tokens; empty before its first token.
   std::vector<int32_t> generated;

@@ -49,9 +49,8 @@ std::string Roff(absl::string_view text) {
 
 std::string WithDefault(const Option& option) {
   const std::string text = Explanation(option);
-  return *option.default_value == '\0'
-             ? text
-             : absl::StrCat(text, " Default: ", option.default_value, ".");
+  return option.default_value.empty() ? text
+                                      : absl::StrCat(text, " Default: ", option.default_value, ".");
 }
 
 }  // namespace

@@ -27,9 +27,10 @@ inline constexpr size_t kMiB = size_t{1} << 20;
 inline constexpr size_t kGiB = size_t{1} << 30;
 inline constexpr size_t kTiB = size_t{1} << 40;
 
-// The rows of the table, in order: devices and model; steps, caches and exchange; serving.
-std::vector<Option> ModelOptions();
-std::vector<Option> SchedulingOptions();
+// The rows of the table: those of the engine, of which the first is the model's; what computes it;
+// serving.
+std::vector<Option> EngineRows();
+std::vector<Option> DeviceOptions();
 std::vector<Option> ServiceOptions();
 
 // The field in `config` itself or in its one member of type Part.

@@ -9,10 +9,11 @@ namespace annulus::server {
 namespace {
 
 std::vector<Option> AllOptions() {
-  std::vector<Option> all;
-  for (const auto& group : {ModelOptions(), SchedulingOptions(), ServiceOptions()}) {
-    all.insert(all.end(), group.begin(), group.end());
-  }
+  std::vector<Option> all = EngineRows();
+  const std::vector<Option> devices = DeviceOptions();
+  all.insert(all.begin() + 1, devices.begin(), devices.end());  // next to the model
+  const std::vector<Option> services = ServiceOptions();
+  all.insert(all.end(), services.begin(), services.end());
   return all;
 }
 

@@ -24,7 +24,7 @@ struct OptionValue {
 struct Option {
   const char* name;           // "kv-memory": the flag without its dashes
   const char* value_name;     // "SIZE", for --help
-  const char* default_value;  // text that `value` accepts
+  std::string default_value;  // text that `value` accepts
   const char* help;           // one sentence
   OptionValue value;
   bool bare = false;  // whether the flag alone, without a value after it, means "on"

@@ -33,15 +33,15 @@ struct AttachLimits {
   std::chrono::milliseconds window{0};  // how long a complete answer is kept
 };
 
-// The configuration of the daemon. The defaults are only in the option table (options.h), which
-// LoadConfig parses first; the values here are placeholders.
+// The configuration of the daemon. Defaults are those of EngineOptions and, for all else, only in
+// the option table (options.h), which LoadConfig parses first; the values here are placeholders.
 struct ServerConfig {
   EngineOptions engine;
-  DeviceChoice device = DeviceChoice::kAuto;
+  DeviceChoice device{};
   std::string planned_gpu;          // the kind of GPU for --plan, if `device` is kNamed
   size_t planned_memory_bytes = 0;  // for --plan: of the machine or of each GPU; 0: detect it
-  bool numa = true;                 // on machines with several memory nodes, keep a rank on one
-  HugePagesChoice huge_pages = HugePagesChoice::kAuto;
+  bool numa = false;                // on machines with several memory nodes, keep a rank on one
+  HugePagesChoice huge_pages{};
   std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // the model's name for clients; never empty after LoadConfig
 
@@ -73,8 +73,8 @@ struct ServerConfig {
   AttachLimits attach;
   size_t max_prompts_memory = 0;  // bytes of all running calls, see CallMemory
   size_t max_message_bytes = 0;   // size of one gRPC message
-  LogLevel log_level = LogLevel::kInfo;
-  LogFormat log_format = LogFormat::kText;
+  LogLevel log_level{};
+  LogFormat log_format{};
 
   // Whether callers must prove who they are, by a token or a certificate.
   bool knows_callers() const {

@@ -56,7 +56,7 @@ struct DriverOptions {
   int reused_tokens = 0;
   std::optional<AttentionAssignment> attention;  // absent: dense
   bool report_lists = false;                     // fill DriverResult::lists
-  bool graphs = true;                            // see RankSetOptions
+  bool graphs = true;                            // see EngineOptions::device_graphs
   std::optional<int32_t> logprobs;               // fill DriverResult::logprobs
   std::optional<SamplingParams> sampling;        // with a seed; absent: greedy
   // Every prompt but the first is admitted once the one before it has so many tokens, and gets so
@@ -101,19 +101,19 @@ class StepDriver {
     if (options.stretch != nullptr) limits_.suspended_rows_per_rank = limits_.prefill_rows_per_rank;
     for (const CacheGroup& group : model.groups) limits_.group_windows.push_back(group.window);
     RankSetOptions set;
-    set.ranks = options.ranks;
-    set.threads = options.ranks;
+    set.span = {.local = options.ranks, .all = options.ranks};
+    set.engine.threads = options.ranks;
     set.rows_per_rank = limits_.rows_per_rank();
     set.suspended_rows = limits_.suspended_rows_per_rank;
-    set.transport = options.transport;
-    set.graphs = options.graphs;
+    set.engine.ring_transport = options.transport;
+    set.engine.device_graphs = options.graphs;
     set.through_bytes = true;
     if (options.copying_ring) {
       set.open_ring = [&backend, ranks = options.ranks] {
         return std::make_unique<CopyingRing>(backend, ranks);
       };
     }
-    set.kv_memory_bytes =
+    set.engine.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();
     pages_ = std::make_unique<PageBook>(ranks_->page_counts(), limits_.group_windows,

@@ -6,7 +6,8 @@ namespace annulus {
 
 PageDemand PageNeeds::Of(const Request& request) const {
   if (request.has_begun()) return Of(request.spec(), nullptr);
-  const AttentionAssignment attention = request.spec().attention.value_or(options_.attention);
+  const AttentionAssignment attention =
+      request.spec().attention.value_or(options_.engine.attention);
   return Of(request.spec(), attention.dense() ? nullptr : &attention);
 }
 
@@ -22,7 +23,7 @@ PageDemand PageNeeds::Of(const RequestSpec& spec, const AttentionAssignment* att
 // tenants with a quota of keys and values, whom nobody else's pages help.
 bool PageNeeds::ReservesExpected(const RequestSpec& spec,
                                  const AttentionAssignment* attention) const {
-  return options_.admission == AdmissionMode::kExpected && attention == nullptr &&
+  return options_.engine.admission == AdmissionMode::kExpected && attention == nullptr &&
          !spec.prefill_only && spec.tenant_room.kv_bytes == 0;
 }
 

@@ -8,7 +8,7 @@ bool PrefixWaits::Waits(const Request& request) {
   const RequestSpec& spec = request.spec();
   if (spec.ignore_cache) return false;
   const AttentionAssignment& policy =
-      spec.attention.has_value() ? *spec.attention : options_.attention;
+      spec.attention.has_value() ? *spec.attention : options_.engine.attention;
   int32_t longest = 0;
   Sequence* from = nullptr;
   for (const auto& sequence : ledger_.state().running) {

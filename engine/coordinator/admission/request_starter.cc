@@ -48,7 +48,7 @@ absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
   absl::Cleanup undo = [&request, again] { request.TakeBackAdmission(again); };
   request.Admit(sequence.get());
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
-  const Speculation wanted = spec.speculation.value_or(use_.options.speculation);
+  const Speculation wanted = spec.speculation.value_or(*use_.options.engine.speculation);
   if (wanted == Speculation::kNgram && sequence->attention == nullptr && !spec.prefill_only) {
     request.GuessAhead(PlannedTokens(*sequence));
   }

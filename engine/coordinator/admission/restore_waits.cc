@@ -36,7 +36,7 @@ Verdict RestoreWaits::Judge(const Request& request, const Request* large, PageOw
   PrefixReuse& prefixes = ledger_.prefixes();
   const RequestId id = request.id();
   const RequestSpec& spec = request.spec();
-  const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
+  const AttentionAssignment& asked = spec.attention.value_or(options_.engine.attention);
   const bool own = !asked.dense() && !asked.automatic();
   const AttentionAssignment policy =
       own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;

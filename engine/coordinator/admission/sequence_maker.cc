@@ -25,6 +25,7 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
                        : *std::min_element(choice.ring.begin(), choice.ring.end(), has_fewer);
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
+  setup->forced = request.forced();
   if (setup->params.repetition_penalty != 1) {
     setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
   }

@@ -28,7 +28,7 @@ std::vector<StartFinder::Candidate> StartFinder::Candidates(
   }
   const double fresh = FreshWork(demand, share ? none : running, limits);
   // Expected answers may grow beyond what is free on one rank.
-  if (share && options_.admission == AdmissionMode::kWorst) {
+  if (share && options_.engine.admission == AdmissionMode::kWorst) {
     const auto rank = RankToJoin(demand, ledger_.HomesByRank(), ledger_.FreePages(), limits);
     if (rank.has_value()) order.emplace_back(fresh, Candidate{nullptr, {*rank}});
   }

@@ -22,7 +22,7 @@ std::shared_ptr<const AttentionAssignment> PolicyChooser::ChooseFor(Request& req
 
 std::shared_ptr<const AttentionAssignment> PolicyChooser::Choose(const RequestSpec& spec,
                                                                  std::string& why) {
-  AttentionAssignment taken = spec.attention.value_or(options_.attention);
+  AttentionAssignment taken = spec.attention.value_or(options_.engine.attention);
   const int64_t prompt = std::ssize(spec.prompt);
   if (taken.automatic()) {
     const auto cached = [&](const AttentionPolicy& policy) -> int64_t {

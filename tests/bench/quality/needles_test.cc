@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/small_model.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
@@ -59,7 +60,7 @@ TEST(NeedlesTest, StandOnLinesOfTheirOwnAtTheirDepths) {
 // The model that copies what followed the same words: it tells each, and none that is not there.
 TEST(NeedlesTest, TheRecallModelTellsWhatIsPlanted) {
   CpuWorld world;
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.kv_memory_bytes = size_t{64} << 20;
   const auto engine = CreateEngine(options, *world.backend, world.registry).value();
   const std::vector<Needle> needles = MakeNeedles(6, 3);
@@ -78,7 +79,7 @@ TEST(NeedlesTest, ALanguageModelIsAskedInItsTemplate) {
   const auto model = testing::SmallModel();
   if (!model.has_value()) GTEST_SKIP() << "the small model cannot be had here";
   CpuWorld world;
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = model->string();
   options.kv_memory_bytes = size_t{128} << 20;
   const auto engine = CreateEngine(options, *world.backend, world.registry).value();

@@ -49,7 +49,7 @@ inline SamplingSetup Setup() {
   params.ignore_eos = true;
   params.logprobs = 0;
   params.logit_bias = {{5, -100.0f}, {6, 1.5f}};
-  params.forced = {7, 0, 7};
+  setup.forced = {7, 0, 7};
   setup.prompt = {1, 2, 3};
   setup.generated = {4, 5};
   setup.end_of_text_ids = {0};

@@ -32,6 +32,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -45,9 +46,10 @@ class EngineParts {
   // Two ranks of 20 pages.
   static CoordinatorOptions Options(int ranks = 2) {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits = SimulatedLimits(ranks, kPage, {0});
     options.modes.mode = RingMode::kPassKv;
-    options.max_running = 8;
+    options.engine.max_running = 8;
     options.identity = "simulated";
     return options;
   }
@@ -173,7 +175,8 @@ class EngineParts {
   std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
   const CoordinatorOptions options_;
   std::vector<RequestId> preempted_;
-  Serving serving_{options_.stall_budget, options_.limits, options_.max_running, metrics_};
+  Serving serving_{*options_.engine.stall_budget, options_.limits, options_.engine.max_running,
+                   metrics_};
   Ledger ledger_{options_, ranks_, clock_, [] {}};
   PolicyChooser policies_{options_, ledger_.prefixes()};
   PageNeeds needs_{options_, ranks_, ledger_, serving_};

@@ -19,7 +19,7 @@ class PageGrowthTest : public ::testing::Test, protected EngineParts {
  protected:
   static CoordinatorOptions Expected() {
     CoordinatorOptions options = Options(/*ranks=*/1);
-    options.admission = AdmissionMode::kExpected;
+    options.engine.admission = AdmissionMode::kExpected;
     return options;
   }
   explicit PageGrowthTest(int pages = 8) : EngineParts(Expected(), pages) {

@@ -168,7 +168,7 @@ class OneSlotTest : public RestoreChecksTest {
  protected:
   static CoordinatorOptions OneSlot() {
     CoordinatorOptions options = Options();
-    options.max_running = 1;
+    options.engine.max_running = 1;
     return options;
   }
   OneSlotTest() : RestoreChecksTest(OneSlot()) {}

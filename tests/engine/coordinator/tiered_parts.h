@@ -31,7 +31,7 @@ struct HostLevel {
     level.lanes = lanes_.all();
     level.write_bytes_per_second = write_rate;
     options.tiers = {level};
-    options.verify = verify;
+    options.engine.kv_verify = verify;
     options.comparer = verify == KvVerify::kSample ? comparer_.get() : nullptr;
     return options;
   }

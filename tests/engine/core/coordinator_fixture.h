@@ -16,6 +16,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -30,11 +31,12 @@ class CoordinatorFixture : public ::testing::Test {
 
   void Make(int max_running = 4, int max_waiting = 16, bool ranks_share_machine = false) {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.ranks_share_machine = ranks_share_machine;
     options.limits = SimulatedLimits(kRanks, kPageTokens, {0});
     options.modes.mode = RingMode::kPassKv;
-    options.max_running = max_running;
-    options.max_waiting = max_waiting;
+    options.engine.max_running = max_running;
+    options.engine.max_waiting = max_waiting;
     options.identity = "simulated";
     coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, Clock::Real(),
                                                  std::vector<int32_t>{256}, 257);

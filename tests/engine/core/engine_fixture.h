@@ -10,11 +10,12 @@
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
-#include "engine/clocked_engine.h"
+#include "engine/engine_seams.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus::testing {
 
@@ -24,18 +25,18 @@ class EngineFixture : public ::testing::Test {
   EngineFixture() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
 
   static EngineOptions Options(int ranks = 2) {
-    EngineOptions options;
+    EngineOptions options = PlainOptions();
     options.ranks = ranks;
     options.threads = ranks;
     options.kv_memory_bytes = 256 << 20;
     options.chunk_tokens = 512;
     options.tokens_per_rank = 256;
-    options.steps_through_bytes = true;
     return options;
   }
 
   std::unique_ptr<Engine> Make(const EngineOptions& options, const Clock& clock = Clock::Real()) {
-    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
+    auto engine =
+        CreateEngineWith({.clock = &clock, .through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "bench/demo/document.h"
-#include "engine/api.h"
 #include "engine/base/clock.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -55,8 +56,7 @@ class Reader {
     RegisterCpuKernels(registry_);
     bench::DemoOptions demo{.bytes = tokens, .seed = 6, .depths = {0.01, 0.25, 0.5, 0.75, 0.99}};
     document_ = bench::MakeDemoDocument(demo).value();
-    EngineOptions options;
-    options.steps_through_bytes = true;
+    EngineOptions options = testing::PlainOptions();
     options.model = model;
     options.ranks = ranks;
     options.threads = 2;
@@ -64,7 +64,7 @@ class Reader {
     options.tokens_per_rank = 256;
     options.kv_dtype = DType::kBF16;
     options.ring_mode = mode;
-    engine_ = CreateEngine(options, *backend_, registry_).value();
+    engine_ = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_).value();
   }
 
   struct Found {

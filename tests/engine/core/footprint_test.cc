@@ -14,6 +14,7 @@
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/counting_heap.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -34,7 +35,7 @@ Footprint Measure(int tokens, int ranks, RingMode mode) {
   const auto backend = CreateCpuBackend().value();
   KernelRegistry registry;
   RegisterCpuKernels(registry);
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = "builtin:recall3";
   options.ranks = ranks;
   options.threads = ranks;

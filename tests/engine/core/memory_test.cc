@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/demo/document.h"
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "engine/model/made/recall_model.h"
 #include "engine/scheduler/placement.h"
 #include "kernels/base/sanitizers.h"
@@ -23,6 +23,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
 #include "tests/support/machine_files.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -61,15 +62,14 @@ class MemoryTest : public ::testing::Test {
   MemoryTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
 
   std::unique_ptr<Engine> Make(int ranks, size_t kv_memory_bytes) {
-    EngineOptions options;
-    options.steps_through_bytes = true;
+    EngineOptions options = testing::PlainOptions();
     options.ranks = ranks;
     options.threads = ranks;
     options.kv_memory_bytes = kv_memory_bytes;
     options.page_tokens = kPageTokens;
     options.chunk_tokens = kChunkTokens;
     options.tokens_per_rank = 256;
-    auto engine = CreateEngine(options, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }

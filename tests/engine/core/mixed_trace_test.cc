@@ -25,6 +25,7 @@
 #include "engine/scheduler/answer_length.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 #include "tests/support/thinned.h"
 
@@ -149,14 +150,15 @@ class MixedTrace {
                                      .on_start = [this](const StepPlan& plan) { OnStart(plan); }}),
         metrics_(shape_.ranks, ModelInfo()) {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits = SimulatedLimits(shape_.ranks, kTracePage, shape_.windows);
     options.limits.layers = kTraceLayers;
     options.limits.suspended_rows_per_rank = options.limits.prefill_rows_per_rank;
     options.modes.mode = RingMode::kPassKv;
-    options.admission = AdmissionMode::kExpected;
-    options.max_running = shape_.max_running;
-    options.max_waiting = 64;
-    options.stall_budget = kTraceBudget;
+    options.engine.admission = AdmissionMode::kExpected;
+    options.engine.max_running = shape_.max_running;
+    options.engine.max_waiting = 64;
+    options.engine.stall_budget = kTraceBudget;
     options.ranks_share_machine = shape_.ranks_share_machine;
     options.identity = "simulated";
     coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, clock_,

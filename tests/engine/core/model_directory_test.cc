@@ -30,6 +30,7 @@
 #include "kernels/cpu/register.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/float8_directory.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -71,7 +72,7 @@ class ModelDirectory : public ::testing::Test {
   }
 
   absl::StatusOr<LoadedModel> Load(int max_context = 0) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = directory_.path().string();
     options.max_context = max_context;
     return LoadModel(options, *backend_, kernels_);
@@ -94,7 +95,7 @@ class ModelDirectory : public ::testing::Test {
 };
 
 TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory_.path().string();
   for (const Activations activations : {Activations::kInt8, Activations::kFp8}) {
     options.activations = activations;
@@ -116,7 +117,7 @@ TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
 }
 
 TEST_F(ModelDirectory, KeysAndValuesAreBf16UnlessWeightsAreF32) {
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory_.path().string();
   for (const auto& [weights, kv] : {std::pair{DType::kF32, DType::kF32},
                                     {DType::kBF16, DType::kBF16},
@@ -142,7 +143,7 @@ TEST_F(ModelDirectory, LayersMayBeTooWideForInt8Activations) {
       absl::StrReplaceAll(ReadFile(directory_.path() / "config.json"),
                           {{"\"intermediate_size\": 100", "\"intermediate_size\": 131104"},
                            {"\"vocab_size\": 131", "\"vocab_size\": 512"}}));
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = "random:" + (directory_.path() / "config.json").string();
   options.activations = Activations::kInt8;
   options.weights_dtype = DType::kI8;
@@ -163,7 +164,7 @@ TEST_F(ModelDirectory, Float8WeightsAreServedAsTheyAreStored) {
                           {{"\"attention_bias\"",
                             "\"quantization_config\": {\"quant_method\": \"fp8\", "
                             "\"activation_scheme\": \"static\"}, \"attention_bias\""}}));
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory_.path().string();
   for (const Activations activations : {Activations::kFloat, Activations::kFp8}) {
     options.activations = activations;
@@ -279,7 +280,7 @@ TEST_F(ModelDirectory, AConversionsLossIsKnownLater) {
   const std::string converted = (directory_.path() / "converted").string();
   const auto report = ConvertModelDirectory(directory_.path().string(), DType::kI8, converted);
   ASSERT_TRUE(report.ok()) << report.status();
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = converted;
   const auto loaded = LoadModel(options, *backend_, kernels_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -361,7 +362,7 @@ TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
 // Keys and values of a model may be reused for the same model alone: by what it is, not by where it
 // lies.
 TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory_.path().string();
   const auto identity = [&] {
     const auto loaded = LoadModel(options, *backend_, kernels_);
@@ -448,7 +449,7 @@ TEST_F(ModelDirectory, TheIdentityIsOfEveryMatrixAsItIsServed) {
   const std::string size(reinterpret_cast<const char*>(&length), sizeof(length));
   directory_.Write("model.safetensors", size + text + data);
 
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory_.path().string();
   auto loaded = LoadModel(options, *backend_, kernels_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -14,6 +14,7 @@
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/counting_heap.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -32,7 +33,7 @@ class OutOfMemoryTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   OutOfMemoryTest() {
     RegisterCpuKernels(registry_);
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = "builtin:recall3";
     options.ranks = std::get<0>(GetParam());
     options.threads = 1;

@@ -86,10 +86,10 @@ class PageTierDiskFixture : public PageTierFixture {
  protected:
   PageTierDiskFixture() : model_(WithoutWindows(folder_)) {}
 
-  EngineOptions Gated(GatedCalls& calls) const {
-    EngineOptions options = Options(model_, 1);
+  SeamedOptions Gated(GatedCalls& calls) const {
+    SeamedOptions options{Options(model_, 1)};
     options.kv_memory_bytes = 1 << 20;
-    options.kv_disk_calls = &calls;
+    options.seams.disk_calls = &calls;
     return options;
   }
 

@@ -33,7 +33,7 @@ TEST_F(PageTierDiskTest, AReadThatHangsKeepsNeitherPagesNorTheRequest) {
   const std::vector<int32_t> prompt = Prompt(600, 250);
   Leave({prompt});
   GatedCalls calls;
-  EngineOptions options = Gated(calls);
+  SeamedOptions options = Gated(calls);
   options.kv_disk_timeout = milliseconds(300);
   ManualClock clock;
   const auto engine = Make(options, clock);
@@ -72,7 +72,7 @@ TEST_F(PageTierDiskTest, ADiskThatTricklesHoldsNobodyLongerThanComputing) {
   Leave({text, small});
   GatedCalls calls;
   ManualClock clock;
-  EngineOptions options = Gated(calls);
+  SeamedOptions options = Gated(calls);
   options.kv_disk_timeout = std::chrono::hours(1);  // it trickles, whatever the machine makes of it
   const auto engine = Make(options, clock);
   const auto end = OpenAtEnd(calls);
@@ -111,7 +111,7 @@ TEST_F(PageTierDiskTest, WhatIsReadMoreSlowlyThanComputedIsComputed) {
   const std::vector<int32_t> small = Prompt(90, 250, 4);
   Leave({text, small});
   GatedCalls calls;
-  EngineOptions options = Gated(calls);
+  SeamedOptions options = Gated(calls);
   options.kv_memory_bytes = 64 << 20;
   const auto engine = Make(options);
   const auto end = OpenAtEnd(calls);
@@ -166,7 +166,7 @@ TEST_F(PageTierDiskTest, WhatCannotBeCheckedInTimeIsComputed) {
 // file, and the document's deletion finds it.
 TEST_F(PageTierDiskTest, APageThatWaitsLearnsItsDocument) {
   GatedCalls calls;
-  EngineOptions options = Gated(calls);
+  SeamedOptions options = Gated(calls);
   options.kv_memory_bytes = 64 << 20;
   const auto engine = Make(options);
   const absl::Cleanup open = [&] { calls.Open(); };  // before the engine ends
@@ -213,7 +213,7 @@ TEST_F(PageTierDiskTest, TheSameBeginningIsReadOnce) {
   std::vector<int32_t> other = text;
   other.back() = 77;
   GatedCalls calls;
-  EngineOptions options = Gated(calls);
+  SeamedOptions options = Gated(calls);
   options.kv_memory_bytes = 64 << 20;
   const auto engine = Make(options);
   const auto end = OpenAtEnd(calls);

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/api.h"
-#include "engine/clocked_engine.h"
+#include "engine/engine_seams.h"
 #include "engine/pages/page_checker.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -23,6 +23,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -40,8 +41,7 @@ class PageTierFixture : public ::testing::Test {
   std::string disk() const { return (folder_.path() / "pages").string(); }
 
   EngineOptions Options(const std::string& model, int ranks) const {
-    EngineOptions options;
-    options.steps_through_bytes = true;
+    EngineOptions options = PlainOptions();
     options.model = model;
     options.ranks = ranks;
     options.threads = ranks;
@@ -54,11 +54,17 @@ class PageTierFixture : public ::testing::Test {
     return options;
   }
 
-  std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    return Make(options, Clock::Real());
+  struct SeamedOptions : EngineOptions {
+    EngineSeams seams{.through_bytes = true};
+  };
+
+  std::unique_ptr<Engine> Make(const EngineOptions& options, const Clock& clock = Clock::Real()) {
+    return Make(SeamedOptions{options}, clock);
   }
-  std::unique_ptr<Engine> Make(const EngineOptions& options, const Clock& clock) {
-    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
+  std::unique_ptr<Engine> Make(const SeamedOptions& options, const Clock& clock = Clock::Real()) {
+    EngineSeams seams = options.seams;
+    seams.clock = &clock;
+    auto engine = CreateEngineWith(seams, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return engine.ok() ? *std::move(engine) : nullptr;
   }

@@ -24,9 +24,9 @@ constexpr size_t kTokensOfPage = sizeof(int32_t) * kPageTokens;
 
 class PageTierHeapTest : public testing::PageTierFixture {
  protected:
-  EngineOptions OptionsOf(const std::string& model) {
-    EngineOptions options = Options(model, 1);
-    options.steps_through_bytes = false;  // protobuf does not promise to survive without memory
+  SeamedOptions OptionsOf(const std::string& model) {
+    SeamedOptions options{Options(model, 1)};
+    options.seams.through_bytes = false;  // protobuf does not promise to survive without memory
     options.page_tokens = kPageTokens;
     options.chunk_tokens = kPageTokens;
     options.tokens_per_rank = kPageTokens;
@@ -48,7 +48,7 @@ TEST_F(PageTierHeapTest, APageIsNeverKeptUnderOtherTokens) {
   std::vector<int32_t> again(text.begin(), text.begin() + kPageTokens);
   for (int i = 0; i < 2; ++i) again.insert(again.end(), text.begin(), text.begin() + kPageTokens);
   again.push_back(7);
-  EngineOptions off = OptionsOf(model);
+  SeamedOptions off = OptionsOf(model);
   off.kv_disk.clear();
   const auto plain = Make(off);
   const Answer of_text = Ask(*plain, SpecOf(text, 0));

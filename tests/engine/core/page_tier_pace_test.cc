@@ -33,9 +33,9 @@ class PageTierPaceTest : public testing::PageTierDiskFixture {
  protected:
   static constexpr int kChunk = 64;
 
-  EngineOptions Roomy(DiskCalls& calls) const {
-    EngineOptions options = Options(model_, 1);
-    options.kv_disk_calls = &calls;
+  SeamedOptions Roomy(DiskCalls& calls) const {
+    SeamedOptions options{Options(model_, 1)};
+    options.seams.disk_calls = &calls;
     return options;
   }
 };
@@ -82,7 +82,7 @@ TEST_F(PageTierPaceTest, ADiskThatHangsHoldsAPromptNoLongerThanItsShare) {
 // A disk that is off is not waited for.
 TEST_F(PageTierPaceTest, ADiskThatFailedHoldsNobody) {
   GatedCalls calls;
-  EngineOptions options = Roomy(calls);
+  SeamedOptions options = Roomy(calls);
   options.kv_disk_timeout = std::chrono::milliseconds(50);
   const auto engine = Make(options);
   const auto end = OpenAtEnd(calls);

@@ -17,6 +17,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -31,6 +32,7 @@ class PlanTest : public ::testing::Test {
  protected:
   PlanTest() {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits.ranks = kPlanRanks;
     options.limits.shards = ShardsFor(kPlanRanks);
     options.limits.page_tokens = kPlanPageTokens;

@@ -7,13 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/demo/document.h"
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 
@@ -29,7 +30,6 @@ class PolicyTest : public ::testing::Test {
     RegisterCpuKernels(registry_);
     options_.ranks = 2;
     options_.threads = 2;
-    options_.steps_through_bytes = true;
     options_.kv_memory_bytes = 256 << 20;
     options_.chunk_tokens = 512;
     options_.tokens_per_rank = 256;
@@ -44,7 +44,7 @@ class PolicyTest : public ::testing::Test {
   }
 
   void Start() {
-    auto engine = CreateEngine(options_, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -70,7 +70,7 @@ class PolicyTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
-  EngineOptions options_;
+  EngineOptions options_ = testing::PlainOptions();
   bench::DemoDocument document_;
   bool details_ = false;
   std::unique_ptr<Engine> engine_;  // last: it uses the others
@@ -283,7 +283,7 @@ TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {
   EXPECT_THAT(std::string(gates.message()), HasSubstr("--attention-gates FILE"));
   options_.attention.policy.kind = PolicyKind::kWindow;
   options_.attention.policy.window = 0;
-  EXPECT_FALSE(CreateEngine(options_, *backend_, registry_).ok());
+  EXPECT_FALSE(CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_).ok());
 }
 
 // A safetensors file of tensors [heads, width, columns] whose bytes are all alike.
@@ -321,7 +321,8 @@ TEST_F(PolicyTest, GatesThatDoNotFitAreRefusedWithWhatIsAllowed) {
   const auto error = [&](const std::string& content) {
     directory.Write("gates.safetensors", content);
     options_.attention_gates = (directory.path() / "gates.safetensors").string();
-    const absl::Status status = CreateEngine(options_, *backend_, registry_).status();
+    const absl::Status status =
+        CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("gates.safetensors"));
     return std::string(status.message());
   };
@@ -340,17 +341,21 @@ TEST_F(PolicyTest, GatesThatDoNotFitAreRefusedWithWhatIsAllowed) {
   const std::string whole = gates("F32", 4, 0);
   EXPECT_THAT(error(whole.substr(0, whole.size() - 5)), HasSubstr("bytes"));
   options_.attention_gates = (directory.path() / "none.safetensors").string();
-  EXPECT_THAT(std::string(CreateEngine(options_, *backend_, registry_).status().message()),
+  EXPECT_THAT(std::string(CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_)
+                              .status()
+                              .message()),
               HasSubstr("none.safetensors"));
   options_.attention_gates.clear();
-  EXPECT_THAT(std::string(CreateEngine(options_, *backend_, registry_).status().message()),
+  EXPECT_THAT(std::string(CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_)
+                              .status()
+                              .message()),
               HasSubstr("--attention-gates FILE"));
   // What fits is taken, in other types too.
   for (const auto& [dtype, size] :
        {std::pair("F32", 4), std::pair("BF16", 2), std::pair("F16", 2)}) {
     directory.Write("gates.safetensors", gates(dtype, size, 0));
     options_.attention_gates = (directory.path() / "gates.safetensors").string();
-    const auto engine = CreateEngine(options_, *backend_, registry_);
+    const auto engine = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
   }
 }

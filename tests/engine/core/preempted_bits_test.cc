@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "engine/scheduler/answer_length.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/engine/core/windowed_model.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -27,11 +28,10 @@ class PreemptedBitsTest : public ::testing::Test {
   PreemptedBitsTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
 
   EngineOptions Options(const std::string& model, int ranks) const {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = model;
     options.ranks = ranks;
     options.threads = ranks;
-    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = kPreemptedPage;
     options.chunk_tokens = 64;
@@ -39,7 +39,7 @@ class PreemptedBitsTest : public ::testing::Test {
     return options;
   }
   std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    auto engine = CreateEngine(options, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }

@@ -19,6 +19,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -47,11 +48,12 @@ class PreemptionTest : public ::testing::Test {
                                                                .group_windows = setup.windows});
     metrics_ = std::make_unique<EngineMetrics>(ranks, ModelInfo());
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits = SimulatedLimits(ranks, kPreemptPage, setup.windows);
     options.modes.mode = RingMode::kPassKv;
-    options.admission = AdmissionMode::kExpected;
-    options.max_running = setup.max_running;
-    options.max_waiting = 64;
+    options.engine.admission = AdmissionMode::kExpected;
+    options.engine.max_running = setup.max_running;
+    options.engine.max_waiting = 64;
     options.ranks_share_machine = setup.ranks_share_machine;
     options.identity = "simulated";
     coordinator_ = std::make_unique<Coordinator>(options, *ranks_, *metrics_, *clock_,

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "bench/demo/document.h"
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -33,15 +34,14 @@ class PrefillTest : public ::testing::TestWithParam<int> {
     bench::DemoOptions options;
     options.bytes = kDocumentBytes;
     document_ = bench::MakeDemoDocument(options).value();
-    EngineOptions engine;
+    EngineOptions engine = testing::PlainOptions();
     engine.ranks = GetParam();
     engine.threads = GetParam();
-    engine.steps_through_bytes = true;
     engine.kv_memory_bytes = 192 << 20;
     engine.page_tokens = kPage;
     engine.chunk_tokens = 512;
     engine.tokens_per_rank = 1024;
-    engine_ = CreateEngine(engine, *backend_, registry_).value();
+    engine_ = CreateEngineWith({.through_bytes = true}, engine, *backend_, registry_).value();
     kept_ = static_cast<int64_t>(document_.text.size()) / kPage * kPage;
   }
 

@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/golden.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -33,16 +34,15 @@ class RopeLength : public ::testing::TestWithParam<const char*> {
     }
     directory_.Write("tokenizer.json", kPlainTokenizer);
     RegisterCpuKernels(registry_);
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = directory_.path().string();
     options.ranks = 2;
     options.threads = 2;
-    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
     options.weights_dtype = DType::kF32;
     options.max_context = 200;
-    auto engine = CreateEngine(options, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }

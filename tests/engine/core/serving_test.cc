@@ -11,7 +11,7 @@
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
-#include "engine/clocked_engine.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -19,6 +19,7 @@
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -35,10 +36,9 @@ class ServingEngineTest : public ::testing::Test {
   ServingEngineTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
 
   static EngineOptions Options(int ranks = 2) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.ranks = ranks;
     options.threads = ranks;
-    options.steps_through_bytes = true;
     options.kv_memory_bytes = 512 << 20;
     options.chunk_tokens = 512;
     options.tokens_per_rank = 256;
@@ -46,7 +46,8 @@ class ServingEngineTest : public ::testing::Test {
   }
 
   void Make(const EngineOptions& options, const Clock& clock = Clock::Real()) {
-    auto engine = CreateClockedEngine(options, *backend_, registry_, clock);
+    auto engine =
+        CreateEngineWith({.clock = &clock, .through_bytes = true}, options, *backend_, registry_);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }

@@ -17,6 +17,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -37,6 +38,7 @@ class SuspendTest : public ::testing::Test {
  protected:
   SuspendTest() {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits.page_tokens = kSuspendPage;
     options.limits.prefill_rows_per_rank = 64;
     options.limits.tokens_per_rank = 1024;
@@ -44,7 +46,7 @@ class SuspendTest : public ::testing::Test {
     options.limits.layers = kSuspendLayers;
     options.limits.suspended_rows_per_rank = 64;
     options.modes.mode = RingMode::kPassKv;
-    options.stall_budget = kSuspendBudget;
+    options.engine.stall_budget = kSuspendBudget;
     options.identity = "simulated";
     coordinator_ = std::make_unique<Coordinator>(options, ranks_, metrics_, clock_,
                                                  std::vector<int32_t>{256}, 257);

@@ -22,6 +22,7 @@
 #include "engine/text/tokenizer.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {
@@ -101,6 +102,7 @@ class SharedEngine {
  public:
   SharedEngine() {
     CoordinatorOptions options;
+    options.engine = PlainOptions();
     options.limits.page_tokens = kSharedPageTokens;
     options.limits.prefill_rows_per_rank = kSharedPageTokens;
     options.limits.group_windows = {0};

@@ -7,12 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -33,13 +34,12 @@ class TenantsTest : public ::testing::Test {
 
   // What each tenant is told, request by request, by a new engine that is asked in this order.
   std::vector<std::vector<std::string>> Told(const std::vector<Ask>& asks) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.ranks = 2;
     options.threads = 2;
-    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
-    auto engine = CreateEngine(options, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     const std::vector<TenantId> tenants = {*TenantId::FromName("a"), *TenantId::FromName("b")};
     std::vector<std::vector<std::string>> told(tenants.size());

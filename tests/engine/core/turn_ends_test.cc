@@ -15,6 +15,7 @@
 #include "engine/model/families.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -136,7 +137,7 @@ TEST(TurnEndsTest, ADirectoryIsServedWithThem) {
   RegisterCpuKernels(kernels);
   const auto backend = CreateCpuBackend();
   ASSERT_TRUE(backend.ok()) << backend.status();
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = directory.path().string();
   const auto loaded = LoadModel(options, **backend, kernels);
   ASSERT_TRUE(loaded.ok()) << loaded.status();

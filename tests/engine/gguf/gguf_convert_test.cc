@@ -14,6 +14,7 @@
 #include "engine/model/files/safetensors.h"
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/golden.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
@@ -38,7 +39,7 @@ class GgufConvertTest : public ::testing::Test {
 
   DriverResult Run(const std::string& model, std::optional<DType> dtype,
                    const std::vector<int32_t>& prompt) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = model;
     options.page_tokens = 16;
     options.weights_dtype = dtype;
@@ -150,7 +151,7 @@ TEST_F(GgufConvertTest, WritesTheTokenizerThatTheMetadataHave) {
   };
   ExpectSame(write("llama"), DType::kBF16, {1, 2, 3, 4});
   EXPECT_THAT(FilesIn(Path("as-bf16")), ::testing::Contains("tokenizer.model"));
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = Path("as-bf16");
   const auto loaded = LoadModel(options, *world_.backend, world_.registry);
   ASSERT_TRUE(loaded.ok()) << loaded.status();

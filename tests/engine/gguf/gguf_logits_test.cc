@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/loading/loaded_model.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
@@ -73,7 +74,7 @@ class GgufLogitsTest : public ::testing::TestWithParam<const char*> {
   }
 
   LoadedModel Load(const OpTable& ops, std::optional<DType> dtype) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = File(Name() + ".gguf");
     options.page_tokens = 16;
     options.kernels = ops.name;

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/thinned.h"
 
@@ -113,14 +115,13 @@ TEST_F(DeviceBitsTest, InFloat32) { Check("gemma2", DType::kF32, "cuda/sm90-inva
 // The table is chosen by name.
 TEST_F(DeviceBitsTest, TheEngineTakesThemByName) {
   testing::AllowHostAccess();
-  EngineOptions options;
-  options.steps_through_bytes = true;
+  EngineOptions options = testing::PlainOptions();
   options.kernels = "cuda/sm80-invariant";
   options.ranks = 2;
   options.kv_memory_bytes = size_t{64} << 20;
   options.chunk_tokens = 128;
   options.tokens_per_rank = 64;
-  const auto engine = CreateEngine(options, *backend_, registry_);
+  const auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->model().kernels, options.kernels);
   auto sink = std::make_shared<testing::CollectingSink>();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "engine/runner/rank_set.h"
 #include "engine/tiers/host_store.h"
 #include "engine/tiers/page_lane.h"
@@ -22,6 +22,7 @@
 #include "tests/engine/tiers/mover_lanes.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -37,7 +38,7 @@ TEST_F(DeviceFaultsTest, RefusedMemoryIsAStatus) {
   const RankModel model = Load("llama_gqa_bf16");
   EmulatedDevice::Get().allocate_error = cuda::kMemoryAllocation;
   RankSetOptions options;
-  options.kv_memory_bytes = size_t{8} << 20;
+  options.engine.kv_memory_bytes = size_t{8} << 20;
   const auto refused = RankSet::Create(model, *backend_, options);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_TRUE(IsOfDevice(refused.status())) << refused.status();
@@ -60,8 +61,8 @@ TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
   const RankModel model = Load("llama_gqa_bf16");
   RankSetOptions options;
   options.through_bytes = true;
-  options.ranks = 2;
-  options.kv_memory_bytes = size_t{8} << 20;
+  options.span = {.local = 2, .all = 2};
+  options.engine.kv_memory_bytes = size_t{8} << 20;
   const auto ranks = RankSet::Create(model, *backend_, options).value();
   EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
   for (int step = 0; step < 2; ++step) {
@@ -74,10 +75,10 @@ TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
 // A graph that cannot be made ends the requests of its step with what to do; the engine goes on.
 TEST_F(DeviceFaultsTest, AGraphThatIsRefusedEndsItsRequestsAlone) {
   testing::AllowHostAccess();
-  EngineOptions options;
-  options.steps_through_bytes = true;
+  EngineOptions options = testing::PlainOptions();
   options.kv_memory_bytes = size_t{64} << 20;
-  const auto engine = CreateEngine(options, *backend_, registry_).value();
+  const auto engine =
+      CreateEngineWith({.through_bytes = true}, options, *backend_, registry_).value();
   const auto ask = [&] {
     auto sink = std::make_shared<testing::CollectingSink>();
     EXPECT_TRUE(engine->Submit(testing::GateQuestion(*engine), sink).ok());

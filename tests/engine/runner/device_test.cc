@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/ops.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/golden.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
@@ -143,14 +144,13 @@ TEST_F(DeviceTest, PoliciesChooseAsOnTheCpu) {
 }
 
 TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
-  EngineOptions options;
-  options.steps_through_bytes = true;
+  EngineOptions options = testing::PlainOptions();
   options.ranks = 2;
   options.kv_memory_bytes = size_t{64} << 20;
   options.chunk_tokens = 128;
   options.tokens_per_rank = 64;
   options.ring_mode = RingMode::kPassKv;
-  const auto engine = CreateEngine(options, *backend_, registry_);
+  const auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_THAT((*engine)->model().kernels, StartsWith("cuda/"));
   RequestSpec spec = testing::GateQuestion(**engine);
@@ -227,10 +227,10 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   entry.max_head_dim = cuda::kMaxAttentionDim;
   KernelRegistry counting;
   counting.Register(std::move(entry));
-  EngineOptions options;
-  options.steps_through_bytes = true;
+  EngineOptions options = testing::PlainOptions();
   options.kv_memory_bytes = size_t{64} << 20;
-  const auto engine = CreateEngine(options, *backend_, counting).value();
+  const auto engine =
+      CreateEngineWith({.through_bytes = true}, options, *backend_, counting).value();
   // What follows is known to be one of several.
   const std::vector<int32_t> prompt =
       engine->Tokenize("abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh", true, CancelFlag::Never())

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/eventually.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
@@ -40,8 +41,7 @@ class DeviceTiersTest : public DeviceTest {
 // What comes back from the disk gives the bits that the pages in memory gave.
 void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, KvVerify verify) {
   const testing::TempDirectory folder;
-  EngineOptions options;
-  options.steps_through_bytes = true;
+  EngineOptions options = testing::PlainOptions();
   options.model = testing::TestFile("golden/llama_gqa_bf16").string();
   options.kernels = kernels;
   options.kv_memory_bytes = size_t{16} << 20;
@@ -71,7 +71,8 @@ void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, 
   };
   std::vector<uint32_t> from_memory;
   {
-    const auto engine = CreateEngine(options, *backend_, registry_).value();
+    const auto engine =
+        CreateEngineWith({.through_bytes = true}, options, *backend_, registry_).value();
     ask(*engine);
     from_memory = ask(*engine);
     EXPECT_EQ(usage.cached_tokens, 64);
@@ -82,7 +83,8 @@ void DeviceTiersTest::ExpectPagesToOutliveTheEngine(const std::string& kernels, 
     };
     ASSERT_TRUE(testing::Eventually([&] { return pages() >= 4; }));
   }
-  const auto engine = CreateEngine(options, *backend_, registry_).value();
+  const auto engine =
+      CreateEngineWith({.through_bytes = true}, options, *backend_, registry_).value();
   EXPECT_EQ(ask(*engine), from_memory);
   EXPECT_EQ(usage.restored_tokens, 64);
   EXPECT_EQ(usage.checked_position.has_value(), verify == KvVerify::kSample);
@@ -101,11 +103,12 @@ TEST_F(DeviceTiersTest, OneOfThemIsComputedAgainAndCompared) {
 
 // The kernels of every GPU vary with the batch unless another table is chosen.
 TEST_F(DeviceTiersTest, WithoutInvariantKernelsTheStartSaysWhatToDo) {
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.kv_memory_bytes = size_t{16} << 20;
   options.kv_host_bytes = 4 << 20;
   options.kernels = ops().name;
-  const absl::Status refused = CreateEngine(options, *backend_, registry_).status();
+  const absl::Status refused =
+      CreateEngineWith({.through_bytes = true}, options, *backend_, registry_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_NE(std::string(refused.message()).find("; use --gpu-kernels sm"), std::string::npos)
       << refused;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "engine/exchange/ring_probe.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/ring/group_channel.h"
@@ -22,6 +22,7 @@
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_nccl.h"
 #include "tests/support/eventually.h"
+#include "tests/support/plain_options.h"
 
 namespace annulus {
 namespace {
@@ -161,7 +162,6 @@ TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
 class DevicesEngineTest : public DevicesTest {
  protected:
   explicit DevicesEngineTest(int devices = 2) : DevicesTest(devices) {
-    options_.steps_through_bytes = true;
     options_.ranks = 2;
     options_.kv_memory_bytes = size_t{64} << 20;
     options_.chunk_tokens = 128;
@@ -170,7 +170,9 @@ class DevicesEngineTest : public DevicesTest {
     options_.exchange_timeout = std::chrono::seconds(20);  // that other programs may delay
   }
 
-  void Open() { engine_ = CreateEngine(options_, *backend_, registry_).value(); }
+  void Open() {
+    engine_ = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_).value();
+  }
 
   // The answer, or what ended it.
   std::string Ask() {
@@ -196,7 +198,7 @@ class DevicesEngineTest : public DevicesTest {
     });
   }
 
-  EngineOptions options_;
+  EngineOptions options_ = testing::PlainOptions();
   std::unique_ptr<Engine> engine_;
 };
 
@@ -259,12 +261,12 @@ TEST_F(DevicesTest, TheProbeSendsByEveryTransport) {
 TEST_F(DevicesEngineTest, TransportsThatCannotBeAreRefused) {
   EmulatedDevice::Get().reach = false;
   options_.ring_transport = RingTransport::kPeer;
-  const auto peer = CreateEngine(options_, *backend_, registry_);
+  const auto peer = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
   EXPECT_EQ(peer.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(peer.status().message()), HasSubstr("does not reach memory of GPU"));
   EmulatedNccl::Get().library = false;
   options_.ring_transport = RingTransport::kNccl;
-  const auto nccl = CreateEngine(options_, *backend_, registry_);
+  const auto nccl = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
   EXPECT_THAT(std::string(nccl.status().message()), HasSubstr("have no NCCL"));
   options_.ring_transport = RingTransport::kAuto;
   Open();
@@ -276,7 +278,7 @@ TEST_F(DevicesEngineTest, RanksThatNeverFindEachOtherAreADeadline) {
   EmulatedNccl::Get().opens = false;
   options_.ring_transport = RingTransport::kNccl;
   options_.exchange_timeout = std::chrono::milliseconds(100);
-  const auto engine = CreateEngine(options_, *backend_, registry_);
+  const auto engine = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
@@ -391,7 +393,7 @@ TEST_F(OneDeviceEngineTest, AWaitForADeviceThatHangsEnds) {
 
 TEST_F(DevicesEngineTest, RefusedMemoryIsAStatus) {
   options_.kv_memory_bytes = size_t{3} << 30;
-  const auto engine = CreateEngine(options_, *backend_, registry_);
+  const auto engine = CreateEngineWith({.through_bytes = true}, options_, *backend_, registry_);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(engine.status().message()), HasSubstr("slots of the ring"));
 }
@@ -408,7 +410,7 @@ TEST_F(DevicesTest, DevicesOfAnotherKindArePassedOver) {
 // Pages that are kept on disk are taken back by the same model on GPUs of the same kind alone.
 TEST_F(DevicesTest, TheKindOfGpuBelongsToTheIdentityOfPages) {
   EmulatedDevice& device = EmulatedDevice::Get();
-  EngineOptions options;
+  EngineOptions options = testing::PlainOptions();
   options.model = testing::TestFile("golden/llama_gqa_bf16").string();
   options.kernels = "cuda/sm80-invariant";
   const auto identity = [&](int major, int minor) {

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/float8_directory.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 
@@ -48,11 +49,10 @@ class MemoryPlanTest : public DeviceTest {
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> Open(size_t kv_memory_bytes) {
-    EngineOptions options;
-    options.steps_through_bytes = true;
+    EngineOptions options = testing::PlainOptions();
     options.kv_memory_bytes = kv_memory_bytes;
     options.chunk_tokens = 128;
-    return CreateEngine(options, *backend_, registry_);
+    return CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
   }
 };
 
@@ -195,7 +195,7 @@ TEST_F(MemoryPlanTest, TheDefaultIsWhatIsFree) {
 TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
   RankModel model = Load("llama_gqa_bf16", DType::kBF16);
   RankSetOptions options;
-  options.kv_memory_bytes = 8 * kMiB;
+  options.engine.kv_memory_bytes = 8 * kMiB;
   options.rows_per_rank = 164;
   const WorkShape shape = WorkShapeOf(model, options, backend_->capabilities());
   EXPECT_EQ(shape.rows, 164);

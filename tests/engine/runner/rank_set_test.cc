@@ -36,8 +36,8 @@ class UnfitPlans : public ::testing::Test {
         config, LoadWeights(config, *MakeRecallTensors(3), *world_.backend, ops, {}).value(), ops,
         kTokensOfPage, DType::kF32);
     RankSetOptions options;
-    options.ranks = 2;
-    options.kv_memory_bytes = 8 << 20;
+    options.span = {.local = 2, .all = 2};
+    options.engine.kv_memory_bytes = 8 << 20;
     options.rows_per_rank = 64;
     options.suspended_rows = 32;
     options.through_bytes = true;
@@ -251,8 +251,8 @@ TEST_F(UnfitPlans, AChunkNeedsTheMemoryThatItIsSuspendedIn) {
   StepPlan begin = Plan();
   begin.stretch = {0, 1, false};
   RankSetOptions options;
-  options.ranks = 2;
-  options.kv_memory_bytes = 8 << 20;
+  options.span = {.local = 2, .all = 2};
+  options.engine.kv_memory_bytes = 8 << 20;
   options.rows_per_rank = 64;
   options.through_bytes = true;
   for (const int rows : {0, 2}) {

@@ -149,6 +149,14 @@ std::vector<std::string> Companion(const Option& option) {
   return {};
 }
 
+// Whoever makes an engine without the daemon gets the same one.
+TEST_F(LoadConfigTest, DefaultsOfTheEngineAreThoseOfItsFields) {
+  const ServerConfig config = Load({});
+  ServerConfig fields = config;
+  fields.engine = EngineOptions();
+  EXPECT_EQ(Describe(fields), Describe(config));
+}
+
 TEST_F(LoadConfigTest, TheSocketForAdministratorsHasAPath) {
   EXPECT_EQ(Load({}).admin_listen, "auto");
   EXPECT_EQ(Load({"--admin-listen", "off"}).admin_listen, "");
