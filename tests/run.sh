@@ -56,7 +56,7 @@ phase() {
 
 check_sources() {
   local check status
-  for check in layers layers_test wording wording_test sleeps sleeps_test registered registered_test cases_test docs docs_test format \
+  for check in layers layers_test wording wording_test sleeps sleeps_test registered registered_test cases_test options options_test docs docs_test format \
     available_memory_test; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
