@@ -265,7 +265,7 @@ TEST_F(PreemptionTest, AParkedRequestMakesRoomAndGoesOnWithItsReader) {
       EXPECT_EQ(Outcome(parked), "");
     } else {
       EXPECT_THAT(Outcome(parked), HasSubstr("RESOURCE_EXHAUSTED"));
-      EXPECT_GE(manual_.Now() - left, CoordinatorOptions().slow_reader_timeout);
+      EXPECT_GE(manual_.Now() - left, EngineOptions().slow_reader_timeout);
     }
     EXPECT_GE(Preemptions(parked), 1);
     EXPECT_EQ(PagesHeld(), 0);
