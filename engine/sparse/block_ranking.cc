@@ -11,27 +11,12 @@
 
 #include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
+#include "kernels/base/exp_of_negative.h"
 
 namespace annulus {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// exp(x) for x <= 0, good to 3e-6 + 2e-7 * |x| of itself; 0 below -87. Plain operations, so that
-// loops become vectors.
-inline float ExpOfNegative(float x) {
-  const float t = std::max(x, -88.0f) * 1.44269504f;
-  const float shifted = t + 0x1.8p23f;
-  const float f = t - (shifted - 0x1.8p23f);
-  float p = 1.33335581e-3f;
-  p = p * f + 9.61812910e-3f;
-  p = p * f + 5.55041087e-2f;
-  p = p * f + 2.40226507e-1f;
-  p = p * f + 6.93147181e-1f;
-  p = p * f + 1.0f;
-  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
-  return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
-}
 
 float Largest(std::span<const float> values) {
   std::array<float, 8> best;  // side by side: vectors
@@ -200,16 +185,6 @@ int32_t BlockRanking::Count(size_t q, int kv_head, double tau) const {
 
 double BlockRanking::Mass(size_t q, int kv_head, int32_t count) const {
   return kept_[Offset(q, kv_head) + count - 1];
-}
-
-BlockPattern PatternOf(const BlockRanking& ranking, int32_t block_tokens, double tau) {
-  return MakePattern(ranking.query_blocks(), ranking.kv_heads(), block_tokens,
-                     [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
-                       const auto chosen =
-                           ranking.order(q, kv_head).first(ranking.Count(q, kv_head, tau));
-                       blocks.assign(chosen.begin(), chosen.end());
-                       std::sort(blocks.begin(), blocks.end());
-                     });
 }
 
 BlockPattern MakePattern(

@@ -106,10 +106,6 @@ class BlockRanking {
   std::vector<double> kept_;  // cumulative masses along order_
 };
 
-// Takes from each ranked query block as many blocks as `tau` needs. Query blocks that are not
-// ranked get empty lists.
-BlockPattern PatternOf(const BlockRanking& ranking, int32_t block_tokens, double tau);
-
 // Builds a pattern from the lists that choose(q, kv head, blocks) fills in, for each index q into
 // `query_blocks` (ascending). Lists must be ascending, the diagonal last.
 BlockPattern MakePattern(

@@ -21,6 +21,17 @@ std::vector<float> RandomScores(std::mt19937& random, size_t count) {
   return scores;
 }
 
+// As many blocks of each query block as `tau` needs.
+BlockPattern PatternOf(const BlockRanking& ranking, double tau) {
+  return MakePattern(ranking.query_blocks(), ranking.kv_heads(), /*block_tokens=*/64,
+                     [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
+                       const auto chosen =
+                           ranking.order(q, kv_head).first(ranking.Count(q, kv_head, tau));
+                       blocks.assign(chosen.begin(), chosen.end());
+                       std::sort(blocks.begin(), blocks.end());
+                     });
+}
+
 TEST(BlockScoresTest, HoldersOfOneBlockAddUp) {
   BlockScores scores(1, 2, 4);
   scores.Merge(std::vector<float>{1, 2, 3, 4}, std::vector<int32_t>{0, 2}, false);
@@ -62,7 +73,7 @@ TEST(BlockRankingTest, ListsHoldTheDiagonalTheFirstAndTheShare) {
     scores.Merge(RandomScores(random, 3 * static_cast<size_t>(kv_heads * group) * 18), all, false);
     const BlockRanking ranking(MassesOf(scores, kv_heads, query_blocks));
     for (const double tau : {0.01, 0.3, 0.9, 0.999, 1.0}) {
-      const BlockPattern pattern = PatternOf(ranking, 64, tau);
+      const BlockPattern pattern = PatternOf(ranking, tau);
       for (const int32_t block : {4, 9, 17}) {
         for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
           const auto keys = pattern.keys(kv_head, block);
