@@ -80,8 +80,6 @@ class ServerImpl final : public Server {
 
   void CannotServe(absl::Status why) override { lifecycle_.CannotServe(std::move(why)); }
 
-  bool loading() const override { return lifecycle_.phase() == Phase::kLoading; }
-
   bool alive() const override { return pulse_.alive(steady_clock::now()); }
 
   milliseconds WaitForDrain() override { return lifecycle_.WaitForDrain(config_.grace_time); }

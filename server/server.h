@@ -33,7 +33,6 @@ class Server {
 
   // `engine` must outlive the server.
   virtual void StartServing(Engine& engine) = 0;
-  virtual bool loading() const = 0;
   // False if only a restart helps (see Pulse).
   virtual bool alive() const = 0;
 

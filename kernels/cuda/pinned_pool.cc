@@ -43,9 +43,4 @@ void PinnedPool::TakeBack(std::byte* block, size_t bytes) {
   waits_->FreePinned(ordinal_, block);
 }
 
-size_t PinnedPool::kept_bytes() const {
-  std::lock_guard lock(mutex_);
-  return kept_bytes_;
-}
-
 }  // namespace annulus::cuda

@@ -33,14 +33,12 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // the device may still write to freed blocks.
   absl::StatusOr<DeviceBuffer> Allocate(size_t bytes);
 
-  size_t kept_bytes() const;
-
  private:
   void TakeBack(std::byte* block, size_t bytes);
 
   const std::shared_ptr<DeviceWaits> waits_;
   const int ordinal_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<size_t, std::vector<std::byte*>> kept_ ABSL_GUARDED_BY(mutex_);  // by size
   size_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

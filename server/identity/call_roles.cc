@@ -37,18 +37,13 @@ constexpr Row kRows[] = {
     {"/version", {}},
 };
 
-const Row* Find(absl::string_view method) {
-  for (const Row& row : kRows) {
-    if (row.method == method) return &row;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Roles RolesFor(absl::string_view method) {
-  const Row* const row = Find(method);
-  return row == nullptr ? Roles{Role::kAdmin} : row->roles;
+  for (const Row& row : kRows) {
+    if (row.method == method) return row.roles;
+  }
+  return {Role::kAdmin};
 }
 
 std::vector<absl::string_view> AllMethods() {
@@ -56,7 +51,5 @@ std::vector<absl::string_view> AllMethods() {
   for (const Row& row : kRows) names.push_back(row.method);
   return names;
 }
-
-bool HasRolesRow(absl::string_view method) { return Find(method) != nullptr; }
 
 }  // namespace annulus::server

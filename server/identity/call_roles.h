@@ -13,9 +13,6 @@ namespace annulus::server {
 // closed until somebody adds it.
 Roles RolesFor(absl::string_view method);
 
-// Whether the table has a row for the method.
-bool HasRolesRow(absl::string_view method);
-
 // Names of all methods with a row.
 std::vector<absl::string_view> AllMethods();
 

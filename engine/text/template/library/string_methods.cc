@@ -435,15 +435,6 @@ Builtin FindStringMethod(absl::string_view name) {
   return nullptr;
 }
 
-std::string StringMethodNames() {
-  std::string names;
-  for (const NamedMethod& method : kMethods) {
-    if (method.method == Unsupported) continue;
-    absl::StrAppend(&names, names.empty() ? "" : ", ", method.name);
-  }
-  return names;
-}
-
 Value ReplaceText(Runtime& runtime, absl::string_view text, absl::string_view old_text,
                   absl::string_view new_text, int64_t count) {
   runtime.StepCharacters(text.size());
