@@ -338,9 +338,9 @@ absl::Status RingWorld::AddArena(Rank& rank) {
   options.limit_bytes = kChoosingBytes;
   options.chunk_bytes = kMemoryAlignment;
   rank.memory = std::make_unique<BufferPool>(backend_, options);
-  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer buffer,
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer,
                            rank.memory->Allocate(kChoosingBytes, Lifetime::kStep));
-  rank.arena = std::make_unique<StepArena>(std::move(buffer));
+  rank.arena = std::make_unique<StepArena>(std::move(buffer), rank.memory->host_accessible());
   return absl::OkStatus();
 }
 

@@ -19,27 +19,6 @@ BufferPool::Options WholeUnits(BufferPool::Options options) {
 
 }  // namespace
 
-PoolBuffer& PoolBuffer::operator=(PoolBuffer&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    pool_ = std::exchange(other.pool_, nullptr);
-    block_ = other.block_;
-    data_ = std::exchange(other.data_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-    host_accessible_ = std::exchange(other.host_accessible_, false);
-  }
-  return *this;
-}
-
-void PoolBuffer::Reset() {
-  if (pool_ == nullptr) return;
-  pool_->Release(block_);
-  pool_ = nullptr;
-  data_ = nullptr;
-  bytes_ = 0;
-  host_accessible_ = false;
-}
-
 double BufferPoolStats::fragmentation_ratio() const {
   if (free == 0) return 0;
   return 1 - static_cast<double>(largest_free) / static_cast<double>(free);
@@ -56,9 +35,8 @@ BufferPool::~BufferPool() {
                                   << " bytes held";
 }
 
-absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime) {
-  PoolBuffer buffer;
-  if (bytes == 0) return buffer;
+absl::StatusOr<DeviceBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime) {
+  if (bytes == 0) return DeviceBuffer();
   std::lock_guard<std::mutex> lock(mutex_);
   // A request beyond the limit could overflow when it is rounded up.
   std::optional<BlockIterator> block;
@@ -76,12 +54,8 @@ absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime)
         absl::StrCat(figures, "; raise the limit or release memory"));
   }
   Hold(*block, AlignUp(bytes), lifetime);
-  buffer.pool_ = this;
-  buffer.block_ = *block;
-  buffer.data_ = (*block)->chunk->memory.data() + (*block)->offset;
-  buffer.bytes_ = bytes;
-  buffer.host_accessible_ = options_.host_memory || backend_.capabilities().host_accessible;
-  return buffer;
+  return DeviceBuffer((*block)->chunk->memory.data() + (*block)->offset, bytes,
+                      [this, held = *block](std::byte*) { Release(held); });
 }
 
 std::optional<BufferPool::BlockIterator> BufferPool::Find(size_t bytes, Lifetime lifetime,

@@ -21,48 +21,6 @@
 
 namespace annulus {
 
-class BufferPool;
-
-// Owns one block of a pool. Movable. Returns the block when destroyed. The memory is uninitialised
-// and aligned to kMemoryAlignment. The pool must outlive the buffer. Not thread-safe, but any
-// thread may destroy it.
-class PoolBuffer {
- public:
-  PoolBuffer() = default;
-  PoolBuffer(PoolBuffer&& other) noexcept { *this = std::move(other); }
-  PoolBuffer& operator=(PoolBuffer&& other) noexcept;
-  PoolBuffer(const PoolBuffer&) = delete;
-  PoolBuffer& operator=(const PoolBuffer&) = delete;
-  ~PoolBuffer() { Reset(); }
-
-  // Returns the block now; the buffer is then empty.
-  void Reset();
-
-  std::byte* data() { return data_; }
-  const std::byte* data() const { return data_; }
-  size_t size() const { return bytes_; }  // as requested
-  // Whether the host may read and write the bytes.
-  bool host_accessible() const { return host_accessible_; }
-
-  template <typename T>
-  T* as() {
-    return reinterpret_cast<T*>(data_);
-  }
-  template <typename T>
-  const T* as() const {
-    return reinterpret_cast<const T*>(data_);
-  }
-
- private:
-  friend class BufferPool;
-
-  BufferPool* pool_ = nullptr;
-  std::list<MemoryBlock>::iterator block_;
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-  bool host_accessible_ = false;
-};
-
 // In bytes unless stated otherwise. Always total = free + held and total <= limit. Held bytes count
 // whole blocks: sizes rounded up to kMemoryAlignment.
 struct BufferPoolStats {
@@ -99,29 +57,34 @@ class BufferPool {
 
   // `backend` must outlive the pool.
   BufferPool(Backend& backend, Options options);
-  // Every PoolBuffer must have been destroyed.
+  // Every buffer must have been destroyed.
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // Returns an empty buffer if bytes = 0. If the limit is reached or the backend fails, returns
+  // Returns a buffer that gives its block back when it is destroyed, on any thread, before the
+  // pool. The memory is uninitialised and aligned to kMemoryAlignment. Returns an empty buffer if
+  // bytes = 0. If the limit is reached or the backend fails, returns
   // empty chunks to the backend and tries again. If that does not help, returns RESOURCE_EXHAUSTED,
   // or the backend's error if the limit would have allowed the allocation, with the requested, held
   // and limit bytes. A failed call changes nothing else.
-  absl::StatusOr<PoolBuffer> Allocate(size_t bytes, Lifetime lifetime);
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes, Lifetime lifetime);
 
   // Returns empty chunks to the backend. Returns the number of bytes.
   size_t Trim();
 
   BufferPoolStats Stats() const;
   const std::string& name() const { return options_.name; }
+  // Whether the host may read and write the bytes.
+  bool host_accessible() const {
+    return options_.host_memory || backend_.capabilities().host_accessible;
+  }
 
   // Compares every block with the pool's counters; INTERNAL describes the first difference. Linear
   // in the number of blocks; for tests.
   absl::Status CheckInvariants() const;
 
  private:
-  friend class PoolBuffer;
   using BlockIterator = std::list<MemoryBlock>::iterator;
 
   void Release(BlockIterator block);

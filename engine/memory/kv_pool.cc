@@ -26,17 +26,18 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(BufferPool& pool, const K
   }
   const auto pages =
       static_cast<int32_t>(std::min<size_t>(fitting, std::numeric_limits<int32_t>::max()));
-  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer slab,
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer slab,
                            pool.Allocate(geometry.page_bytes() * pages, Lifetime::kPages));
-  return std::unique_ptr<KvPool>(new KvPool(std::move(slab), geometry, pages, poison));
+  return std::unique_ptr<KvPool>(
+      new KvPool(std::move(slab), geometry, pages, poison && pool.host_accessible()));
 }
 
-KvPool::KvPool(PoolBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison)
+KvPool::KvPool(DeviceBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison)
     : slab_(std::move(slab)),
       base_(slab_.data()),
       geometry_(geometry),
       page_count_(pages),
-      poison_(poison && slab_.host_accessible()) {}
+      poison_(poison) {}
 
 KvPool::~KvPool() {
   // The slab's next holder may touch all of it.

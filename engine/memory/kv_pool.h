@@ -61,11 +61,11 @@ class KvPool {
   void OnFree(const PageBook::Event& page);
 
  private:
-  KvPool(PoolBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison);
+  KvPool(DeviceBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison);
 
   size_t PageBytes(int32_t pages) const { return geometry_.page_bytes() * pages; }
 
-  PoolBuffer slab_;
+  DeviceBuffer slab_;
   std::byte* const base_;
   const KvGeometry geometry_;
   const int32_t page_count_;

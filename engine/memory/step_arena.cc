@@ -9,19 +9,21 @@
 
 namespace annulus {
 
-StepArena::StepArena(PoolBuffer buffer)
-    : buffer_(std::move(buffer)), capacity_(buffer_.size() - buffer_.size() % kMemoryAlignment) {
-  if (buffer_.host_accessible()) ForbidAccess(buffer_.data(), capacity_);
+StepArena::StepArena(DeviceBuffer buffer, bool host_accessible)
+    : buffer_(std::move(buffer)),
+      host_accessible_(host_accessible),
+      capacity_(buffer_.size() - buffer_.size() % kMemoryAlignment) {
+  if (host_accessible_) ForbidAccess(buffer_.data(), capacity_);
 }
 
 StepArena::~StepArena() {
-  if (buffer_.host_accessible()) AllowAccess(buffer_.data(), capacity_);
+  if (host_accessible_) AllowAccess(buffer_.data(), capacity_);
 }
 
 void StepArena::Rewind(Position position) {
   ANNULUS_CHECK(position.used <= used_)
       << "rewind to " << position.used << " bytes, used are " << used_;
-  if (buffer_.host_accessible()) {
+  if (host_accessible_) {
     ForbidAccess(buffer_.data() + position.used, used_ - position.used);
   }
   used_ = position.used;
@@ -29,7 +31,7 @@ void StepArena::Rewind(Position position) {
 
 std::byte* StepArena::TakeBytes(size_t bytes) {
   std::byte* data = buffer_.data() + used_;
-  if (buffer_.host_accessible()) AllowAccess(data, bytes);
+  if (host_accessible_) AllowAccess(data, bytes);
   used_ += AlignUp(bytes);
   high_water_ = std::max(high_water_, used_);
   return data;

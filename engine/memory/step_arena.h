@@ -14,9 +14,9 @@
 namespace annulus {
 
 // Memory for the activations and scratch data of one step on one rank: a bump allocator over one
-// pool buffer, emptied at the start of each step. Since a step's needs are planned, an overflow is
-// an error in the plan and returned as a Status. Under AddressSanitizer, unallocated bytes are
-// inaccessible. Not thread-safe.
+// buffer of a pool, emptied at the start of each step. Since a step's needs are planned, an
+// overflow is an error in the plan and returned as a Status. Under AddressSanitizer, unallocated
+// bytes are inaccessible. Not thread-safe.
 class StepArena {
  public:
   // A point to rewind to; valid until the arena is rewound below it.
@@ -24,7 +24,8 @@ class StepArena {
     size_t used = 0;
   };
 
-  explicit StepArena(PoolBuffer buffer);
+  // `host_accessible`: see BufferPool::host_accessible.
+  StepArena(DeviceBuffer buffer, bool host_accessible);
   ~StepArena();
   StepArena(const StepArena&) = delete;
   StepArena& operator=(const StepArena&) = delete;
@@ -61,7 +62,8 @@ class StepArena {
   std::byte* TakeBytes(size_t bytes);  // must fit
   absl::Status Full(size_t count, size_t value_bytes) const;
 
-  PoolBuffer buffer_;
+  DeviceBuffer buffer_;
+  const bool host_accessible_;
   const size_t capacity_;  // a multiple of kMemoryAlignment
   size_t used_ = 0;
   size_t high_water_ = 0;

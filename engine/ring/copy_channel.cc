@@ -6,64 +6,40 @@
 
 #include "engine/memory/align.h"
 #include "engine/ring/check_message.h"
-#include "engine/ring/work_timer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 
-class CopyRing::End final : public RingChannel {
+class CopyRing::End final : public MailboxEnd {
  public:
-  End(CopyRing* ring, int rank) : ring_(ring), rank_(rank), waits_(ring->device(rank)) {}
+  End(CopyRing* ring, int rank) : MailboxEnd(ring->mail_, ring->device(rank), rank), ring_(ring) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return ring_->mail_.ranks(); }
   bool copies() const override { return true; }
 
   absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
                     std::span<const RingExpectation> expected, SteadyTime) override {
-    ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
-    ANNULUS_ASSIGN_OR_RETURN(const SharedEvent so_far, ring_->events_[rank_]->Take());
+    ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank()));
+    ANNULUS_ASSIGN_OR_RETURN(const SharedEvent so_far, ring_->events_[rank()]->Take());
     ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
     for (const RingExpectation& expectation : expected) {
       const int peer = expectation.peer;
-      Lane& lane = ring_->lane(peer, rank_);
+      Lane& lane = ring_->lane(peer, rank());
       std::lock_guard lock(lane.mutex);
       lane.expected.push_back({expectation, so_far});
-      ANNULUS_RETURN_IF_ERROR(ring_->Match(peer, rank_, lane));
+      ANNULUS_RETURN_IF_ERROR(ring_->Match(peer, rank(), lane));
     }
     for (const RingMessage& message : sent) {
       const int peer = message.peer;
-      Lane& lane = ring_->lane(rank_, peer);
+      Lane& lane = ring_->lane(rank(), peer);
       std::lock_guard lock(lane.mutex);
       lane.sent.push_back({message, so_far});
-      ANNULUS_RETURN_IF_ERROR(ring_->Match(rank_, peer, lane));
+      ANNULUS_RETURN_IF_ERROR(ring_->Match(rank(), peer, lane));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<RingParts> Receive(Stream& stream, int peer, uint64_t tag,
-                                    std::span<const size_t> part_bytes,
-                                    SteadyTime deadline) override {
-    ANNULUS_RETURN_IF_ERROR(ring_->mail_.Peek(rank_, peer, deadline).status());
-    Letter letter = ring_->mail_.Pop(rank_, peer);
-    ANNULUS_RETURN_IF_ERROR(letter.status);
-    ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, letter.message));
-    if (letter.arrived != nullptr) {
-      ANNULUS_RETURN_IF_ERROR(waits_.Time(stream, [&] { return stream.Await(*letter.arrived); }));
-    }
-    return std::move(letter.message.parts);
-  }
-
-  absl::StatusOr<double> TakeStreamWaits() override { return waits_.Take(); }
-
-  void Abort(const absl::Status& status) override { ring_->mail_.Abort(status); }
-
-  void Forget() { waits_.Forget(); }
-
  private:
   CopyRing* ring_;
-  int rank_;
-  WorkTimer waits_;
 };
 
 CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind, const Clock& clock)
@@ -121,7 +97,7 @@ absl::Status CopyRing::Reset() {
 
 absl::Status CopyRing::Match(int from, int to, Lane& lane) {
   while (!lane.sent.empty() && !lane.expected.empty()) {
-    Letter letter = Send(from, to, lane, std::move(lane.sent.front()), lane.expected.front());
+    RingLetter letter = Send(from, to, lane, std::move(lane.sent.front()), lane.expected.front());
     lane.sent.pop_front();
     lane.expected.pop_front();
     ANNULUS_RETURN_IF_ERROR(mail_.Put(from, to, std::move(letter)));
@@ -129,10 +105,10 @@ absl::Status CopyRing::Match(int from, int to, Lane& lane) {
   return absl::OkStatus();
 }
 
-CopyRing::Letter CopyRing::Send(int from, int to, Lane& lane, Outgoing outgoing,
-                                const Incoming& incoming) {
+RingLetter CopyRing::Send(int from, int to, Lane& lane, Outgoing outgoing,
+                          const Incoming& incoming) {
   const RingExpectation& expectation = incoming.expectation;
-  Letter letter;
+  RingLetter letter;
   letter.status =
       CheckMessage(to, from, {expectation.tag, expectation.part_bytes}, outgoing.message);
   if (letter.status.ok() && outgoing.message.host != (expectation.into == nullptr)) {
@@ -140,18 +116,18 @@ CopyRing::Letter CopyRing::Send(int from, int to, Lane& lane, Outgoing outgoing,
         "message ", expectation.tag, " from rank ", from, " to rank ", to, " lies in memory of ",
         outgoing.message.host ? "the host" : "a device", ", which the receiver does not expect"));
   }
-  if (letter.status.ok() && !outgoing.message.host && lane.link != nullptr) {
-    letter.status = StartCopy(to, lane, outgoing, incoming, letter);
-  } else if (!outgoing.message.host) {
-    letter.arrived = outgoing.written;
-  }
-  letter.message = std::move(outgoing.message);
-  if (letter.copied) letter.message.parts = letter.message.parts.CopiedTo(expectation.into);
+  letter.message = outgoing.message;
+  if (outgoing.message.host) return letter;
+  letter.arrived = outgoing.written;
+  if (!letter.status.ok() || lane.link == nullptr) return letter;
+  letter.arrived = nullptr;
+  letter.status = StartCopy(to, lane, outgoing, incoming, letter.arrived);
+  if (letter.status.ok()) letter.message.parts = outgoing.message.parts.CopiedTo(expectation.into);
   return letter;
 }
 
 absl::Status CopyRing::StartCopy(int to, Lane& lane, const Outgoing& outgoing,
-                                 const Incoming& incoming, Letter& letter) {
+                                 const Incoming& incoming, SharedEvent& arrived) {
   std::vector<DeviceCopy> copies;
   std::byte* at = incoming.expectation.into;
   const RingParts& parts = outgoing.message.parts;
@@ -166,11 +142,9 @@ absl::Status CopyRing::StartCopy(int to, Lane& lane, const Outgoing& outgoing,
     }
     at += AlignUp(part.bytes);
   }
-  ANNULUS_ASSIGN_OR_RETURN(letter.arrived, events_[to]->Take());
+  ANNULUS_ASSIGN_OR_RETURN(arrived, events_[to]->Take());
   const std::array<const Event*, 2> after = {outgoing.written.get(), incoming.unread.get()};
-  ANNULUS_RETURN_IF_ERROR(lane.link->Copy(copies, after, *letter.arrived));
-  letter.copied = true;
-  return absl::OkStatus();
+  return lane.link->Copy(copies, after, *arrived);
 }
 
 }  // namespace annulus

@@ -9,7 +9,7 @@
 
 #include "engine/ring/channel.h"
 #include "engine/ring/event_pool.h"
-#include "engine/ring/mailbox.h"
+#include "engine/ring/mailbox_end.h"
 
 namespace annulus {
 
@@ -43,13 +43,6 @@ class CopyRing final : public RingGroup {
     RingExpectation expectation;
     SharedEvent unread;  // on the receiver's stream: all earlier reads of `into` are done
   };
-  // A message ready for the receiver, or being copied to it.
-  struct Letter {
-    absl::Status status;
-    RingMessage message;  // parts as the receiver will read them
-    SharedEvent arrived;  // null: no need to wait
-    bool copied = false;
-  };
   // All messages from one rank to another.
   struct Lane {
     std::mutex mutex;
@@ -63,13 +56,13 @@ class CopyRing final : public RingGroup {
   Backend& device(int rank) const;
   Lane& lane(int from, int to) { return *lanes_[from * mail_.ranks() + to]; }
   absl::Status Match(int from, int to, Lane& lane);
-  Letter Send(int from, int to, Lane& lane, Outgoing outgoing, const Incoming& incoming);
+  RingLetter Send(int from, int to, Lane& lane, Outgoing outgoing, const Incoming& incoming);
   absl::Status StartCopy(int to, Lane& lane, const Outgoing& outgoing, const Incoming& incoming,
-                         Letter& letter);
+                         SharedEvent& arrived);
 
   Backend& backend_;
   const LinkKind kind_;
-  Mailboxes<Letter> mail_;
+  Mailboxes<RingLetter> mail_;
   std::vector<std::shared_ptr<EventPool>> events_;  // [rank]
   std::vector<std::unique_ptr<Lane>> lanes_;        // [from][to]
   std::vector<std::unique_ptr<End>> ends_;

@@ -7,7 +7,7 @@
 
 #include "engine/ring/channel.h"
 #include "engine/ring/event_pool.h"
-#include "engine/ring/mailbox.h"
+#include "engine/ring/mailbox_end.h"
 
 namespace annulus {
 
@@ -31,13 +31,9 @@ class InProcessRing final : public RingGroup {
 
  private:
   class End;
-  struct Letter {
-    RingMessage message;
-    std::shared_ptr<Event> written;  // on the sender's stream; null: written before posting
-  };
 
   const std::shared_ptr<EventPool> events_;  // null: ops are done when they return
-  Mailboxes<Letter> mail_;
+  Mailboxes<RingLetter> mail_;
   std::vector<std::unique_ptr<End>> ends_;
 };
 

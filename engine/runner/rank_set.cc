@@ -166,11 +166,12 @@ absl::Status RankSet::AddRank(const RankModel& model) {
 
   ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, GeometryOf(model), kv_bytes));
   ANNULUS_ASSIGN_OR_RETURN(rank->slots, rank->memory->Allocate(slot_bytes, Lifetime::kRingSlots));
-  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(step.device, Lifetime::kStep));
-  rank->arena = std::make_unique<StepArena>(std::move(arena));
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer arena,
+                           rank->memory->Allocate(step.device, Lifetime::kStep));
+  rank->arena = std::make_unique<StepArena>(std::move(arena), rank->memory->host_accessible());
   if (suspended > 0) {
-    ANNULUS_ASSIGN_OR_RETURN(PoolBuffer kept, rank->memory->Allocate(suspended, Lifetime::kStep));
-    rank->suspended = std::make_unique<StepArena>(std::move(kept));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer kept, rank->memory->Allocate(suspended, Lifetime::kStep));
+    rank->suspended = std::make_unique<StepArena>(std::move(kept), rank->memory->host_accessible());
   }
   if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
   ANNULUS_ASSIGN_OR_RETURN(rank->stream,
@@ -212,8 +213,9 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
   pool.host_memory = true;
   pool.name = absl::StrCat(rank.memory->name(), "-host");
   rank.host_memory = std::make_unique<BufferPool>(backend, std::move(pool));
-  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank.host_memory->Allocate(bytes, Lifetime::kStep));
-  rank.host_arena = std::make_unique<StepArena>(std::move(arena));
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer arena, rank.host_memory->Allocate(bytes, Lifetime::kStep));
+  rank.host_arena =
+      std::make_unique<StepArena>(std::move(arena), rank.host_memory->host_accessible());
   return absl::OkStatus();
 }
 

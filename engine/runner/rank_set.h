@@ -91,8 +91,8 @@ class RankSet final : public RankPort {
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<BufferPool> host_memory;  // null if the host reads `memory`
     std::unique_ptr<KvPool> kv;
-    PoolBuffer workspace;  // for the stream; empty if ops use the host's heap
-    PoolBuffer slots;      // includes the channel's send area; empty if it does not copy
+    DeviceBuffer workspace;  // for the stream; empty if ops use the host's heap
+    DeviceBuffer slots;      // includes the channel's send area; empty if it does not copy
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null if host_memory is null
     std::unique_ptr<StepArena> suspended;   // null if no chunk is suspended between layers

@@ -73,7 +73,8 @@ class World {
     options.limit_bytes = size_t{16} << 20;
     options.chunk_bytes = kMemoryAlignment;
     BufferPool pool(*backend_, options);
-    StepArena arena(pool.Allocate(options.limit_bytes, Lifetime::kStep).value());
+    StepArena arena(pool.Allocate(options.limit_bytes, Lifetime::kStep).value(),
+                    pool.host_accessible());
     BlockChooser chooser({link, *backend_, *ops_, *stream_, config, messages, arena});
     std::vector<LayerSummaries> summaries(1);
     // Pages behind those of the sequence hold its summaries.

@@ -66,7 +66,7 @@ class PoolUnderTest {
 
  private:
   struct Held {
-    PoolBuffer buffer;
+    DeviceBuffer buffer;
     Lifetime lifetime;
     std::byte tag;
   };
@@ -75,7 +75,7 @@ class PoolUnderTest {
     // Sizes over all scales, up to twice a chunk.
     const size_t bytes = 1 + Below(random_, size_t{1} << (1 + Below(random_, 15)));
     const auto lifetime = static_cast<Lifetime>(Below(random_, kLifetimeCount));
-    absl::StatusOr<PoolBuffer> buffer = pool_.Allocate(bytes, lifetime);
+    absl::StatusOr<DeviceBuffer> buffer = pool_.Allocate(bytes, lifetime);
     if (!buffer.ok()) {
       const BufferPoolStats stats = pool_.Stats();
       ASSERT_LT(stats.largest_free, AlignUp(bytes)) << "refused what was free";

@@ -21,15 +21,15 @@ constexpr size_t kChunk = 4096;
 
 class BufferPoolTest : public ::testing::Test {
  protected:
-  PoolBuffer Take(size_t bytes, Lifetime lifetime = Lifetime::kStep) {
-    absl::StatusOr<PoolBuffer> buffer = pool_.Allocate(bytes, lifetime);
+  DeviceBuffer Take(size_t bytes, Lifetime lifetime = Lifetime::kStep) {
+    absl::StatusOr<DeviceBuffer> buffer = pool_.Allocate(bytes, lifetime);
     EXPECT_TRUE(buffer.ok()) << buffer.status();
     EXPECT_TRUE(pool_.CheckInvariants().ok()) << pool_.CheckInvariants();
-    return buffer.ok() ? *std::move(buffer) : PoolBuffer();
+    return buffer.ok() ? *std::move(buffer) : DeviceBuffer();
   }
 
   void ExpectRefused(size_t bytes) {
-    const absl::StatusOr<PoolBuffer> buffer = pool_.Allocate(bytes, Lifetime::kStep);
+    const absl::StatusOr<DeviceBuffer> buffer = pool_.Allocate(bytes, Lifetime::kStep);
     EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(pool_.CheckInvariants().ok()) << pool_.CheckInvariants();
   }
@@ -40,10 +40,10 @@ class BufferPoolTest : public ::testing::Test {
 
 TEST_F(BufferPoolTest, GivesAlignedWritableMemoryOfTheSizeAskedFor) {
   for (size_t bytes : {1, 63, 64, 65, 1000, 4096, 5000}) {
-    PoolBuffer buffer = Take(bytes);
+    DeviceBuffer buffer = Take(bytes);
     EXPECT_EQ(buffer.size(), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % kMemoryAlignment, 0u);
-    EXPECT_TRUE(buffer.host_accessible());
+    EXPECT_TRUE(pool_.host_accessible());
     std::memset(buffer.data(), 0xab, bytes);
   }
 }
@@ -54,12 +54,12 @@ TEST_F(BufferPoolTest, ZeroBytesNeedNothing) {
 }
 
 TEST_F(BufferPoolTest, MovingKeepsOneOwner) {
-  PoolBuffer first = Take(100);
+  DeviceBuffer first = Take(100);
   std::byte* data = first.data();
-  PoolBuffer second = std::move(first);
+  DeviceBuffer second = std::move(first);
   EXPECT_EQ(second.data(), data);
   EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move)
-  PoolBuffer third = Take(200);
+  DeviceBuffer third = Take(200);
   third = std::move(second);
   EXPECT_EQ(pool_.Stats().held, 128u);
   third.Reset();
@@ -70,7 +70,7 @@ TEST_F(BufferPoolTest, MovingKeepsOneOwner) {
 TEST_F(BufferPoolTest, SplitsAChunkAndCoalescesNeighboursInAnyOrderOfRelease) {
   for (const std::vector<int>& order :
        {std::vector{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}) {
-    std::vector<PoolBuffer> buffers;
+    std::vector<DeviceBuffer> buffers;
     for (int i = 0; i < 3; ++i) buffers.push_back(Take(1024));
     EXPECT_EQ(pool_.Stats().chunks, 1);
     for (int i : order) {
@@ -83,10 +83,10 @@ TEST_F(BufferPoolTest, SplitsAChunkAndCoalescesNeighboursInAnyOrderOfRelease) {
 }
 
 TEST_F(BufferPoolTest, TakesTheBestFit) {
-  PoolBuffer wide = Take(960);
-  PoolBuffer wall1 = Take(64);
-  PoolBuffer narrow = Take(576);
-  PoolBuffer wall2 = Take(64);
+  DeviceBuffer wide = Take(960);
+  DeviceBuffer wall1 = Take(64);
+  DeviceBuffer narrow = Take(576);
+  DeviceBuffer wall2 = Take(64);
   std::byte* narrow_data = narrow.data();
   wide.Reset();
   narrow.Reset();
@@ -95,7 +95,7 @@ TEST_F(BufferPoolTest, TakesTheBestFit) {
 }
 
 TEST_F(BufferPoolTest, ReportsFragmentation) {
-  std::vector<PoolBuffer> buffers;
+  std::vector<DeviceBuffer> buffers;
   for (size_t i = 0; i < kChunk / 64; ++i) buffers.push_back(Take(64));
   for (size_t i = 0; i < buffers.size(); i += 2) buffers[i].Reset();
   const BufferPoolStats stats = pool_.Stats();
@@ -105,8 +105,8 @@ TEST_F(BufferPoolTest, ReportsFragmentation) {
 }
 
 TEST_F(BufferPoolTest, CountsByLifetimeAndKeepsHighWater) {
-  PoolBuffer weights = Take(1000, Lifetime::kWeights);
-  PoolBuffer step = Take(64, Lifetime::kStep);
+  DeviceBuffer weights = Take(1000, Lifetime::kWeights);
+  DeviceBuffer step = Take(64, Lifetime::kStep);
   BufferPoolStats stats = pool_.Stats();
   EXPECT_EQ(stats.held_by_lifetime[static_cast<size_t>(Lifetime::kWeights)], 1024u);
   EXPECT_EQ(stats.held_by_lifetime[static_cast<size_t>(Lifetime::kStep)], 64u);
@@ -119,44 +119,44 @@ TEST_F(BufferPoolTest, CountsByLifetimeAndKeepsHighWater) {
 }
 
 TEST_F(BufferPoolTest, LifetimesUseDifferentChunksWhileThereIsRoom) {
-  PoolBuffer weights = Take(64, Lifetime::kWeights);
-  PoolBuffer step = Take(64, Lifetime::kStep);
+  DeviceBuffer weights = Take(64, Lifetime::kWeights);
+  DeviceBuffer step = Take(64, Lifetime::kStep);
   EXPECT_EQ(pool_.Stats().chunks, 2);
   step.Reset();
   EXPECT_EQ(pool_.Trim(), kChunk);
 }
 
 TEST_F(BufferPoolTest, LifetimesShareChunksUnderPressure) {
-  PoolBuffer weights = Take(64, Lifetime::kWeights);
-  PoolBuffer pages = Take(3 * kChunk, Lifetime::kPages);
+  DeviceBuffer weights = Take(64, Lifetime::kWeights);
+  DeviceBuffer pages = Take(3 * kChunk, Lifetime::kPages);
   EXPECT_EQ(pool_.Stats().total, 4 * kChunk);
-  PoolBuffer step = Take(kChunk - 64, Lifetime::kStep);
+  DeviceBuffer step = Take(kChunk - 64, Lifetime::kStep);
   EXPECT_EQ(pool_.Stats().free, 0u);
 }
 
 TEST_F(BufferPoolTest, LargeRequestsGetAChunkOfTheirSize) {
-  PoolBuffer buffer = Take(3 * kChunk + 1);
+  DeviceBuffer buffer = Take(3 * kChunk + 1);
   EXPECT_EQ(pool_.Stats().total, 3 * kChunk + 64);
   EXPECT_EQ(backend_.bytes_out(), 3 * kChunk + 64);
 }
 
 TEST_F(BufferPoolTest, UsesTheWholeLimitAndNoMore) {
-  PoolBuffer large = Take(4 * kChunk - 128);
-  PoolBuffer small = Take(128);
+  DeviceBuffer large = Take(4 * kChunk - 128);
+  DeviceBuffer small = Take(128);
   EXPECT_EQ(pool_.Stats().total, 4 * kChunk);
   ExpectRefused(1);
 }
 
 TEST_F(BufferPoolTest, TrimsBeforeItRefuses) {
   Take(3 * kChunk).Reset();
-  PoolBuffer kept = Take(2 * kChunk, Lifetime::kWeights);
+  DeviceBuffer kept = Take(2 * kChunk, Lifetime::kWeights);
   EXPECT_EQ(pool_.Stats().trims, 1);
   EXPECT_EQ(pool_.Stats().trimmed_bytes, 3 * kChunk);
   EXPECT_EQ(backend_.bytes_out(), 2 * kChunk);
 }
 
 TEST_F(BufferPoolTest, RefusalNamesThePoolAndTheNumbers) {
-  PoolBuffer held = Take(1000);
+  DeviceBuffer held = Take(1000);
   const absl::Status status = pool_.Allocate(9 * kChunk, Lifetime::kPages).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   for (const char* part : {"rank0", "36864", "kv", "1024 bytes are held", "16384"}) {
@@ -183,7 +183,7 @@ TEST_F(BufferPoolTest, AbsurdSizesAreRefused) {
 
 TEST_F(BufferPoolTest, ABackendThatRefusesAChunkIsAskedForTheBareRequest) {
   backend_.RefuseAbove(kChunk - 64);
-  PoolBuffer buffer = Take(100);
+  DeviceBuffer buffer = Take(100);
   EXPECT_EQ(pool_.Stats().total, 128u);
 }
 
@@ -195,8 +195,8 @@ TEST_F(BufferPoolTest, SurvivesABackendThatRefusesEverything) {
 }
 
 TEST_F(BufferPoolTest, TrimGivesBackOnlyWhollyFreeChunks) {
-  PoolBuffer kept = Take(64);
-  PoolBuffer freed = Take(kChunk);
+  DeviceBuffer kept = Take(64);
+  DeviceBuffer freed = Take(kChunk);
   freed.Reset();
   EXPECT_EQ(pool_.Trim(), kChunk);
   EXPECT_EQ(pool_.Trim(), 0u);
@@ -207,8 +207,8 @@ TEST_F(BufferPoolTest, TrimGivesBackOnlyWhollyFreeChunks) {
 TEST(BufferPoolLimits, AnOddLimitIsNeverPassed) {
   FakeBackend backend;
   BufferPool pool(backend, {.limit_bytes = 1000, .chunk_bytes = 300, .name = "odd"});
-  std::vector<PoolBuffer> buffers;
-  for (absl::StatusOr<PoolBuffer> buffer = pool.Allocate(64, Lifetime::kStep); buffer.ok();
+  std::vector<DeviceBuffer> buffers;
+  for (absl::StatusOr<DeviceBuffer> buffer = pool.Allocate(64, Lifetime::kStep); buffer.ok();
        buffer = pool.Allocate(64, Lifetime::kStep)) {
     buffers.push_back(*std::move(buffer));
   }
@@ -220,7 +220,7 @@ TEST(BufferPoolDeathTest, EndingBeforeABufferIsABug) {
   FakeBackend backend;
   EXPECT_DEATH(
       {
-        PoolBuffer buffer;
+        DeviceBuffer buffer;
         BufferPool pool(backend, {.limit_bytes = kChunk, .name = "short"});
         buffer = *pool.Allocate(10, Lifetime::kStep);
       },
@@ -233,7 +233,7 @@ TEST(BufferPoolThreads, BuffersMayBeTakenAndEndedOnAnyThread) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
-      std::vector<PoolBuffer> buffers;
+      std::vector<DeviceBuffer> buffers;
       for (int i = 0; i < 2000; ++i) {
         auto buffer = pool.Allocate(1 + (i * 37 + t * 101) % 3000, static_cast<Lifetime>(i % 4));
         if (buffer.ok()) {

@@ -144,7 +144,7 @@ TEST(KvPool, TheSlabIsWholeAgainForItsNextHolder) {
   std::byte* slab = kv->LayerPage(0, 0);
   Pages(*kv).TakeAndFree(1);
   kv.reset();
-  PoolBuffer next = *fixture.pool.Allocate(3072, Lifetime::kPages);
+  DeviceBuffer next = *fixture.pool.Allocate(3072, Lifetime::kPages);
   EXPECT_EQ(next.data(), slab);
   std::memset(next.data(), 1, next.size());
 }

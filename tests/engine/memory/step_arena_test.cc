@@ -25,7 +25,7 @@ class StepArenaTest : public ::testing::Test {
  protected:
   FakeBackend backend_;
   BufferPool pool_{backend_, {.limit_bytes = 1 << 16, .name = "rank0"}};
-  StepArena arena_{*pool_.Allocate(4096, Lifetime::kStep)};
+  StepArena arena_{*pool_.Allocate(4096, Lifetime::kStep), pool_.host_accessible()};
 };
 
 TEST_F(StepArenaTest, GivesAlignedSpansThatDoNotOverlap) {
@@ -92,7 +92,7 @@ TEST_F(StepArenaTest, BytesThatAreNotTakenTrapUnderTheSanitizer) {
 }
 
 TEST(StepArena, AnEmptyArenaGivesOnlyNothing) {
-  StepArena arena{PoolBuffer()};
+  StepArena arena{DeviceBuffer(), /*host_accessible=*/true};
   EXPECT_TRUE(arena.Take<float>(0).ok());
   EXPECT_FALSE(arena.Take<float>(1).ok());
 }

@@ -153,7 +153,8 @@ class AntidiagonalsTest : public ::testing::Test {
   struct Rank {
     Rank(AntidiagonalsTest& test, size_t arena_floats)
         : pool(*test.world_.backend, PoolOptions(arena_floats)),
-          arena(pool.Allocate(arena_floats * sizeof(float), Lifetime::kStep).value()),
+          arena(pool.Allocate(arena_floats * sizeof(float), Lifetime::kStep).value(),
+                pool.host_accessible()),
           ring(*test.world_.backend, 1),
           link(ring.channel(0), *test.stream_, std::chrono::seconds(1), &test.heartbeat_),
           context{
