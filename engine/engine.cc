@@ -205,10 +205,10 @@ class EngineImpl final : public Engine {
 
   const ModelInfo& model() const override { return model_.info; }
 
-  EngineLoad Load() const override { return LoadAt(Look()); }
+  EngineLoad Load() const override { return LoadAt(TakeMoment()); }
 
   EngineReport Report() const override {
-    const Moment moment = Look();
+    const Moment moment = TakeMoment();
     EngineReport report{LoadAt(moment), {}};
     for (const RankLoad& rank : report.load.ranks) {
       for (const auto& [kind, bytes] : rank.memory_bytes) {
@@ -309,7 +309,7 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
-  Moment Look() const {
+  Moment TakeMoment() const {
     Moment moment{coordinator_->snapshot(), {}};
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       moment.ranks.push_back(ranks_->Statistics(rank));

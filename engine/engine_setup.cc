@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/model/layer_graph.h"
 #include "engine/scheduler/prompt_lookup.h"
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

@@ -22,14 +22,15 @@ class GateCollector : public AttentionObserver {
 
   // Starts the next document, which has `tokens` tokens.
   void Begin(int64_t tokens);
-  absl::Status Observe(const Look& look) override;
+  absl::Status Observe(const Observation& seen) override;
 
   // [kv_head][document]; empty for layers with a window.
   const std::vector<std::vector<GateExamples>>& layer(int layer) const { return layers_[layer]; }
 
  private:
-  absl::Status AddFeatures(const Look& look, std::vector<std::vector<GateExamples>>& heads) const;
-  absl::Status AddBlock(const Look& look, int32_t block, int64_t first_row,
+  absl::Status AddFeatures(const Observation& seen,
+                           std::vector<std::vector<GateExamples>>& heads) const;
+  absl::Status AddBlock(const Observation& seen, int32_t block, int64_t first_row,
                         std::vector<std::vector<GateExamples>>& heads) const;
 
   const Options options_;

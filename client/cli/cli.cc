@@ -40,8 +40,8 @@ const CLI::App* CommandNamed(const CLI::App& app, const std::string& name) {
 
 // Moves a "--" that stands before the names of commands behind them. It ends the flags wherever
 // users put it, but CLI11 accepts it only after the command.
-std::vector<std::string> WithDashesBehindCommands(const CLI::App& app,
-                                                  std::vector<std::string> arguments) {
+std::vector<std::string> WithDashesAfterCommands(const CLI::App& app,
+                                                 std::vector<std::string> arguments) {
   const CLI::App* command = &app;
   auto at = arguments.begin();
   for (; at != arguments.end() && *at != "--"; ++at) {
@@ -77,7 +77,7 @@ struct CommandLine {
     AddInfoCommands(app, common, action);
     AddTokenizeCommand(app, common, action);
     AddHelpCommands(app, common, action);
-    arguments = WithDashesBehindCommands(app, given);
+    arguments = WithDashesAfterCommands(app, given);
     try {
       // CLI11 expects the arguments in reverse order.
       app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

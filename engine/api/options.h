@@ -57,7 +57,7 @@ struct EngineOptions {
   int chunk_tokens = 2048;
   int tokens_per_rank = 2048;  // a sequence is spread over one more rank for each of these
   // How long a running stream should wait between two tokens at most while prompts are computed at
-  // the same time. Chunks fit into it, or are suspended between layers: see scheduler/quantum.h.
+  // the same time. Chunks fit into it, or are suspended between layers: see scheduler/step_pacer.h.
   // Absent: 250 ms, on GPUs 50 ms. 0: only chunk_tokens bounds the chunks.
   std::optional<std::chrono::milliseconds> stall_budget;
   AdmissionMode admission = AdmissionMode::kWorst;

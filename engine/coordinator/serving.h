@@ -15,8 +15,8 @@
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/answer_length.h"
 #include "engine/scheduler/prompt_pace.h"
-#include "engine/scheduler/quantum.h"
 #include "engine/scheduler/running_slots.h"
+#include "engine/scheduler/step_pacer.h"
 
 namespace annulus {
 
@@ -26,7 +26,7 @@ namespace annulus {
 std::chrono::milliseconds RetryAfter(double turnover_seconds, int waiting);
 
 // Decides whose turn it is: passes requests and sequences to the pure functions of scheduler/
-// (order, admission, quantum) and keeps their state. Used by the coordinator's thread alone.
+// (order, admission, step_pacer) and keeps their state. Used by the coordinator's thread alone.
 class Serving {
  public:
   // `stall_budget`: see StepPacer; 0: steps are as large as `limits` allows. `metrics` must outlive

@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<GgufFile::Part>> GgufFile::OpenPart(const std::st
 
 absl::Status GgufFile::AddPart(std::unique_ptr<Part> part) {
   for (const GgufTensor& tensor : part->header.tensors) {
-    if (places_.emplace(tensor.name, Place{part.get(), &tensor}).second) continue;
+    if (locations_.emplace(tensor.name, Location{part.get(), &tensor}).second) continue;
     return absl::InvalidArgumentError(absl::StrCat(part->file.path(), ": tensor ", tensor.name,
                                                    " is in an earlier file of the set too"));
   }
@@ -152,10 +152,10 @@ absl::Status GgufFile::OpenSet(const std::string& directory, const std::string& 
     ANNULUS_RETURN_IF_ERROR(AddPart(std::move(part)));
   }
   const uint64_t said = Whole(parts_[0]->header, "split.tensors.count");
-  if (said == 0 || said == places_.size()) return absl::OkStatus();
+  if (said == 0 || said == locations_.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(parts_[0]->file.path(), " counts ", said,
                                                  " tensors in the set; its ", count, " files have ",
-                                                 places_.size()));
+                                                 locations_.size()));
 }
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
@@ -172,8 +172,8 @@ absl::string_view GgufFile::Text(absl::string_view key) const {
 }
 
 const GgufTensor* GgufFile::FindTensor(absl::string_view name) const {
-  const auto found = places_.find(name);
-  return found == places_.end() ? nullptr : found->second.tensor;
+  const auto found = locations_.find(name);
+  return found == locations_.end() ? nullptr : found->second.tensor;
 }
 
 std::vector<const GgufTensor*> GgufFile::Tensors() const {
@@ -188,8 +188,8 @@ absl::Status GgufFile::Read(const GgufTensor& tensor, uint64_t offset,
                             std::span<std::byte> destination) const {
   ANNULUS_CHECK(offset <= tensor.bytes && destination.size() <= tensor.bytes - offset)
       << tensor.name;
-  const auto found = places_.find(tensor.name);
-  ANNULUS_CHECK(found != places_.end() && found->second.tensor == &tensor)
+  const auto found = locations_.find(tensor.name);
+  ANNULUS_CHECK(found != locations_.end() && found->second.tensor == &tensor)
       << "tensor " << tensor.name << " of another file";
   return found->second.part->file.ReadAt(tensor.offset + offset, destination);
 }

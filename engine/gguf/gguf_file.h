@@ -75,14 +75,14 @@ class GgufFile {
   absl::Status AddPart(std::unique_ptr<Part> part);
 
   // Where a tensor is.
-  struct Place {
+  struct Location {
     const Part* part;
     const GgufTensor* tensor;
   };
 
   std::string path_;
   std::vector<std::unique_ptr<Part>> parts_;
-  absl::flat_hash_map<absl::string_view, Place> places_;  // by the tensor's name
+  absl::flat_hash_map<absl::string_view, Location> locations_;  // by the tensor's name
 };
 
 }  // namespace annulus

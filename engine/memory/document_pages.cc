@@ -20,21 +20,21 @@ DocumentTag TagOf(const TenantId& tenant, absl::string_view content) {
   return tag;
 }
 
-void DocumentPages::Add(const TaggedDocuments& documents, Place place, int32_t end) {
+void DocumentPages::Add(const TaggedDocuments& documents, NodeHandle node, int32_t end) {
   std::lock_guard lock(mutex_);
   for (const TaggedDocument& document : documents) {
-    ends_[document.tag].push_back({place, end - document.begin});
+    ends_[document.tag].push_back({node, end - document.begin});
     ++count_;
   }
 }
 
-void DocumentPages::Remove(const TaggedDocuments& documents, Place place, int32_t end) {
+void DocumentPages::Remove(const TaggedDocuments& documents, NodeHandle node, int32_t end) {
   std::lock_guard lock(mutex_);
   for (const TaggedDocument& document : documents) {
     const auto found = ends_.find(document.tag);
     if (found == ends_.end()) continue;  // it was not added, for want of memory
     std::vector<End>& ends = found->second;
-    const auto at = std::find(ends.begin(), ends.end(), End{place, end - document.begin});
+    const auto at = std::find(ends.begin(), ends.end(), End{node, end - document.begin});
     if (at == ends.end()) continue;
     ends.erase(at);  // the others keep their order: FirstDifference compares the latest
     --count_;
@@ -42,13 +42,13 @@ void DocumentPages::Remove(const TaggedDocuments& documents, Place place, int32_
   }
 }
 
-std::vector<DocumentPages::Place> DocumentPages::PlacesOf(DocumentTag tag) const {
+std::vector<DocumentPages::NodeHandle> DocumentPages::NodesOf(DocumentTag tag) const {
   std::lock_guard lock(mutex_);
-  std::vector<Place> places;
+  std::vector<NodeHandle> handles;
   const auto found = ends_.find(tag);
-  if (found == ends_.end()) return places;
-  for (const End& end : found->second) places.push_back(end.place);
-  return places;
+  if (found == ends_.end()) return handles;
+  for (const End& end : found->second) handles.push_back(end.node);
+  return handles;
 }
 
 int32_t DocumentPages::TokensOf(DocumentTag tag) const {

@@ -30,15 +30,15 @@ using TaggedDocuments = std::vector<TaggedDocument>;
 // index. Thread-safe.
 class DocumentPages {
  public:
-  // A place in the prefix index; opaque here.
-  using Place = void*;
+  // A node of the prefix index; opaque here.
+  using NodeHandle = void*;
 
-  // Records that a prompt with `documents` ends at `place`, `end` tokens long.
-  void Add(const TaggedDocuments& documents, Place place, int32_t end);
-  void Remove(const TaggedDocuments& documents, Place place, int32_t end);
+  // Records that a prompt with `documents` ends at `node`, `end` tokens long.
+  void Add(const TaggedDocuments& documents, NodeHandle node, int32_t end);
+  void Remove(const TaggedDocuments& documents, NodeHandle node, int32_t end);
 
-  // Returns every place, as many times as it was added, in the order in which they were added.
-  std::vector<Place> PlacesOf(DocumentTag tag) const;
+  // Returns every node, as many times as it was added, in the order in which they were added.
+  std::vector<NodeHandle> NodesOf(DocumentTag tag) const;
   // The longest run of tokens from the document's first token to the end of a prompt. 0: no prompt
   // has it.
   int32_t TokensOf(DocumentTag tag) const;
@@ -53,7 +53,7 @@ class DocumentPages {
 
  private:
   struct End {
-    Place place = nullptr;
+    NodeHandle node = nullptr;
     int32_t tokens = 0;  // from the document's first token to the prompt's end
     friend bool operator==(const End&, const End&) = default;
   };

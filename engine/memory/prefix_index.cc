@@ -88,7 +88,7 @@ std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
                                                   std::span<const int32_t> tokens,
                                                   Nearest* nearest) {
   std::vector<Node*> path = Walk(identity, tokens);
-  if (nearest != nullptr) *nearest = Behind(path, identity, tokens);
+  if (nearest != nullptr) *nearest = NearestAfter(path, identity, tokens);
   const bool windows =
       std::any_of(windows_.begin(), windows_.end(), [](int32_t window) { return window > 0; });
   while (windows && !path.empty() && !path.back()->window_pages.has_value()) path.pop_back();
@@ -108,11 +108,12 @@ std::optional<PrefixIndex::Hit> PrefixIndex::FindFull(absl::string_view identity
 
 PrefixIndex::Nearest PrefixIndex::FindNearest(absl::string_view identity,
                                               std::span<const int32_t> tokens) const {
-  return Behind(Walk(identity, tokens), identity, tokens);
+  return NearestAfter(Walk(identity, tokens), identity, tokens);
 }
 
-PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::string_view identity,
-                                         std::span<const int32_t> tokens) const {
+PrefixIndex::Nearest PrefixIndex::NearestAfter(const std::vector<Node*>& path,
+                                               absl::string_view identity,
+                                               std::span<const int32_t> tokens) const {
   Nearest nearest;
   nearest.whole = nearest.common = static_cast<int32_t>(path.size()) * page_tokens_;
   const auto rest = tokens.subspan(nearest.whole);
@@ -136,11 +137,11 @@ PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::s
 
 std::optional<int32_t> PrefixIndex::FirstDifference(DocumentTag document,
                                                     std::span<const int32_t> tokens) const {
-  const std::vector<DocumentPages::Place> places = documents_.PlacesOf(document);
+  const std::vector<DocumentPages::NodeHandle> handles = documents_.NodesOf(document);
   std::optional<int32_t> longest;
   int left = kMostPromptsCompared;
-  for (auto place = places.rbegin(); place != places.rend() && left > 0; ++place, --left) {
-    const Node* first = static_cast<const Node*>(*place);
+  for (auto handle = handles.rbegin(); handle != handles.rend() && left > 0; ++handle, --left) {
+    const Node* first = static_cast<const Node*>(*handle);
     while (first->parent != nullptr) first = first->parent;
     const auto end =
         std::mismatch(tokens.begin(), tokens.end(), first->tokens.begin(), first->tokens.end());
@@ -304,8 +305,8 @@ void PrefixIndex::Forget(DocumentTag document) {
                        [document](const TaggedDocument& each) { return each.tag == document; });
   };
   std::vector<Node*> nodes;
-  for (const DocumentPages::Place place : documents_.PlacesOf(document)) {
-    nodes.push_back(static_cast<Node*>(place));
+  for (const DocumentPages::NodeHandle handle : documents_.NodesOf(document)) {
+    nodes.push_back(static_cast<Node*>(handle));
   }
   std::sort(nodes.begin(), nodes.end(),
             [](const Node* a, const Node* b) { return std::tie(a->end, a) < std::tie(b->end, b); });

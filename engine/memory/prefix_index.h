@@ -166,8 +166,8 @@ class PrefixIndex {
   // The nodes of the longest known prefix. `path`: its first nodes, if already known.
   std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens,
                           std::vector<Node*> path = {}) const;
-  Nearest Behind(const std::vector<Node*>& path, absl::string_view identity,
-                 std::span<const int32_t> tokens) const;
+  Nearest NearestAfter(const std::vector<Node*>& path, absl::string_view identity,
+                       std::span<const int32_t> tokens) const;
   std::vector<Node*> PathTo(Node* node) const;
   void Touch(const std::vector<Node*>& path);
   // The head of the list that the node is in.

@@ -13,7 +13,7 @@ class AttentionObserver {
  public:
   // The rows of one item in a layer without a window. Their keys and values are already in the
   // pages.
-  struct Look {
+  struct Observation {
     int layer = 0;
     const RingAttentionConfig& config;
     const OpTable& ops;
@@ -25,7 +25,7 @@ class AttentionObserver {
 
   virtual ~AttentionObserver() = default;
   // Called on the rank's thread. An error ends the step.
-  virtual absl::Status Observe(const Look& look) = 0;
+  virtual absl::Status Observe(const Observation& seen) = 0;
 };
 
 }  // namespace annulus

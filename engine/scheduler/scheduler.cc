@@ -76,7 +76,7 @@ class Planner {
     return streams;
   }
 
-  std::optional<StepPlan> RunBehind(const StepPlan& running) {
+  std::optional<StepPlan> RunAfter(const StepPlan& running) {
     plan_.step = state_.step;
     plan_.ended = state_.ended;
     const auto active = std::count_if(state_.running.begin(), state_.running.end(),
@@ -352,7 +352,7 @@ StepPlan PlanStretch(const EngineState& state, const PageBook& pages, const Plan
 
 std::optional<StepPlan> PlanSuccessor(const StepPlan& running, const EngineState& state,
                                       const PageBook& pages, const PlanLimits& limits) {
-  return Planner(state, pages, limits, ModePolicy(), std::nullopt).RunBehind(running);
+  return Planner(state, pages, limits, ModePolicy(), std::nullopt).RunAfter(running);
 }
 
 }  // namespace annulus

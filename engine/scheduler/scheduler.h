@@ -11,7 +11,7 @@
 #include "engine/memory/page_book.h"
 #include "engine/scheduler/cost_model.h"
 #include "engine/scheduler/placement.h"
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 #include "engine/state/sequence.h"
 #include "engine/state/step_plan.h"
 

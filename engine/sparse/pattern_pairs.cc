@@ -72,16 +72,16 @@ PatternPairs::PatternPairs(const AttentionAssignment& attention, std::span<const
   ANNULUS_CHECK(!layers.empty() && kv_heads > 0) << "no layers or heads";
   const std::vector<HeadPolicy> policies = PoliciesIn(attention, layers, kv_heads);
   for (int64_t row = 0;; row = NextLook(row)) {
-    Look look;
-    look.row = static_cast<double>(row);
+    Sample sample;
+    sample.row = static_cast<double>(row);
     for (const HeadPolicy& policy : policies) {
-      look.keys += policy.share * KeysOf(policy, row);
+      sample.keys += policy.share * KeysOf(policy, row);
     }
-    if (!looks_.empty()) {
-      const Look& last = looks_.back();
-      look.pairs = last.pairs + (look.row - last.row) * (look.keys + last.keys) / 2;
+    if (!samples_.empty()) {
+      const Sample& last = samples_.back();
+      sample.pairs = last.pairs + (sample.row - last.row) * (sample.keys + last.keys) / 2;
     }
-    looks_.push_back(look);
+    samples_.push_back(sample);
     if (row >= tokens) break;
   }
 }
@@ -89,11 +89,11 @@ PatternPairs::PatternPairs(const AttentionAssignment& attention, std::span<const
 double PatternPairs::Before(int64_t row) const {
   const auto position = static_cast<double>(row);
   const auto after =
-      std::upper_bound(looks_.begin(), looks_.end(), position,
-                       [](double value, const Look& look) { return value < look.row; });
-  const Look& last = *std::prev(after);
+      std::upper_bound(samples_.begin(), samples_.end(), position,
+                       [](double value, const Sample& sample) { return value < sample.row; });
+  const Sample& last = *std::prev(after);
   const double rows = position - last.row;
-  if (after == looks_.end()) return last.pairs + rows * last.keys;
+  if (after == samples_.end()) return last.pairs + rows * last.keys;
   const double keys = last.keys + (after->keys - last.keys) * rows / (after->row - last.row);
   return last.pairs + rows * (last.keys + keys) / 2;
 }

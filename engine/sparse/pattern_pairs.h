@@ -26,7 +26,7 @@ class PatternPairs {
   double Count(int64_t begin, int64_t end) const { return Before(end) - Before(begin); }
 
  private:
-  struct Look {
+  struct Sample {
     double row = 0;
     double keys = 0;   // that it attends
     double pairs = 0;  // of the rows before it
@@ -34,7 +34,7 @@ class PatternPairs {
 
   double Before(int64_t row) const;
 
-  std::vector<Look> looks_;  // ascending rows, the first at 0
+  std::vector<Sample> samples_;  // ascending rows, the first at 0
 };
 
 }  // namespace annulus

@@ -287,12 +287,12 @@ void DiskStore::TakeBackNote(const DeletionNote& note) {
 void DiskStore::RemoveNoted(const DeletionNote& note) {
   std::vector<EntryName> removed;
   std::optional<KnownPages::Order> done;
-  pages_.LookAtSome(note.tenant, std::numeric_limits<int>::max(), done,
-                    [&](const KnownPages::Page& page) {
-                      if (!note.Names(page.name, page.use)) return;
-                      removed.push_back(page.name);
-                      pages_.Drop(removed.back().key);
-                    });
+  pages_.VisitSome(note.tenant, std::numeric_limits<int>::max(), done,
+                   [&](const KnownPages::Page& page) {
+                     if (!note.Names(page.name, page.use)) return;
+                     removed.push_back(page.name);
+                     pages_.Drop(removed.back().key);
+                   });
   if (RemoveFiles(removed).ok()) TakeBackNote(note);
 }
 

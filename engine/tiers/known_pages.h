@@ -67,18 +67,18 @@ class KnownPages {
     PageKey key;
     bool operator<(const Order& other) const;
   };
-  // Calls `look` for at most `most` of the tenant's pages that come after `done` (absent: from the
-  // first), and updates `done`. `look` may drop the page it is given. Returns whether more pages
+  // Calls `visit` for at most `most` of the tenant's pages that come after `done` (absent: from the
+  // first), and updates `done`. `visit` may drop the page it is given. Returns whether more pages
   // follow.
-  template <typename Look>
-  bool LookAtSome(uint64_t tenant, int most, std::optional<Order>& done, const Look& look) const {
+  template <typename Visit>
+  bool VisitSome(uint64_t tenant, int most, std::optional<Order>& done, const Visit& visit) const {
     const auto own = tenants_.find(tenant);
     if (own == tenants_.end()) return false;
     const std::set<Order>& order = own->second.order;
     auto next = done.has_value() ? order.upper_bound(*done) : order.begin();
-    for (int looked = 0; looked < most && next != order.end(); ++looked) {
+    for (int visited = 0; visited < most && next != order.end(); ++visited) {
       done = *next++;
-      look(pages_.at(done->key));
+      visit(pages_.at(done->key));
     }
     return next != order.end();
   }

@@ -188,7 +188,7 @@ absl::StatusOr<std::vector<int64_t>> PageStore::CountPages(const ContentHash& te
     if (done.has_value()) cancel.MayPause();
     if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
     std::lock_guard lock(mutex_);
-    more = pages_.LookAtSome(TenantPart(tenant), at_once, done, look);
+    more = pages_.VisitSome(TenantPart(tenant), at_once, done, look);
   }
   std::vector<int64_t> counts;
   for (const auto& each : places) counts.push_back(std::ssize(each));
@@ -214,13 +214,12 @@ PageStore::Deletion PageStore::Forget(const Forgotten& document, const CancelFla
         forgotten_.pop_front();
       }
     }
-    more =
-        pages_.LookAtSome(document.tenant, kPagesAtOnce, done, [&](const KnownPages::Page& page) {
-          if (!page.name.documents.Holds(document.document)) return;
-          pages.push_back(page.name);
-          pages_.Drop(pages.back().key);
-          if (!OnDropped(pages.back())) pages.pop_back();
-        });
+    more = pages_.VisitSome(document.tenant, kPagesAtOnce, done, [&](const KnownPages::Page& page) {
+      if (!page.name.documents.Holds(document.document)) return;
+      pages.push_back(page.name);
+      pages_.Drop(pages.back().key);
+      if (!OnDropped(pages.back())) pages.pop_back();
+    });
   }
   return deletion;
 }

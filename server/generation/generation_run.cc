@@ -126,7 +126,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
       BuiltRequest built,
       BuildRequest(spec, engine, context_.documents, call_.caller.tenant, memory, cancel, found));
   RequestSpec& request = built.spec;
-  if (asked.prefill_only) CutBehindDocuments(request);
+  if (asked.prefill_only) CutAfterDocuments(request);
   request.pin = asked.pin;
   request.ttl = asked.ttl;
   request.tenant_room = call_.caller.quotas.room;

@@ -12,7 +12,7 @@
 
 namespace annulus::server {
 
-void CutBehindDocuments(RequestSpec& request) {
+void CutAfterDocuments(RequestSpec& request) {
   ANNULUS_CHECK(!request.shared_prefixes.empty()) << "a prefill without a document";
   request.prefill_only = true;
   request.prompt.resize(static_cast<size_t>(request.shared_prefixes.back()));

@@ -14,7 +14,7 @@ inline constexpr char kPrefillDocument[] = "PrefillDocument";
 
 // Cuts a prompt after the frame of its last document, and sets prefill_only. The request must have
 // a document.
-void CutBehindDocuments(RequestSpec& request);
+void CutAfterDocuments(RequestSpec& request);
 
 // Replaces the name of a GenerationSpec field in an error by the field of PrefillDocumentRequest.
 absl::Status PlacePrefillField(absl::Status status);

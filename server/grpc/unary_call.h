@@ -48,7 +48,7 @@ using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& req
 // itself holds memory as CallMemory::kWork.
 struct OwnWork {
   ServiceContext& context;
-  const Identity& caller;
+  const Caller& caller;
   CallMemory& memory;
   const TenantId& tenant = caller.tenant;
 };

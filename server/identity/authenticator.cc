@@ -12,8 +12,8 @@ class KnownCallers final : public Authenticator {
  public:
   explicit KnownCallers(const Credentials& credentials) : credentials_(credentials) {}
 
-  absl::StatusOr<Identity> Authenticate(const CallContext& call) const override {
-    if (credentials_.open_to_all()) return Identity();
+  absl::StatusOr<Caller> Authenticate(const CallContext& call) const override {
+    if (credentials_.open_to_all()) return Caller();
     if (const std::string* const authorization = call.FindHeader("authorization")) {
       if (call.CountHeaders("authorization") > 1) {
         return Reject("there is a second authorization header, and one is allowed");
@@ -47,8 +47,8 @@ class KnownCallers final : public Authenticator {
 
 class Operators final : public Authenticator {
  public:
-  absl::StatusOr<Identity> Authenticate(const CallContext&) const override {
-    Identity caller;
+  absl::StatusOr<Caller> Authenticate(const CallContext&) const override {
+    Caller caller;
     caller.roles = {Role::kGenerate, Role::kDocuments, Role::kAdmin, Role::kMetrics};
     return caller;
   }

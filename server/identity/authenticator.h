@@ -10,7 +10,6 @@
 namespace annulus::server {
 
 // The caller of a call.
-using Identity = Caller;
 
 // Identifies the caller of a call. The health and reflection services do not use it, because probes
 // have no token. Implementations must be thread-safe.
@@ -19,7 +18,7 @@ class Authenticator {
   virtual ~Authenticator() = default;
 
   // UNAUTHENTICATED (a ReasonError) unless the call proves an identity.
-  virtual absl::StatusOr<Identity> Authenticate(const CallContext& call) const = 0;
+  virtual absl::StatusOr<Caller> Authenticate(const CallContext& call) const = 0;
 
   // Accepts the tokens and certificates of `credentials`, which must outlive the authenticator.
   // Calls must carry one header "authorization: Bearer TOKEN" or come with a client certificate

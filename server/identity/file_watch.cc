@@ -10,11 +10,11 @@ namespace annulus::server {
 
 FileWatch::FileWatch(std::vector<std::string> paths) : paths_(std::move(paths)) {
   std::erase(paths_, "");
-  seen_ = last_ = Look();
+  seen_ = last_ = ReadStates();
 }
 
 bool FileWatch::Changed() {
-  std::string now = Look();
+  std::string now = ReadStates();
   const bool still = now == last_;
   last_ = std::move(now);
   if (!still || last_ == seen_) return false;
@@ -22,7 +22,7 @@ bool FileWatch::Changed() {
   return true;
 }
 
-std::string FileWatch::Look() const {
+std::string FileWatch::ReadStates() const {
   std::string text;
   for (const std::string& path : paths_) {
     struct stat status {};

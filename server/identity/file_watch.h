@@ -18,7 +18,7 @@ class FileWatch {
   bool Changed();
 
  private:
-  std::string Look() const;
+  std::string ReadStates() const;
 
   std::vector<std::string> paths_;
   std::string seen_;

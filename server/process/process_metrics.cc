@@ -63,14 +63,14 @@ std::optional<double> MostDescriptors() {
 
 // The system's boot time plus the start of the process after it (proc(5): stat, field 22).
 std::optional<double> StartTime() {
-  constexpr size_t kFieldsBehindName = 19;  // from the third, the state, to the 22nd
+  constexpr size_t kFieldsAfterName = 19;  // from the third, the state, to the 22nd
   const std::string stat = ReadAll("/proc/self/stat");
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields =
       absl::StrSplit(absl::string_view(stat).substr(name_end + 1), ' ', absl::SkipEmpty());
-  if (fields.size() <= kFieldsBehindName) return std::nullopt;
-  const std::optional<double> ticks = Number(fields[kFieldsBehindName]);
+  if (fields.size() <= kFieldsAfterName) return std::nullopt;
+  const std::optional<double> ticks = Number(fields[kFieldsAfterName]);
   for (absl::string_view line : absl::StrSplit(ReadAll("/proc/stat"), '\n')) {
     if (!absl::ConsumePrefix(&line, "btime ")) continue;
     const std::optional<double> boot = Number(line);

@@ -25,7 +25,7 @@ engine/capacity.h:weights_dtype
 engine/loading/model_files.h:kv_dtype
 engine/model/weight_slots.h:model
 engine/runner/rank_model.h:activations
-engine/scheduler/quantum.h:attention
+engine/scheduler/step_pacer.h:attention
 engine/sparse/policy.h:window
 '
 

@@ -98,7 +98,7 @@ class AddedTokens::Stage : public TextStage {
     ANNULUS_ASSIGN_OR_RETURN(const bool enough, held_.Add(text, end));
     if (!enough) return absl::OkStatus();
     const absl::string_view view = held_.view();
-    if (stripping_) StripBehind(view, done_);
+    if (stripping_) StripAfter(view, done_);
     // The longest token at a place in front of `decided`, and the character behind that, are known.
     size_t decided = view.size();
     if (!end) {
@@ -137,11 +137,11 @@ class AddedTokens::Stage : public TextStage {
     state_->ids->push_back(token.id);
     state_->at_text_start = false;
     done_ = match.end;
-    if (token.rstrip) StripBehind(view, match.end);
+    if (token.rstrip) StripAfter(view, match.end);
     return absl::OkStatus();
   }
 
-  void StripBehind(absl::string_view view, size_t begin) {
+  void StripAfter(absl::string_view view, size_t begin) {
     done_ = begin + WhitespacePrefix(view.substr(begin));
     stripping_ = done_ == view.size();
   }

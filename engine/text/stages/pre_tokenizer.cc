@@ -97,7 +97,7 @@ class Parser {
     ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Require("type"));
     ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
     if (byte_level_ && type != "Sequence") {
-      ANNULUS_RETURN_IF_ERROR(StartBehindByteLevel(type_node, type));
+      ANNULUS_RETURN_IF_ERROR(StartAfterByteLevel(type_node, type));
     }
     if (stages_.size() >= kMostPreTokenizers) return node.Error("too many pre-tokenizers");
     if (type == "Split") return ParseSplit(node);
@@ -137,7 +137,7 @@ class Parser {
   }
 
  private:
-  absl::Status StartBehindByteLevel(const JsonNode& type_node, absl::string_view type) {
+  absl::Status StartAfterByteLevel(const JsonNode& type_node, absl::string_view type) {
     if (type == "ByteLevel" || type == "Metaspace") {
       return type_node.Unsupported(
           "a pre-tokenizer behind ByteLevel", type,

@@ -19,31 +19,31 @@ TEST(DocumentPages, TagsAreATenantsOwn) {
 
 TEST(DocumentPages, KnowsEachPlaceAndTheMostTokens) {
   DocumentPages pages;
-  int places[3];
-  pages.Add({{1, 0}, {2, 50}}, &places[0], 100);
-  pages.Add({{1, 20}}, &places[1], 200);
-  EXPECT_THAT(pages.PlacesOf(1), ::testing::UnorderedElementsAre(&places[0], &places[1]));
+  int handles[3];
+  pages.Add({{1, 0}, {2, 50}}, &handles[0], 100);
+  pages.Add({{1, 20}}, &handles[1], 200);
+  EXPECT_THAT(pages.HandlesOf(1), ::testing::UnorderedElementsAre(&handles[0], &handles[1]));
   EXPECT_EQ(pages.TokensOf(1), 180);
   EXPECT_EQ(pages.TokensOf(2), 50);
   EXPECT_EQ(pages.TokensOf(3), 0);
   EXPECT_GT(pages.bytes(), 0);
-  pages.Remove({{1, 20}}, &places[1], 200);
+  pages.Remove({{1, 20}}, &handles[1], 200);
   EXPECT_EQ(pages.TokensOf(1), 100);
-  pages.Remove({{1, 0}}, &places[2], 100);  // it was never there
-  pages.Remove({{1, 0}, {2, 50}}, &places[0], 100);
-  EXPECT_TRUE(pages.PlacesOf(1).empty());
+  pages.Remove({{1, 0}}, &handles[2], 100);  // it was never there
+  pages.Remove({{1, 0}, {2, 50}}, &handles[0], 100);
+  EXPECT_TRUE(pages.HandlesOf(1).empty());
   EXPECT_EQ(pages.bytes(), 0);
 }
 
 // The latest prompts are those that a new one is compared with.
 TEST(DocumentPages, PlacesStayInOrderWhateverGoes) {
   DocumentPages pages;
-  int places[4];
-  for (int& place : places) pages.Add({{1, 0}}, &place, 100);
-  pages.Remove({{1, 0}}, &places[1], 100);
-  EXPECT_THAT(pages.PlacesOf(1), ::testing::ElementsAre(&places[0], &places[2], &places[3]));
-  pages.Remove({{1, 0}}, &places[0], 100);
-  EXPECT_THAT(pages.PlacesOf(1), ::testing::ElementsAre(&places[2], &places[3]));
+  int handles[4];
+  for (int& handle : handles) pages.Add({{1, 0}}, &handle, 100);
+  pages.Remove({{1, 0}}, &handles[1], 100);
+  EXPECT_THAT(pages.HandlesOf(1), ::testing::ElementsAre(&handles[0], &handles[2], &handles[3]));
+  pages.Remove({{1, 0}}, &handles[0], 100);
+  EXPECT_THAT(pages.HandlesOf(1), ::testing::ElementsAre(&handles[2], &handles[3]));
 }
 
 TEST(DocumentPages, RequestsFromBeforeADeletionAreKnown) {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

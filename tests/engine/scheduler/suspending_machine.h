@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 #include "gtest/gtest.h"
 
 // A machine on a virtual clock that suspends chunks between layers, for tests of StepPacer.

@@ -13,7 +13,7 @@ namespace annulus::server {
 // The caller's tenant is what its metadata "x-tenant" says; without it the call is refused.
 class NamedTenants final : public Authenticator {
  public:
-  absl::StatusOr<Identity> Authenticate(const CallContext& call) const override {
+  absl::StatusOr<Caller> Authenticate(const CallContext& call) const override {
     const std::string* const header = call.FindHeader("x-tenant");
     if (header == nullptr) {
       return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
@@ -21,7 +21,7 @@ class NamedTenants final : public Authenticator {
     }
     auto tenant = TenantId::FromName(*header);
     if (!tenant.ok()) return tenant.status();
-    Identity caller;
+    Caller caller;
     caller.tenant = *std::move(tenant);
     return caller;
   }

@@ -1,6 +1,6 @@
 // Steps within a budget of time, on a virtual clock.
 
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 
 #include <algorithm>
 #include <cmath>

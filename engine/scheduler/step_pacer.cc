@@ -1,4 +1,4 @@
-#include "engine/scheduler/quantum.h"
+#include "engine/scheduler/step_pacer.h"
 
 #include <algorithm>
 #include <cmath>
