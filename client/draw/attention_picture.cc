@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/draw/axis.h"
-#include "client/draw/pixel_canvas.h"
+#include "client/draw/cairo_canvas.h"
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
 
@@ -152,9 +152,9 @@ std::string DrawSvg(const AttentionPicture& picture) {
 
 absl::StatusOr<std::string> DrawPng(const AttentionPicture& picture) {
   const Layout layout(picture);
-  PixelCanvas canvas(layout.width, layout.height);
+  CairoCanvas canvas(layout.width, layout.height);
   Draw(picture, layout, canvas);
-  return EncodePng(canvas.image());
+  return canvas.Png();
 }
 
 std::string DrawText(const AttentionPicture& picture, int columns) {

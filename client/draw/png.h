@@ -1,6 +1,9 @@
 #ifndef ANNULUS_CLIENT_DRAW_PNG_H_
 #define ANNULUS_CLIENT_DRAW_PNG_H_
 
+#include <cairo.h>
+
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,14 @@ struct Image {
   std::vector<Color> pixels;
 };
 
-// Encodes a PNG file. INTERNAL with libpng's message if encoding fails.
+struct SurfaceDeleter {
+  void operator()(cairo_surface_t* surface) const { cairo_surface_destroy(surface); }
+};
+using CairoSurface = std::unique_ptr<cairo_surface_t, SurfaceDeleter>;
+
+// Encode a PNG file. INTERNAL with cairo's message if memory runs out or something could not be
+// drawn.
+absl::StatusOr<std::string> EncodePng(cairo_surface_t& surface);
 absl::StatusOr<std::string> EncodePng(const Image& image);
 
 }  // namespace annulus::client

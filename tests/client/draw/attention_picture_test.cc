@@ -2,17 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <png.h>
 
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/draw/axis.h"
-#include "client/draw/glyphs.h"
-#include "client/draw/pixel_canvas.h"
+#include "client/draw/cairo_canvas.h"
 #include "client/draw/svg_canvas.h"
 
 namespace annulus::client {
@@ -45,14 +45,28 @@ AttentionPicture Example() {
   return picture;
 }
 
-Image DecodePng(const std::string& bytes) {
-  png_image png{};
-  png.version = PNG_IMAGE_VERSION;
-  EXPECT_NE(png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()), 0) << png.message;
-  png.format = PNG_FORMAT_RGB;
-  Image image(static_cast<int>(png.width), static_cast<int>(png.height));
-  EXPECT_NE(png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr), 0)
-      << png.message;
+Image DecodePng(std::string bytes) {
+  const auto read = [](void* from, unsigned char* data, unsigned int length) {
+    std::string& rest = *static_cast<std::string*>(from);
+    if (rest.size() < length) return CAIRO_STATUS_READ_ERROR;
+    std::memcpy(data, rest.data(), length);
+    rest.erase(0, length);
+    return CAIRO_STATUS_SUCCESS;
+  };
+  const CairoSurface surface(cairo_image_surface_create_from_png_stream(read, &bytes));
+  EXPECT_EQ(cairo_surface_status(surface.get()), CAIRO_STATUS_SUCCESS);
+  Image image(cairo_image_surface_get_width(surface.get()),
+              cairo_image_surface_get_height(surface.get()));
+  const unsigned char* const data = cairo_image_surface_get_data(surface.get());
+  const int stride = cairo_image_surface_get_stride(surface.get());
+  for (int y = 0; y < image.height; ++y) {
+    for (int x = 0; x < image.width; ++x) {
+      uint32_t pixel = 0;
+      std::memcpy(&pixel, data + y * stride + x * 4, sizeof(pixel));
+      image.at(x, y) = {static_cast<uint8_t>(pixel >> 16), static_cast<uint8_t>(pixel >> 8),
+                        static_cast<uint8_t>(pixel)};
+    }
+  }
   return image;
 }
 
@@ -206,9 +220,9 @@ TEST(DrawPng, HasEveryCellInItsColour) {
   const auto bytes = DrawPng(picture);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   const Image image = DecodePng(*bytes);
-  constexpr int kCell = 64 * PixelCanvas::kScale;
-  constexpr int kLeft = (20 + 3 * 6 + 8) * PixelCanvas::kScale;
-  constexpr int kTop = 84 * PixelCanvas::kScale;
+  constexpr int kCell = 64 * CairoCanvas::kScale;
+  constexpr int kLeft = (20 + 3 * 6 + 8) * CairoCanvas::kScale;
+  constexpr int kTop = 84 * CairoCanvas::kScale;
   const auto color_of = [](char cell) {
     return cell == 0 ? kLeftOut : CellScale::ColorOf(cell == '\xff' ? 8 : 3);
   };
@@ -246,24 +260,44 @@ TEST(DrawCells, HatchesWhatWasNotComputed) {
   EXPECT_EQ(other.at(2, 2), kHatch);
 }
 
-TEST(Glyphs, CoverWhatPoliciesAreWrittenWith) {
-  const Glyph& box = GlyphOf('~');
-  for (const char c : std::string("abcdefghijklmnopqrstuvwxyz0123456789_:=,/.-()% ")) {
-    EXPECT_EQ(GlyphOf(c).character, c);
+// How many pixels in the columns [begin, end) of the rows [top, bottom) are not `paper`.
+int Drawn(const Image& image, int begin, int end, int top, int bottom, Color paper) {
+  int drawn = 0;
+  for (int y = top; y < bottom; ++y) {
+    for (int x = begin; x < end; ++x) drawn += image.at(x, y) == paper ? 0 : 1;
   }
-  EXPECT_EQ(GlyphOf('A').rows, box.rows);
-  EXPECT_EQ(GlyphOf('\xc3').rows, box.rows);
+  return drawn;
 }
 
-TEST(PixelCanvas, ClipsAndPlacesTexts) {
-  PixelCanvas canvas(20, 10);
-  canvas.Rectangle(-5, -5, 100, 100, {1, 2, 3});
-  canvas.Text(10, 9, "-", {9, 9, 9}, Canvas::Anchor::kMiddle);
-  canvas.Text(19, 100, "far below", {9, 9, 9}, Canvas::Anchor::kEnd);
-  const Image& image = canvas.image();
-  EXPECT_EQ(image.at(39, 19), (Color{1, 2, 3}));
-  EXPECT_EQ(image.at(14, 10), (Color{9, 9, 9}));  // the dash's row is the fourth of seven
-  EXPECT_EQ(image.at(13, 10), (Color{1, 2, 3}));
+TEST(CairoCanvas, ClipsAndAnchorsTexts) {
+  constexpr int kScale = CairoCanvas::kScale;
+  const Color paper = {1, 2, 3};
+  for (const auto& [anchor, begin] : {std::pair(Canvas::Anchor::kStart, 30),
+                                      {Canvas::Anchor::kMiddle, 24},
+                                      {Canvas::Anchor::kEnd, 18}}) {
+    CairoCanvas canvas(60, 20);
+    canvas.Rectangle(-5, -5, 100, 100, paper);
+    canvas.Text(30, 12, "mm", {9, 9, 9}, anchor);
+    canvas.Text(59, 100, "far below", {9, 9, 9}, Canvas::Anchor::kEnd);
+    const Image image = DecodePng(canvas.Png().value());
+    const int first = begin * kScale, end = first + 2 * Canvas::kAdvance * kScale;
+    EXPECT_EQ(image.at(119, 39), paper);
+    EXPECT_GT(Drawn(image, first, end, 0, 13 * kScale, paper), 40);
+    EXPECT_EQ(Drawn(image, 0, first - 1, 0, 20 * kScale, paper), 0);
+    EXPECT_EQ(Drawn(image, end + 1, 60 * kScale, 0, 20 * kScale, paper), 0);
+  }
+}
+
+TEST(CairoCanvas, AnyBytesAreAText) {
+  CairoCanvas canvas(60, 20);
+  canvas.Title(0, 12, "a\xff\xc3\n\x01", {9, 9, 9});
+  canvas.Text(0, 12, "", {9, 9, 9}, Canvas::Anchor::kEnd);
+  EXPECT_TRUE(canvas.Png().ok()) << canvas.Png().status();
+}
+
+TEST(CairoCanvas, ATooLargePictureIsAnError) {
+  EXPECT_THAT(CairoCanvas(1 << 20, 1).Png().status().message(), HasSubstr("cannot be drawn"));
+  EXPECT_FALSE(EncodePng(Image(1 << 16, 1)).ok());
 }
 
 TEST(EscapeMarkup, LeavesNothingThatEndsAnElement) {
