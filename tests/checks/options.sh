@@ -23,7 +23,7 @@ engine/api/ring.h:attention
 engine/capacity.h:kv_dtype
 engine/capacity.h:weights_dtype
 engine/loading/model_files.h:kv_dtype
-engine/model/weight_slots.h:model
+engine/model/weights/weight_slots.h:model
 engine/runner/rank_model.h:activations
 engine/scheduler/step_pacer.h:attention
 engine/sparse/policy.h:window

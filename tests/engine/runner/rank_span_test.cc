@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/recall_model.h"
+#include "engine/model/made/recall_model.h"
 #include "engine/ring/open_ring.h"
 #include "engine/runner/rank_set.h"
 #include "tests/support/step_driver.h"
