@@ -67,7 +67,7 @@ std::string DescribeError(const ModelInfo& model) {
     absl::StrAppendFormat(&text, ", relative error %.5f", model.weights_error);
   }
   if (model.conversion_error.has_value()) {
-    absl::StrAppendFormat(&text, ", relative error of its conversion %.5f",
+    absl::StrAppendFormat(&text, ", relative error of the conversion %.5f",
                           *model.conversion_error);
   }
   return text;
@@ -167,9 +167,9 @@ Finding ExamineGpu(const ServerConfig& config, bool& on_gpu) {
   if (devices.ok()) return {"gpu", Finding::Verdict::kGood, (*devices)->gpu, ""};
   const std::string why(devices.status().message());
   if (config.device == DeviceChoice::kAuto) {
-    return {"gpu", Finding::Verdict::kGood, "the processor computes: " + why, ""};
+    return {"gpu", Finding::Verdict::kGood, "the CPU computes: " + why, ""};
   }
-  return {"gpu", Finding::Verdict::kBad, why, "do what it says, or set --device auto"};
+  return {"gpu", Finding::Verdict::kBad, why, "fix this, or set --device auto"};
 }
 
 // Returns 1 if a daemon with this configuration would not serve on this machine.
@@ -181,7 +181,7 @@ int Doctor(const ServerConfig& config) {
   const absl::Status exposure = CheckExposure(config);
   if (!exposure.ok()) {
     findings.push_back({"strangers", Finding::Verdict::kBad, std::string(exposure.message()),
-                        "set one of the options that it names"});
+                        "set one of these options"});
   }
   std::fputs(FindingsText(findings).c_str(), stdout);
   const bool bad = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
@@ -193,10 +193,10 @@ int Doctor(const ServerConfig& config) {
 // Describes the memory nodes on which the ranks are.
 std::string DescribePlacement(const ServerConfig& config, int nodes,
                               const std::vector<RankLoad>& ranks) {
-  if (!config.numa) return "anywhere: numa is off";
-  if (nodes < 2) return "anywhere: there is one memory node";
+  if (!config.numa) return "not pinned: numa is off";
+  if (nodes < 2) return "not pinned: there is one memory node";
   if (ranks.front().node < 0) {
-    return absl::StrCat("anywhere: there are ", nodes, " memory nodes and fewer ranks");
+    return absl::StrCat("not pinned: there are ", nodes, " memory nodes and fewer ranks");
   }
   std::string text = "ranks on memory nodes";
   for (const RankLoad& rank : ranks) absl::StrAppend(&text, " ", rank.node);
@@ -311,7 +311,7 @@ absl::Status Load(const ServerConfig& config, const Logger& log, int port, Loade
 void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& server) {
   server.CannotServe(why);  // before the log line, so that readers of the line find this state
   log.Error("no_device", {{"reason", std::string(why.message())},
-                          {"remedy", "do what the reason says, then start annulusd again"},
+                          {"remedy", "fix the reason, then restart annulusd"},
                           {"port", server.port()},
                           {"http_port", server.http_port()},
                           {"metrics_port", server.metrics_port()}});
@@ -333,7 +333,7 @@ class Reserves {
   void Restore() {
     if (MemoryReserve::Gone()) {
       const bool whole = memory_.Restore();
-      log_.Warning("no_memory", {{"reserve", whole ? "was used and is whole again" : "is used up"},
+      log_.Warning("no_memory", {{"reserve", whole ? "was used and is full again" : "is used up"},
                                  {"remedy",
                                   "give the server more memory, or lower "
                                   "--max-prompts-memory or --kv-memory"}});
@@ -341,7 +341,7 @@ class Reserves {
     if (watches_threads_ && !threads_.full()) {
       const absl::Status filled = threads_.Fill();
       if (filled.ok() || !threads_said_) {
-        log_.Warning("few_threads", {{"reserve", filled.ok() ? "was used and is whole again"
+        log_.Warning("few_threads", {{"reserve", filled.ok() ? "was used and is full again"
                                                              : std::string(filled.message())},
                                      {"failures", ThreadReserve::failures()}});
       }
@@ -382,8 +382,8 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
         }
         log.Info("signal_ignored", {{"number", signal},
                                     {"remedy",
-                                     "SIGTERM drains and ends the server, SIGHUP reads options, "
-                                     "tokens and certificates again"}});
+                                     "SIGTERM drains and stops the server, SIGHUP reloads options, "
+                                     "tokens and certificates"}});
       });
   Reserves reserves(log);
   ExitGuard guard(log);  // outlives everything that may be slow to stop

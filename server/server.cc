@@ -264,13 +264,12 @@ void ServerImpl::WarnOfStalls(const EngineLoad& load) {
   if (stalls_said_ || load.stall_budget_seconds <= 0) return;
   if (load.smallest_chunk_seconds <= load.stall_budget_seconds) return;
   stalls_said_ = true;
-  log_.Warning(
-      "stall_budget_not_kept",
-      {{"stall_budget_seconds", absl::StrCat(load.stall_budget_seconds)},
-       {"smallest_chunk_seconds", absl::StrCat(load.smallest_chunk_seconds)},
-       {"advice",
-        "while a prompt is read, running answers wait longer than --stall-budget; raise it, "
-        "or use a smaller --page-tokens or more --threads"}});
+  log_.Warning("stall_budget_not_kept",
+               {{"stall_budget_seconds", absl::StrCat(load.stall_budget_seconds)},
+                {"smallest_chunk_seconds", absl::StrCat(load.smallest_chunk_seconds)},
+                {"advice",
+                 "while a prompt is processed, running answers wait longer than --stall-budget; "
+                 "raise it, or use a smaller --page-tokens or more --threads"}});
 }
 
 void ServerImpl::ReloadIfAsked() {
@@ -302,7 +301,7 @@ bool ServerImpl::WarnOfStuckCalls(SteadyTime now) {
   const bool stuck = unread_.HasStuck(now);
   if (stuck && !std::exchange(stuck_said_, true)) {
     log_.Error("calls_stuck",
-               {{"danger", "calls whose clients are gone do not end; the server is not alive"},
+               {{"danger", "calls of disconnected clients do not end; the liveness probe fails"},
                 {"remedy", "restart annulusd; allow it more threads (annulusd --doctor)"}});
   }
   return stuck;
@@ -319,30 +318,30 @@ void ServerImpl::WarnOfTiers(const EngineLoad& load) {
           event + "_mismatch",
           {{"pages", absl::StrCat(tier.mismatches)},
            {"advice",
-            host ? "these pages of --kv-host had the right checksums, but not the bytes that "
-                   "computing them again gives; they were dropped, and the prompts were "
-                   "computed; test the memory of this machine"
-                 : "these pages of --kv-disk had the right checksums, but not the bytes "
-                   "that computing them again gives; they were dropped, and the prompts "
-                   "were computed; test the memory and the disk of this machine, and "
-                   "check who can write into the folder"}});
+            host ? "these pages of --kv-host had correct checksums but differ from the recomputed "
+                   "ones; they were dropped, and the prompts were recomputed; test the memory of "
+                   "this machine"
+                 : "these pages of --kv-disk had correct checksums but differ from the recomputed "
+                   "ones; they were dropped, and the prompts were recomputed; test the memory and "
+                   "the disk of this machine, and check who can write to the folder"}});
     }
     if (!tier.obstacle.empty() && !std::exchange(said.obstacle, true)) {
       log_.Warning(event + "_obstacle",
                    {{"folder", tier.obstacle},
                     {"advice",
-                     "the daemon keeps a page in a file of this name, and something made a folder "
-                     "of it; remove the folder, or the page's text is computed anew each time"}});
+                     "the daemon stores a page in a file of this name, but there is a folder of "
+                     "this name; remove the folder, or the page is recomputed each time"}});
     }
     // Once: what turns it off does so for good.
     if (said.off || tier.off.empty()) continue;
     said.off = true;
-    log_.Warning(event + "_off",
-                 {{"reason", tier.off},
-                  {"advice",
-                   host ? "the daemon goes on without --kv-host; give it more memory and restart it"
-                        : "the daemon goes on without --kv-disk; repair the disk or lower "
-                          "--kv-disk-size, then restart it"}});
+    log_.Warning(
+        event + "_off",
+        {{"reason", tier.off},
+         {"advice",
+          host ? "the daemon continues without --kv-host; give it more memory and restart it"
+               : "the daemon continues without --kv-disk; repair the disk or lower --kv-disk-size, "
+                 "then restart it"}});
   }
 }
 

@@ -118,46 +118,45 @@ void VisitOptions(Visitor&& visit) {
         "model, or random:CONFIG.json (random weights of that shape, to measure speed).",
         &E::model,
         option::Required{"a GGUF file, a model directory, builtin:recall or builtin:recall3"});
-  visit("ranks", "N", "Ranks of the ring that keys and values are spread over.", &E::ranks,
-        option::Within{1, 64});
-  visit("threads", "T|auto", "Computing threads of all ranks together.", &E::threads,
+  visit("ranks", "N", "Number of ranks in the ring over which keys and values are spread.",
+        &E::ranks, option::Within{1, 64});
+  visit("threads", "T|auto", "Number of compute threads, all ranks together.", &E::threads,
         option::WithinOrAuto{1, 4096});
   visit("weights-dtype", "DTYPE|auto",
-        "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3, fp8_e5m2, or, "
-        "on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as it is stored (float8 in blocks, MXFP4 "
-        "and other types of GGUF files: bf16).",
+        "Type in which weights are kept in memory: f32, bf16, f16, int8, int4_g32, int4_g64, "
+        "fp8_e4m3, fp8_e5m2, or, on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as stored in the "
+        "model files (but bf16 for float8 in blocks, MXFP4 and other GGUF types).",
         &E::weights_dtype, option::Any{});
   visit("activations", "float|int8|fp8_e4m3",
-        "How layers take their inputs. int8, fp8_e4m3: one scale per token, less exact; int8 is "
-        "for integer weights (int8, int4_g32, int4_g64, q8_0, q4_0, q4_1), and reads prompts "
-        "faster where the processor has integer dot products (AVX-512 VNNI, AMX); fp8_e4m3 is for "
-        "weights in fp8_e4m3 on GPUs that multiply it (compute capability 8.9 and up).",
+        "Type of the inputs of linear layers. int8, fp8_e4m3: quantized with one scale per token, "
+        "less accurate. int8 is for integer weights (int8, int4_g32, int4_g64, q8_0, q4_0, q4_1), "
+        "and speeds up prefill on CPUs with integer dot products (AVX-512 VNNI, AMX); fp8_e4m3 is "
+        "for fp8_e4m3 weights on GPUs of compute capability 8.9 and up.",
         &E::activations, option::Any{});
   visit("kv-dtype", "DTYPE|auto",
         "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2; "
         "auto: f32 for weights held in f32, else bf16.",
         &E::kv_dtype, option::Any{});
   visit("kv-memory", "SIZE|auto",
-        "Memory for keys and values, all ranks together; auto: a quarter of the machine's or the "
-        "GPUs', as far as that is free.",
+        "Memory for keys and values, all ranks together; auto: a quarter of the memory of the "
+        "machine or GPUs, or less if less is free.",
         &E::kv_memory_bytes, option::WithinOrAuto{kMiB, 64 * kTiB});
   visit("max-context", "N|auto",
-        "Most tokens of prompt and answer together; auto: the model's own.", &E::max_context,
-        option::WithinOrAuto{1, 1'000'000'000});
-  visit("page-tokens", "16|32|64|128|256", "Tokens of one page of keys and values.",
+        "Largest number of tokens of prompt and answer together; auto: the model's limit.",
+        &E::max_context, option::WithinOrAuto{1, 1'000'000'000});
+  visit("page-tokens", "16|32|64|128|256", "Tokens in one page of keys and values.",
         &E::page_tokens,
         option::OneOf<int>{{{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}}});
-  visit("chunk-tokens", "N", "Tokens that one step computes, all ranks together.", &E::chunk_tokens,
-        option::Within{16, 1 << 20});
+  visit("chunk-tokens", "N", "Largest number of tokens that one step computes, all ranks together.",
+        &E::chunk_tokens, option::Within{16, 1 << 20});
   visit("stall-budget", "TIME|off|auto",
-        "The longest that a running answer should wait for its next token while prompts are read "
-        "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; above 500ms "
-        "little changes, since progress is told twice a second; off: chunks are as large as "
-        "--chunk-tokens, however long they take, also alone.",
+        "Target for the longest wait of a running answer for its next token while prompts are "
+        "being processed: prompt chunks are sized to fit. auto: 250ms on CPUs, 50ms on GPUs. "
+        "Values above 500ms change little, because progress is reported twice a second. off: "
+        "chunks of --chunk-tokens, however long they take, also when nothing else runs.",
         &E::stall_budget, option::TimeOffOrAuto{milliseconds(1), hours(1)});
-  visit("tokens-per-rank", "N",
-        "A sequence is spread over one more rank for every N of its tokens.", &E::tokens_per_rank,
-        option::Within{1, 1'000'000'000});
+  visit("tokens-per-rank", "N", "Spread a sequence over one more rank for every N tokens.",
+        &E::tokens_per_rank, option::Within{1, 1'000'000'000});
   visit(
       "admission", "worst|expected",
       "Memory for keys and values that a request takes when it begins: for the longest answer that "
@@ -167,33 +166,34 @@ void VisitOptions(Visitor&& visit) {
       option::OneOf<AdmissionMode>{
           {{"worst", AdmissionMode::kWorst}, {"expected", AdmissionMode::kExpected}}});
   visit("max-running", "N",
-        "Most requests computed at once, not counting those whose clients do not read.",
+        "Largest number of running requests, not counting those whose clients do not read.",
         &E::max_running, option::Within{1, 4096});
-  visit("max-waiting", "N", "Most requests in the queue; further ones are refused.",
+  visit("max-waiting", "N", "Largest number of waiting requests; further ones are refused.",
         &E::max_waiting, option::Within{1, 1 << 20});
   visit("attention", "POLICY",
-        "Attention of requests that name none: NAME or NAME:parameter=value,..; the policies are "
-        "listed below. Rules for some layers or heads may follow it: 'adaptive; layers=0-1: dense; "
-        "layers=4,heads=0-3: window:window=4096'.",
+        "Attention policy for requests that name none: NAME or NAME:parameter=value,..; the "
+        "policies are listed below. Rules for some layers or heads may follow: 'adaptive; "
+        "layers=0-1: dense; layers=4,heads=0-3: window:window=4096'.",
         &E::attention, option::Any{});
   visit("attention-gates", "FILE",
-        "Safetensors file with the gates of the policy learned, written by annulus-bench gates; "
-        "empty: requests for learned are refused.",
+        "Safetensors file with gates for the policy 'learned', written by annulus-bench gates; "
+        "empty: requests for 'learned' are rejected.",
         &E::attention_gates, option::Any{});
   visit("ring-mode", "auto|pass-kv|pass-q",
-        "What ranks pass on to each other: keys and values, or queries; auto: whichever is faster.",
+        "What ranks send to each other: keys and values, or queries; auto: whichever is faster.",
         &E::ring_mode,
         option::OneOf<RingMode>{{{"auto", RingMode::kAuto},
                                  {"pass-kv", RingMode::kPassKv},
                                  {"pass-q", RingMode::kPassQ}}});
-  visit("ring-transport", "auto|peer|staged|nccl",
-        "How ranks on several GPUs exchange: copies from memory to memory, through the host's "
-        "memory, or NCCL; auto: the first of peer, nccl and staged that works here.",
-        &E::ring_transport,
-        option::OneOf<RingTransport>{{{"auto", RingTransport::kAuto},
-                                      {"peer", RingTransport::kPeer},
-                                      {"staged", RingTransport::kStaged},
-                                      {"nccl", RingTransport::kNccl}}});
+  visit(
+      "ring-transport", "auto|peer|staged|nccl",
+      "How ranks on several GPUs exchange data. peer: direct copies between GPUs; staged: copies "
+      "through host memory; nccl: NCCL; auto: the first of peer, nccl and staged that works here.",
+      &E::ring_transport,
+      option::OneOf<RingTransport>{{{"auto", RingTransport::kAuto},
+                                    {"peer", RingTransport::kPeer},
+                                    {"staged", RingTransport::kStaged},
+                                    {"nccl", RingTransport::kNccl}}});
   visit("device-graphs", "auto|off",
         "auto: launch a decode step on a GPU as one graph, if the GPU can; off: launch its kernels "
         "one by one.",
@@ -207,42 +207,42 @@ void VisitOptions(Visitor&& visit) {
       option::OneOf<std::optional<Speculation>>{
           {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}}});
   visit("ring-profile", "FILE",
-        "File with measured rates for --ring-mode auto: read if it exists, else written after "
-        "measuring at start; empty: measured at every start.",
+        "File with measured rates for --ring-mode auto: read if it exists, else measured at start "
+        "and written; empty: measure at every start.",
         &E::profile, option::Any{});
   visit("max-pinned", "PERCENT",
-        "Largest share of the memory for keys and values that pinned documents may take; 0: "
-        "nothing can be pinned.",
+        "Largest share of --kv-memory that pinned documents may take; 0: nothing can be pinned.",
         &E::max_pinned, option::Share{});
-  visit("max-pinned-by-tenant", "PERCENT", "The same for the pinned documents of each tenant.",
-        &E::max_pinned_by_tenant, option::Share{});
+  visit("max-pinned-by-tenant", "PERCENT",
+        "The same limit for the pinned documents of each tenant.", &E::max_pinned_by_tenant,
+        option::Share{});
   visit("kv-host", "SIZE",
-        "Host memory that keeps keys and values of prompts for which --kv-memory has no room, "
-        "until they are needed again or newer ones take their place; from there they move on to "
-        "--kv-disk. On GPUs needs --gpu-kernels ..-invariant; 0: none.",
+        "Host memory for keys and values of prompts that were evicted from --kv-memory, until they "
+        "are needed again or evicted to --kv-disk. On GPUs this needs --gpu-kernels ..-invariant; "
+        "0: none.",
         &E::kv_host_bytes, option::Within{0, 64 * kTiB});
   visit("kv-disk", "DIR",
-        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
-        "not computed again after a restart; needs --kv-disk-size. What users sent can be read "
-        "from it, until they delete the document or other pages take its place. On GPUs needs "
+        "Folder, not shared with another daemon, for keys and values of prompts, so that they need "
+        "not be recomputed after a restart; needs --kv-disk-size. Users' texts can be recovered "
+        "from it until they delete the document or its pages are evicted. On GPUs this needs "
         "--gpu-kernels ..-invariant; empty: none.",
         &E::kv_disk, option::Any{});
   visit("kv-disk-size", "SIZE", "Largest total size of the files in --kv-disk.", &E::kv_disk_bytes,
         option::Within{0, 64 * kTiB});
   visit("kv-verify", "sample|off|all",
-        "Which keys and values from --kv-host and --kv-disk are checked by computing them again. "
-        "sample: one page of each text that comes back; off: none; all: every page, so prompts are "
-        "computed as if nothing were kept. Pages that differ are dropped.",
+        "Which keys and values restored from --kv-host and --kv-disk are checked by recomputing "
+        "them. sample: one page of each restored prefix; off: none; all: every page, so restoring "
+        "saves no time. Pages that differ are dropped.",
         &E::kv_verify,
         option::OneOf<KvVerify>{
             {{"sample", KvVerify::kSample}, {"off", KvVerify::kOff}, {"all", KvVerify::kAll}}});
   visit("exchange-timeout", "TIME",
-        "How long a rank may wait for another while no rank makes progress; for its GPU half as "
-        "long again.",
+        "How long a rank may wait for another while no rank makes progress; 1.5 times this for its "
+        "GPU.",
         &E::exchange_timeout, option::TimeWithin{milliseconds(10), hours(1)});
   visit("slow-reader-timeout", "TIME",
-        "A client that reads none of its answer for this long is cut off.", &E::slow_reader_timeout,
-        option::TimeWithin{milliseconds(10), hours(24)});
+        "End the request of a client that reads nothing of its answer for this long.",
+        &E::slow_reader_timeout, option::TimeWithin{milliseconds(10), hours(24)});
 }
 
 }  // namespace annulus

@@ -187,7 +187,7 @@ absl::Status AnswerTooLargeError(size_t needed, size_t available, absl::string_v
 
 absl::Status DeadlinePassedError() {
   return absl::DeadlineExceededError(
-      "the call's deadline passed before it was complete; allow more time, or ask for less");
+      "the call did not complete before its deadline; allow more time, or ask for less");
 }
 
 absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
@@ -218,7 +218,7 @@ google::rpc::Status ToWireStatus(const absl::Status& status, absl::string_view r
   if (status.ok()) return wire;
   if (HidesMessage(status)) {
     wire.set_code(static_cast<int>(StatusCode::kInternal));
-    wire.set_message("the server failed internally; its log says why");
+    wire.set_message("internal error; the server's log says why");
     AddErrorInfo(status, wire);
   } else {
     wire.set_code(static_cast<int>(status.code()));

@@ -76,13 +76,12 @@ Finding Processor(const std::string& root) {
   }
   const std::string name = ValueIn(info, "model name");
   Finding finding{"processor", Verdict::kGood,
-                  absl::StrCat(name.empty() ? "of no known name" : name, ", ", processors,
-                               " processors,", sets.empty() ? " no wide vectors" : sets),
+                  absl::StrCat(name.empty() ? "unknown model" : name, ", ", processors,
+                               " processors,", sets.empty() ? " no AVX2 or AVX-512" : sets),
                   ""};
   if (sets.empty()) {
     finding.verdict = Verdict::kAdvice;
-    finding.remedy =
-        "one with AVX2 or AVX-512 computes several times as fast; without a GPU use one";
+    finding.remedy = "without a GPU, use a CPU with AVX2 or AVX-512: it is several times as fast";
   }
   return finding;
 }
@@ -100,16 +99,16 @@ Finding Memory(const ServerConfig& config, const MachineFacts& facts, const std:
                uint64_t model_bytes) {
   const std::string info = ReadText(root + "/proc/meminfo");
   const auto kilobytes = NumberIn(ValueIn(info, "MemAvailable"));
-  if (!kilobytes) return {"memory", Verdict::kAdvice, "/proc/meminfo does not say", "mount /proc"};
+  if (!kilobytes)
+    return {"memory", Verdict::kAdvice, "/proc/meminfo has no MemAvailable", "mount /proc"};
   const uint64_t available = *kilobytes * 1024;
   Finding finding{"memory", Verdict::kGood, FormatBytes(available) + " available", ""};
   const uint64_t needed = MemoryNeeded(config, facts, model_bytes);
   if (available < needed) {
     finding.verdict = Verdict::kBad;
-    finding.remedy =
-        absl::StrCat("the model, keys and values and the program need ", FormatBytes(needed),
-                     "; end other programs, set a smaller --kv-memory or --kv-host or take a "
-                     "smaller model");
+    finding.remedy = absl::StrCat(
+        "the model, the keys and values and the program need ", FormatBytes(needed),
+        "; stop other programs, set a smaller --kv-memory or --kv-host, or use a smaller model");
   }
   return finding;
 }
@@ -118,14 +117,14 @@ Finding HugePageState(const ServerConfig& config, const std::string& root) {
   if (config.huge_pages == HugePagesChoice::kExplicit) {
     const auto free = NumberIn(ValueIn(ReadText(root + "/proc/meminfo"), "HugePages_Free"));
     if (free.value_or(0) > 0) {
-      return {"huge pages", Verdict::kGood, absl::StrCat(*free, " reserved ones are free"), ""};
+      return {"huge pages", Verdict::kGood, absl::StrCat(*free, " reserved pages are free"), ""};
     }
-    return {"huge pages", Verdict::kBad, "none is reserved, and --huge-pages explicit wants them",
+    return {"huge pages", Verdict::kBad, "none are reserved, but --huge-pages explicit needs them",
             "sysctl vm.nr_hugepages=N, or --huge-pages auto"};
   }
   const std::string mode = ReadText(root + "/sys/kernel/mm/transparent_hugepage/enabled");
   if (absl::StrContains(mode, "[never]") && config.huge_pages != HugePagesChoice::kOff) {
-    return {"huge pages", Verdict::kAdvice, "transparent ones are off",
+    return {"huge pages", Verdict::kAdvice, "transparent huge pages are off",
             "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled"};
   }
   return {"huge pages", Verdict::kGood, mode.empty() ? "the system has no such setting" : mode, ""};
@@ -143,7 +142,8 @@ Finding MemoryNodes(const ServerConfig& config, const std::string& root) {
   } else if (ReadText(root + "/proc/sys/kernel/numa_balancing") == "1") {
     finding.verdict = Verdict::kAdvice;
     finding.remedy =
-        "sysctl kernel.numa_balancing=0: the system moves pages that ranks have placed well";
+        "sysctl kernel.numa_balancing=0, so that the kernel does not migrate pages that are "
+        "already local";
   }
   return finding;
 }
@@ -156,20 +156,19 @@ Finding ControlGroup(const ServerConfig& config, const MachineFacts& facts, cons
   Finding finding{
       "control group", Verdict::kGood,
       absl::StrCat(
-          limit.has_value() ? FormatBytes(*limit) + " of memory" : "memory without limit",
-          ", processors: ",
+          limit.has_value() ? FormatBytes(*limit) + " of memory" : "no memory limit", ", CPU: ",
           processors.empty() || absl::StartsWith(processors, "max") ? "without limit" : processors),
       ""};
   if (limit.has_value() && *limit < MemoryNeeded(config, facts, model_bytes)) {
     finding.verdict = Verdict::kBad;
     finding.remedy =
-        "raise the limit of memory (systemd MemoryMax, podman --memory, Kubernetes "
+        "raise the memory limit (systemd MemoryMax, podman --memory, Kubernetes "
         "resources), or lower --kv-memory";
   } else if (!processors.empty() && !absl::StartsWith(processors, "max")) {
     finding.verdict = Verdict::kAdvice;
     finding.remedy =
-        "a share of time (CPUQuota, limits.cpu) stops all threads of a step at once; "
-        "give whole processors (AllowedCPUs, cpuset) instead";
+        "a CPU quota (CPUQuota, limits.cpu) pauses all threads of a step at once; assign whole "
+        "CPUs (AllowedCPUs, cpuset) instead";
   }
   return finding;
 }
@@ -183,8 +182,9 @@ Finding OpenFiles(const ServerConfig& config) {
   Finding finding{"open files", Verdict::kGood, absl::StrCat("at most ", limit.rlim_max), ""};
   if (limit.rlim_max < needed) {
     finding.verdict = Verdict::kAdvice;
-    finding.remedy = absl::StrCat(config.max_connections, " connections need ", needed,
-                                  "; ulimit -n, LimitNOFILE, or fewer --max-connections");
+    finding.remedy =
+        absl::StrCat(config.max_connections, " connections need ", needed,
+                     " open files; raise ulimit -n or LimitNOFILE, or lower --max-connections");
   }
   return finding;
 }
@@ -201,7 +201,7 @@ Finding Port(const char* option, const std::string& address) {
   const auto listener = ConnectionAcceptor::Listen(address);
   if (listener.ok()) return {option, Verdict::kGood, address + " is free", ""};
   return {option, Verdict::kBad, std::string(listener.status().message()),
-          absl::StrCat("end what listens there, or set --", option)};
+          absl::StrCat("stop the program that listens there, or set --", option)};
 }
 
 // The model's largest file and the size of all its files. The model may also be a single file.
@@ -259,15 +259,14 @@ Finding RandomModel(const std::string& file) {
     return {"model", Verdict::kBad, std::string(status.message()),
             "set --model to random: and a config.json that this user may read"};
   }
-  return {"model", Verdict::kGood, file + ", of which the weights are drawn at the start", ""};
+  return {"model", Verdict::kGood, file + ", with random weights", ""};
 }
 
 void ExamineModel(const ServerConfig& config, const ModelFiles& files,
                   std::vector<Finding>& findings) {
   absl::string_view model = config.engine.model;
   if (absl::StartsWith(model, "builtin:")) {
-    findings.push_back(
-        {"model", Verdict::kGood, absl::StrCat(model, ", which is made and not read"), ""});
+    findings.push_back({"model", Verdict::kGood, absl::StrCat(model, " (built in, no files)"), ""});
     return;
   }
   if (absl::ConsumePrefix(&model, "random:")) {
@@ -275,7 +274,7 @@ void ExamineModel(const ServerConfig& config, const ModelFiles& files,
     return;
   }
   if (files.bytes == 0) {
-    findings.push_back({"model", Verdict::kBad, absl::StrCat("no file can be read at ", model),
+    findings.push_back({"model", Verdict::kBad, absl::StrCat("no readable file at ", model),
                         "set --model to a folder or a GGUF file that this user may read"});
     return;
   }
@@ -292,7 +291,7 @@ void ExamineModel(const ServerConfig& config, const ModelFiles& files,
     disk = {"disk", Verdict::kBad, "cannot read " + files.largest, "let this user read it"};
   } else if (rate < kSlowDisk) {
     disk.verdict = Verdict::kAdvice;
-    disk.remedy = "each start waits for it; put the model on a local disk";
+    disk.remedy = "this slows down every start; put the model on a local disk";
   }
   findings.push_back(std::move(disk));
 }

@@ -62,13 +62,13 @@ std::string Notes(bool of_host, const ServiceMemory& services) {
                    Bytes(services.prompts), " of calls in progress (--max-prompts-memory).\n");
   if (of_host) {
     return absl::StrCat(
-        "Memory of the machine; kv: keys and values. Other memory: activations of a step, what "
-        "kernels\nwork in, --kv-host, this program, ",
-        replay, ".\nNot counted: what clients can add, up to ", clients);
+        "Memory of the machine; kv: keys and values. Other memory: activations of a step, "
+        "kernel\nworkspace, --kv-host, this program, ",
+        replay, ".\nNot counted: what clients can use, up to ", clients);
   }
   return absl::StrCat(
-      "Memory of each GPU; kv: keys and values. Other memory: activations of a step, what "
-      "kernels\nwork in, what is left to the driver.\nThe host's memory is not counted: besides "
+      "Memory of each GPU; kv: keys and values. Other memory: activations of a step, "
+      "kernel\nworkspace, a reserve for the driver.\nThe host's memory is not counted: besides "
       "this program and --kv-host, up to\n",
       replay, ",\n", clients);
 }
@@ -87,10 +87,9 @@ std::string PlanText(const CapacityTable& table, const std::string& machine,
   Append(rows, text);
   absl::StrAppend(
       &text, "\n", Notes(of_host, services),
-      "annulusd takes a quarter of the memory for kv unless --kv-memory says more, of all ranks "
-      "together.\nLongest context: prompt and answer of one request alone, with dense attention. "
-      "Several at "
-      "once share\nthe keys and values.\n");
+      "annulusd uses a quarter of the memory for kv unless --kv-memory (all ranks together) is "
+      "set.\nLongest context: prompt and answer of a single request, with dense attention. Several "
+      "requests\nat once share the memory for keys and values.\n");
   for (const std::string& missing : table.missing) {
     absl::StrAppend(&text, "left out: ", missing, "\n");
   }

@@ -32,8 +32,9 @@ std::string Scalar(const std::string& text) {
 
 std::string ConfigText(const OptionTexts& texts) {
   std::string text =
-      "# Configuration of annulusd. A line behind one # shows a default: take the # away to change "
-      "it.\n# A flag or a variable (ANNULUS_KV_MEMORY=4GiB) beats this file.\n";
+      "# Configuration of annulusd. Lines that begin with one # show defaults: remove the # to "
+      "change one.\n# A flag or an environment variable (ANNULUS_KV_MEMORY=4GiB) overrides this "
+      "file.\n";
   for (const Option& option : Options()) {
     absl::StrAppend(
         &text, "\n",

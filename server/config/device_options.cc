@@ -55,31 +55,31 @@ absl::Status SetKernels(absl::string_view text, absl::string_view prefix,
 std::vector<Option> DeviceOptions() {
   return {
       {"served-model-name", "NAME", "",
-       "What clients call the model; empty: the last part of --model.",
+       "Model name that clients use; empty: the last path component of --model.",
        Into(&ServerConfig::served_model_name, ParseServedName)},
       {"device", "cpu|cuda|auto", "auto",
-       "What computes; auto: a GPU that can serve the model, else the processor. With --plan also "
-       "a kind of GPU, for example h100-80gb.",
+       "Device to compute on; auto: a GPU that can serve the model, else the CPU. With --plan also "
+       "a GPU type, for example h100-80gb.",
        OptionValue{SetDevice}},
       {"memory", "SIZE|auto", "auto",
-       "With --plan: memory of the machine or of each GPU; auto: that of this machine, or of that "
-       "kind of GPU.",
+       "With --plan: memory of the machine or of each GPU; auto: that of this machine, or of the "
+       "GPU type given by --device.",
        WithinOrAuto(&ServerConfig::planned_memory_bytes, 64 * kMiB, 64 * kTiB)},
       {"numa", "auto|off", "auto",
        "Keep the memory and threads of each rank on one NUMA node; auto: if the machine has "
-       "several nodes, and at least as many ranks.",
+       "several nodes and there are at least as many ranks.",
        OneOf(&ServerConfig::numa, {{"auto", true}, {"off", false}})},
       {"huge-pages", "auto|off|transparent|explicit", "auto",
-       "Huge pages for keys, values, weights and activations. auto: transparent if the machine "
-       "has them; off: leave it to the system; transparent: ask the system for them; explicit: "
-       "take them from the reserved pool (sysctl vm.nr_hugepages).",
+       "Huge pages for keys, values, weights and activations. auto: transparent if the system "
+       "supports them; off: leave it to the system; transparent: request transparent huge pages "
+       "(madvise); explicit: take them from the reserved pool (sysctl vm.nr_hugepages).",
        OneOf(&ServerConfig::huge_pages, {{"auto", HugePagesChoice::kAuto},
                                          {"off", HugePagesChoice::kOff},
                                          {"transparent", HugePagesChoice::kTransparent},
                                          {"explicit", HugePagesChoice::kExplicit}})},
       {"cpu-isa", "LEVEL|auto", "auto",
-       "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx, on ARM "
-       "reference or neon; auto: the best that the machine has.",
+       "CPU kernels to use: reference, avx2, avx512, avx512-bf16 or amx; on ARM reference or neon; "
+       "auto: the fastest that the CPU supports.",
        OptionValue{[](absl::string_view text, ServerConfig& c) {
          return SetKernels(text, "cpu/",
                            {{"auto", ""},
@@ -92,9 +92,9 @@ std::vector<Option> DeviceOptions() {
                            c);
        }}},
       {"gpu-kernels", "NAME|auto", "auto",
-       "Force the GPU kernels sm80 or sm90 (compute capability 9.0 alone), or sm80-invariant or "
-       "sm90-invariant: with these an answer has the same tokens and bits on every ring, alone or "
-       "batched, cached or not, and they are slower; auto: the fastest.",
+       "GPU kernels to use: sm80, sm90 (compute capability 9.0 only), sm80-invariant or "
+       "sm90-invariant. With the invariant ones, which are slower, an answer has the same tokens "
+       "and bits on every ring, alone or batched, cached or not; auto: the fastest.",
        OptionValue{[](absl::string_view text, ServerConfig& c) {
          return SetKernels(text, "cuda/",
                            {{"auto", ""},

@@ -16,8 +16,8 @@ void AddForCalls(const ServerConfig& config, absl::string_view option, const std
   const std::string other = absl::StrCat("--", option, " ", safe);
   if (config.tls_certificate.empty()) {
     found.push_back({name, address,
-                     "anybody who reaches this address can use the server, and whoever is on the "
-                     "way can read prompts and answers",
+                     "anybody who can reach this address can use the server, and anybody on the "
+                     "network path can read prompts and answers",
                      absl::StrCat("set --tls-certificate, --tls-key and --tokens-file or "
                                   "--auth-token-file, or ",
                                   other)});
@@ -40,12 +40,12 @@ std::vector<Exposure> FindExposures(const ServerConfig& config) {
                      (config.metrics_tls && !config.tls_client_ca.empty());
   if (!known) {
     found.push_back(
-        {"metrics", config.metrics, "anybody who reaches this address can read the metrics",
+        {"metrics", config.metrics, "anybody who can reach this address can read the metrics",
          "set --metrics-tls and --tokens-file, --auth-token-file or --tls-client-ca, or "
          "--metrics 127.0.0.1:9464"});
   } else if (!config.metrics_tls) {
     found.push_back({"metrics", config.metrics,
-                     "scrapers send the token to this address without TLS",
+                     "scrapers send their token to this address unencrypted",
                      "set --metrics-tls, or --metrics 127.0.0.1:9464"});
   }
   return found;
@@ -58,7 +58,7 @@ absl::Status CheckExposure(const ServerConfig& config) {
   const Exposure& first = found.front();
   return absl::InvalidArgumentError(
       absl::StrCat(first.option, ": on ", first.address, " ", first.danger, "; ", first.remedy,
-                   ", or say --insecure if only those whom you trust can reach it"));
+                   ", or set --insecure if only people you trust can reach it"));
 }
 
 }  // namespace annulus::server

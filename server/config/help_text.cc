@@ -12,31 +12,31 @@ constexpr size_t kHelpColumns = 98;
 
 constexpr char kUsage[] =
     "Usage: annulusd [OPTION]...           serve a model\n"
-    "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
+    "       annulusd --check [OPTION]...   load the model, describe it, and exit\n"
     "       annulusd --plan --model DIR|CONFIG.json [--memory SIZE] [--device NAME] [OPTION]...\n"
-    "                                      which context fits such a machine, for several dtypes\n"
-    "                                      and numbers of GPUs, without loading weights\n"
+    "                                      which context length fits, for several dtypes and\n"
+    "                                      numbers of GPUs, without loading weights\n"
     "       annulusd --convert --model DIR|FILE.gguf --weights-dtype DTYPE --out DIR\n"
-    "                                      write a model directory with such weights, and leave\n"
+    "                                      write the converted model to a new folder, and exit\n"
     "       annulusd --print-config [OPTION]...\n"
     "                                      print the configuration in effect, as a file for\n"
-    "                                      --config that explains every option, and leave\n"
-    "       annulusd --doctor [OPTION]...  look at this machine, say what is good and what to do\n"
-    "                                      about the rest, and leave\n"
+    "                                      --config that explains every option, and exit\n"
+    "       annulusd --doctor [OPTION]...  check this machine, say what is good and what to\n"
+    "                                      do about the rest, and exit\n"
     "       annulusd --hash-token          read a token from standard input, print its hash for\n"
-    "                                      --tokens-file, and leave\n"
+    "                                      --tokens-file, and exit\n"
     "\n"
     "Examples:\n"
     "  annulusd                                  a demonstration model on 127.0.0.1:50051\n"
-    "  annulusd --check --model /models/llama    whether a model can be served, and what it is\n"
+    "  annulusd --check --model /models/llama    check whether a model can be served\n"
     "  annulusd --model /models/llama --ranks 4 --kv-memory 8GiB\n"
     "  annulusd --plan --model /models/llama --device h100-80gb\n"
     "  annulusd --convert --model /models/llama --weights-dtype int8 --out /models/llama-int8\n"
     "Then, in another terminal: annulus ask report.txt 'What does it conclude?' (annulus --help)\n"
     "\n"
     "Every option can also be a key of a YAML file (--config FILE or ANNULUS_CONFIG; dashes\n"
-    "become underscores: kv_memory: 4GiB) or a variable (ANNULUS_KV_MEMORY=4GiB). A flag beats\n"
-    "a variable, and a variable beats the file.\n"
+    "become underscores: kv_memory: 4GiB) or an environment variable (ANNULUS_KV_MEMORY=4GiB).\n"
+    "A flag overrides a variable, and a variable overrides the file.\n"
     "\n";
 
 // Escapes text for roff.
@@ -78,7 +78,7 @@ std::string HelpText() {
   }
   absl::StrAppend(&text,
                   "  -v\n      Short for --log-level debug.\n  --help, --man, --version\n      "
-                  "Print this text, the manual, or the version.\n",
+                  "Print this text, the manual page, or the version.\n",
                   "\nAttention policies, their parameters, defaults and ranges:\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, Paragraph(line, "  ", "      "));
@@ -98,7 +98,7 @@ std::string ManualText(absl::string_view version) {
   }
   absl::StrAppend(&text, ".TP\n.B \\-v\nShort for \\-\\-log\\-level debug.\n",
                   ".TP\n.B \\-\\-help, \\-\\-man, \\-\\-version\n",
-                  "Print the help, this manual, or the version.\n.SH ATTENTION POLICIES\n");
+                  "Print the help, this manual page, or the version.\n.SH ATTENTION POLICIES\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, ".PP\n", Roff(line), "\n");
   }

@@ -213,7 +213,7 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   if (action != Action::kConvert && !config.convert_out.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("out is ", config.convert_out,
-                     ", but only --convert writes there; add --convert, or leave it out"));
+                     ", but only --convert uses it; add --convert, or remove it"));
   }
   if (action != Action::kPlan && config.device == DeviceChoice::kNamed) {
     return absl::InvalidArgumentError(
@@ -222,8 +222,8 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   }
   if (action != Action::kPlan && config.planned_memory_bytes > 0) {
     return absl::InvalidArgumentError(
-        "memory is set, but only --plan uses it; add --plan, or limit keys and values with "
-        "kv-memory");
+        "memory is set, but only --plan uses it; add --plan, or set kv-memory to limit keys and "
+        "values");
   }
   const bool certificate = !config.tls_certificate.empty();
   if (certificate != !config.tls_key.empty()) {
@@ -234,26 +234,26 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
   }
   if (!certificate && !config.tls_client_ca.empty()) {
     return absl::InvalidArgumentError(
-        "tls-client-ca is set without TLS; set tls-certificate and tls-key, or leave it out");
+        "tls-client-ca is set without TLS; set tls-certificate and tls-key, or remove it");
   }
   if (!certificate && config.metrics_tls) {
     return absl::InvalidArgumentError(
-        "metrics-tls is on without TLS; set tls-certificate and tls-key, or leave it out");
+        "metrics-tls is on without TLS; set tls-certificate and tls-key, or remove it");
   }
   if (!config.auth_token_file.empty() && !config.tokens_file.empty()) {
     return absl::InvalidArgumentError(
-        "auth-token-file and tokens-file are both set; put that token's hash into the tokens file "
-        "(annulusd --hash-token), and leave auth-token-file out");
+        "auth-token-file and tokens-file are both set; put the hash of that token into the tokens "
+        "file (annulusd --hash-token), and remove auth-token-file");
   }
   for (const auto& [option, file] : {std::pair("auth-token-file", config.auth_token_file),
                                      std::pair("admin-token-file", config.admin_token_file),
                                      std::pair("tokens-file", config.tokens_file)}) {
     if (file.empty() || certificate || config.insecure || IsLoopbackAddress(config.listen))
       continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        option, " without TLS would send the token in the clear to ", config.listen,
-        "; set tls-certificate and tls-key, or listen on 127.0.0.1, or say --insecure if nobody "
-        "on the way can listen"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " without TLS would send the token unencrypted to ", config.listen,
+                     "; set tls-certificate and tls-key, listen on 127.0.0.1, or set --insecure if "
+                     "you trust the network"));
   }
   if (action == Action::kServe) ANNULUS_RETURN_IF_ERROR(CheckExposure(config));
   if (config.engine.profile.empty()) return absl::OkStatus();
@@ -269,10 +269,9 @@ absl::Status CheckKernels(const OptionTexts& texts) {
     if (text != option.default_value) chosen.push_back(absl::StrCat(option.name, " is ", text));
   }
   if (chosen.size() < 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(chosen[0], " and ", chosen[1],
-                   ", but a daemon computes on CPUs or on GPUs; allowed: one of the two. Set the "
-                   "other to auto, or leave it out"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      chosen[0], " and ", chosen[1],
+      ", but a daemon computes either on CPUs or on GPUs; set one of them to auto, or remove it"));
 }
 
 }  // namespace

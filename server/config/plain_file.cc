@@ -96,14 +96,14 @@ absl::Status CheckFileToWrite(absl::string_view option, const std::string& path)
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
   if (!file.has_filename()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(option, ": ", path, " names a folder; give the path of a file"));
+        absl::StrCat(option, ": ", path, " is a folder; give the path of a file"));
   }
   if (stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
       access(folder.c_str(), W_OK | X_OK) == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(option, ": cannot create ", path, ": ", folder,
-                                                 " is not a folder that can be written"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": cannot create ", path, ": ", folder, " is not a writable folder"));
 }
 
 }  // namespace annulus::server

@@ -26,8 +26,8 @@ absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
     if (!has_host || origin.find_first_of("/ ", host + 3) != std::string::npos) {
       return absl::InvalidArgumentError(
           absl::StrCat(QuoteValue(origin),
-                       " is not allowed: origins such as https://a.example or "
-                       "http://localhost:8080, with commas between them"));
+                       " is not allowed: give origins such as https://a.example or "
+                       "http://localhost:8080, separated by commas"));
     }
   }
   return origins;
@@ -63,27 +63,29 @@ std::vector<Option> ServiceOptions() {
       {"listen", "HOST:PORT", "127.0.0.1:50051", "Address of the gRPC services.",
        Into(&ServerConfig::listen, ParseHostPort)},
       {"admin-listen", "unix:/PATH|auto|off", "auto",
-       "Unix socket of AdminService, Drain included, for whoever may open it (mode 0600: this user "
-       "and root); auto: admin.sock in systemd's RUNTIME_DIRECTORY, else annulus-PORT.sock in "
+       "Unix socket of AdminService, including Drain, without a token: whoever can open it may use "
+       "it (mode 0600: this user and root). auto: admin.sock in systemd's RUNTIME_DIRECTORY, else "
+       "annulus-PORT.sock in "
        "XDG_RUNTIME_DIR, else PORT.sock in /tmp/annulus-UID.",
        Into(&ServerConfig::admin_listen, ParseAdminListen)},
       {"http", "HOST:PORT|off", "off",
-       "Address of the HTTP APIs (OpenAI's chat and completions); TLS, tokens and certificates as "
-       "for --listen.",
+       "Address of the HTTP API (OpenAI's chat and completions), with the same TLS, tokens and "
+       "certificates as --listen.",
        Into(&ServerConfig::http, ParseOptionalAddress)},
       {"http-heartbeat", "TIME", "5s",
-       "How often something is written on an HTTP request whose answer has not begun, so that "
-       "clients wait for long prompts.",
+       "How often the server writes to an HTTP client whose answer has not begun, so that the "
+       "client does not time out on long prompts.",
        Within(&ServerConfig::http_heartbeat, milliseconds(10), hours(1))},
       {"http-origins", "ORIGIN,..", "",
-       "Web pages that may use the HTTP APIs, such as https://chat.example; all others are "
-       "refused.",
+       "Origins of web pages that may use the HTTP API (CORS), such as https://chat.example; all "
+       "others are refused.",
        Into(&ServerConfig::http_origins, ParseOrigins)},
       {"max-connections", "N", "1024",
-       "Most gRPC connections at once, and most HTTP connections; further ones are closed at once.",
+       "Largest number of open gRPC connections, and of open HTTP connections; further ones are "
+       "closed immediately.",
        Within(&ServerConfig::max_connections, 1, 1'000'000)},
       {"keepalive-time", "TIME", "15s",
-       "A gRPC connection that is silent for this long is pinged, and closed if it does not answer "
+       "Ping a gRPC connection that is silent for this long, and close it if it does not answer "
        "soon.",
        Within(&ServerConfig::keepalive_time, milliseconds(100), hours(2))},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
@@ -98,29 +100,29 @@ std::vector<Option> ServiceOptions() {
       {"tls-key", "FILE", "", "PEM key that belongs to --tls-certificate.",
        Into(&ServerConfig::tls_key, ParseText)},
       {"tls-client-ca", "FILE", "",
-       "PEM certificates of the authorities that sign clients' certificates: every client must "
-       "have one (mutual TLS), and --tokens-file can name tenants by theirs.",
+       "PEM certificates of the authorities that sign client certificates. Every client must then "
+       "present one (mutual TLS), and --tokens-file can map certificates to tenants.",
        Into(&ServerConfig::tls_client_ca, ParseText)},
       {"auth-token-file", "FILE", "", "File whose first line clients must send as a bearer token.",
        Into(&ServerConfig::auth_token_file, ParseText)},
       {"insecure", "on|off", "off",
-       "Serve on an address that other machines can reach even without TLS, or without tokens or "
-       "certificates of callers. For networks with only people you trust.",
+       "Allow serving on an address that other machines can reach without TLS, or without tokens "
+       "or client certificates. Only for networks where you trust everybody.",
        OneOf(&ServerConfig::insecure, {{"on", true}, {"off", false}}),
        /*bare=*/true},
       {"tokens-file", "FILE", "",
        "YAML file of tenants: hashes of their tokens, names of their certificates, roles and "
-       "quotas. Instead of --auth-token-file; server/identity/README.md has its form.",
+       "quotas. Replaces --auth-token-file; its format is in server/identity/README.md.",
        Into(&ServerConfig::tokens_file, ParseText)},
       {"admin-token-file", "FILE", "",
-       "File whose first line, sent as a bearer token, allows AdminService.Drain on --listen too; "
-       "empty: only callers with the role admin of --tokens-file may call it there.",
+       "File whose first line, sent as a bearer token, also allows AdminService.Drain on --listen; "
+       "empty: only callers with the role admin in --tokens-file may call it there.",
        Into(&ServerConfig::admin_token_file, ParseText)},
       {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, received or sent.",
        Within(&ServerConfig::max_message_bytes, 64 << 10, kGiB)},
-      {"max-document-size", "SIZE", "1GiB", "Largest uploaded document, as UTF-8.",
+      {"max-document-size", "SIZE", "1GiB", "Largest uploaded document, in bytes of UTF-8.",
        Within(&DocumentLimits::max_document_bytes, 1, 64 * kGiB)},
-      {"max-documents", "N", "10000", "Most uploaded documents.",
+      {"max-documents", "N", "10000", "Largest number of uploaded documents.",
        Within(&DocumentLimits::max_documents, 0, 10'000'000)},
       {"max-documents-memory", "SIZE", "1GiB", "Memory for all uploaded documents together.",
        Within(&DocumentLimits::max_memory, 0, 64 * kTiB)},
@@ -129,25 +131,25 @@ std::vector<Option> ServiceOptions() {
        "answers.",
        Within(&ServerConfig::max_prompts_memory, kMiB, 64 * kTiB)},
       {"attach-window", "TIME", "10m",
-       "How long a complete answer is kept for calls with the same request_id; 0s: not at all.",
+       "How long a complete answer is kept for retries with the same request_id; 0s: not at all.",
        Within(&AttachLimits::window, milliseconds(0), hours(24))},
       {"max-replay-memory", "SIZE", "64MiB",
-       "Memory for answers to requests with a request_id. When it is full, the tenant that takes "
-       "most loses its oldest complete answer that nobody is reading, then what is kept of its "
-       "largest running one.",
+       "Memory for answers that are kept for retries (requests with a request_id). When it is "
+       "full, the tenant that uses most loses its oldest complete answer that nobody is reading, "
+       "then the kept part of its largest running answer.",
        Within(&AttachLimits::memory, 0, 64 * kTiB)},
       {"upload-timeout", "TIME", "60s",
-       "An upload that sends nothing, or hardly anything, for this long is cut off; so is a "
-       "connection with a call whose message does not arrive.",
+       "End an upload that sends nothing, or almost nothing, for this long; also close a "
+       "connection with a call whose message does not arrive in this time.",
        Within(&ServerConfig::upload_timeout, milliseconds(100), hours(24))},
       {"grace-time", "TIME", "30s",
-       "How long admitted requests may go on when the server stops; the process ends 3 s later at "
-       "the latest.",
+       "How long admitted requests may continue when the server stops; the process exits at most 3 "
+       "s later.",
        Within(&ServerConfig::grace_time, milliseconds(0), hours(24))},
       {"log-format", "text|json", "text",
-       "Form of a log line: words, or a JSON object with the same keys.",
+       "Format of log lines: text (key=value), or JSON objects with the same keys.",
        OneOf(&ServerConfig::log_format, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}})},
-      {"log-level", "debug|info|warning|error", "info", "Lowest severity that is logged.",
+      {"log-level", "debug|info|warning|error", "info", "Lowest level that is logged.",
        OneOf(&ServerConfig::log_level, {{"debug", LogLevel::kDebug},
                                         {"info", LogLevel::kInfo},
                                         {"warning", LogLevel::kWarning},

@@ -16,15 +16,14 @@ absl::StatusOr<std::vector<YamlEntry>> Flatten(const std::string& path, const YA
   std::vector<YamlEntry> entries;
   if (!root.IsDefined() || root.IsNull()) return entries;
   if (!root.IsMap()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": must consist of lines like \"ranks: 4\""));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": every line must be like \"ranks: 4\""));
   }
   for (const auto& pair : root) {
     const int line = pair.first.Mark().line + 1;
     if (!pair.first.IsScalar() || !pair.second.IsScalar()) {
       const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "a key";
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ":", line, ": ", name, " must have one plain value, like \"ranks: 4\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ":", line, ": ", name, " needs a single value, like \"ranks: 4\""));
     }
     entries.push_back({pair.first.Scalar(), pair.second.Scalar(), line});
   }

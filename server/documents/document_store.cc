@@ -29,7 +29,7 @@ absl::Status StoreFull(absl::string_view message, size_t needed, size_t limit) {
 absl::Status StoreFullError(size_t needed, const StoreRoom& room) {
   // Do not say how much is free: it would reveal how much other tenants use.
   return StoreFull(absl::StrCat("the document store is full: ", needed,
-                                " bytes of memory are needed, and of its ", room.limit(),
+                                " bytes of memory are needed, but of its ", room.limit(),
                                 " fewer are free; delete documents, or start the server with a "
                                 "larger --max-documents-memory"),
                    needed, room.limit());
@@ -37,14 +37,13 @@ absl::Status StoreFullError(size_t needed, const StoreRoom& room) {
 
 absl::Status ShareFullError(size_t needed, const StoreRoom& room) {
   if (room.tenants() == 1) return StoreFullError(needed, room);
-  return StoreFull(
-      absl::StrCat("the tenant's share of the document store is full: ", needed,
-                   " bytes of memory are needed for one document, and what the tenant keeps and is "
-                   "uploading may take ",
-                   room.share(), ", one part for each of ", room.tenants(),
-                   " tenants; delete documents, or start the server with a larger "
-                   "--max-documents-memory"),
-      needed, room.share());
+  return StoreFull(absl::StrCat("the tenant's share of the document store is full: ", needed,
+                                " bytes of memory are needed for one document, and all documents "
+                                "of the tenant, uploads included, may take ",
+                                room.share(), ", an equal share for each of ", room.tenants(),
+                                " tenants; delete documents, or start the server with a larger "
+                                "--max-documents-memory"),
+                   needed, room.share());
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ bool DocumentStore::HasPlaceLocked() const {
 
 absl::Status DocumentStore::CountFullError() const {
   return StoreFull(absl::StrCat("the document store is full: it holds ", limits_.max_documents,
-                                " documents, the most allowed; delete some, or start the server "
+                                " documents, the maximum; delete some, or start the server "
                                 "with a larger --max-documents"),
                    1, static_cast<size_t>(limits_.max_documents));
 }
@@ -91,7 +90,7 @@ absl::Status DocumentStore::CheckShareLocked(const TenantId& tenant) const {
     return absl::OkStatus();
   }
   return StoreFull(
-      absl::StrCat("the tenant keeps ", found->second.kept, " documents, and its share of the ",
+      absl::StrCat("the tenant has ", found->second.kept, " documents, and its share of the ",
                    limits_.max_documents, " for ", tenants, " tenants is ", share,
                    "; delete some, or start the server with a larger --max-documents"),
       1, share);
@@ -102,7 +101,7 @@ absl::Status DocumentStore::CheckRoom(const TenantId& tenant, bool transient,
   if (size_bytes > limits_.max_document_bytes) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_DOCUMENT_TOO_LARGE,
-        absl::StrCat("the document has ", size_bytes, " bytes, and this server takes at most ",
+        absl::StrCat("the document has ", size_bytes, " bytes, and this server accepts at most ",
                      limits_.max_document_bytes,
                      "; split it, or start the server with a larger --max-document-size"),
         {{"needed", absl::StrCat(size_bytes)},

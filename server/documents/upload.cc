@@ -47,7 +47,7 @@ absl::Status Upload::Accept(const v1::UploadDocumentRequest& part) {
 
 absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
   if (has_header_)
-    return FieldError("header", "this is the second one; send one, before all chunks");
+    return FieldError("header", "this is the second header; send one, before the first chunk");
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("header.name", header.name()));
   if (header.has_sha256()) {
     if (!IsHexDigest(header.sha256())) {
@@ -89,10 +89,11 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
     return FieldError("chunk.data", "it is empty; a chunk has at least 1 byte");
   const size_t size = received_ + chunk.data().size();
   if (total_bytes_ && size > *total_bytes_) {
-    return FieldError("chunk.data",
-                      absl::StrCat(size, " bytes have arrived, more than the ", *total_bytes_,
-                                   " of header.total_bytes; send the document's size there, or "
-                                   "leave it out"));
+    return FieldError(
+        "chunk.data",
+        absl::StrCat(
+            size, " bytes have arrived, more than the ", *total_bytes_,
+            " of header.total_bytes; set that to the size of the document, or leave it out"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(tenant_, transient_, size);
   // Even a short document takes an entry and memory.
@@ -136,7 +137,7 @@ absl::Status Upload::CheckContext() const {
       absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
       absl::StrCat(bytes, " bytes of the document are ", tokens_.size(),
                    " tokens, and the model's context holds ", context,
-                   ", question and answer included; split the document"),
+                   ", including question and answer; split the document"),
       {{"needed", absl::StrCat(tokens_.size() + 1)}, {"available", absl::StrCat(context)}});
 }
 

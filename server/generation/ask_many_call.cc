@@ -186,11 +186,11 @@ absl::Status AskManyCall::CheckRequest() {
     request_id_ = spec.request_id();
   }
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
-  if (questions_.empty()) return FieldError("questions", "there is none; send 1 to 1000");
+  if (questions_.empty()) return FieldError("questions", "there are no questions; send 1 to 1000");
   if (spec.has_token_ids()) {
     return FieldError("spec.token_ids",
                       "questions are texts and cannot follow token ids; send messages or text, or "
-                      "upload what the questions share as a document");
+                      "upload the shared part as a document");
   }
   return absl::OkStatus();
 }
@@ -329,7 +329,7 @@ void AskManyCall::Cancel() {
   if (std::chrono::steady_clock::now() >= call_.deadline) {
     Abort(DeadlinePassedError());
   } else {
-    Abort(absl::CancelledError("the client cancelled the call or went away"));
+    Abort(absl::CancelledError("the client cancelled the call or disconnected"));
   }
 }
 

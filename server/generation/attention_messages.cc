@@ -89,9 +89,11 @@ absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& reque
     ANNULUS_ASSIGN_OR_RETURN(attention, ReadAssignment(request.policy(), "policy"));
   }
   if (!attention.rules.empty()) {
-    return FieldError("policy", absl::StrCat("'", AssignmentText(attention).substr(0, 200),
-                                             "' has rules for layers or heads; a map shows one "
-                                             "policy: name one of them"));
+    return FieldError(
+        "policy",
+        absl::StrCat(
+            "'", AssignmentText(attention).substr(0, 200),
+            "' has rules for layers or heads, and a map shows one policy; name a single policy"));
   }
   BlockMapSpec spec;
   spec.policy = attention.policy;

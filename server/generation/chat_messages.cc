@@ -87,7 +87,7 @@ absl::StatusOr<std::string> JoinContents(const v1::Messages& messages, absl::str
         std::pair(messages.continue_final_message(), ".continue_final_message")}) {
     if (given) {
       return FieldError(absl::StrCat(place, field),
-                        "is for chat templates, and the model has none; leave it out");
+                        "is for chat templates, but the model has none; leave it out");
     }
   }
   std::string text;

@@ -76,7 +76,7 @@ void GenerationCall::Cancel() {
   if (std::chrono::steady_clock::now() >= call_.deadline) {
     Abort(DeadlinePassedError());
   } else {
-    Abort(absl::CancelledError("the client cancelled the call or went away"));
+    Abort(absl::CancelledError("the client cancelled the call or disconnected"));
   }
 }
 

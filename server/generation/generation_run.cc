@@ -182,7 +182,7 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpe
   // a failure to all of them.
   const absl::Status status = Guarded([&]() -> absl::Status {
     if (!generation.Wanted()) {
-      return absl::CancelledError("the client cancelled the call or went away");
+      return absl::CancelledError("the client cancelled the call or disconnected");
     }
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     generation.SetOrigin(OriginOf(engine, built));

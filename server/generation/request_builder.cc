@@ -51,7 +51,8 @@ absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std:
       return joined;
     }
     default:
-      return FieldError("spec.input", "it is missing; send one of messages, text and token_ids");
+      return FieldError("spec.input",
+                        "there is no prompt; send one of messages, text and token_ids");
   }
 }
 
@@ -244,8 +245,8 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   const int64_t context = engine.model().max_context;
   if (static_cast<int64_t>(total) >= context) {
     return WithField(ContextError(absl::StrCat("documents and input together have ", total,
-                                               " tokens, and the model's context holds ", context,
-                                               ", the answer included; name fewer documents"),
+                                               " tokens, and the model's context is ", context,
+                                               ", including the answer; name fewer documents"),
                                   static_cast<int64_t>(total) + 1, context),
                      "spec.documents");
   }

@@ -76,7 +76,7 @@ absl::Status ServiceContext::CheckHeaders(const CallContext& call) const {
   absl::Status status =
       ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
                   absl::StrCat("the call's headers have ", bytes, " bytes; at most ",
-                               kMostHeaderBytes, " are allowed: send less metadata"),
+                               kMostHeaderBytes, " are allowed; send less metadata"),
                   {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(kMostHeaderBytes)}});
   status.SetPayload(kNobodyPayload, absl::Cord());
   return status;
@@ -110,7 +110,7 @@ absl::Status ServiceContext::Admit(CallContext& call) const {
       absl::StrCat(call.method, " needs the role ", RolesText(needed, " or "),
                    "; this caller of the tenant ", call.caller.tenant.name(),
                    " has: ", RolesText(call.caller.roles, ", "),
-                   "; use another token, or have the role added to the server's tokens file"));
+                   "; use another token, or ask the operator to add the role to the tokens file"));
 }
 
 absl::Status ServiceContext::CheckModel(absl::string_view name) const {
@@ -123,8 +123,8 @@ absl::Status ServiceContext::CheckModel(absl::string_view name) const {
 absl::Status ServiceContext::PoolRefusal() const {
   if (pool.all().cancelled()) return DrainingError();
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                               "too many requests, of yours or of all clients, wait to be read and "
-                               "tokenized; try again in a moment"),
+                               "too many requests (yours or those of all clients) are waiting to "
+                               "be decoded and tokenized; try again in a moment"),
                    kRetryBusyMs);
 }
 

@@ -26,15 +26,14 @@ absl::Status OtherContent(const RequestKey& key) {
   return ResourceError(
       absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_REQUEST_EXISTS, "request", key.id,
       absl::StrCat("request_id ", QuoteName(key.id),
-                   " belongs to a request with other content that is running or has ended "
-                   "recently; to follow that one, send it unchanged; for a new request, use a new "
-                   "request_id"));
+                   " belongs to another request, which is running or ended recently; send the same "
+                   "request unchanged to attach to it, or use a new request_id"));
 }
 
 absl::Status SlowFollower(const RequestKey& key) {
   return ReasonError(
       absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_SLOW_READER,
-      absl::StrCat("this call reads the answer of the request ", QuoteName(key.id),
+      absl::StrCat("this call reads the answer of request ", QuoteName(key.id),
                    " too slowly, and --max-replay-memory has no room to keep it; read faster, or "
                    "send the request again"));
 }
@@ -152,22 +151,19 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
   SharedGeneration& generation = *found->second;
   if (generation.content_ != content) return OtherContent(key);
   if (!generation.kept_) {
-    return WithRetry(
-        ReasonError(
-            absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-            absl::StrCat(
-                "the request ", QuoteName(key.id),
-                " is running for another call, and what it has produced no longer fits into "
-                "--max-replay-memory, so this call cannot follow it; try again "
-                "when it has ended")),
-        kRetryAttachMs);
+    return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                                 absl::StrCat("the request ", QuoteName(key.id),
+                                              " is running for another call, but its events no "
+                                              "longer fit into --max-replay-memory, so this call "
+                                              "cannot attach to it; try again when it has ended")),
+                     kRetryAttachMs);
   }
   if (generation.followers_.size() >= kMostFollowers) {
     return WithRetry(
-        ReasonError(
-            absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-            absl::StrCat(kMostFollowers, " calls, the most allowed, already follow the request ",
-                         QuoteName(key.id), "; try again when one has ended")),
+        ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                    absl::StrCat(kMostFollowers,
+                                 " calls, the maximum, are already attached to the request ",
+                                 QuoteName(key.id), "; try again when one has ended")),
         kRetryAttachMs);
   }
   generation.AttachLocked(sink);

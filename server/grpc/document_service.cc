@@ -94,9 +94,8 @@ absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentR
   if (forgotten.ok() || absl::IsCancelled(forgotten)) return forgotten;
   // INTERNAL, so the client learns only of a fault and the log has the reason. Not UNAVAILABLE,
   // because a retry would find no document.
-  return absl::InternalError(
-      absl::StrCat("the document is deleted, but not all that kv-disk keeps of prompts with it: ",
-                   forgotten.message()));
+  return absl::InternalError(absl::StrCat(
+      "the document is deleted, but not yet all of its pages in kv-disk: ", forgotten.message()));
 }
 
 RawUnaryCall SmallCall(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,

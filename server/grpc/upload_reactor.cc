@@ -83,7 +83,7 @@ void UploadReactor::OnReadDone(bool ok) {
   }
   const absl::Status status = Guarded([&]() -> absl::Status {
     if (!ok && call_.IsCancelled()) {
-      return absl::CancelledError("the client cancelled the upload or went away");
+      return absl::CancelledError("the client cancelled the upload or disconnected");
     }
     if (!ok) return InPool([this] { return Complete(); }, /*last=*/true);
     // Hold the memory before the message waits for its turn.
@@ -166,7 +166,7 @@ void UploadReactor::Send(const absl::Status& status) {
 void UploadReactor::OnCancel() {
   cancel_.Cancel();
   if (!context_.pool.Cancel(job_)) return;  // a read ends by itself; a running job sees cancel_
-  End(absl::CancelledError("the client cancelled the upload or went away"));
+  End(absl::CancelledError("the client cancelled the upload or disconnected"));
 }
 
 void UploadReactor::OnDone() {

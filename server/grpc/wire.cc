@@ -16,8 +16,8 @@ absl::Status CheckMessageSize(size_t bytes, size_t most) {
   if (bytes <= most) return absl::OkStatus();
   return ReasonError(
       absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
-      absl::StrCat("the message has ", bytes, " bytes and this server takes at most ", most,
-                   " here; upload long texts as documents, or start the server with more "
+      absl::StrCat("the message has ", bytes, " bytes, and this server accepts at most ", most,
+                   " here; upload long texts as documents, or start the server with a larger "
                    "--max-message-size"),
       {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(most)}});
 }
@@ -26,7 +26,8 @@ absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, Call
                            google::protobuf::Message& message) {
   ANNULUS_RETURN_IF_ERROR(CheckMessageSize(bytes.Length(), max_bytes));
   // gRPC also starts calls that were cancelled before their message came.
-  if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
+  if (!bytes.Valid())
+    return absl::CancelledError("the call was cancelled before its message arrived");
   // The cast is safe: the reader does not change bytes that are not compressed. Copying the buffer
   // would copy its list of slices, which a client can make long.
   const auto buffer = const_cast<grpc::ByteBuffer*>(&bytes);

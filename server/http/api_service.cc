@@ -122,8 +122,8 @@ std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) co
   }
   if (!on_loopback_ || IsHostHere(host, context_.config.http)) return std::nullopt;
   return Refusal(403, "host_not_allowed",
-                 absl::StrCat("this server is for this machine alone, and not ", QuoteName(host),
-                              "; use localhost"));
+                 absl::StrCat("this server serves only this machine, not the host ",
+                              QuoteName(host), "; use localhost"));
 }
 
 std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,

@@ -25,7 +25,7 @@ constexpr size_t kLeastBytesPerSecond = 1024;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 absl::Status BodyTooLate() {
-  return absl::DeadlineExceededError(absl::StrCat("the request's body came too slowly: at least ",
+  return absl::DeadlineExceededError(absl::StrCat("the request body arrived too slowly: at least ",
                                                   kLeastBytesPerSecond,
                                                   " bytes a second are needed"));
 }
@@ -263,7 +263,8 @@ HttpConnection::Next HttpConnection::OnDeadline(SteadyTime now) {
   switch (phase_) {
     case Phase::kHead:
       keep_alive_ = false;
-      Answer(service_.OnFault({408, "the request's head came too slowly"}), false, true, now);
+      Answer(service_.OnFault({408, "the request line and headers arrived too slowly"}), false,
+             true, now);
       return Advance(now);
     case Phase::kBody:
       RefuseBody(BodyTooLate(), now);

@@ -19,7 +19,7 @@ class HttpResponder::Asked final : public HttpExchange,
   void Start(BodyBytes) override { responder_.asked_.push_back(shared_from_this()); }
   // Requests have no body here, and there is no memory for one.
   void Refuse(const absl::Status&) override {
-    Send({.status = 413, .body = "the request has a body, and none is taken here\n"});
+    Send({.status = 413, .body = "the request has a body, but this path accepts none\n"});
   }
   void OnWritten() override {}
   void OnBeat() override {}
@@ -67,7 +67,7 @@ HttpService::Opening HttpResponder::Open(HttpRequest request, const std::string&
                                          std::shared_ptr<HttpReply> reply) {
   const auto route = routes_.find(request.path);
   if (route == routes_.end()) {
-    std::string known = "there is nothing here; known are";
+    std::string known = "there is nothing at this path; known paths are";
     for (const auto& [path, handler] : routes_) absl::StrAppend(&known, " ", path);
     return HttpAnswer{.status = 404, .body = absl::StrCat(known, "\n")};
   }

@@ -274,7 +274,8 @@ bool Handler::key(std::string& name) {
   constexpr size_t kLongestKey = 256;
   if (name.size() > kLongestKey || level.keys.size() >= kMostKeys) {
     level.key = QuoteName(name);
-    return Fail(FieldError(Where(), "is not allowed: too long a key, or too many of them"));
+    return Fail(
+        FieldError(Where(), "is not allowed: the key is too long, or there are too many keys"));
   }
   if (!Charge(3 * (sizeof(std::string) + name.size() + 32))) return false;
   level.key = name;
@@ -396,7 +397,7 @@ absl::Status ReadJson(const std::deque<std::string>& pieces, JsonForm& form, Cal
   if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
   ANNULUS_RETURN_IF_ERROR(handler.status());
   if (read) return absl::OkStatus();
-  return FieldError("", absl::StrCat("the body is not JSON in UTF-8: it goes wrong at byte ",
+  return FieldError("", absl::StrCat("the body is not valid JSON in UTF-8: error at byte ",
                                      handler.error_position().value_or(0)));
 }
 

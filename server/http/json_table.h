@@ -49,8 +49,7 @@ class JsonTable final : public JsonForm {
   std::string Reason(absl::string_view path, JsonValue::Kind) const override {
     const JsonField<Body>* const field = FieldOf(path);
     if (field == nullptr) {
-      return "this server does not know this field, or does not have what it asks for; leave it "
-             "out";
+      return "this server does not support this field; leave it out";
     }
     std::string names;
     for (const auto& [kind, name] : kNames) {

@@ -57,7 +57,7 @@ absl::Status SetFlag(Request& request, const Value& value) {
 }
 // For what this server lacks.
 absl::Status MustBeFalse(Request&, const Value& value) {
-  return value.truth ? Bad("this server cannot do that; leave it out") : absl::OkStatus();
+  return value.truth ? Bad("this server does not support this; leave it out") : absl::OkStatus();
 }
 template <int kOnly>
 absl::Status MustBeNumber(Request&, const Value& value) {
@@ -253,7 +253,7 @@ absl::Status SetMaxCompletionTokens(Request& request, const Value& value) {
 }
 
 absl::Status MustBeAbsent(Request&, const Value&) {
-  return Bad("this server cannot do that; leave it out");
+  return Bad("this server does not support this; leave it out");
 }
 
 template <char kFirst>
@@ -321,7 +321,7 @@ std::vector<Field> ChatFields() {
 
 absl::Status CountPrompt(Request& request) {
   if (++request.prompts == 1) return absl::OkStatus();
-  return Bad("one prompt is allowed in a request; send the others by themselves");
+  return Bad("one prompt is allowed in a request; send the others as separate requests");
 }
 
 absl::Status SetPrompt(Request& request, const Value& value) {
@@ -342,7 +342,7 @@ absl::Status AddPrompt(Request& request, const Value& value) {
   if (value.kind == kString) return SetPrompt(request, value);
   if (value.kind == kArray) return CountPrompt(request);
   if (request.prompts == 0) ANNULUS_RETURN_IF_ERROR(CountPrompt(request));
-  if (request.spec.has_text()) return Bad("texts and ids are mixed");
+  if (request.spec.has_text()) return Bad("strings and token ids are mixed");
   return AddPromptId(request, value);
 }
 
@@ -378,7 +378,7 @@ absl::Status CheckStreamOptions(const Request& request) {
   if (request.stream || !(request.include_usage || request.continuous_usage)) {
     return absl::OkStatus();
   }
-  return FieldError("stream_options", "is for streams; set stream: true");
+  return FieldError("stream_options", "needs stream: true");
 }
 
 absl::Status Read(const std::vector<Field>& fields, const std::deque<std::string>& body,

@@ -28,9 +28,10 @@ HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Ha
     const std::optional<Caller> caller = FindCaller(credentials, request);
     if (caller && caller->roles.Has(Role::kMetrics)) return handler(request);
     if (caller) {
-      return HttpAnswer{.status = 403,
-                        .body = absl::StrCat("this needs the role metrics, and the caller's are: ",
-                                             RolesText(caller->roles, ", "), "\n")};
+      return HttpAnswer{
+          .status = 403,
+          .body = absl::StrCat("this needs the role metrics; the caller has the roles: ",
+                               RolesText(caller->roles, ", "), "\n")};
     }
     return HttpAnswer{.status = 401,
                       .body =
@@ -62,7 +63,7 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
     metrics = Guarded(credentials, std::move(metrics));
   }
   HttpResponder::Handler health = [alive = std::move(answers.alive)](const HttpRequest&) {
-    return alive() ? Verdict(true, "alive") : Verdict(false, "not alive: restart it");
+    return alive() ? Verdict(true, "alive") : Verdict(false, "not alive: restart the daemon");
   };
   HttpResponder::Handler readiness = [state = std::move(answers.state)](const HttpRequest&) {
     const v1::ServerState now = state();

@@ -66,7 +66,7 @@ class RequestParser::Parser final : public http::basic_parser<true> {
     request_.path = PathOf(View(target));
     request_.is_1_1 = version >= 11;
     if (request_.path.empty()) {
-      Refuse(400, "the request names no path; send \"GET /metrics HTTP/1.1\" and headers", error);
+      Refuse(400, "the request has no path; send \"GET /metrics HTTP/1.1\" and headers", error);
     }
   }
   void on_field_impl(http::field, string_view name, string_view value, error_code& error) override;
@@ -135,10 +135,10 @@ void RequestParser::Parser::CountBody(size_t waiting, size_t taken, error_code& 
 void RequestParser::Parser::NoteFault(const error_code& error) {
   if (fault_.has_value() || !body_error_.ok()) return;
   if (error == http::error::header_limit) {
-    fault_ = HttpFault{
-        431, absl::StrCat("a request's head has at most ", limits_.head_bytes, " bytes here")};
+    fault_ = HttpFault{431, absl::StrCat("the request line and headers may have at most ",
+                                         limits_.head_bytes, " bytes here")};
   } else if (error == http::error::body_limit) {
-    fault_ = HttpFault{413, absl::StrCat("a request's body has at most ", limits_.body_bytes,
+    fault_ = HttpFault{413, absl::StrCat("the request body may have at most ", limits_.body_bytes,
                                          " bytes here; upload long texts as documents")};
   } else {
     fault_ = HttpFault{400, absl::StrCat("the bytes are not an HTTP/1.1 request (", error.message(),
@@ -176,7 +176,7 @@ void RequestParser::Parser::on_header_impl(error_code& error) {
   const absl::string_view expected = request_.Find("expect");
   expects_continue_ = absl::EqualsIgnoreCase(expected, "100-continue") && request_.is_1_1;
   if (!expected.empty() && !absl::EqualsIgnoreCase(expected, "100-continue")) {
-    return Refuse(417, "of Expect only 100-continue is supported", error);
+    return Refuse(417, "only \"Expect: 100-continue\" is supported", error);
   }
   request_.has_body = is_chunked || (has_length && request_.Find("content-length") != "0");
   request_.keep_alive = request_.is_1_1 && keep_alive();

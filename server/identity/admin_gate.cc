@@ -16,14 +16,15 @@ absl::Status AdminGate::CheckWithoutToken(const Caller& caller) const {
   if (caller.roles.Has(Role::kAdmin)) return absl::OkStatus();
   absl::string_view also = ", or start it with --admin-token-file and send that token";
   if (credentials_.has_roles()) {
-    also = ", or as a caller to whom the server's tokens file gives the role admin";
+    also = ", or call as a caller with the role admin in the server's tokens file";
   } else if (credentials_.has_admin_token()) {
-    also = ", or with the token of the server's --admin-token-file as its bearer token";
+    also = ", or send the token of the server's --admin-token-file as the bearer token";
   }
-  return ReasonError(absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ADMIN_ONLY,
-                     absl::StrCat("this call is for administrators; make it on the daemon's socket "
-                                  "(--admin-listen; its log names it), send the daemon SIGTERM",
-                                  also));
+  return ReasonError(
+      absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ADMIN_ONLY,
+      absl::StrCat("this call is for administrators; use the socket of --admin-listen (the "
+                   "daemon's log names it), send the daemon SIGTERM",
+                   also));
 }
 
 }  // namespace annulus::server

@@ -16,24 +16,25 @@ class KnownCallers final : public Authenticator {
     if (credentials_.open_to_all()) return Caller();
     if (const std::string* const authorization = call.FindHeader("authorization")) {
       if (call.CountHeaders("authorization") > 1) {
-        return Reject("there is a second authorization header, and one is allowed");
+        return Reject("there are two authorization headers; send one");
       }
       auto caller = credentials_.FindToken(*authorization);
       if (caller) return *std::move(caller);
       return Reject(credentials_.has_roles()
-                        ? "this server does not know the bearer token; send another one, or have "
-                          "its hash added to the server's tokens file"
+                        ? "this server does not know the bearer token; send another one, or ask "
+                          "the operator to add its hash to the tokens file"
                         : "this server does not know the bearer token; send the one of its "
                           "--auth-token-file");
     }
     const std::vector<std::string>& names = call.certificate_names;
     auto caller = credentials_.FindCertificate(names);
     if (caller) return *std::move(caller);
-    return Reject(names.empty() ? "this server needs a bearer token in the metadata "
-                                  "\"authorization\" (annulus sends one with --token-file)"
-                                : "this server's tokens file names no caller with this client "
-                                  "certificate; send a bearer token in the metadata "
-                                  "\"authorization\", or have the certificate's name added");
+    return Reject(names.empty()
+                      ? "this server needs a bearer token in the metadata "
+                        "\"authorization\" (annulus sends one with --token-file)"
+                      : "this server's tokens file names no caller with this client "
+                        "certificate; send a bearer token in the metadata "
+                        "\"authorization\", or ask the operator to add the certificate's name");
   }
 
  private:

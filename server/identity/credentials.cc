@@ -29,8 +29,7 @@ absl::StatusOr<TenantFile> ReadTenantFile(const std::string& path) {
                            ReadPlainFile(kTokensOption, path, kLongestTokensFile, &mode));
   if ((mode & kForbiddenMode) != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %s has mode %04o, so others than its owner could read or change who may call; do: "
-        "chmod 640 %s",
+        "%s: %s has mode %04o, so other users could read or change it; run: chmod 640 %s",
         kTokensOption, path, mode & 07777u, path));
   }
   auto parsed = ParseTenantFile(path, text);

@@ -15,7 +15,7 @@ absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal) {
       absl::StrCat("the tenant ", tenant.name(), " has used its quota ", QuotaName(refusal.quota),
                    " of ", refusal.limit, "; ",
                    helps ? "try again when the retry delay is over" : "delete documents",
-                   ", or have the quota raised in the server's tokens file"),
+                   ", or ask the operator to raise the quota in the tokens file"),
       {{"quota", QuotaName(refusal.quota)}, {"limit", absl::StrCat(refusal.limit)}});
   return helps ? WithRetry(std::move(status), refusal.retry.count()) : status;
 }

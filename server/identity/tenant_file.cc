@@ -48,11 +48,11 @@ class Reader {
                                     const std::vector<std::string>& known) const {
     if (!node.IsMap()) {
       return Fail(node,
-                  absl::StrCat(what, " must be a map; its keys are ", absl::StrJoin(known, ", ")));
+                  absl::StrCat(what, " must be a map with the keys ", absl::StrJoin(known, ", ")));
     }
     Fields fields;
     for (const auto& entry : node) {
-      if (!entry.first.IsScalar()) return Fail(entry.first, "a key must be a plain word");
+      if (!entry.first.IsScalar()) return Fail(entry.first, "a key must be a single word");
       const std::string& name = entry.first.Scalar();
       if (std::find(known.begin(), known.end(), name) == known.end()) {
         return At(entry.first, what, UnknownChoice(name, known));
@@ -76,7 +76,7 @@ class Reader {
 
   absl::StatusOr<std::string> TextOf(const YAML::Node& node, absl::string_view what) const {
     if (!node.IsScalar() || node.Scalar().empty()) {
-      return Fail(node, absl::StrCat(what, " must be one plain value"));
+      return Fail(node, absl::StrCat(what, " must be a single value"));
     }
     return node.Scalar();
   }

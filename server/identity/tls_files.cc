@@ -53,7 +53,7 @@ absl::Status CheckPair(const TlsFiles::Pems& pems) {
   ERR_clear_error();
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "tls-key does not belong to tls-certificate, or cannot be read; give the key of the first "
+      "tls-key does not match tls-certificate, or cannot be read; give the key of the first "
       "certificate in the file, without a password");
 }
 

@@ -34,8 +34,8 @@ absl::StatusOr<TokenHash> TokenHash::Parse(absl::string_view text) {
   if (!allowed) {
     // Do not quote the text: it may be the token itself.
     return absl::InvalidArgumentError(
-        "the value of token is not a hash: \"sha256:\" and 64 hexadecimal digits, as annulusd "
-        "--hash-token makes it of a token");
+        "the value of token is not a hash: \"sha256:\" and 64 hexadecimal digits, as printed by "
+        "annulusd --hash-token");
   }
   const std::string bytes = absl::HexStringToBytes(digits);
   std::copy(bytes.begin(), bytes.end(), hash.bytes_.begin());
@@ -55,12 +55,12 @@ absl::Status CheckNewToken(absl::string_view token) {
   if (token.size() < kShortestToken) {
     return absl::InvalidArgumentError(
         absl::StrCat("the token has ", token.size(), " characters and needs at least ",
-                     kShortestToken, "; make one by: openssl rand -hex 32"));
+                     kShortestToken, "; make one with: openssl rand -hex 32"));
   }
   for (const char c : token) {
     if (absl::ascii_isgraph(static_cast<unsigned char>(c))) continue;
     return absl::InvalidArgumentError(
-        "the token has a character that is no printable ASCII or is a space; make one by: openssl "
+        "the token has a space or a character that is not printable ASCII; make one with: openssl "
         "rand -hex 32");
   }
   return absl::OkStatus();

@@ -31,20 +31,18 @@ std::map<std::string, int64_t> ForeseenMemory(const MemoryForecast& engine, cons
 }
 
 std::vector<MetricFamily> MemoryMetrics(const EngineLoad& load, const HeldMost& held) {
-  MetricFamily foreseen = Gauge(
-      "annulus_memory_foreseen_bytes",
-      "Most memory of the process needed at once, as admission foresaw it, by what it is for.");
+  MetricFamily foreseen = Gauge("annulus_memory_foreseen_bytes",
+                                "Peak memory of the process predicted at admission, by purpose.");
   for (const auto& [part, bytes] : ForeseenMemory(load.memory, held)) {
     MetricSample& sample = foreseen.samples.emplace_back();
     sample.labels = {{"part", part}};
     sample.value = static_cast<double>(bytes);
   }
-  return {
-      std::move(foreseen),
-      Gauge("annulus_process_resident_bytes", "Memory of the process that is resident.",
-            load.process.resident),
-      Gauge("annulus_process_resident_most_bytes",
-            "Most memory of the process that was resident at once.", load.process.resident_most)};
+  return {std::move(foreseen),
+          Gauge("annulus_process_resident_bytes", "Resident memory of the process.",
+                load.process.resident),
+          Gauge("annulus_process_resident_most_bytes", "Peak resident memory of the process.",
+                load.process.resident_most)};
 }
 
 }  // namespace annulus::server

@@ -49,12 +49,12 @@ void RequestBalance::NoteIfRefused(const absl::Status& status, SteadyTime arrive
 }
 
 MetricFamily RequestBalance::CollectRefusalsLocked() const {
-  MetricFamily family{"annulus_refusal_seconds",
-                      "Seconds from the arrival of a call that asks for a generation, or from the "
-                      "turn of a question "
-                      "of AskMany, to its refusal for overload (RESOURCE_EXHAUSTED, QUEUE_FULL).",
-                      MetricFamily::Type::kHistogram,
-                      {}};
+  MetricFamily family{
+      "annulus_refusal_seconds",
+      "Seconds from the arrival of a generation call to its refusal for overload "
+      "(RESOURCE_EXHAUSTED, QUEUE_FULL); for a question of AskMany, from when its turn came.",
+      MetricFamily::Type::kHistogram,
+      {}};
   MetricSample& sample = family.samples.emplace_back();
   sample.sum = refusal_seconds_;
   for (size_t i = 0; i < refusals_.size(); ++i) {
@@ -70,16 +70,15 @@ std::vector<MetricFamily> RequestBalance::Collect() const {
   using Type = MetricFamily::Type;
   std::lock_guard lock(mutex_);
   MetricFamily offered{"annulus_requests_offered_total",
-                       "Calls, and questions of AskMany, that asked for a generation.",
+                       "Generation requests: calls, and questions of AskMany.",
                        Type::kCounter,
                        {}};
   offered.samples.emplace_back().value = static_cast<double>(offered_);
-  MetricFamily settled{
-      "annulus_requests_settled_total",
-      "Offered requests that ended, by what became of them: with the open ones they "
-      "are all offered.",
-      Type::kCounter,
-      {}};
+  MetricFamily settled{"annulus_requests_settled_total",
+                       "Offered requests that ended, by outcome. Together with the open ones they "
+                       "equal the offered ones.",
+                       Type::kCounter,
+                       {}};
   static constexpr std::array<const char*, kFates> kNames = {"completed", "rejected", "cancelled",
                                                              "failed"};
   for (size_t i = 0; i < kFates; ++i) {

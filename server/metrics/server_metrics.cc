@@ -71,7 +71,7 @@ MetricFamily States(v1::ServerState now) {
                                                 v1::SERVER_STATE_DRAINING,
                                                 v1::SERVER_STATE_UNHEALTHY};
   MetricFamily states{"annulus_server_state",
-                      "What the server is doing: 1 for one state, 0 for the others.",
+                      "State of the server: 1 for the current state, 0 for the others.",
                       MetricFamily::Type::kGauge,
                       {}};
   for (const v1::ServerState state : kStates) {
@@ -131,7 +131,7 @@ MetricFamily Calls(const CountsByMethod& counts) {
 // For each route, the codes with which requests of it have ended.
 MetricFamily HttpCalls(const CountsByMethod& counts) {
   MetricFamily calls{"annulus_http_requests_total",
-                     "HTTP requests that ended, by route and the status code that gRPC would have.",
+                     "HTTP requests that ended, by route and equivalent gRPC status code.",
                      MetricFamily::Type::kCounter,
                      {}};
   for (const auto& [route, codes] : counts) {
@@ -147,7 +147,7 @@ MetricFamily HttpCalls(const CountsByMethod& counts) {
 MetricFamily Errors(const CountsByCode& counts) {
   MetricFamily errors{
       "annulus_request_errors_total",
-      "Calls that failed, by gRPC status code; not: GetDocument of what is not there.",
+      "Calls that failed, by gRPC status code, except GetDocument calls that found no document.",
       MetricFamily::Type::kCounter,
       {}};
   for (size_t code = 1; code < kCodes; ++code) {
@@ -172,12 +172,11 @@ MetricFamily Uploads(const std::array<Count, kOutcomes.size()>& counts) {
 MetricFamily CutOffs(const std::array<Count, kCutOffKinds>& counts) {
   MetricFamily cut_off{
       "annulus_connections_cut_off_total",
-      "Connections that the server closed: headers, for a header block that is too long or frames "
-      "that no gRPC client sends; memory, as the largest of the client with most calls and "
-      "messages "
-      "that were begun and not ended; slow, for a call whose message did not come; flood, for too "
-      "many frames without a message or too many open calls; unread, as the client did not read; "
-      "refused, for calls without a valid identity or to unknown methods.",
+      "Connections that the server closed, by reason. headers: a header block that is too long, or "
+      "frames that no gRPC client sends; memory: the largest connection of the client with most "
+      "incomplete calls and messages; slow: a call whose message did not arrive; flood: too many "
+      "frames without a message, or too many open calls; unread: the client did not read; refused: "
+      "calls without a valid identity or to unknown methods.",
       MetricFamily::Type::kCounter,
       {}};
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -265,20 +264,19 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                             "Transient documents that were evicted to make room for others.",
                             Type::kCounter, static_cast<double>(documents.evictions())));
   families.push_back(Single("annulus_active_generations",
-                            "Calls under way that generate or prefill.", Type::kGauge,
+                            "Calls in progress that generate or prefill.", Type::kGauge,
                             static_cast<double>(lifecycle.active())));
 
-  families.push_back(Single("annulus_calls_attached_total",
-                            "Calls that followed a request which another call had sent, by its "
-                            "request_id.",
-                            Type::kCounter, ValueOf(counts_->attached)));
+  families.push_back(
+      Single("annulus_calls_attached_total",
+             "Calls that attached by request_id to a request that another call had sent.",
+             Type::kCounter, ValueOf(counts_->attached)));
 
   families.push_back(States(StateOf(lifecycle)));
-  families.push_back(
-      Single("annulus_reload_failed",
-             "1 while the last attempt to read files of tokens and certificates again "
-             "failed, so that what was read before is in use; else 0.",
-             Type::kGauge, counts_->reload_failed ? 1 : 0));
+  families.push_back(Single("annulus_reload_failed",
+                            "1 if the last reload of token and certificate files failed, so that "
+                            "their earlier content is in use; else 0.",
+                            Type::kGauge, counts_->reload_failed ? 1 : 0));
 
   MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
   build.samples.push_back(Labelled("version", kVersion, 1));
@@ -287,13 +285,12 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
 }
 
 MetricFamily LostLogLines(const Logger& log) {
-  return MetricFamily{
-      "annulus_log_lines_dropped_total",
-      "Lines of the log that were not written: blocked, as its reader was too slow or refused "
-      "them; rate, as clients caused too many of one kind.",
-      MetricFamily::Type::kCounter,
-      {Labelled("reason", "blocked", static_cast<double>(log.dropped())),
-       Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
+  return MetricFamily{"annulus_log_lines_dropped_total",
+                      "Log lines that were not written, by reason. blocked: the reader was too "
+                      "slow or refused them; rate: clients caused too many of one kind.",
+                      MetricFamily::Type::kCounter,
+                      {Labelled("reason", "blocked", static_cast<double>(log.dropped())),
+                       Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
 }
 
 MetricFamily CacheConfigInfo(const ServerConfig& config, const ModelInfo& model,
@@ -308,12 +305,11 @@ MetricFamily CacheConfigInfo(const ServerConfig& config, const ModelInfo& model,
                    {"kv_host_bytes", absl::StrCat(config.engine.kv_host_bytes)},
                    {"kv_disk_bytes", absl::StrCat(config.engine.kv_disk_bytes)}};
   sample.value = 1;
-  return {
-      "annulus_cache_config_info",
-      "How keys and values are cached: tokens of a page, dtype, whether prefixes are reused, and "
-      "what memory and tiers may take; always 1.",
-      MetricFamily::Type::kGauge,
-      {std::move(sample)}};
+  return {"annulus_cache_config_info",
+          "Configuration of the cache of keys and values: tokens in a page, dtype, prefix reuse, "
+          "limits of memory and tiers; always 1.",
+          MetricFamily::Type::kGauge,
+          {std::move(sample)}};
 }
 
 void AddModelName(absl::string_view name, std::vector<MetricFamily>& families) {
@@ -327,8 +323,8 @@ void AddModelName(absl::string_view name, std::vector<MetricFamily>& families) {
 
 MetricFamily CertificateEnds(const TlsFiles* files) {
   MetricFamily family{"annulus_certificate_expiry_timestamp_seconds",
-                      "When a certificate in use ends, in seconds since 1970, by the option that "
-                      "names its file and the position in it.",
+                      "Expiry time of each certificate in use, in seconds since 1970, by the "
+                      "option that names its file and its position in the file.",
                       MetricFamily::Type::kGauge,
                       {}};
   if (files == nullptr) return family;
@@ -343,13 +339,13 @@ MetricFamily CertificateEnds(const TlsFiles* files) {
 
 MetricFamily ReplayMemory(size_t bytes) {
   return Single("annulus_replay_memory_bytes",
-                "Memory of the answers kept for calls that bring their request_id again.",
+                "Memory of the answers kept for retries with the same request_id.",
                 MetricFamily::Type::kGauge, static_cast<double>(bytes));
 }
 
 MetricFamily QuotaRefusals(const QuotaBook& quotas) {
   MetricFamily family{"annulus_quota_refusals_total",
-                      "Generations and uploads that a quota of their tenant did not allow.",
+                      "Generations and uploads refused by a quota of their tenant.",
                       MetricFamily::Type::kCounter,
                       {}};
   for (int i = 0; i < kQuotaKinds; ++i) {
@@ -362,7 +358,7 @@ MetricFamily QuotaRefusals(const QuotaBook& quotas) {
 
 MetricFamily RanksDown(int ranks) {
   MetricFamily up{
-      "annulus_rank_up", "Whether the rank answers: 1 or 0.", MetricFamily::Type::kGauge, {}};
+      "annulus_rank_up", "1 if the rank answers, 0 if not.", MetricFamily::Type::kGauge, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     up.samples.push_back(Labelled("rank", absl::StrCat(rank), 0));
   }

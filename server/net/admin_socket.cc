@@ -52,25 +52,25 @@ absl::StatusOr<bool> MakeFolder(const std::string& folder) {
 absl::Status CheckFolder(const std::string& folder) {
   struct stat state {};
   if (lstat(folder.c_str(), &state) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(folder, "cannot look at");
+    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(folder, "cannot examine");
   }
   const bool owned = state.st_uid == geteuid() || state.st_uid == 0;
   const bool writable = (state.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(state.st_mode & S_ISVTX);
   if (S_ISDIR(state.st_mode) && owned && !writable) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrFormat("admin-listen: others than this user can replace files in %s (mode %04o)%s",
-                      folder, state.st_mode & 07777u, kElsewhere));
+      absl::StrFormat("admin-listen: other users can replace files in %s (mode %04o)%s", folder,
+                      state.st_mode & 07777u, kElsewhere));
 }
 
 // Removes the socket file of a daemon that was killed, and no other file.
 absl::Status RemoveStale(const std::string& path) {
   struct stat state {};
   if (lstat(path.c_str(), &state) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(path, "cannot look at");
+    return errno == ENOENT ? absl::OkStatus() : SystemRefusal(path, "cannot examine");
   }
   if (!S_ISSOCK(state.st_mode)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("admin-listen: ", path, " is there already and no socket", kElsewhere));
+        absl::StrCat("admin-listen: ", path, " exists already and is not a socket", kElsewhere));
   }
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return SystemRefusal(path, "cannot ask who listens on");

@@ -166,7 +166,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
 
 std::unique_ptr<ConnectionAcceptor> ConnectionAcceptor::Adopt(int listener) {
   std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor);
-  ANNULUS_CHECK(acceptor->stop_ >= 0) << "no descriptor is left: " << SystemError();
+  ANNULUS_CHECK(acceptor->stop_ >= 0) << "no file descriptor is left: " << SystemError();
   acceptor->listeners_.push_back(listener);
   return acceptor;
 }

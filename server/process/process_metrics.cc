@@ -91,14 +91,16 @@ std::vector<MetricFamily> ProcessMetrics() {
     sample.value = *value;
     families.push_back({name, help, type, {std::move(sample)}});
   };
-  add("process_cpu_seconds_total", "Processor time of all threads.", Type::kCounter, CpuSeconds());
+  add("process_cpu_seconds_total", "CPU time of all threads, in seconds.", Type::kCounter,
+      CpuSeconds());
   add("process_virtual_memory_bytes", "Address space of the process.", Type::kGauge,
       MemoryBytes(0));
-  add("process_resident_memory_bytes", "Memory of the process that is resident.", Type::kGauge,
+  add("process_resident_memory_bytes", "Resident memory of the process.", Type::kGauge,
       MemoryBytes(1));
-  add("process_open_fds", "Open descriptors.", Type::kGauge, OpenDescriptors());
-  add("process_max_fds", "Most descriptors that may be open.", Type::kGauge, MostDescriptors());
-  add("process_start_time_seconds", "When the process started, in seconds since 1970.",
+  add("process_open_fds", "Open file descriptors.", Type::kGauge, OpenDescriptors());
+  add("process_max_fds", "Largest number of open file descriptors allowed.", Type::kGauge,
+      MostDescriptors());
+  add("process_start_time_seconds", "Start time of the process, in seconds since 1970.",
       Type::kGauge, StartTime());
   return families;
 }

@@ -16,7 +16,7 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
   if (needed > budget.limit()) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_MEMORY_TOO_SMALL,
-        absl::StrCat("the request needs ", needed, " bytes of memory, and this server has ",
+        absl::StrCat("the request needs ", needed, " bytes of memory, but this server has ",
                      budget.limit(),
                      " for all requests together; send a shorter one, or start the server with a "
                      "larger --max-prompts-memory"),
@@ -25,9 +25,9 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
   return WithRetry(
       ReasonError(
           absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-          absl::StrCat("the request needs ", needed, " bytes of memory; of the ", budget.limit(),
-                       " for all requests, running ones leave fewer free; try again when some of "
-                       "them have ended"),
+          absl::StrCat(
+              "the request needs ", needed, " bytes of memory; of the ", budget.limit(),
+              " for all requests, fewer are free now; try again when running requests have ended"),
           numbers),
       kRetryNoRoomMs);
 }

@@ -21,17 +21,17 @@ absl::Status LoadingError() {
 
 absl::Status DrainingError() {
   return WithRetry(ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_DRAINING,
-                               "the server is about to stop and takes no new work; "
-                               "try another server, or this one once it is back"),
+                               "the server is stopping and accepts no new work; try another "
+                               "server, or this one when it is back"),
                    kRetryDrainingMs);
 }
 
 absl::Status CutOffError() {
-  return WithRetry(ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_DRAINING,
-                               "the server is stopping, and this call did not end within its "
-                               "--grace-time; send it again to another server, or to this one once "
-                               "it is back"),
-                   kRetryDrainingMs);
+  return WithRetry(
+      ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_DRAINING,
+                  "the server is stopping, and this call did not end within its "
+                  "--grace-time; retry on another server, or on this one when it is back"),
+      kRetryDrainingMs);
 }
 
 void Lifecycle::StartServing(Engine& engine) {
