@@ -68,7 +68,7 @@ absl::Status CheckServer(absl::string_view server) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--server: \"", server, "\" is not HOST:PORT, for example 127.0.0.1:50051",
-                   web       ? "; leave out what stands before the host"
+                   web       ? "; remove the part before the host"
                    : is_host ? ""
                              : " or [::1]:50051: an IPv6 address needs brackets"));
 }

@@ -60,7 +60,7 @@ class TextCheck {
 // INVALID_ARGUMENT, with advice, if the server would reject the document.
 absl::Status CheckDocument(absl::string_view what, int64_t size, const TextCheck& text) {
   if (size == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " is empty; a document needs some text"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " is empty; a document must have text"));
   }
   if (!text.BadByte().has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -208,7 +208,7 @@ grpc::Status PrefillDocument(Connection& connection, const v1::PrefillDocumentRe
   }
   const grpc::Status status = reader->Finish();
   if (!status.ok() || done) return status;
-  return {grpc::StatusCode::INTERNAL, "the server ended the call without saying what it has read"};
+  return {grpc::StatusCode::INTERNAL, "the server ended the call without a result"};
 }
 
 grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document) {

@@ -89,7 +89,7 @@ constexpr char kSilent[] =
     "program listens. Its log says more; --connect-timeout SECONDS waits longer.";
 
 constexpr char kAnother[] =
-    "What answers at $0 is not the API of annulusd: name its --listen address with --server "
+    "The service at $0 is not the gRPC API of annulusd: give its --listen address with --server "
     "HOST:PORT, not its --metrics address.";
 
 // The first sign found in a message decides. Messages about failed attempts to connect come first,
@@ -105,7 +105,7 @@ constexpr Advice kAdvice[] = {
     {"Failed parsing HTTP/2", kAnother},
     {"http1.x server", kAnother},
     {"DNS resolution failed",
-     "There is no such host. Name another address with --server HOST:PORT."},
+     "There is no such host. Give another address with --server HOST:PORT."},
     {"timed out before receiving SETTINGS", kSilent},
     {"Timeout occurred", kSilent},
     {"Handshake read failed",
@@ -114,12 +114,12 @@ constexpr Advice kAdvice[] = {
      "out the --tls flags; else it is stopped or hangs, or another program listens. Its log says "
      "more; --connect-timeout SECONDS waits longer."},
     {"connect() timed out",
-     "Nothing answers at $0: the host is down, or a firewall is in between. Name another address "
-     "with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},
+     "Nothing answers at $0: the host is down, or a firewall blocks the connection. Give another "
+     "address with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},
     {"failed to connect to all addresses; last error: UNAVAILABLE",
      "$0 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
     {"failed to connect",
-     "Is annulusd running at $0? Name another address with --server HOST:PORT."},
+     "Is annulusd running at $0? Give another address with --server HOST:PORT."},
     {"",
      "The connection to $0 was lost. Is annulusd still running there? Its log says why it ended."},
 };
@@ -149,7 +149,7 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
   if (unknown) {
     message = absl::StrCat("the annulusd at ", server,
                            " does not have this call: it is older than this program ('annulus "
-                           "status' shows its version), or serves administrators alone");
+                           "status' shows its version), or the address is its admin socket");
   }
   std::string lines = absl::StrCat(CodeName(status.error_code()), ": ",
                                    message.empty() ? "the server gave no reason" : message);

@@ -43,7 +43,7 @@ Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec
   result.status = reader->Finish();
   if (result.status.ok() && !result.completion.has_value()) {
     result.status = grpc::Status(grpc::StatusCode::INTERNAL,
-                                 "the server ended the answer without saying how it ended");
+                                 "the server ended the stream without a final event");
   }
   if (!result.status.ok()) result.completion.reset();
   return result;

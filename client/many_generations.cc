@@ -45,7 +45,7 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
   while (more) more = reader->Read(&response);
   const grpc::Status status = reader->Finish();
   if (!sense) {
-    return {grpc::StatusCode::INTERNAL, "the server answered a question that was not asked"};
+    return {grpc::StatusCode::INTERNAL, "the server sent an answer with an unknown index"};
   }
   if (status.ok() && ended < request.questions_size()) {
     return {grpc::StatusCode::INTERNAL,

@@ -180,7 +180,7 @@ int Doctor(const ServerConfig& config) {
   findings.push_back(std::move(gpu));
   const absl::Status exposure = CheckExposure(config);
   if (!exposure.ok()) {
-    findings.push_back({"strangers", Finding::Verdict::kBad, std::string(exposure.message()),
+    findings.push_back({"exposure", Finding::Verdict::kBad, std::string(exposure.message()),
                         "set one of these options"});
   }
   std::fputs(FindingsText(findings).c_str(), stdout);

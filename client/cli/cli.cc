@@ -19,10 +19,10 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  annulus ask report.txt 'What does it conclude?'\n"
     "  annulus complete 'Once upon a time' --max-tokens 64 --temperature 0\n"
-    "  annulus status --server gpu7:50051\n"
-    "'annulus COMMAND --help' says more.\n"
-    "Exit code: 0; 64 + gRPC code for a failed call; 2 for misuse; 3 if some of several files or "
-    "requests failed; 130 when interrupted.";
+    "  annulus status --server gpu7:50051\n'annulus COMMAND --help' shows the options of a "
+    "command.\n"
+    "Exit codes: 0 success; 2 wrong usage; 3 some of several files or requests failed; 64 + gRPC "
+    "code for a failed call; 130 interrupted.";
 
 void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   const Connection& connection = session.connection();
@@ -60,7 +60,8 @@ std::vector<std::string> WithDashesAfterCommands(const CLI::App& app,
 // The parser with all commands, and the parsed command line.
 struct CommandLine {
   CommandLine(const std::vector<std::string>& given, const Environment& environment)
-      : app("Command-line client of annulusd, which answers from long documents.", "annulus") {
+      : app("Command-line client of annulusd, which serves language models over long documents.",
+            "annulus") {
     ReadEnvironment(environment, common);
     app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
     app.require_subcommand(1);
@@ -130,8 +131,8 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   Session session(console, line.common, **connection, cancellation);
   WarnOfExposedToken(session, line.common);
   if (IsOutOfReach(path)) {
-    session.Warn(absl::StrCat("no defaults are read: this user may not search the folder of ", path,
-                              "; set HOME or XDG_CONFIG_HOME to one of its own"));
+    session.Warn(absl::StrCat("defaults are not read: this user has no access to the folder of ",
+                              path, "; set HOME or XDG_CONFIG_HOME to a folder of this user"));
   }
   return line.action(session);
 }

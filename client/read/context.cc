@@ -10,7 +10,7 @@ std::vector<std::string> DescribeLeftOut(absl::string_view what, const LeftOut& 
   if (left_out.hidden > 0) {
     sentences.push_back(absl::StrCat(what, ": left out ", left_out.hidden, " hidden passage",
                                      left_out.hidden == 1 ? "" : "s",
-                                     ", which a reader of the document does not see"));
+                                     ", which is not visible in the document"));
   }
   const auto add = [&](int count, absl::string_view one, absl::string_view flag) {
     if (count == 0) return;

@@ -225,7 +225,7 @@ std::optional<Utf8Text> Guessed(absl::string_view bytes) {
 absl::Status NotText(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(
       what,
-      " is not text, nor of a kind that can be read: txt, md, html, pdf, docx, pptx, xlsx, odt, "
+      " is not text, nor in a format that can be read: txt, md, html, pdf, docx, pptx, xlsx, odt, "
       "epub, eml, csv, json, source code, and gz and zip files of these"));
 }
 
@@ -241,7 +241,7 @@ absl::StatusOr<Utf8Text> Stated(absl::string_view what, absl::string_view bytes,
   if (text.has_value() && absl::StrContains(text->text, '\0')) return NotText(what);
   if (text.has_value()) return *std::move(text);
   return absl::InvalidArgumentError(absl::StrCat(
-      what, " is not ", encoding, " text; without --encoding its encoding is found out"));
+      what, " is not ", encoding, " text; without --encoding the encoding is detected"));
 }
 
 }  // namespace
@@ -336,7 +336,7 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
   if (text.has_value()) return *std::move(text);
   return absl::InvalidArgumentError(absl::StrCat(
       what, " is not UTF-8 text (byte ", *bad,
-      ") and its encoding cannot be told; name it by --encoding, or convert it first"));
+      ") and its encoding cannot be detected; give it with --encoding, or convert the file first"));
 }
 
 }  // namespace annulus::client

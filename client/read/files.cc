@@ -60,8 +60,8 @@ absl::Status WalkFolder(const std::string& folder, bool with_hidden, const Take&
   int entries = 0;
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     if (++entries > kMaxEntries) {
-      return absl::ResourceExhaustedError(absl::StrCat(folder, " has more than ", kMaxEntries,
-                                                       " entries; name a folder further down"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(folder, " has more than ", kMaxEntries, " entries; give a subfolder"));
     }
     const bool hidden = absl::StartsWith(at->path().filename().string(), ".");
     std::error_code unknown;
@@ -73,7 +73,8 @@ absl::Status WalkFolder(const std::string& folder, bool with_hidden, const Take&
     if (!take(at->path().lexically_relative(folder).generic_string())) break;
   }
   if (error) {
-    return absl::NotFoundError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
+    return absl::NotFoundError(
+        absl::StrCat("cannot list the folder ", folder, ": ", error.message()));
   }
   return absl::OkStatus();
 }
@@ -123,8 +124,8 @@ absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_
   });
   if (!walked.ok()) return walked;
   if (found.size() > kMaxFiles) {
-    return absl::ResourceExhaustedError(absl::StrCat(folder_or_pattern, " stands for more than ",
-                                                     kMaxFiles, " files; choose by --include"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        folder_or_pattern, " matches more than ", kMaxFiles, " files; select some with --include"));
   }
   if (found.empty()) {
     return absl::NotFoundError(absl::StrCat(
@@ -147,7 +148,7 @@ absl::StatusOr<std::string> LoadFile(const std::string& path, int64_t limit) {
     bytes.append(chunk, 0, static_cast<size_t>(file.gcount()));
     if (static_cast<int64_t>(bytes.size()) > limit) {
       return absl::ResourceExhaustedError(
-          absl::StrCat(path, " is larger than ", limit >> 20, " MiB; give its parts as files"));
+          absl::StrCat(path, " is larger than ", limit >> 20, " MiB; split it into several files"));
     }
   }
   if (file.bad()) return absl::DataLossError(absl::StrCat("reading ", path, " failed"));

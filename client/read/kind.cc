@@ -21,7 +21,7 @@ struct Signature {
 
 constexpr char kPicture[] = "is a picture; convert it to text first, for example by tesseract";
 constexpr char kRecording[] = "is a recording, not a text; transcribe it first";
-constexpr char kPacked[] = "is packed in a way that is not read here; unpack it first";
+constexpr char kPacked[] = "is in an archive format that is not supported; unpack it first";
 constexpr char kProgram[] = "is a program or a library, not a document";
 
 const Signature kUnreadable[] = {

@@ -9,13 +9,13 @@ absl::Status ReadBudget::TakeBytes(absl::string_view what, int64_t bytes) {
   if (bytes_left_ >= 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(what, " unpacks to more than ",
                                                    limits_.unpacked_bytes >> 20,
-                                                   " MiB; unpack it and give the parts"));
+                                                   " MiB; unpack it and give the files"));
 }
 
 absl::Status ReadBudget::TakeEntry(absl::string_view what) {
   if (--entries_left_ >= 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(what, " holds more than ", limits_.entries,
-                                                   " files; unpack it and give those that matter"));
+                                                   " files; unpack it and give the relevant ones"));
 }
 
 absl::Status ReadBudget::CheckTime(absl::string_view what) const {

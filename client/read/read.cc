@@ -134,7 +134,7 @@ class FileReader {
     if (depth < budget_.limits().nesting) return true;
     Fail(title, absl::ResourceExhaustedError(
                     absl::StrCat(title, " is the ", budget_.limits().nesting + 1,
-                                 "th archive inside another; unpack it and give the parts")));
+                                 "th nested archive; unpack it and give the files")));
     return false;
   }
 
@@ -234,9 +234,9 @@ std::vector<FileText> ReadBytes(const std::string& title, std::string bytes,
                                 const ReadOptions& options, const ReadLimits& limits) {
   FileReader reader(limits, options);
   if (static_cast<int64_t>(bytes.size()) > limits.file_bytes) {
-    return {{title, absl::ResourceExhaustedError(absl::StrCat(title, " is larger than ",
-                                                              limits.file_bytes >> 20,
-                                                              " MiB; give its parts as files"))}};
+    return {{title, absl::ResourceExhaustedError(
+                        absl::StrCat(title, " is larger than ", limits.file_bytes >> 20,
+                                     " MiB; split it into several files"))}};
   }
   reader.Read(title, std::move(bytes), 0);
   return reader.TakeTexts();

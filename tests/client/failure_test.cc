@@ -90,7 +90,7 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
   const std::string failed = "failed to connect to all addresses; last error: ";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused",
-       "Is annulusd running at host:1? Name another address with --server HOST:PORT."},
+       "Is annulusd running at host:1? Give another address with --server HOST:PORT."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: SSL_ERROR_SSL: "
                 "error:0A00010B:SSL routines::wrong version number",
        "annulusd at host:1 speaks without TLS: leave out the --tls flags."},
@@ -102,10 +102,10 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
        "The certificate of host:1 is for another host: give that host's name with "
        "--tls-server-name NAME."},
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
-       "What answers at host:1 is not the API of annulusd: name its --listen address with "
+       "The service at host:1 is not the gRPC API of annulusd: give its --listen address with "
        "--server HOST:PORT, not its --metrics address."},
       {failed + "INTERNAL: ipv4:127.0.0.1:1: Trying to connect an http1.x server",
-       "What answers at host:1 is not the API of annulusd: name its --listen address with "
+       "The service at host:1 is not the gRPC API of annulusd: give its --listen address with "
        "--server HOST:PORT, not its --metrics address."},
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
        "host:1 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
@@ -118,10 +118,11 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
        "TLS, leave out the --tls flags; else it is stopped or hangs, or another program listens. "
        "Its log says more; --connect-timeout SECONDS waits longer."},
       {failed + "UNKNOWN: ipv4:10.0.0.1:1: connect() timed out",
-       "Nothing answers at host:1: the host is down, or a firewall is in between. Name another "
+       "Nothing answers at host:1: the host is down, or a firewall blocks the connection. Give "
+       "another "
        "address with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},
       {"DNS resolution failed for host:1: C-ares status is not ARES_SUCCESS",
-       "There is no such host. Name another address with --server HOST:PORT."},
+       "There is no such host. Give another address with --server HOST:PORT."},
       {"Socket closed",
        "The connection to host:1 was lost. Is annulusd still running there? Its log says why it "
        "ended."}};
@@ -135,11 +136,10 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
 TEST(DescribeFailure, TellsAWebServerFromAnnulusd) {
   const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED,
                             "Received http2 header with status: 404");
-  EXPECT_EQ(
-      DescribeFailure(status, "host:1"),
-      "UNIMPLEMENTED: Received http2 header with status: 404\n  What answers at host:1 is not "
-      "the API of annulusd: name its --listen address with --server HOST:PORT, not its "
-      "--metrics address.");
+  EXPECT_EQ(DescribeFailure(status, "host:1"),
+            "UNIMPLEMENTED: Received http2 header with status: 404\n  The service at host:1 is not "
+            "the API of annulusd: name its --listen address with --server HOST:PORT, not its "
+            "--metrics address.");
 }
 
 TEST(DescribeFailure, SaysThatAnOlderServerLacksTheCall) {

@@ -24,7 +24,7 @@ namespace annulus::server {
 inline void ExpectStaysWithoutDevice(Daemon& daemon, const std::string& why, int ranks) {
   using ::testing::HasSubstr;
   EXPECT_THAT(daemon.output(), HasSubstr(why));
-  EXPECT_THAT(daemon.output(), HasSubstr("remedy=\"do what the reason says"));
+  EXPECT_THAT(daemon.output(), HasSubstr("remedy=\"fix the reason"));
 
   const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
   for (const char* const service : {"", v1::InferenceService::service_full_name()}) {

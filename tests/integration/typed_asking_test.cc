@@ -73,7 +73,7 @@ TEST_F(TypedAskingTest, ProgramsGetObjects) {
       {"annulus ask nowhere Who? --json",
        64 + 5,
        {"{\"error\":{\"code\":\"NOT_FOUND\",", "\"reason\":\"DOCUMENT_NOT_FOUND\"}}\n",
-        "annulus: nowhere is neither a file"}},
+        "annulus: nowhere is neither a local file"}},
       {"annulus documents show nowhere --json", 64 + 5, {"{\"error\":{\"code\":\"NOT_FOUND\","}},
       {"annulus models --json", 0, {"{\"models\":[{\"name\":\"recall\""}},
       {"annulus status --json", 0, {"{\"server\":{\"version\":"}},
@@ -88,7 +88,7 @@ TEST_F(TypedAskingTest, FlagsEndWherePeopleSayTheyDo) {
        2,
        {"there is no file --why, and a document on the server cannot have that name"}},
       {"annulus --quiet -- complete -n", 0},
-      {"annulus complete -- 'abc abc ab' -n", 2, {"one argument too many: -n"}},
+      {"annulus complete -- 'abc abc ab' -n", 2, {"unexpected argument: -n"}},
       {"annulus ask notes.txt Who? --tempratur 1", 2, {"--temperature"}},
       {"annulus aks notes.txt Who?", 2, {"did you mean ask?"}},
       {"annulus ask --help", 0, {"Examples:", "-n,--max-tokens"}},
@@ -149,7 +149,7 @@ TEST_F(TypedAskingTest, AServerThatDoesNotAnswerIsNotAwaitedForLong) {
       {"annulus models --server 127.0.0.1:1", 64 + 14, {"Is annulusd running at 127.0.0.1:1?"}},
       {"annulus models --server " + daemon_->metrics_address(),
        64 + 14,
-       {"is not the API of annulusd"}},
+       {"is not the gRPC API of annulusd"}},
   });
 }
 
@@ -211,7 +211,9 @@ TEST_F(TypedAskingTest, PicturesAreWrittenByTheirNames) {
       {explain + "-o page.html", 0, {"(0 reused; 8,0"}},
       // Past the cache, which has it now.
       {explain + "-o page.html", 0, {"(0 reused; 8,0"}},
-      {explain + "-o page.pdf", 2, {".pdf is not allowed here; the name ends in .html or .htm"}},
+      {explain + "-o page.pdf",
+       2,
+       {".pdf is not allowed here; the name must end in .html or .htm"}},
       {"annulus attention show --policy random --seq 16384 --heads 4 -o map.svg", 0},
       {"annulus attention show --policy random --seq 16384 -o map.jpg", 2, {".jpg is not allowed"}},
       {"annulus attention show --policy strided --seq 2048", 0, {"tokens"}},

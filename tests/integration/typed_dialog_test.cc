@@ -171,14 +171,14 @@ TEST_F(TypedDialogTest, ABatchGoesOnWhereItWasInterrupted) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     batch.Type("\x03");
-    batch.ReadUntil("the same command goes on from there");
+    batch.ReadUntil("repeat the command to resume");
     batch.ReadUntil("code=130");
     EXPECT_EQ(batch.Wait(), 0);
   }
   EXPECT_FALSE(fs::exists(Path("out.jsonl")));
   const std::string before = Read("out.jsonl.part");
   EXPECT_THAT(before, HasSubstr("\"text\":\"" + Line(17).substr(21, 20)));
-  Type({{"annulus batch in.jsonl out.jsonl", 0, {" were there before"}}});
+  Type({{"annulus batch in.jsonl out.jsonl", 0, {" were answered before"}}});
   const std::string answers = Read("out.jsonl");
   EXPECT_TRUE(absl::StartsWith(answers, before)) << before << answers;
   EXPECT_EQ(std::vector<std::string>(absl::StrSplit(answers, '\n', absl::SkipEmpty())).size(),

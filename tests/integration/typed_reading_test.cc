@@ -115,7 +115,7 @@ TEST_F(TypedReadingTest, FoldersAndPatternsStandForFiles) {
        {"no file is in reports that --include and --exclude leave"}},
       {"annulus ask nowhere.txt Who?",
        64 + 5,
-       {"nowhere.txt is neither a file here nor a document on the server"}},
+       {"nowhere.txt is neither a local file nor a document on the server"}},
   });
 }
 
@@ -124,7 +124,7 @@ TEST_F(TypedReadingTest, APipeIsADocumentUnlessOneIsNamed) {
   Write("names.txt", "one\ntwo\nthree\n");
   Type({
       {"cat notes.txt | annulus " + ask, 0, {"2290-KNOT."}},
-      {"annulus " + ask + " </dev/null", 2, {"there is nothing on standard input"}},
+      {"annulus " + ask + " </dev/null", 2, {"standard input is empty"}},
       {"annulus " + ask, 2, {"a document and a QUESTION are required"}, {"standard input"}},
       // The list is the loop's.
       {"while read name; do echo \"$name:\"; annulus ask notes.txt 'The pilot at BRAE is called ' "

@@ -217,26 +217,25 @@ std::string MissText(const v1::CacheMiss& miss) {
   const std::string at = FormatCount(miss.position());
   switch (miss.reason()) {
     case v1::CacheMiss::REASON_OTHER_TOKENS:
-      return absl::StrCat("ends: the nearest prompt that is kept differs at token ", at);
+      return absl::StrCat("ends: the most similar cached prompt differs at token ", at);
     case v1::CacheMiss::REASON_EVICTED:
-      return absl::StrCat("ends: what was kept from token ", at, " on is there no more");
+      return absl::StrCat("ends: the cached part from token ", at, " on was evicted");
     case v1::CacheMiss::REASON_OTHER_ATTENTION:
-      return absl::StrCat("ends: from token ", at, " on it is kept for another attention policy");
+      return absl::StrCat("ends: from token ", at, " on it is cached for another attention policy");
     case v1::CacheMiss::REASON_OTHER_MODEL:
       return absl::StrCat("ends: from token ", at,
-                          " on it is kept on disk for another model, build or number format");
+                          " on it is on disk for another model, build or number format");
     case v1::CacheMiss::REASON_UNSPECIFIED:
       return absl::StrCat("ends at token ", at,
                           " (the server tells why only to callers with a token or certificate)");
     case v1::CacheMiss::REASON_IGNORED:
-      return "none: the request asked to compute all of the prompt";
+      return "none: the request asked to compute the whole prompt";
     case v1::CacheMiss::REASON_DISK_SLOWER:
       return absl::StrCat("ends: from token ", at,
-                          " on, computing is faster than reading what is kept");
+                          " on, computing is faster than reading it from the cache");
     case v1::CacheMiss::REASON_DISK_REFUSED:
-      return absl::StrCat(
-          "ends: from token ", at,
-          " on, what was kept is not what was written, or not what computing gives");
+      return absl::StrCat("ends: from token ", at,
+                          " on, cached pages failed a checksum or differed from recomputed ones");
     default:
       return "";
   }
@@ -293,13 +292,12 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
 }
 
 std::string OriginText(const v1::Origin& origin) {
-  return absl::StrCat(
-      "origin     seed ", origin.seed(), ", kernels ", origin.kernels(),
-      origin.digest().empty() ? "" : ", digest ", origin.digest(),
-      origin.system_folded()
-          ? "\n           the template refuses a system message: it stands in front "
-            "of the question\n"
-          : "\n");
+  return absl::StrCat("origin     seed ", origin.seed(), ", kernels ", origin.kernels(),
+                      origin.digest().empty() ? "" : ", digest ", origin.digest(),
+                      origin.system_folded()
+                          ? "\n           the template refuses a system message: the server put it "
+                            "in front of the question\n"
+                          : "\n");
 }
 
 std::string TimingsText(const v1::Completion& completion) {
@@ -326,14 +324,14 @@ std::string TimingsText(const v1::Completion& completion) {
       FormatDuration(timings.decode()), rate(usage.completion_tokens() - 1, timings.decode()),  //
       ", total ", FormatDuration(timings.total()), "\n",                                        //
       "steps      waiting in the ring ", FormatDuration(timings.ring_wait()),                   //
-      ", planning and using them ", FormatDuration(timings.host()), "\n",                       //
+      ", planning and processing results ", FormatDuration(timings.host()), "\n",               //
       GapText(timings), "attention  ", attention.policy(), ", density ",
       absl::StrFormat("%.3g", attention.density()), ", ring of ", attention.ring_degree(),
       ", steps ", FormatCount(attention.steps_pass_kv()), " pass-KV and ",
       FormatCount(attention.steps_pass_q()), " pass-Q\n",
-      completion.rope_factors().empty()
-          ? ""
-          : absl::StrCat("rope       ", completion.rope_factors(), " factors, by the prompt\n"),
+      completion.rope_factors().empty() ? ""
+                                        : absl::StrCat("rope       ", completion.rope_factors(),
+                                                       " factors, by the prompt length\n"),
       attention.choice().empty() ? "" : absl::StrCat("           ", attention.choice(), "\n"),
       CoverageText(attention), completion.has_origin() ? OriginText(completion.origin()) : "");
 }
@@ -361,7 +359,7 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   if (!generation.status.ok()) return session.CallFailed(generation.status, /*told=*/anything);
   if (generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH &&
       !spec.sampling().has_max_tokens()) {
-    session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),
+    session.Warn(absl::StrCat("the answer was cut off after ", generation.token_ids.size(),
                               " tokens; --max-tokens allows more"));
   }
   if (!json) {

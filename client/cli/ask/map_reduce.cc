@@ -68,7 +68,7 @@ int MapReduce::Reduce() {
     question = preset_.merge;
   }
   return session_.Misuse(
-      "the answers to the parts do not become shorter than the context; lower --max-tokens");
+      "the merged answers are still longer than the context; lower --max-tokens");
 }
 
 int MapReduce::FindBudget() {
@@ -78,10 +78,9 @@ int MapReduce::FindBudget() {
   const int64_t answer = SpecFor("").sampling().max_tokens();
   budget_ = context - answer - kReservedTokens;
   if (budget_ >= kReservedTokens) return 0;
-  return session_.Misuse(
-      absl::StrCat("the model reads ", FormatCount(context),
-                   " tokens, which leaves no room for documents beside ", FormatCount(answer),
-                   " tokens of answer; lower --max-tokens or use 'annulus ask'"));
+  return session_.Misuse(absl::StrCat(
+      "the model reads ", FormatCount(context), " tokens, which leaves no room for documents with ",
+      FormatCount(answer), " tokens of answer; lower --max-tokens or use 'annulus ask'"));
 }
 
 int MapReduce::ReadDocs(const std::vector<std::string>& docs) {
@@ -150,10 +149,10 @@ int MapReduce::CheckCount(const std::vector<Source>& sources) {
   const int64_t most = info.limits().max_documents();
   if (count <= most) return 0;
   return session_.Misuse(absl::StrCat("there are ", FormatCount(count),
-                                      " documents, and the server stores at most ",
+                                      " documents, but the server stores at most ",
                                       FormatCount(most),
-                                      ". Nothing was uploaded. Choose some with --include and "
-                                      "--exclude, or take them part by part"));
+                                      ". Nothing was uploaded. Select some with --include and "
+                                      "--exclude, or process them in several runs"));
 }
 
 int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
@@ -223,8 +222,8 @@ int MapReduce::Cut(const std::vector<Text>& texts, std::vector<Text>* parts) {
     }
     if (text.text.empty()) {
       return session_.Misuse(absl::StrCat(text.name, " has ", FormatCount(text.tokens),
-                                          " tokens, more than the model reads at a time, and is "
-                                          "known to the server only; give its file"));
+                                          " tokens, more than the context, and is stored only on "
+                                          "the server; give its file to split it"));
     }
     const double bytes = static_cast<double>(text.text.size()) * kCutShare *
                          static_cast<double>(budget_) / static_cast<double>(text.tokens);

@@ -105,7 +105,7 @@ absl::Status WrongPreset(const PresetText& preset, int line, absl::string_view w
 
 absl::Status ReadPreset(const PresetText& text, const YAML::Node& root, Preset* preset) {
   if (!root.IsMap()) {
-    return WrongPreset(text, 0, "it must consist of lines like \"question: Who?\"");
+    return WrongPreset(text, 0, "every line must be like \"question: Who?\"");
   }
   const std::map<std::string, std::string*> fields = {{"system", &preset->system},
                                                       {"question", &preset->question},
@@ -186,8 +186,9 @@ absl::StatusOr<PresetText> FindPreset(absl::string_view command, const std::stri
     if (!text.ok()) return text.status();
     return PresetText{name, name, *std::move(text)};
   }
-  return absl::NotFoundError(absl::StrCat("no preset ", name, " of ", command,
-                                          ", and no file; there is ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("no preset ", name, " of ", command,
+                   ", and there is no file of that name; presets: ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<Preset> ParsePreset(const PresetText& text) {

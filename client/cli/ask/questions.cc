@@ -120,9 +120,8 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
     const absl::string_view line = absl::StripAsciiWhitespace(raw);
     if (line.empty()) continue;
     if (questions.size() == kMostQuestions) {
-      return WrongLine(number,
-                       absl::StrCat("is one too many: at most ", kMostQuestions,
-                                    " are asked at a time; annulus batch takes any number"));
+      return WrongLine(number, absl::StrCat("is one too many: at most ", kMostQuestions,
+                                            " are allowed; annulus batch takes any number"));
     }
     if (questions.empty()) json = line.front() == '{';
     if (!json) {
@@ -140,7 +139,7 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
     questions.push_back(object->at("question").get<std::string>());
   }
   if (questions.empty()) {
-    return absl::InvalidArgumentError("the questions are empty; give one question on each line");
+    return absl::InvalidArgumentError("the file has no questions; write one on each line");
   }
   return questions;
 }

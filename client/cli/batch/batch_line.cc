@@ -89,7 +89,7 @@ absl::Status ReadSampling(const BatchJson& json, v1::SamplingParams& sampling) {
   v1::SamplingParams given;
   const auto read = google::protobuf::util::JsonStringToMessage(rest.dump(), &given);
   if (!read.ok())
-    return Wrong(absl::StrCat("a value of the wrong kind: ", read.message().ToString()));
+    return Wrong(absl::StrCat("a value of the wrong type: ", read.message().ToString()));
   // MergeFrom appends to lists, but a list in the line replaces the default one.
   if (given.stop_size() > 0) sampling.clear_stop();
   if (given.stop_token_ids_size() > 0) sampling.clear_stop_token_ids();
@@ -109,7 +109,7 @@ absl::Status ReadInput(const BatchJson& json, const std::string& default_system,
   if (json.contains("system")) read = ReadText(json["system"], "system", &system);
   if (!read.ok()) return read;
   if (json.contains("prompt")) {
-    if (json.contains("system")) return Wrong("\"system\" goes with \"question\", not \"prompt\"");
+    if (json.contains("system")) return Wrong("\"system\" needs \"question\", not \"prompt\"");
     read = ReadText(json["prompt"], "prompt", &text);
     spec.set_text(text);
     return read;

@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& 
   if (fd < 0) return WriteFailed(part);
   std::unique_ptr<BatchStore> store(new BatchStore(out, fd));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("another annulus batch writes ", out, "; wait for it or name another OUT"));
+    return absl::FailedPreconditionError(absl::StrCat("another annulus batch is writing ", out,
+                                                      "; wait for it or name another OUT"));
   }
   absl::Status read = store->ReadAnswers(out, /*whole=*/true);
   if (read.ok()) read = store->ReadAnswers(part, /*whole=*/false);
@@ -84,7 +84,8 @@ absl::Status BatchStore::ReadAnswers(const std::string& path, bool whole) {
     const std::string key = torn && !whole ? "" : KeyOf(line);
     if (key.empty() && whole) {
       return absl::FailedPreconditionError(
-          absl::StrCat(path, " exists and line ", number, " is not of a batch; name another OUT"));
+          absl::StrCat(path, " exists and line ", number,
+                       " was not written by annulus batch; name another OUT"));
     }
     if (key.empty()) break;
     good_bytes += static_cast<int64_t>(line.size()) + 1;

@@ -46,11 +46,11 @@ struct Chat::Command {
 const std::vector<Chat::Command>& Chat::Commands() {
   static const auto& commands = *new std::vector<Command>{
       {"/help", "", "this list", &Chat::Help},
-      {"/docs", "[DOC...]", "the documents talked about; with DOC, more of them", &Chat::Docs},
+      {"/docs", "[DOC...]", "list the documents; with DOC, add more", &Chat::Docs},
       {"/save", "FILE", "write the conversation to FILE, as JSON", &Chat::Save},
-      {"/load", "FILE", "go on with a conversation from FILE", &Chat::Load},
-      {"/clear", "", "forget what was said; the documents stay", &Chat::Clear},
-      {"/quit", "", "leave, as Ctrl-D does", &Chat::Quit},
+      {"/load", "FILE", "load a conversation from FILE", &Chat::Load},
+      {"/clear", "", "forget the conversation; keep the documents", &Chat::Clear},
+      {"/quit", "", "end the chat, like Ctrl-D", &Chat::Quit},
   };
   return commands;
 }
@@ -90,11 +90,12 @@ int Chat::Run() {
 void Chat::Greet() {
   if (!to_person_ || session_.options().quiet) return;
   const size_t count = conversation_.documents.size();
-  session_.Remark(absl::StrCat(count == 0   ? "No documents; /docs DOC adds some"
-                               : count == 1 ? "1 document"
-                                            : absl::StrCat(count, " documents"),
-                               ". /help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.\n"),
-                  0);
+  session_.Remark(
+      absl::StrCat(count == 0   ? "No documents; /docs DOC adds some"
+                   : count == 1 ? "1 document"
+                                : absl::StrCat(count, " documents"),
+                   ". /help lists commands, Ctrl-C stops an answer, Ctrl-D ends the chat.\n"),
+      0);
 }
 
 bool Chat::NextEntry(std::string* entry) {
@@ -138,16 +139,16 @@ int Chat::Obey(const std::string& entry) {
     names.push_back(command.name);
     if (parts.first != command.name) continue;
     if (command.argument[0] == '\0' && !argument.empty()) {
-      return session_.Misuse(
-          absl::StrCat(command.name, " takes nothing after it; given is ", argument));
+      return session_.Misuse(absl::StrCat(command.name, " takes no argument, but got ", argument));
     }
     return (this->*command.run)(argument);
   }
   const std::string meant = MeantWord(parts.first, names);
-  return session_.Misuse(absl::StrCat(
-      "unknown command: ", parts.first,
-      meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?"), "\nCommands: ",
-      absl::StrJoin(names, ", "), "; a question that begins with a slash needs a blank before it"));
+  return session_.Misuse(
+      absl::StrCat("unknown command: ", parts.first,
+                   meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?"),
+                   "\nCommands: ", absl::StrJoin(names, ", "),
+                   "; to ask a question that begins with a slash, put a space before it"));
 }
 
 int Chat::Help(const std::string& /*argument*/) {
@@ -158,8 +159,8 @@ int Chat::Help(const std::string& /*argument*/) {
   }
   absl::StrAppend(
       &text,
-      "Anything else is a question. A line that ends in \\ goes on in the next one.\n"
-      "Ctrl-C stops an answer and keeps what there is of it; at the prompt it leaves.\n");
+      "Anything else is a question. A line that ends in \\ continues on the next one.\nCtrl-C "
+      "stops an answer and keeps the part received; at the prompt it ends the chat.\n");
   session_.Remark(text, 16);
   return 0;
 }
@@ -167,8 +168,8 @@ int Chat::Help(const std::string& /*argument*/) {
 int Chat::AddDocuments(const std::vector<std::string>& docs) {
   if (std::find(docs.begin(), docs.end(), kStandardInput) != docs.end()) {
     return session_.Misuse(
-        "standard input (-) holds the questions; store it first: annulus documents "
-        "put - --name NAME");
+        "standard input (-) is used for questions; to use it as a document, store it first: "
+        "annulus documents put - --name NAME");
   }
   ProvidedDocuments provided;
   const int exit_code = ProvideDocuments(session_, docs, options_.choice, &provided);
@@ -180,9 +181,10 @@ int Chat::AddDocuments(const std::vector<std::string>& docs) {
     if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
   }
   if (known.size() > kMostDocuments) {
-    const int refused = session_.Misuse(absl::StrCat(
-        "with these the conversation would have ", known.size(),
-        " documents; a request takes at most ", kMostDocuments, "; /clear, or begin another chat"));
+    const int refused =
+        session_.Misuse(absl::StrCat("with these the conversation would have ", known.size(),
+                                     " documents; a request takes at most ", kMostDocuments,
+                                     "; use /clear, or start another chat"));
     return EndWith(refused, session_, &provided);
   }
   conversation_.documents = std::move(known);
@@ -215,7 +217,7 @@ int Chat::Save(const std::string& file) {
   const bool is_new = absl::IsNotFound(there.status());
   if (!is_new && (!there.ok() || !ParseConversation(file, *there).ok())) {
     return session_.Misuse(
-        absl::StrCat(file, " exists and is no saved conversation; give another name"));
+        absl::StrCat(file, " exists and is not a saved conversation; give another name"));
   }
   const int exit_code = WriteOutput(session_, file, ConversationJson(conversation_));
   if (exit_code == 0) session_.Remark(absl::StrCat("saved to ", file, "\n"), 0);

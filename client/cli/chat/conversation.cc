@@ -39,7 +39,7 @@ std::string ConversationJson(const Conversation& conversation) {
 absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std::string& text) {
   const auto wrong = [&](absl::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, " is no saved conversation: ", why, "; /save writes one"));
+        absl::StrCat(what, " is not a saved conversation: ", why, "; /save writes one"));
   };
   const std::optional<Json> parsed = ParseJson(text);
   if (!parsed.has_value()) return wrong("it is not JSON in UTF-8, or too deep");
@@ -51,7 +51,8 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std
   if (messages.is_null()) return wrong("\"messages\" is not an array");
   Conversation conversation;
   for (const Json& document : documents) {
-    if (!document.is_string()) return wrong("\"documents\" holds what is no name");
+    if (!document.is_string())
+      return wrong("\"documents\" has an entry that is not a document name");
     conversation.documents.push_back(document.get<std::string>());
   }
   for (const Json& entry : messages) {

@@ -50,7 +50,7 @@ int CheckExtension(Session& session, const std::string& file,
   const std::string extension = ExtensionOf(file);
   if (extension.empty() || std::count(allowed.begin(), allowed.end(), extension) > 0) return 0;
   return session.Misuse(absl::StrCat("-o ", file, ": ", extension,
-                                     " is not allowed here; the name ends in ",
+                                     " is not allowed here; the name must end in ",
                                      absl::StrJoin(allowed, " or "), hint));
 }
 
@@ -121,12 +121,12 @@ int RunShow(Session& session, const ShowOptions& options) {
   const std::string format = FormatOf(options);
   v1::MapAttentionRequest request = options.request;
   if (options.block.has_value()) {
-    if (!request.has_policy()) return session.Misuse("--block goes with --policy");
+    if (!request.has_policy()) return session.Misuse("--block needs --policy");
     absl::StrAppend(request.mutable_policy(), absl::StrContains(request.policy(), ':') ? "," : ":",
                     "block=", *options.block);
   }
   if (format == kPng && options.output.empty() && session.console().out_is_terminal) {
-    return session.Misuse("a PNG on the terminal cannot be read; name a file with -o FILE");
+    return session.Misuse("a PNG cannot be shown on a terminal; name a file with -o FILE");
   }
   if (!request.has_cells()) {
     request.set_cells(format == kTerminal ? std::clamp(session.console().columns(), 1, 64)
@@ -138,7 +138,7 @@ int RunShow(Session& session, const ShowOptions& options) {
       session.connection().inference().MapAttention(call.context(), request, &response);
   if (!status.ok()) return session.CallFailed(status);
   if (!IsDrawable(response)) {
-    return session.CallFailed({grpc::StatusCode::INTERNAL, "the server sent maps of no size"});
+    return session.CallFailed({grpc::StatusCode::INTERNAL, "the server sent empty maps"});
   }
   if (session.options().json) {
     return WriteOutput(session, options.output, MapJson(response, request.tokens()));
@@ -270,7 +270,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
 }
 
 void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
-  CLI::App& show = *attention.add_subcommand("show", "Draw which blocks a policy attends");
+  CLI::App& show = *attention.add_subcommand("show", "Draw the blocks that a policy attends");
   const auto options = std::make_shared<ShowOptions>();
   v1::MapAttentionRequest& request = options->request;
   const auto number = [&](const char* flag, std::function<void(const int64_t&)> set,
@@ -282,17 +282,18 @@ void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
           "NAME or NAME:parameter=value,..; it must not depend on content (default: the server's)")
       ->type_name("POLICY");
   number(
-      "--seq", [&request](const int64_t& n) { request.set_tokens(n); }, "Tokens of the sequence")
+      "--seq", [&request](const int64_t& n) { request.set_tokens(n); },
+      "Length of the sequence in tokens")
       ->required();
-  show.add_option("--block", options->block, "Tokens of a block, as the policy's own parameter")
+  show.add_option("--block", options->block, "Tokens in a block, like the policy's parameter block")
       ->type_name("N");
   show.add_option_function<int32_t>(
           "--heads", [&request](int32_t n) { request.set_heads(n); },
-          "Heads of keys and values (default: the model's)")
+          "Number of key/value heads (default: the model's)")
       ->type_name("N");
   show.add_option_function<int32_t>(
           "--cells", [&request](int32_t n) { request.set_cells(n); },
-          "Most cells on each side (default: 64 in a terminal, else 128)")
+          "Largest number of cells on each side (default: 64 in a terminal, else 128)")
       ->type_name("N");
   show.add_option("--model", *request.mutable_model(), "Name of the model (default: the only one)")
       ->type_name("NAME");
@@ -317,7 +318,7 @@ void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
 
 void AddExplain(CLI::App& attention, CommonOptions& common, Action& action) {
   CLI::App& explain = *attention.add_subcommand(
-      "explain", "Run a request and write a page about what its attention did");
+      "explain", "Run a request and write an HTML page about its attention");
   const auto options = std::make_shared<ExplainOptions>();
   explain
       .add_option("--document", options->documents,
@@ -329,7 +330,7 @@ void AddExplain(CLI::App& attention, CommonOptions& common, Action& action) {
                   "Write the HTML page to FILE.html (default: standard output)")
       ->type_name("FILE");
   explain.add_flag("--compare", options->compare,
-                   "Run it densely as well, and compare answers and times");
+                   "Also run the request with dense attention, and compare answers and times");
   AddGenerationOptions(explain, options->spec);
   AddCommonOptions(explain, common);
   explain.footer(
@@ -346,8 +347,8 @@ void AddExplain(CLI::App& attention, CommonOptions& common, Action& action) {
 }  // namespace
 
 void AddAttentionCommands(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& attention =
-      *app.add_subcommand("attention", "Draw attention policies, and explain what they did");
+  CLI::App& attention = *app.add_subcommand(
+      "attention", "Draw attention policies, and explain their effect on a request");
   attention.require_subcommand(1);
   attention.footer(
       "Examples:\n"

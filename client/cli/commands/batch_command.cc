@@ -212,15 +212,14 @@ class Batch {
       session_.Print(absl::StrCat(json.text(), "\n"));
     } else if (!status.ok()) {
       session_.Warn(absl::StrCat("stopped with ", FormatCount(answered_ + from_before_), " of ",
-                                 FormatCount(all),
-                                 " answered; the same command goes on from there"));
+                                 FormatCount(all), " answered; repeat the command to resume"));
     } else if (failed > 0) {
       session_.Warn(absl::StrCat(FormatCount(failed), " of ", FormatCount(all), " failed: ",
-                                 FailuresFile(), " says why; the same command asks those again"));
+                                 FailuresFile(), " says why; repeat the command to retry them"));
     } else if (!session_.options().quiet) {
       session_.Remark(absl::StrCat(FormatCount(answered_), " answered",
                                    from_before_ > 0 ? absl::StrCat(", ", FormatCount(from_before_),
-                                                                   " were there before")
+                                                                   " were answered before")
                                                     : "",
                                    "\n"),
                       0);
@@ -242,23 +241,23 @@ class Batch {
 }  // namespace
 
 void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& batch = *app.add_subcommand("batch", "Answer many requests of a file");
+  CLI::App& batch = *app.add_subcommand("batch", "Run many requests from a file");
   const auto options = std::make_shared<BatchOptions>();
   batch
       .add_option("IN.jsonl", options->in,
-                  "Requests, a JSON object on each line: \"question\" (or \"prompt\", or "
-                  "\"messages\"), and if wanted \"id\", \"documents\", \"system\", \"model\", "
+                  "File of requests, one JSON object a line: \"question\" (or \"prompt\", or "
+                  "\"messages\"), and optionally \"id\", \"documents\", \"system\", \"model\", "
                   "\"attention\", \"coverage\" and sampling fields such as \"max_tokens\"; - for "
                   "standard input")
       ->required();
   batch
       .add_option("OUT.jsonl", options->out,
-                  "Answers, in the order of IN; written when all are complete. Requests whose "
-                  "answers it or OUT.jsonl.part has already are not sent again")
+                  "File for the answers, in the order of IN; written when all are complete. "
+                  "Resumes: skips requests already answered in OUT.jsonl or OUT.jsonl.part")
       ->required();
   batch
       .add_option("--concurrency", options->concurrency,
-                  "Requests under way at a time, 1 to 256 (default 4)")
+                  "Number of requests in parallel, 1 to 256 (default 4)")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
   batch
@@ -268,12 +267,12 @@ void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action) {
   AddDocumentOptions(batch, options->choice);
   batch
       .add_option("-s,--system", options->system,
-                  "What the model is told before each question that has no \"system\" of its own")
+                  "System message for questions without their own \"system\"")
       ->type_name("TEXT");
   AddGenerationOptions(batch, options->spec);
   AddCommonOptions(batch, common);
   batch.footer(
-      "A run that was stopped goes on with the same command. Exit code 3: some requests failed.\n"
+      "Repeat the command to resume a stopped run. Exit code 3: some requests failed.\n"
       "Examples:\n"
       "  echo '{\"id\": 1, \"documents\": [\"a.pdf\"], \"question\": \"Who signed?\"}' > in.jsonl\n"
       "  annulus batch in.jsonl out.jsonl --concurrency 8 --temperature 0");

@@ -23,13 +23,12 @@ int RunChat(Session& session, const ChatOptions& options) {
 }  // namespace
 
 void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& chat = *app.add_subcommand("chat", "Talk about documents, question after question");
+  CLI::App& chat = *app.add_subcommand("chat", "Ask about documents in a conversation");
   const auto options = std::make_shared<ChatOptions>();
   chat.add_option("DOC...", options->documents,
                   "Documents, as for ask: files, folders, patterns, names on the server");
   AddDocumentOptions(chat, options->choice);
-  chat.add_option("-s,--system", options->system,
-                  "What the model is told before the first question")
+  chat.add_option("-s,--system", options->system, "System message for the conversation")
       ->type_name("TEXT");
   chat.add_flag("--timings", options->answer.timings,
                 "Print tokens, times and rates after each answer")

@@ -53,12 +53,12 @@ nlohmann::ordered_json DocumentJson(const v1::Document& document,
 
 // Says how much of a document is ready for questions, and how long that took.
 std::string ReadAheadText(const v1::Prefilled& prefilled) {
-  if (prefilled.tokens() == 0) return "nothing: the document is too short for a page";
+  if (prefilled.tokens() == 0) return "nothing: the document is shorter than a page";
   const int64_t read = prefilled.tokens() - prefilled.cached_tokens();
   return absl::StrCat(FormatCount(prefilled.tokens()),
                       prefilled.tokens() == 1 ? " token" : " tokens",
                       read == 0 ? ", there before"
-                                : absl::StrCat(", ", FormatCount(read), " of them read in ",
+                                : absl::StrCat(", ", FormatCount(read), " of them computed in ",
                                                FormatDuration(prefilled.prefill())));
 }
 
@@ -78,8 +78,7 @@ int PrintDocument(Session& session, const v1::Document& document,
         "memory  ", FormatCount(document.memory_tokens()), " tokens\n", "host    ",
         FormatCount(document.host_tokens()), " tokens\n", "disk    ",
         FormatCount(document.disk_tokens()), " tokens\n", "kept    ", PinText(document), "\n",  //
-        "stays   ",
-        document.transient() ? "until the server needs its room\n" : "until it is deleted\n"));
+        "stays   ", document.transient() ? "until it is evicted\n" : "until it is deleted\n"));
     if (prefilled.has_value()) {
       session.Print(absl::StrCat("ahead   ", ReadAheadText(*prefilled), "\n"));
       const std::string why = prefilled->has_cache_miss() ? MissText(prefilled->cache_miss()) : "";
@@ -139,8 +138,8 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
   if (!IsDocumentName(name)) {
     return session.Misuse(absl::StrCat(
         "\"", name,
-        "\" cannot be a document's name: 1 to 128 ASCII letters, digits, '.', '_' and '-', the "
-        "first a letter or digit, no '..'; give one with --name NAME"));
+        "\" is not a valid document name: 1 to 128 ASCII letters, digits, '.', '_' and '-', the "
+        "first a letter or digit, no '..'; give a name with --name NAME"));
   }
   absl::StatusOr<DocumentContent> content = ReadOneText(session, file, options.read);
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
@@ -165,12 +164,12 @@ int RunPut(Session& session, const DocumentOptions& options) {
   if (!files.ok()) return session.Misuse(files.status().message());
   if (files->size() > 1 && (!options.name.empty() || options.title.has_value())) {
     return session.Misuse(
-        absl::StrCat("--name and --title are for one file; given are ", files->size()));
+        absl::StrCat("--name and --title need a single file, but there are ", files->size()));
   }
   if (const int bad = CheckText(session, "--system", options.system); bad != 0) return bad;
   if (!options.prefill && (options.pin || options.ttl.has_value())) {
     return session.Misuse(
-        "--pin and --ttl say how long what --prefill reads is kept; add --prefill");
+        "--pin and --ttl need --prefill: they set how long its keys and values are kept");
   }
   std::vector<PutDocument> stored;
   int failure = 0;
@@ -352,7 +351,7 @@ double ReadTtl(const std::string& text) {
 
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   CLI::App& documents =
-      *app.add_subcommand("documents", "Store texts on the server and look after them");
+      *app.add_subcommand("documents", "Store documents on the server, and list or delete them");
   documents.require_subcommand(1);
   documents.footer("Examples:\n  annulus documents put book.txt\n  annulus documents list");
   const auto options = std::make_shared<DocumentOptions>();
@@ -366,27 +365,27 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
     return &command;
   };
 
-  CLI::App* put = add("put", "Upload the text of files", &RunPut);
+  CLI::App* put = add("put", "Upload files as documents", &RunPut);
   put->add_option("FILE...", options->arguments,
-                  "Files of any kind that ask reads, folders, patterns; - for standard input")
+                  "Files of any format that ask reads, folders or patterns; - for standard input")
       ->required();
   put->add_option("--name", options->name, "Name on the server (default: the file's own)")
       ->type_name("NAME");
   put->add_option("--title", options->title,
-                  "What the model and lists call it (default: the file's name, else NAME)")
+                  "Title that the model and lists show (default: the file's name, else NAME)")
       ->type_name("TEXT");
   put->add_flag("--prefill", options->prefill,
-                "Have the model read the text now, so that ask begins with the question: give ask "
-                "the same --system, and no document before it. Kept while there is room");
-  put->add_flag("--pin", options->pin,
-                "With --prefill: keep it whatever room others need, until unpin");
+                "Compute the keys and values of the text now, so that a later ask computes only "
+                "the question; ask needs the same --system, and no document before this one. They "
+                "are kept while there is room");
+  put->add_flag("--pin", options->pin, "With --prefill: never evict them until unpin");
   put->add_option_function<std::string>(
          "--ttl", [options](const std::string& text) { options->ttl = ReadTtl(text); },
-         "With --prefill: keep it no longer than this, even pinned: 90s, 30m, 2h, 7d; a year at "
+         "With --prefill: drop them after this time, even if pinned: 90s, 30m, 2h, 7d; a year at "
          "most")
       ->type_name("TIME");
   put->add_option("-s,--system", options->system,
-                  "With --prefill: what the model is told before the document")
+                  "With --prefill: system message before the document")
       ->type_name("TEXT");
   put->add_option("-m,--model", options->model,
                   "With --prefill: name of the model (default: the only one)")
@@ -411,7 +410,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
       ->required();
   show->footer("Examples:\n  annulus documents show book.txt");
 
-  CLI::App* unpin = add("unpin", "Let pinned documents go when room is needed", &RunUnpin);
+  CLI::App* unpin = add("unpin", "Unpin documents, so that they can be evicted", &RunUnpin);
   unpin->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
   unpin->footer("Examples:\n  annulus documents unpin book.txt");
 

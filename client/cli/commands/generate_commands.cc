@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/ask/answer.h"
@@ -80,7 +82,7 @@ int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
 
 int Generate(Session& session, absl::string_view what, const GenerateOptions& options) {
   if (CountStandardInput(options) > 1) {
-    return session.Misuse("standard input (-) can be used once only");
+    return session.Misuse("standard input (-) can be used only once");
   }
   v1::GenerationSpec spec = options.spec;
   ProvidedDocuments provided;
@@ -104,12 +106,13 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
 // Asks the questions of a file about the documents.
 int AskFile(Session& session, const GenerateOptions& options) {
   if (CountStandardInput(options) + (*options.questions == kStandardInput ? 1 : 0) > 1) {
-    return session.Misuse("standard input (-) can be used once only");
+    return session.Misuse("standard input (-) can be used only once");
   }
   for (const auto& [flag, given] : {std::pair("--show-prompt", options.show_prompt),
                                     std::pair("--json-lines", options.answer.json_lines),
                                     std::pair("--output", !options.answer.output.empty())}) {
-    if (given) return session.Misuse(absl::StrCat(flag, " is for one question, not --questions"));
+    if (given)
+      return session.Misuse(absl::StrCat(flag, " works with one question, not with --questions"));
   }
   std::string text;
   if (*options.questions == kStandardInput) {
@@ -142,7 +145,7 @@ int RunComplete(Session& session, const GenerateOptions& options) {
   const Console& console = session.console();
   const bool has_document = !options.documents.empty();
   if (!options.prompt.has_value() && console.in_is_terminal && !has_document) {
-    return session.Misuse("no PROMPT: give one, or pipe it in");
+    return session.Misuse("PROMPT is missing: give it as an argument, or on standard input");
   }
   if (!options.prompt.has_value() && CountStandardInput(options) > 0) {
     GenerateOptions without_prompt = options;
@@ -165,10 +168,12 @@ int RunAsk(Session& session, const GenerateOptions& options) {
   const bool piped = !console.in_is_terminal && ask.prompt != kStandardInput &&
                      console.in.peek() != std::istream::traits_type::eof();
   if (!piped) {
+    std::error_code error;
     return session.Misuse(absl::StrCat(
         "a document and a QUESTION are required, for example: annulus ask report.pdf 'Who?'\n",
-        "Given is only: ", *ask.prompt,
-        console.in_is_terminal ? "" : "; and there is nothing on standard input"));
+        "Only this was given: ", *ask.prompt,
+        std::filesystem::exists(*ask.prompt, error) ? "" : " (there is no such file)",
+        console.in_is_terminal ? "" : "; standard input is empty"));
   }
   ask.documents = {kStandardInput};
   return Generate(session, "QUESTION", ask);
@@ -179,16 +184,17 @@ std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& com
   AddDocumentOptions(command, options->choice);
   command
       .add_flag("--json-lines", options->answer.json_lines,
-                "Print each event as a JSON object on a line of its own, as it comes; the last one "
-                "is that of --json")
+                "Print each event as one line of JSON, as it arrives; the last line is the object "
+                "of --json")
       ->group(kOutputGroup);
   command
-      .add_flag("--timings", options->answer.timings, "Print tokens, times and rates at the end")
+      .add_flag("--timings", options->answer.timings,
+                "Print token counts, times and rates at the end")
       ->group(kOutputGroup);
   command
       .add_option(
           "-o,--output", options->answer.output,
-          "Write the answer to FILE when it is complete (default: standard output, as it comes)")
+          "Write the answer to FILE when it is complete (default: stream to standard output)")
       ->type_name("FILE")
       ->group(kOutputGroup);
   AddGenerationOptions(command, options->spec);
@@ -203,11 +209,11 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   CLI::App& complete = *app.add_subcommand("complete", "Continue a text");
   const auto complete_options = AddShared(complete, common);
   complete.add_option("PROMPT", complete_options->prompt,
-                      "Text to continue; - or absent: standard input, byte for byte");
+                      "Text to continue; - or no argument: standard input, byte for byte");
   complete
       .add_option("--document", complete_options->documents,
-                  "Texts to place before PROMPT: files, - or names of documents on the server; "
-                  "after PROMPT on the command line")
+                  "Documents to put before the text of PROMPT: files, - or names of documents on "
+                  "the server. Give this option after PROMPT")
       ->type_name("DOC...");
   complete.footer(
       "Examples:\n"
@@ -220,18 +226,17 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
     };
   });
 
-  CLI::App& ask = *app.add_subcommand("ask", "Ask about documents");
+  CLI::App& ask = *app.add_subcommand("ask", "Ask a question about documents");
   const auto ask_options = AddShared(ask, common);
-  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "what is piped in");
-  ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
-      ->type_name("TEXT");
+  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "standard input");
+  ask.add_option("-s,--system", ask_options->system, "System message")->type_name("TEXT");
   ask.add_flag("--show-prompt", ask_options->show_prompt,
-               "Print what the model would see, documents and all, and ask nothing");
+               "Print the whole prompt, documents included, instead of asking");
   ask.add_option("--questions", ask_options->questions,
-                 "Ask what FILE says (- for standard input), up to 1,000 questions: one a line, or "
-                 "JSON lines with \"question\". The documents are read once, every argument is a "
-                 "DOC; answers come in order, with --json one object a line with its index. Exit "
-                 "code 3: some failed")
+                 "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "
+                 "JSON lines with \"question\". Every argument is then a DOC, and the documents "
+                 "are computed once. Answers come in order; with --json, one object with an index "
+                 "a line. Exit code 3: some failed")
       ->type_name("FILE");
   ask.footer(
       "Examples:\n"

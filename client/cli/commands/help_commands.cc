@@ -58,11 +58,11 @@ int RunCompletion(Session& session, const CLI::App& app, const std::string& what
 }  // namespace
 
 void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& help = *app.add_subcommand("help", "Print the help of a command, or the manual");
+  CLI::App& help = *app.add_subcommand("help", "Print the help of a command, or the manual page");
   const auto words = std::make_shared<std::vector<std::string>>();
   const auto man = std::make_shared<bool>(false);
   help.add_option("COMMAND...", *words, "The command");
-  help.add_flag("--man", *man, "Print the manual, for man -l");
+  help.add_flag("--man", *man, "Print the manual page, for man -l");
   help.footer("Examples:\n  annulus help documents put\n  annulus help --man | man -l -");
   help.callback([&app, &action, words, man] {
     action = [&app, words, man](Session& session) {
@@ -72,12 +72,11 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
     };
   });
 
-  CLI::App& completion =
-      *app.add_subcommand("completion", "Print a script that completes command lines in a shell");
+  CLI::App& completion = *app.add_subcommand("completion", "Print a shell completion script");
   const auto what = std::make_shared<std::string>();
   completion
       .add_option("SHELL", *what,
-                  "bash, zsh or fish; models and documents print names, for these scripts")
+                  "bash, zsh or fish; the scripts call it with models or documents to list names")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish", "models", "documents"}).description(""));
   AddCommonOptions(completion, common);

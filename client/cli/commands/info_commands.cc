@@ -55,7 +55,7 @@ std::string DescribeSampling(const v1::Model& model) {
   if (sampling.repetition_penalty() != 1) {
     absl::StrAppend(&text, ", repetition_penalty ", sampling.repetition_penalty());
   }
-  return absl::StrCat(text, ", unless asked otherwise\n");
+  return absl::StrCat(text, ", unless a request sets its own\n");
 }
 
 std::string DescribeModel(const v1::Model& model) {
@@ -118,7 +118,7 @@ std::string DescribeMemory(const v1::GetLoadResponse& load) {
     if (bytes > 0) parts.push_back(absl::StrCat(part, " ", FormatBytes(bytes)));
   }
   return absl::StrCat("memory    ", FormatBytes(memory.resident_bytes()), " resident, ",
-                      FormatBytes(memory.resident_most_bytes()), " at most; foreseen ",
+                      FormatBytes(memory.resident_most_bytes()), " peak; predicted ",
                       FormatBytes(sum), ": ", absl::StrJoin(parts, ", "), "\n");
 }
 
@@ -144,9 +144,10 @@ std::string DescribeAttention(const v1::ExchangeRates& exchange) {
     flops.push_back(absl::StrFormat("%.3g", rate.flops() / 1e9));
     alone.push_back(absl::StrFormat("%.3g", rate.alone_flops() / 1e9));
   }
-  return absl::StrFormat("attention of %s rows at %s GFLOP/s a rank, alone %s, a call as %.0f keys",
-                         absl::StrJoin(rows, ", "), absl::StrJoin(flops, ", "),
-                         absl::StrJoin(alone, ", "), exchange.call_keys());
+  return absl::StrFormat(
+      "attention of %s rows at %s GFLOP/s a rank, alone %s; a call costs as much as %.0f keys",
+      absl::StrJoin(rows, ", "), absl::StrJoin(flops, ", "), absl::StrJoin(alone, ", "),
+      exchange.call_keys());
 }
 
 // The rates by which the server chooses ring modes. Empty while the model is being loaded; rates
@@ -157,8 +158,8 @@ std::string DescribeExchange(const v1::ExchangeRates& exchange) {
     return absl::StrCat("ring      rates ", exchange.source(), "\n");
   }
   return absl::StrFormat(
-      "ring      %s, message %.3g us, further part %.3g ns, %s; %s\n", DescribeAttention(exchange),
-      exchange.message_seconds() * 1e6, exchange.part_seconds() * 1e9,
+      "ring      %s, message %.3g us, each further part %.3g ns, %s; %s\n",
+      DescribeAttention(exchange), exchange.message_seconds() * 1e6, exchange.part_seconds() * 1e9,
       exchange.link_bytes_per_second() > 0
           ? absl::StrFormat("link %.3g GB/s", exchange.link_bytes_per_second() / 1e9)
           : "nothing copied",
@@ -248,7 +249,7 @@ std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetL
     return "not serving: the model is being loaded";
   }
   if (info.state() == v1::SERVER_STATE_UNHEALTHY && load.ranks_size() == 0) {
-    return "BAD, there is no device to compute with: the log of annulusd says why";
+    return "BAD, no device to compute on: the log of annulusd says why";
   }
   return absl::StrCat(load.healthy() ? "good" : "BAD", ", last step ",
                       FormatDuration(load.seconds_since_step()), " ago");
@@ -335,7 +336,7 @@ int WatchStatus(Session& session, const StatusOptions& options, double seconds) 
 }  // namespace
 
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& models = *app.add_subcommand("models", "List the models that the server has");
+  CLI::App& models = *app.add_subcommand("models", "List the models of the server");
   AddCommonOptions(models, common);
   models.footer("Examples:\n  annulus models\n  annulus models --json");
   models.callback([&action] { action = &RunModels; });
@@ -347,11 +348,11 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   const auto verbose = std::make_shared<bool>(false);
   const auto seconds = std::make_shared<double>(2);
   status.add_flag("--verbose", *verbose,
-                  "Show all kinds of memory, and the rates that ring modes are chosen by");
-  status.add_flag("--watch", *watch, "Show it again and again, until Ctrl-C");
+                  "Show all kinds of memory, and the measured rates for choosing ring modes");
+  status.add_flag("--watch", *watch, "Refresh until Ctrl-C");
   status
       .add_option("--interval", *seconds,
-                  "With --watch: how often, 0.1 to 3600 seconds (default 2)")
+                  "With --watch: interval of 0.1 to 3600 seconds (default 2)")
       ->check(CLI::Range(0.1, 3600.0).description(""))
       ->type_name("SECONDS");
   status.footer(

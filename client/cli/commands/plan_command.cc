@@ -34,7 +34,7 @@ std::string MemoryText(const v1::PlanResponse& plan) {
       return absl::StrCat("fits now, on ", plan.ranks_size(),
                           plan.ranks_size() == 1 ? " rank" : " ranks");
     case v1::PlanResponse::FIT_LATER:
-      return "fits once requests that run have ended";
+      return "fits when running requests have ended";
     case v1::PlanResponse::FIT_NEVER:
       return absl::StrCat("never fits: ", plan.obstacle());
     default:
@@ -49,14 +49,13 @@ std::string FirstTokenText(const v1::PlanResponse& plan) {
           : absl::StrCat("; ", FormatCount(plan.requests_ahead()),
                          plan.requests_ahead() == 1 ? " request waits" : " requests wait");
   if (!plan.has_time_to_first_token()) {
-    return absl::StrCat(
-        plan.fit() == v1::PlanResponse::FIT_NOW
-            ? "not known yet: the server learns it from the first prompt that it reads"
-            : "not known: it depends on when there is room",
-        ahead);
+    return absl::StrCat(plan.fit() == v1::PlanResponse::FIT_NOW
+                            ? "not known yet: the server measures it with its first prompt"
+                            : "not known: it depends on when there is room",
+                        ahead);
   }
   return absl::StrCat("expected after ", FormatDuration(plan.time_to_first_token()),
-                      ", of which reading takes ", FormatDuration(plan.prefill()), ahead);
+                      ", of which prefill takes ", FormatDuration(plan.prefill()), ahead);
 }
 
 std::string PlanText(const v1::PlanResponse& plan) {
@@ -68,7 +67,7 @@ std::string PlanText(const v1::PlanResponse& plan) {
           : "",
       plan.disk_tokens() > 0 ? absl::StrCat(", ", FormatCount(plan.disk_tokens()), " on disk") : "",
       "\n",  //
-      "answer       at most ", FormatCount(plan.max_answer_tokens()), " tokens; the context has ",
+      "answer       at most ", FormatCount(plan.max_answer_tokens()), " tokens; the context is ",
       FormatCount(plan.max_context()), "\n",  //
       "memory       ", MemoryText(plan), "\n", "attention    ", plan.policy(),
       plan.has_density() ? absl::StrFormat(", density %.3g", plan.density())
@@ -76,7 +75,7 @@ std::string PlanText(const v1::PlanResponse& plan) {
       "\n");
   if (!plan.choice().empty()) absl::StrAppend(&text, "             ", plan.choice(), "\n");
   if (plan.system_folded()) {
-    absl::StrAppend(&text, "template     refuses a system message: it stands in front of the ",
+    absl::StrAppend(&text, "template     refuses a system message: it goes in front of the ",
                     "question\n");
   }
   if (plan.fit() != v1::PlanResponse::FIT_NEVER) {
@@ -89,7 +88,7 @@ std::string RanksTable(const v1::PlanResponse& plan, int columns) {
   Table table({{"RANK", Table::Align::kRight},
                {"KEYS AND VALUES", Table::Align::kRight},
                {"CACHED", Table::Align::kRight},
-               {"ALL OF THE RANK", Table::Align::kRight}});
+               {"TOTAL OF RANK", Table::Align::kRight}});
   for (const v1::PlannedRank& rank : plan.ranks()) {
     table.AddRow({absl::StrCat(rank.rank()), FormatBytes(rank.kv_bytes()),
                   FormatBytes(rank.cached_bytes()), FormatBytes(rank.kv_bytes_total())});
@@ -145,16 +144,15 @@ int RunPlan(Session& session, const PlanOptions& options) {
 
 void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count) {
   CLI::App& plan = *app.add_subcommand(
-      "plan", "Tell what a question about documents would take, without asking it");
+      "plan", "Show what a question about documents would cost, without asking it");
   auto options = std::make_shared<PlanOptions>();
   AddDocumentsAndQuestion(plan, options->documents, argument_count, "none");
   AddDocumentOptions(plan, options->choice);
-  plan.add_option("-s,--system", options->system, "What the model is told before the question")
-      ->type_name("TEXT");
+  plan.add_option("-s,--system", options->system, "System message")->type_name("TEXT");
   AddGenerationOptions(plan, options->spec);
   AddCommonOptions(plan, common);
   plan.footer(
-      "Documents are uploaded as by 'annulus ask'; the model reads nothing.\n"
+      "Documents are uploaded as with 'annulus ask', but the model does not run.\n"
       "Examples:\n"
       "  annulus plan report.pdf 'What does it conclude?'\n"
       "  annulus plan 'reports/**/*.pdf' 'What changed?' --max-tokens 500 --json");

@@ -65,20 +65,21 @@ void AddPresetCommand(CLI::App& app, CommonOptions& common, Action& action,
   options->command = name;
   command.add_option("DOC...", options->documents,
                      "Documents of any length, as for ask; those longer than the model's context "
-                     "are asked about in parts, and the answers are merged");
+                     "are split, and the answers for the parts are merged");
   if (name == "extract") {
     command.add_option("--what", options->what, "What to look for, for example 'names and dates'")
         ->type_name("TEXT");
   }
   command
-      .add_option("--preset", options->preset, "What is asked: a name or a file (default: default)")
+      .add_option("--preset", options->preset,
+                  "Preset with the questions: a name or a file (default: default)")
       ->type_name("NAME|FILE");
-  command.add_flag("--list-presets", options->list, "List the presets, and leave");
+  command.add_flag("--list-presets", options->list, "List the presets and exit");
   command.add_flag("--show-preset", options->show,
-                   "Print the preset as a file to copy and edit, and leave");
+                   "Print the preset as a file to copy and edit, and exit");
   command
       .add_option("--concurrency", options->run.concurrency,
-                  "Parts asked about at a time, 1 to 256 (default 2)")
+                  "Number of parts in parallel, 1 to 256 (default 2)")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
   AddDocumentOptions(command, options->run.choice);
@@ -109,7 +110,7 @@ void AddPresetCommands(CLI::App& app, CommonOptions& common, Action& action,
                    "  annulus summarize --show-preset > "
                    "~/.config/annulus/presets/summarize-mine.yaml");
   AddPresetCommand(app, common, action, environment, "extract",
-                   "Find all of a kind in documents of any length",
+                   "List every item of a kind (names, dates) in documents of any length",
                    "Examples:\n"
                    "  annulus extract contract.pdf --what 'parties and dates'\n"
                    "  annulus extract 'letters/*.docx' --what 'sender, amount' --preset json");

@@ -54,7 +54,8 @@ int RunHere(Session& session, const TokenizeOptions& options) {
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return session.Misuse(absl::StrCat("--tokenizer needs the program ", program, ": ",
-                                     std::strerror(error), "; without it a server tokenizes"));
+                                     std::strerror(error),
+                                     "; without --tokenizer the server tokenizes"));
 }
 
 int RunTokenize(Session& session, const TokenizeOptions& options) {
@@ -88,12 +89,12 @@ void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action) {
           ->type_name("NAME");
   tokenize
       .add_option("--tokenizer", options->directory,
-                  "Tokenize here and without a server, by the tokenizer.json or tokenizer.model in "
-                  "this directory")
+                  "Tokenize locally, without a server, with the tokenizer.json or tokenizer.model "
+                  "in this directory")
       ->type_name("DIR")
       ->excludes(model);
   tokenize.add_flag("--no-special", options->no_special,
-                    "Leave out special ids such as beginning-of-text");
+                    "Do not add special tokens such as beginning-of-text");
   AddCommonOptions(tokenize, common);
   tokenize.footer(
       "Examples:\n"

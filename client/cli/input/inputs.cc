@@ -87,10 +87,10 @@ void FitToModel(Session& session, const v1::Model& model,
     if (SaysNothing(question->sampling())) question->mutable_sampling()->set_temperature(0);
   }
   if (!absl::StartsWith(model.architecture(), "builtin:")) return;
-  session.Warn(absl::StrCat(model.name(),
-                            " is a demonstration model: it finds what follows like words in the "
-                            "text and understands nothing. For real answers start annulusd with "
-                            "--model DIR"));
+  session.Warn(absl::StrCat(
+      model.name(),
+      " is a demonstration model: it repeats what followed the same words in the text, and cannot "
+      "answer questions. For real answers start annulusd with --model DIR"));
 }
 
 int Upload(Session& session, const std::string& name, DocumentContent& content,

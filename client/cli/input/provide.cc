@@ -85,9 +85,9 @@ class Gatherer {
     content->title = TitleOf(read.title);
     held_bytes_ += content->size;
     if (held_bytes_ > kMostHeldBytes) {
-      return session_.Misuse(absl::StrCat("the documents up to ", read.title, " hold more than ",
+      return session_.Misuse(absl::StrCat("the documents up to ", read.title, " have more than ",
                                           FormatBytes(kMostHeldBytes),
-                                          " of text, more than a model reads; give fewer"));
+                                          " of text; give fewer documents"));
     }
     gathered_.push_back({std::move(*content), {}});
     return 0;
@@ -122,11 +122,11 @@ class Gatherer {
     return session_.Misuse(absl::StrCat(
         what, " has ", FormatCount(static_cast<int64_t>(more)),
         more == 1 ? " document" : " documents",
-        before == 0
-            ? ""
-            : absl::StrCat(", which makes ", FormatCount(static_cast<int64_t>(before + more))),
+        before == 0 ? ""
+                    : absl::StrCat(", in total ", FormatCount(static_cast<int64_t>(before + more))),
         "; a request takes at most ", kMostDocuments,
-        ". Nothing was uploaded. Choose some with --include and --exclude, or ask about parts"));
+        ". Nothing was uploaded. Select some with --include and --exclude, or ask in several "
+        "runs"));
   }
 
   int AddBytes(const std::string& title, std::string bytes) {
@@ -169,11 +169,18 @@ class Gatherer {
       if (exit_code == 0) gathered_.push_back({std::nullopt, std::move(document)});
       return exit_code;
     }
-    if (found.error_code() != grpc::StatusCode::NOT_FOUND) return session_.CallFailed(found);
+    if (found.error_code() != grpc::StatusCode::NOT_FOUND) {
+      // The name may be a mistyped path, which the failure of the call does not say.
+      if (!session_.interrupted()) {
+        session_.Misuse(absl::StrCat("there is no file ", name,
+                                     ", and the server could not look up a document of that name"));
+      }
+      return session_.CallFailed(found);
+    }
     session_.PrintFailure(found);
-    session_.Misuse(absl::StrCat(name,
-                                 " is neither a file here nor a document on the server; 'annulus "
-                                 "documents list' shows those"));
+    session_.Misuse(absl::StrCat(
+        name,
+        " is neither a local file nor a document on the server (see 'annulus documents list')"));
     return ExitCode(found);
   }
 

@@ -16,19 +16,19 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
               options.alt = options.alt || part == "alt";
             }
           },
-          "Also read these parts of documents: headers (of pages, with footers), comments, alt "
+          "Also read these parts of documents: headers (page headers and footers), comments, alt "
           "(descriptions of pictures); separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"headers", "comments", "alt"}))
       ->type_name("PARTS");
   command
-      .add_option("--encoding", options.encoding,
-                  "Encoding of files of text that are not UTF-8, such as windows-1250; default: "
-                  "found out")
+      .add_option(
+          "--encoding", options.encoding,
+          "Encoding of text files that are not UTF-8, such as windows-1250; default: detected")
       ->check([](const std::string& name) {
         return IsEncoding(name) ? std::string()
-                                : absl::StrCat(name, " is no encoding; 'iconv -l' lists them");
+                                : absl::StrCat(name, " is not an encoding; 'iconv -l' lists them");
       })
       ->type_name("NAME");
   command
@@ -39,9 +39,8 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
                           : order == "layout" ? PdfOrder::kLayout
                                               : PdfOrder::kByPage;
           },
-          "How pages of pdf are read: reading (columns one after the other), layout (as they "
-          "stand), "
-          "or auto, which chooses for each page")
+          "How to read pdf pages: reading (columns one after the other), layout (as on the page), "
+          "or auto (chooses for each page)")
       ->check(CLI::IsMember({"auto", "reading", "layout"}))
       ->type_name("ORDER");
 }
@@ -51,10 +50,10 @@ void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
     command.add_option(flag, patterns, help)->allow_extra_args(false)->type_name("PATTERN");
   };
   add("--include", choice.files.include,
-      "From folders and patterns take only files that match, such as '*.md'; may be repeated");
-  add("--exclude", choice.files.exclude, "From folders and patterns leave out files that match");
+      "Only files that match, such as '*.md'; applies to folders and patterns; may be repeated");
+  add("--exclude", choice.files.exclude, "Skip files that match; applies to folders and patterns");
   command.add_flag("--skip-unreadable", choice.skip_unreadable,
-                   "Go on without files that cannot be read; the exit code is then 3");
+                   "Skip files that cannot be read; the exit code is then 3");
   command.add_flag("--strict", choice.strict,
                    "Exit with code 3 if a part of a file cannot be read, such as scanned pages");
   AddReadOptions(command, choice.read);

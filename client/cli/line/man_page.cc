@@ -58,21 +58,20 @@ class Page {
     const std::string commands = Commands(app);
     std::string page = absl::StrCat(
         ".TH ANNULUS 1 \"\" \"annulus ", ANNULUS_VERSION, "\" \"User Commands\"\n",
-        ".SH NAME\nannulus \\- ask a daemon for long documents\n",
+        ".SH NAME\nannulus \\- command-line client of annulusd\n",
         ".SH SYNOPSIS\n.B annulus\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n",
         Roff(app.get_description()), "\n", ManFooter(app.get_footer()), ".SH COMMANDS\n", commands);
     for (const std::string& group : groups_) {
       absl::StrAppend(&page, ".SH ", Roff(absl::AsciiStrToUpper(group)),
-                      "\nWhere a command generates or calls a server it takes these.\n",
-                      shared_text_[group]);
+                      "\nCommands that call a server take these options.\n", shared_text_[group]);
     }
     return absl::StrCat(
         page, ".SH ENVIRONMENT\n", ManEntry("ANNULUS_SERVER", "Address of annulusd."),
         ManEntry("ANNULUS_TOKEN", "Bearer token."),
         ManEntry("ANNULUS_PROFILE", "Profile of the configuration."), ".SH FILES\n",
         ManEntry("~/.config/annulus/config.yaml",
-                 "What the command line and the environment do not say: names of flags, such as "
-                 "\"server: gpu7:50051\", and more of them for each of \"profiles\"."),
+                 "Defaults for flags that the command line and the environment do not set: names "
+                 "of flags, such as \"server: gpu7:50051\", and sets of them under \"profiles\"."),
         ".SH SEE ALSO\n.BR annulusd (8)\n");
   }
 

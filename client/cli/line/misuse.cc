@@ -47,7 +47,7 @@ std::string DescribeUnknown(const CLI::App& command, const std::string& word, bo
     return absl::StrCat("unknown command: ", word, Question(MeantWord(word, commands)),
                         "\nCommands: ", absl::StrJoin(commands, ", "));
   }
-  return absl::StrCat("one argument too many: ", word, "; a text with blanks needs quotes");
+  return absl::StrCat("unexpected argument: ", word, "; put quotes around a text with spaces");
 }
 
 std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {
@@ -65,7 +65,7 @@ std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {
   }
   absl::string_view what = error.what();
   if (!absl::ConsumePrefix(&what, "Could not convert: ")) return std::string(what);
-  return absl::StrCat(what, " is not a number that this option takes");
+  return absl::StrCat(what, " is not a valid number for this option");
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<double>(
           "--coverage", [&spec](double share) { spec.mutable_attention()->set_coverage(share); },
-          "Keep at least this share of the attention, (0, 1]; without --attention: adaptive")
+          "Attend at least this share of the attention mass, (0, 1]; without --attention: policy "
+          "adaptive")
       ->type_name("SHARE")
       ->group(kAttentionGroup);
 }
@@ -102,7 +103,7 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
           [&connection](double seconds) {
             connection.timeout = Milliseconds("--timeout", seconds, kLongestTimeout, "a year");
           },
-          "Longest time for each call, in seconds (default: none)")
+          "Timeout of each call in seconds (default: none)")
       ->type_name("SECONDS")
       ->group(kServerGroup);
   command
@@ -112,8 +113,8 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
             connection.connect_timeout =
                 Milliseconds("--connect-timeout", seconds, kLongestConnecting, "an hour");
           },
-          "Longest time for the server to answer a new connection, in seconds, for each of its "
-          "addresses one after the other; at least 0.1 (default 5)")
+          "Timeout for a new connection in seconds, for each address of the server in turn; at "
+          "least 0.1 (default 5)")
       ->type_name("SECONDS")
       ->group(kServerGroup);
   add("--token", connection.token, "Bearer token, or the variable ANNULUS_TOKEN", kServerGroup)
@@ -125,7 +126,7 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
           "File whose first line is the bearer token")
       ->type_name("FILE")
       ->group(kServerGroup);
-  command.add_flag("--tls", connection.tls, "Encrypt; implied by the other --tls flags")
+  command.add_flag("--tls", connection.tls, "Use TLS; implied by the other --tls flags")
       ->group(kServerGroup);
   add("--tls-ca", connection.tls_ca_file, "Certificate authorities to trust (PEM)", kServerGroup)
       ->type_name("FILE");
@@ -134,13 +135,14 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
   add("--tls-key", connection.tls_key_file, "This client's private key (PEM)", kServerGroup)
       ->type_name("FILE");
   add("--tls-server-name", connection.tls_server_name,
-      "Name to expect in the server's certificate (default: the host)", kServerGroup)
+      "Expected name in the server's certificate (default: the host)", kServerGroup)
       ->type_name("NAME");
   command.add_flag("--json", options.json, "Print one JSON object")->group(kOutputGroup);
-  command.add_flag("--quiet", options.quiet, "No progress and no warnings")->group(kOutputGroup);
+  command.add_flag("--quiet", options.quiet, "Print no progress and no warnings")
+      ->group(kOutputGroup);
   add("--progress", options.progress,
-      "Progress on standard error: auto (a bar on a terminal, else a line now and then), always "
-      "(a bar) or never",
+      "Progress on standard error: auto (a bar on a terminal, else a line every few seconds), "
+      "always (a bar) or never",
       kOutputGroup)
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "always", "never"}).description(""));
@@ -178,57 +180,62 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->type_name("NAME");
   strings(
       "--request-id", [&spec](const std::string& id) { spec.set_request_id(id); },
-      "Name of this request in the server's log; sent again with the same request, it follows "
-      "that one",
+      "Idempotency key, also in the server's log: a repeated request attaches to the running one",
       kServerGroup)
       ->expected(1)
       ->type_name("ID");
   command
       .add_option_function<int32_t>(
           "--priority", [&spec](const int32_t& priority) { spec.set_priority(priority); },
-          "Above 0: before your other requests, below: after them; -2 to 2")
+          "-2 to 2; above 0: before your other requests, below 0: after them")
       ->type_name("N")
       ->group(kServerGroup);
   command
       .add_flag_function(
           "--digest", [&spec](int64_t /*count*/) { spec.set_digest(true); },
-          "Have the answer's tokens and log probabilities hashed, to compare it bit by bit")
+          "Return a hash of the answer's tokens and log probabilities, to compare answers bit by "
+          "bit")
       ->group(kServerGroup);
   strings(
       "--speculate",
       [&spec](const std::string& way) {
         spec.set_speculation(way == "off" ? v1::SPECULATION_OFF : v1::SPECULATION_NGRAM);
       },
-      "ngram: guess tokens ahead from the request's own text, which is quicker where the answer "
-      "quotes it; the answer is the same (default: the server's --speculate)",
+      "Speculative decoding. ngram: guess tokens from the request's own text, which is faster if "
+      "the answer quotes it; the answer is the same (default: the server's --speculate)",
       kServerGroup)
       ->expected(1)
       ->check(CLI::IsMember({"off", "ngram"}))
       ->type_name("off|ngram");
   AddAttentionOptions(command, spec);
-  AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");
-  AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");
+  AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens,
+           "Largest number of tokens to generate");
+  AddField(command, sampling, "--min-tokens", &P::set_min_tokens,
+           "Smallest number of tokens to generate");
   AddField(command, sampling, "-t,--temperature", &P::set_temperature,
-           "0 takes the likeliest token; at most 2. Default, of questions about documents to a "
-           "model whose publisher recommends nothing: 0");
+           "0 (always the most likely token) to 2. Default: the model's; 0 for document questions "
+           "if it has none");
   AddField(command, sampling, "--top-p", &P::set_top_p, "Probability mass to draw from, (0, 1]");
-  AddField(command, sampling, "--top-k", &P::set_top_k, "Likeliest tokens to draw from; 0: all");
+  AddField(command, sampling, "--top-k", &P::set_top_k,
+           "Number of most likely tokens to draw from; 0: all");
   AddField(command, sampling, "--min-p", &P::set_min_p,
-           "Least probability relative to the likeliest, [0, 1]");
+           "Minimum probability relative to the most likely token, [0, 1]");
   AddField(command, sampling, "--frequency-penalty", &P::set_frequency_penalty, "[-2, 2]");
   AddField(command, sampling, "--presence-penalty", &P::set_presence_penalty, "[-2, 2]");
   AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty, "(0, 10]");
-  AddField(command, sampling, "--seed", &P::set_seed, "Makes the draws repeatable");
+  AddField(command, sampling, "--seed", &P::set_seed,
+           "Seed of the random draws, to make them repeatable");
   AddField(command, sampling, "--logprobs", &P::set_logprobs,
-           "Tell each token's text, its log probability and this many alternatives, 0 to 20: a "
-           "table on standard error, or part of --json");
+           "Show the log probability of each token and this many alternatives, 0 to 20: as a table "
+           "on standard error, or in --json");
   command
       .add_flag_callback(
-          "--ignore-eos", [sampling] { sampling->set_ignore_eos(true); }, "Go on after end-of-text")
+          "--ignore-eos", [sampling] { sampling->set_ignore_eos(true); },
+          "Continue after an end-of-text token")
       ->group(kSamplingGroup);
   strings(
       "--stop", [sampling](const std::string& text) { sampling->add_stop(UnescapeStop(text)); },
-      "End before this text (\\n, \\t and \\\\ are understood); may be repeated", kSamplingGroup)
+      "End before this text (escapes: \\n, \\t and \\\\); may be repeated", kSamplingGroup)
       ->type_name("TEXT");
   command
       .add_option_function<std::vector<int32_t>>(
@@ -236,7 +243,7 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
           [sampling](const std::vector<int32_t>& ids) {
             sampling->mutable_stop_token_ids()->Assign(ids.begin(), ids.end());
           },
-          "End at these tokens, with commas between; may be repeated")
+          "End at these tokens, separated by commas; may be repeated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("ID,...")

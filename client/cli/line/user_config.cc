@@ -36,7 +36,7 @@ absl::StatusOr<UserSetting> ReadSetting(const std::string& path, const YAML::Nod
   }
   if (setting.values.empty()) {
     return WrongAt(path, line,
-                   absl::StrCat(key.Scalar(), " needs a plain value, like \"temperature: 0\""));
+                   absl::StrCat(key.Scalar(), " needs a single value, like \"temperature: 0\""));
   }
   return setting;
 }
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<UserSetting>> ReadSettings(const std::string& path,
   std::set<std::string> keys;
   for (const auto& pair : map) {
     const int line = pair.first.Mark().line + 1;
-    if (!pair.first.IsScalar()) return WrongAt(path, line, "a key must be a plain word");
+    if (!pair.first.IsScalar()) return WrongAt(path, line, "a key must be a single word");
     if (!keys.insert(pair.first.Scalar()).second) {
       return WrongAt(path, line, absl::StrCat(pair.first.Scalar(), " is given twice; remove one"));
     }
@@ -73,7 +73,7 @@ std::string Take(const std::string& key, std::vector<UserSetting>& settings) {
 absl::Status CheckIsMap(const std::string& path, const YAML::Node& node, absl::string_view what) {
   if (node.IsMap()) return absl::OkStatus();
   return WrongAt(path, node.Mark().line + 1,
-                 absl::StrCat(what, " must consist of lines like \"server: gpu7:50051\""));
+                 absl::StrCat(what, " must have lines like \"server: gpu7:50051\""));
 }
 
 absl::StatusOr<std::vector<UserSetting>> ReadProfile(const std::string& path,

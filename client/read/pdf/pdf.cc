@@ -28,7 +28,7 @@ absl::Status Explained(const absl::Status& failure, absl::string_view what, Read
     case absl::StatusCode::kNotFound:
       return absl::FailedPreconditionError(
           absl::StrCat("reading ", what,
-                       " takes pdftotext, which is not installed: 'apt-get install poppler-utils', "
+                       " needs pdftotext, which is not installed: 'apt-get install poppler-utils', "
                        "or convert the file to text elsewhere"));
     case absl::StatusCode::kDeadlineExceeded:
       return budget.CheckTime(what);
@@ -170,7 +170,7 @@ void TellScannedPages(absl::string_view what, const std::vector<std::string>& pa
   context.remarks.push_back(absl::StrCat(
       what, ": ", one ? "page " : "pages ", Ranges(scanned), one ? " shows" : " show",
       " a picture and ", one ? "holds" : "hold", " no text, so nothing of ", one ? "it" : "them",
-      " is read. Add a layer of text first, for example by ocrmypdf IN.pdf OUT.pdf"));
+      " is read. Add a text layer first, for example with ocrmypdf IN.pdf OUT.pdf"));
 }
 
 // The file without text that no reader sees; empty if it has none.
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> WithoutInvisibleText(absl::string_view what, absl::s
   if (!unpacked.ok() || (unpacked->exit_code != 0 && unpacked->exit_code != kWarned)) {
     const bool absent = !unpacked.ok() && unpacked.status().code() == absl::StatusCode::kNotFound;
     context.remarks.push_back(absl::StrCat(
-        what, ": text that the page does not show was not looked for, because qpdf ",
+        what, ": hidden text may have been read, because qpdf ",
         absent ? "is not installed: 'apt-get install qpdf'" : "cannot unpack the file"));
     return std::string();
   }
@@ -238,10 +238,10 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   if (!text.empty()) return text;
   context.incomplete = true;
   context.remarks.clear();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
-      " but no text: it is probably scanned. Add a layer of text first, for example by "
-      "ocrmypdf IN.pdf OUT.pdf"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
+                   " but no text: it is probably scanned. Add a text layer first, for example with "
+                   "ocrmypdf IN.pdf OUT.pdf"));
 }
 
 }  // namespace annulus::client

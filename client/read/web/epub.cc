@@ -150,7 +150,7 @@ class BookReader {
     if (beside > 0) {
       context_.remarks.push_back(absl::StrCat(what_, ": left out ", beside,
                                               beside == 1 ? " page" : " pages",
-                                              " beside the reading order, which no page cites"));
+                                              " outside the reading order that no page links to"));
     }
     return std::move(text_);
   }

@@ -164,7 +164,7 @@ TEST(AnswerJson, TellsWhichRopeFactors) {
   generation.completion->set_rope_factors("long");
   EXPECT_THAT(AnswerJson(generation, false), ::testing::HasSubstr(R"("rope_factors":"long")"));
   EXPECT_THAT(TimingsText(*generation.completion),
-              ::testing::HasSubstr("rope       long factors, by the prompt\n"));
+              ::testing::HasSubstr("rope       long factors, by the prompt length\n"));
 }
 
 TEST(TimingsText, BearsEmptyMessages) {
@@ -197,9 +197,9 @@ TEST(Reuse, IsExplained) {
             "reuse      ends at token 4,100 (the server tells why only to callers with a token or "
             "certificate)\n",
             R"({"reason":"unknown","position":4100})"},
-           {Miss::REASON_OTHER_TOKENS, "the nearest prompt that is kept differs at token 4,100\n",
+           {Miss::REASON_OTHER_TOKENS, "the most similar cached prompt differs at token 4,100\n",
             R"({"reason":"other_tokens","position":4100})"},
-           {Miss::REASON_EVICTED, "what was kept from token 4,100 on is there no more\n",
+           {Miss::REASON_EVICTED, "the cached part from token 4,100 on was evicted\n",
             R"({"reason":"evicted","position":4100})"},
            {Miss::REASON_OTHER_ATTENTION,
             "from token 4,100 on it is kept for another attention policy\n",
@@ -208,14 +208,13 @@ TEST(Reuse, IsExplained) {
             "from token 4,100 on it is kept on disk for another model, build or number format\n",
             R"({"reason":"other_model","position":4100})"},
            {Miss::REASON_DISK_SLOWER,
-            "from token 4,100 on, computing is faster than reading what is kept\n",
+            "from token 4,100 on, computing is faster than reading it from the cache\n",
             R"({"reason":"disk_slower","position":4100})"},
            {Miss::REASON_DISK_REFUSED,
-            "from token 4,100 on, what was kept is not what was written, or not what computing "
-            "gives"
-            "\n",
+            "from token 4,100 on, cached pages failed a checksum or differed from recomputed "
+            "ones\n",
             R"({"reason":"disk_refused","position":4100})"},
-           {Miss::REASON_IGNORED, "the request asked to compute all of the prompt\n",
+           {Miss::REASON_IGNORED, "the request asked to compute the whole prompt\n",
             R"({"reason":"ignored","position":4100})"}}) {
     usage.mutable_cache_miss()->set_reason(reason);
     EXPECT_THAT(TimingsText(*generation.completion), ::testing::HasSubstr(line));

@@ -118,7 +118,7 @@ TEST_F(AskedDocuments, CountsThemBeforeTheFirstUpload) {
   }
   EXPECT_THAT(Run({"ask", many, "Why?"}).err, HasSubstr("many.zip has 65 documents; "));
   EXPECT_THAT(Run({"ask", half, other, "Why?"}).err,
-              HasSubstr("other.zip has 25 documents, which makes 65; "));
+              HasSubstr("other.zip has 25 documents, in total 65; "));
   EXPECT_TRUE(server_.uploads().empty());
   ASSERT_EQ(Run({"ask", half, Write("24.zip", testing::MakeZip(Entries(24))), "Why?"}).exit_code,
             0);
@@ -202,8 +202,8 @@ TEST_F(AskedDocuments, UnknownDocumentsAreNamed) {
   CliResult result = Run({"ask", "nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(result.err,
-            "annulus: nowhere is neither a file here nor a document on the server; 'annulus "
-            "documents list' shows those\n");
+            "annulus: nowhere is neither a local file nor a document on the server (see 'annulus "
+            "documents list')\n");
   result = Run({"ask", "../nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("no file ../nowhere"));
@@ -212,6 +212,20 @@ TEST_F(AskedDocuments, UnknownDocumentsAreNamed) {
   EXPECT_THAT(result.err, HasSubstr("no file matches "));
   EXPECT_EQ(Run({"ask", folder_, "What?"}).exit_code, 2) << "it is empty";
   EXPECT_TRUE(server_.specs().empty());
+}
+
+// A mistyped path is the likelier mistake than a server that is not there.
+TEST_F(AskedDocuments, WithoutAServerAMissingFileIsNamed) {
+  const testing::CliInput nobody{.environment = {{"ANNULUS_SERVER", "127.0.0.1:1"}}};
+  const CliResult result = testing::RunCliInProcess({"ask", "nofile.txt", "What?"}, nobody);
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(result.err, StartsWith("annulus: there is no file nofile.txt, and the server could "
+                                     "not look up a document of that name\n"));
+  EXPECT_THAT(result.err, HasSubstr("Is annulusd running at 127.0.0.1:1?"));
+
+  const CliResult alone = testing::RunCliInProcess({"ask", "nofile.txt"}, nobody);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("nofile.txt (there is no such file)"));
 }
 
 TEST_F(AskedDocuments, AskReadsFilesByTheirContent) {
@@ -310,7 +324,7 @@ TEST_F(AskedDocuments, AskTakesAPipedDocumentOnlyIfNoneIsNamed) {
 
   const CliResult empty = Run({"ask", "What?"});
   EXPECT_EQ(empty.exit_code, 2);
-  EXPECT_THAT(empty.err, HasSubstr("there is nothing on standard input"));
+  EXPECT_THAT(empty.err, HasSubstr("standard input is empty"));
 
   std::istringstream list("one\ntwo\n");
   std::ostringstream out, err;

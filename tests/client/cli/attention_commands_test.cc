@@ -111,16 +111,16 @@ TEST_F(AttentionCommands, AWrongExtensionIsRefusedWithWhatIsAllowed) {
     EXPECT_THAT(result.err, HasSubstr(why));
   };
   refused({"show", "--seq", "250", "-o", Path("a.jpg")},
-          "a.jpg: .jpg is not allowed here; the name ends in .svg or .png or .txt\n");
+          "a.jpg: .jpg is not allowed here; the name must end in .svg or .png or .txt\n");
   refused({"show", "--seq", "250", "-o", Path("a.png"), "--format", "svg"},
-          ".png is not allowed here; the name ends in .svg, because of --format svg\n");
+          ".png is not allowed here; the name must end in .svg, because of --format svg\n");
   refused({"show", "--seq", "250", "-o", Path("a.svg"), "--format", "terminal"},
-          "the name ends in .txt, because of --format terminal\n");
+          "the name must end in .txt, because of --format terminal\n");
   refused({"show", "--seq", "250", "-o", Path("a.svg"), "--json"},
-          "the name ends in .json, because of --json\n");
+          "the name must end in .json, because of --json\n");
   for (const char* name : {"a.svg", "a.txt", "a.pdf"}) {
     refused({"explain", "--prompt", "x", "-o", Path(name)},
-            "is not allowed here; the name ends in .html or .htm\n");
+            "is not allowed here; the name must end in .html or .htm\n");
   }
   EXPECT_TRUE(server_.map_requests().empty());
   EXPECT_TRUE(server_.specs().empty());

@@ -162,7 +162,7 @@ TEST_F(BatchTest, ARefusedRequestIsOneFailureAndALostServerEndsAll) {
   server_.SetReply({.status = {grpc::StatusCode::UNAVAILABLE, "gone"}});
   result = Run("{\"question\": \"One?\"}\n", {"--concurrency", "1"});
   EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(result.err, HasSubstr("the same command goes on from there"));
+  EXPECT_THAT(result.err, HasSubstr("repeat the command to resume"));
 }
 
 TEST_F(BatchTest, ComesBackWhenTheServerSays) {
@@ -215,7 +215,7 @@ TEST_F(BatchTest, BadLinesAreFoundBeforeAnythingIsAsked) {
   refuses(R"({"question": "a", "prompt": "b"})", "exactly one of");
   refuses(R"({"question": 1})", "\"question\" must be a string");
   refuses(R"({"questoin": "a"})", "did you mean \"question\"?");
-  refuses(R"({"question": "a", "max_tokens": "x"})", "wrong kind");
+  refuses(R"({"question": "a", "max_tokens": "x"})", "wrong type");
   refuses(R"({"question": "a", "documents": [1]})", "\"documents\"");
   refuses(R"({"question": "a", "documents": "-"})", "standard input");
   refuses(R"({"messages": [{"role": "user"}]})", "\"content\"");

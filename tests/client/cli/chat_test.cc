@@ -99,8 +99,8 @@ TEST_F(ChatTest, APersonGoesOnAfterFailuresAndAPipeDoesNot) {
   CliResult result = Run(lines, {}, /*typed=*/true);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("did you mean /save?"));
-  EXPECT_THAT(result.err, HasSubstr("a.txt is no saved conversation: it is not JSON"));
-  EXPECT_THAT(result.err, HasSubstr("a.txt exists and is no saved conversation"));
+  EXPECT_THAT(result.err, HasSubstr("a.txt is not a saved conversation: it is not JSON"));
+  EXPECT_THAT(result.err, HasSubstr("a.txt exists and is not a saved conversation"));
   EXPECT_EQ(Read("a.txt"), "abc");
   EXPECT_THAT(Said(server_.specs().back()), ElementsAre("user: One?"));
 
@@ -119,7 +119,8 @@ TEST(Conversation, RefusesWhatIsNoConversation) {
        {"", "[]", "{\"messages\": 1}", "{\"documents\": [1]}", "{\"documents\": {}}",
         "{\"messages\": [{\"role\": \"user\"}]}", "{\"messages\": [\"x\"]}", "{\"a\": \"\xFF\"}"}) {
     const auto parsed = ParseConversation("talk.json", text);
-    EXPECT_THAT(parsed.status().message(), HasSubstr("talk.json is no saved conversation")) << text;
+    EXPECT_THAT(parsed.status().message(), HasSubstr("talk.json is not a saved conversation"))
+        << text;
   }
   std::string deep(100000, '[');
   EXPECT_FALSE(ParseConversation("talk.json", deep).ok());

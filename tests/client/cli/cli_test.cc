@@ -83,7 +83,7 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
       {{"complete", "x", "--max-tokens", "99999999999"}, "--max-tokens"},
       {{"complete", "x", "--stop", "\\q"}, "allowed are \\n"},
       {{"complete", "x", "--logit-bias", "5"}, "ID:BIAS"},
-      {{"complete", "x", "y"}, "one argument too many: y; a text with blanks needs quotes"},
+      {{"complete", "x", "y"}, "unexpected argument: y; put quotes around a text with spaces"},
       {{"ask", "only-one"}, "a document and a QUESTION are required"},
       {{"ask"}, "DOC... is required"},
       {{"models", "--timeout", "0"}, "--timeout"},

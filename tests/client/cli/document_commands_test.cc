@@ -64,8 +64,8 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
       Run({"put", "--prefill", "--system", "be brief", "-m", "tiny", folder_ / "abc.txt"},
           {.err_is_terminal = true});
   EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_THAT(one.out, HasSubstr("\nahead   3 tokens, 2 of them read in 1.50 s\n"
-                                 "reuse   ends: the nearest prompt that is kept differs at token "
+  EXPECT_THAT(one.out, HasSubstr("\nahead   3 tokens, 2 of them computed in 1.50 s\n"
+                                 "reuse   ends: the most similar cached prompt differs at token "
                                  "1\n"));
   EXPECT_THAT(one.err, HasSubstr("Reading"));
   ASSERT_EQ(server_.prefills().size(), 1u);
@@ -209,7 +209,7 @@ TEST_F(DocumentCommands, PinsAndUnpins) {
   EXPECT_EQ(server_.prefills()[0].ttl(), 7200);
   EXPECT_FALSE(server_.prefills()[1].pin());
   EXPECT_FALSE(server_.prefills()[1].has_ttl());
-  EXPECT_THAT(Run({"put", "--pin", file}).err, HasSubstr("add --prefill"));
+  EXPECT_THAT(Run({"put", "--pin", file}).err, HasSubstr("need --prefill"));
   EXPECT_THAT(Run({"put", "--prefill", "--ttl", "soon", file}).err,
               HasSubstr("soon is not a time"));
   EXPECT_EQ(Run({"unpin", "abc*"}).out, "unpinned abc.txt\n");

@@ -179,7 +179,7 @@ TEST_F(GenerateCommands, PromptComesFromStandardInput) {
 
   const CliResult result = Run({"complete"}, {.in_is_terminal = true});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("no PROMPT"));
+  EXPECT_THAT(result.err, HasSubstr("PROMPT is missing"));
 }
 
 TEST_F(GenerateCommands, InvalidUtf8IsMisuse) {

@@ -86,7 +86,7 @@ TEST_F(InfoCommands, ModelsShowsTheDefaultsOfSampling) {
         temperature: 0.6 top_p: 0.9 top_k: 20 min_p: 0 repetition_penalty: 1.05 })")});
   EXPECT_THAT(Run({"models"}).out,
               ::testing::HasSubstr("  sampling      temperature 0.6, top_p 0.9, top_k 20, "
-                                   "repetition_penalty 1.05, unless asked otherwise\n"));
+                                   "repetition_penalty 1.05, unless a request sets its own\n"));
   EXPECT_THAT(Run({"models", "--json"}).out,
               ::testing::HasSubstr(
                   R"("default_sampling":{"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0,)"
@@ -109,7 +109,7 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "KV        37.5% of all pages in use\n"
           "ring      attention of 1, 64 rows at 3.12, 38.2 GFLOP/s a rank, alone 6, 76.5, a call "
           "as 80 keys, message "
-          "5.9 us, further part 5.5 ns, "
+          "5.9 us, each further part 5.5 ns, "
           "nothing copied; measured at start in 31 ms\n"
           "transport addresses\n"
           "\n"
@@ -168,7 +168,7 @@ TEST_F(InfoCommands, StatusDoesNotCallAModelThatIsLoadedBad) {
 TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
   server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_UNHEALTHY"));
   server_.SetLoad(v1::GetLoadResponse());
-  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("health    BAD, there is no device"));
+  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("health    BAD, no device"));
   server_.SetLoad(FromText<v1::GetLoadResponse>("ranks { }"));
   EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("health    BAD, last step"));
 }
@@ -194,7 +194,7 @@ TEST_F(InfoCommands, StatusShowsTheProcessMemoryAndNodes) {
                resident_bytes: 5120 resident_most_bytes: 7168 }
       ranks { rank: 0 device: "cpu" up: true node: 0 } ranks { rank: 1 device: "cpu" up: true })"));
   const std::string text = Run({"status"}).out;
-  EXPECT_THAT(text, ::testing::HasSubstr("memory    5.0 KiB resident, 7.0 KiB at most; foreseen "
+  EXPECT_THAT(text, ::testing::HasSubstr("memory    5.0 KiB resident, 7.0 KiB peak; predicted "
                                          "6.0 KiB: kv 4.0 KiB, weights 2.0 KiB\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("   0  cpu, node 0  up "));
   EXPECT_THAT(text, ::testing::HasSubstr("   1  cpu          up "));

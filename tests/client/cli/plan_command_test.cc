@@ -47,7 +47,7 @@ TEST_F(PlanCommand, ShowsAPlanAndAsksNothing) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out,
             "prompt       3,738 tokens: 3,712 in memory, 640 in host memory, 3,648 on disk\n"
-            "answer       at most 256 tokens; the context has 8,192\n"
+            "answer       at most 256 tokens; the context is 8,192\n"
             "memory       fits now, on 2 ranks\n"
             "attention    dense, density 1\n"
             "first token  expected after 500 ms, of which reading takes 250 ms; 1 request waits\n"
@@ -102,9 +102,8 @@ TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   CliResult result = Run({"plan", "Who?"});
   EXPECT_THAT(result.out, HasSubstr("adaptive, density depends on the content\n"));
   EXPECT_THAT(result.out, HasSubstr("             auto: why\n"));
-  EXPECT_THAT(
-      result.out,
-      HasSubstr("not known yet: the server learns it from the first prompt that it reads\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("not known yet: the server measures it with its first prompt\n"));
   SetPlan("fit: FIT_NOW policy: \"dense\" system_folded: true ranks {}");
   EXPECT_THAT(Run({"plan", "Who?"}).out, HasSubstr("template     refuses a system message"));
   SetPlan("fit: FIT_LATER ranks {}");

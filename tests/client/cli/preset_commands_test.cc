@@ -133,7 +133,7 @@ TEST_F(PresetCommands, CountsDocumentsBeforeTheFirstUpload) {
   for (int i = 0; i < 70; ++i) entries.emplace_back(absl::StrCat(i, ".txt"), "text");
   const CliResult result = Run({"summarize", Write("many.zip", testing::MakeZip(entries))});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("there are 70 documents, and the server stores at most 69. "
+  EXPECT_THAT(result.err, HasSubstr("there are 70 documents, but the server stores at most 69. "
                                     "Nothing was uploaded"));
   EXPECT_TRUE(server_.uploads().empty());
 }
@@ -170,7 +170,7 @@ TEST(Preset, BuiltInOnesAreGoodAndWrongOnesAreOneSentence) {
     EXPECT_THAT(std::string(ParsePreset({"x", "x.yaml", text}).status().message()),
                 HasSubstr(message));
   };
-  refuses("", "must consist of lines like");
+  refuses("", "every line must be like");
   refuses("a: [", "not valid YAML");
   refuses("\xFF", "not UTF-8");
   refuses("qestion: a", "did you mean question?");

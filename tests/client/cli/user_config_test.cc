@@ -105,7 +105,7 @@ TEST_F(UserConfigTest, GoesOnWithoutAFileThatIsOutOfReach) {
   }
   std::filesystem::permissions(home, std::filesystem::perms::owner_all);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("may not search the folder of " + home.string()));
+  EXPECT_THAT(result.err, HasSubstr("has no access to the folder of " + home.string()));
   EXPECT_EQ(with_profile.exit_code, 2);
   EXPECT_THAT(with_profile.err, HasSubstr("config.yaml: cannot be read: "));
 }
@@ -178,12 +178,12 @@ TEST_F(UserConfigTest, AWrongFileIsOneSentence) {
   refuses("\noutput: x\n", ":2: unknown key: output");
   refuses("temperature: warm\n", "warm");
   refuses("temperature: [0, 1]\n", "takes one value");
-  refuses("temperature: {a: b}\n", "needs a plain value");
-  refuses("temperature:\n", "needs a plain value");
+  refuses("temperature: {a: b}\n", "needs a single value");
+  refuses("temperature:\n", "needs a single value");
   refuses("quiet: maybe\n", "true or false");
   refuses("temperature: 0\ntemperature: 1\n", "is given twice");
-  refuses("[1, 2]\n", "must consist of lines like");
-  refuses("profiles: 3\nprofile: a\n", "profiles must consist of lines like");
+  refuses("[1, 2]\n", "must have lines like");
+  refuses("profiles: 3\nprofile: a\n", "profiles must have lines like");
   refuses("a: [\n", "not valid YAML");
   refuses("\xFF\n", "is not UTF-8");
   refuses(std::string(2 << 20, '#'), "larger than 1 MiB");
@@ -194,7 +194,7 @@ TEST_F(UserConfigTest, AWrongFileIsOneSentence) {
     const std::string before(1, static_cast<char>(c - 1));
     aliases += std::string(1, c) + ": &" + c + " [*" + before + ", *" + before + "]\n";
   }
-  refuses(aliases, "needs a plain value");
+  refuses(aliases, "needs a single value");
   EXPECT_EQ(server_.specs().size(), 0);
   // Help is given whatever the file holds.
   EXPECT_EQ(Run("a: [\n", {"ask", "--help"}).exit_code, 0);

@@ -59,10 +59,10 @@ TEST(Hostile, BombsEndAtTheLimit) {
 TEST(Hostile, EndlessChildrenEnd) {
   std::string bytes = "text";
   for (int i = 0; i < 5; ++i) bytes = testing::MakeZip({{"inner", bytes}});
-  EXPECT_THAT(Failure(bytes), HasSubstr("is the 4th archive inside another"));
+  EXPECT_THAT(Failure(bytes), HasSubstr("is the 4th nested archive"));
   bytes = "text";
   for (int i = 0; i < 5; ++i) bytes = testing::MakeGzip(bytes);
-  EXPECT_THAT(Failure(bytes), HasSubstr("is the 4th archive inside another"));
+  EXPECT_THAT(Failure(bytes), HasSubstr("is the 4th nested archive"));
   std::vector<std::pair<std::string, std::string>> many;
   for (int i = 0; i < 50; ++i) many.emplace_back(absl::StrCat(i), "x");
   EXPECT_THAT(Failure(testing::MakeZip(many), {.entries = 20}), HasSubstr("more than 20 files"));
@@ -123,7 +123,7 @@ TEST(Hostile, MailInMailEnds) {
         "From: a@b\r\nDate: x\r\nSubject: s\r\nContent-Type: multipart/mixed; boundary=b", i,
         "\r\n\r\n--b", i, "\r\nContent-Type: message/rfc822\r\n\r\n", mail, "\r\n--b", i, "--\r\n");
   }
-  EXPECT_THAT(Failure(mail), HasSubstr("is the 4th archive inside another"));
+  EXPECT_THAT(Failure(mail), HasSubstr("is the 4th nested archive"));
 }
 
 TEST(Hostile, DeepHtmlNeedsNoStack) {

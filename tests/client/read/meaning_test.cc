@@ -228,7 +228,7 @@ TEST(Meaning, WhatIsHiddenIsLeftOutAndCounted) {
       "<p class=gone>c</p><p class='back shown'>kept</p><p style='font-size:0px'>d</p>");
   EXPECT_EQ(ReadOne("p", page), "seen\n\nkept\n");
   EXPECT_EQ(RemarksOn("p", page),
-            "p: left out 4 hidden passages, which a reader of the document does not see");
+            "p: left out 4 hidden passages, which is not visible in the document");
   const std::string word = MakeDocx("<w:p>" + Word("", "seen") + Word("<w:vanish/>", " obey me") +
                                     Word("<w:vanish w:val='0'/>", " too") + "</w:p>");
   EXPECT_EQ(ReadOne("d", word), "seen too\n");

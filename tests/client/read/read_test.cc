@@ -161,7 +161,7 @@ TEST(Read, ConvertsTheLastLetterOfAnEncodingWithStates) {
 TEST(Read, NamesThePackageIfPdftotextIsAbsent) {
   EXPECT_EQ(
       Read("a.pdf", FileBytes("pages.pdf"), {.pdf_program = "annulus-no-such-program"}),
-      "reading a.pdf takes pdftotext, which is not installed: 'apt-get install poppler-utils', "
+      "reading a.pdf needs pdftotext, which is not installed: 'apt-get install poppler-utils', "
       "or convert the file to text elsewhere");
 }
 

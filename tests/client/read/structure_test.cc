@@ -86,7 +86,7 @@ TEST(Structure, PagesBesideTheReadingOrderComeIfTheyAreCited) {
                                       "</body></html>"}});
   EXPECT_EQ(ReadOne("b", book), "see\n\ncited\n");
   EXPECT_EQ(RemarksOn("b", book),
-            "b: left out 1 page beside the reading order, which no page cites");
+            "b: left out 1 page outside the reading order that no page links to");
 }
 
 TEST(Structure, OneBadPageDoesNotEndABook) {

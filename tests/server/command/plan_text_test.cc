@@ -45,7 +45,7 @@ TEST(PlanText, AnswersKeptForRetriesArePartOfTheHostsSum) {
 
 TEST(PlanText, SaysWhatClientsCanAdd) {
   EXPECT_THAT(PlanText(Table(/*of_host=*/true), "a machine", kServices),
-              AllOf(HasSubstr("Not counted: what clients can add, up to 2 GiB of documents "
+              AllOf(HasSubstr("Not counted: what clients can use, up to 2 GiB of documents "
                               "(--max-documents-memory)"),
                     HasSubstr("768 MiB of calls in progress (--max-prompts-memory)")));
 }

@@ -350,11 +350,10 @@ TEST_F(LoadConfigTest, ChecksWhatBelongsTogether) {
   EXPECT_THAT(Error({"--tls-key", "k"}), HasSubstr("without tls-certificate"));
   EXPECT_THAT(Error({"--tls-client-ca", "c"}), HasSubstr("without TLS"));
   EXPECT_THAT(Error({"--tls-certificate", "c"}), HasSubstr("without tls-key"));
-  EXPECT_THAT(Error({"--auth-token-file", "t", "--listen", "0.0.0.0:1"}),
-              HasSubstr("in the clear"));
+  EXPECT_THAT(Error({"--auth-token-file", "t", "--listen", "0.0.0.0:1"}), HasSubstr("unencrypted"));
   EXPECT_THAT(Error({"--admin-token-file", "t", "--listen", "127.example:1"}),
-              HasSubstr("in the clear"));
-  EXPECT_THAT(Error({"--tokens-file", "t", "--listen", "0.0.0.0:1"}), HasSubstr("in the clear"));
+              HasSubstr("unencrypted"));
+  EXPECT_THAT(Error({"--tokens-file", "t", "--listen", "0.0.0.0:1"}), HasSubstr("unencrypted"));
   EXPECT_THAT(Error({"--tokens-file", "t", "--auth-token-file", "t"}), HasSubstr("both set"));
   Load({"--auth-token-file", "t", "--listen", "[::1]:1"});
   Load({"--auth-token-file", "t", "--listen", "0.0.0.0:1", "--tls-key", "k", "--tls-certificate",
@@ -463,8 +462,8 @@ TEST_F(LoadConfigTest, PlansAreForMachinesThatAreNotThere) {
 
 TEST_F(LoadConfigTest, OutGoesWithConvert) {
   EXPECT_EQ(Error({"--out", "d"}),
-            "out is d, but only --convert writes there; add --convert, or leave it out");
-  EXPECT_THAT(Error({"--check", "--out", "d"}), HasSubstr("only --convert writes there"));
+            "out is d, but only --convert uses it; add --convert, or remove it");
+  EXPECT_THAT(Error({"--check", "--out", "d"}), HasSubstr("only --convert uses it"));
 }
 
 TEST_F(LoadConfigTest, HelpHasExamplesAndFitsATerminal) {
@@ -475,8 +474,8 @@ TEST_F(LoadConfigTest, HelpHasExamplesAndFitsATerminal) {
 
 // The range that a row checks is the one that people read.
 TEST_F(LoadConfigTest, HelpHasTheRanges) {
-  EXPECT_THAT(HelpText(), HasSubstr("are spread over. From 1 to 64. Default: 1."));
-  EXPECT_THAT(ConfigText({}), HasSubstr("are spread over. From 1 to 64.\n#ranks: 1\n"));
+  EXPECT_THAT(HelpText(), HasSubstr("keys and values are spread. From 1 to 64. Default: 1."));
+  EXPECT_THAT(ConfigText({}), HasSubstr("keys and values are spread. From 1 to 64.\n#ranks: 1\n"));
   for (const char* text : {"From 1 MiB to 64 TiB. Default: auto.",
                            "From 100ms to 2h. Default: 15s.", "From 1 to 4096. Default: 64."}) {
     EXPECT_THAT(ManualText("1"), HasSubstr(text));

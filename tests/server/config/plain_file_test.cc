@@ -71,11 +71,11 @@ TEST_F(PlainFileTest, AFileToWriteMayBeAbsentButNothingElse) {
   EXPECT_THAT(WriteError(Path("folder")), HasSubstr("is a folder"));
   EXPECT_THAT(WriteError(Path("pipe")), HasSubstr("is a pipe"));
   EXPECT_THAT(WriteError("/dev/null"), HasSubstr("is a device"));
-  EXPECT_THAT(WriteError(Path("absent/new")), HasSubstr("is not a folder"));
-  EXPECT_THAT(WriteError(Path("absent/")), HasSubstr("names a folder"));
+  EXPECT_THAT(WriteError(Path("absent/new")), HasSubstr("is not a writable folder"));
+  EXPECT_THAT(WriteError(Path("absent/")), HasSubstr("is a folder"));
   EXPECT_THAT(WriteError(Path("file/new")), HasSubstr("cannot use"));
   if (geteuid() != 0) {  // whom no rights stop
-    EXPECT_THAT(WriteError("/new"), HasSubstr("can be written"));
+    EXPECT_THAT(WriteError("/new"), HasSubstr("writable"));
   }
 }
 
@@ -86,7 +86,7 @@ TEST_F(PlainFileTest, OptionsThatNameFilesAreChecked) {
   };
   EXPECT_THAT(error({"--ring-profile", Path("folder")}),
               AllOf(HasSubstr("profile: "), HasSubstr("is a folder")));
-  EXPECT_THAT(error({"--ring-profile", Path("absent/new")}), HasSubstr("is not a folder"));
+  EXPECT_THAT(error({"--ring-profile", Path("absent/new")}), HasSubstr("is not a writable folder"));
   EXPECT_THAT(error({"--config", Path("folder")}),
               AllOf(HasSubstr("config: "), HasSubstr("is a folder")));
   EXPECT_THAT(error({"--config", Path("pipe")}), HasSubstr("is a pipe"));

@@ -172,7 +172,7 @@ TEST_F(DocumentStoreTest, SharesOfMemoryCountUploadsToo) {
   absl::Status full;
   for (int i = 0; full.ok() && i < 40; ++i) full = Keep(greedy, absl::StrCat("k", i));
   EXPECT_THAT(std::string(full.message()),
-              HasSubstr("one part for each of 2 tenants; delete documents"));
+              HasSubstr("an equal share for each of 2 tenants; delete documents"));
   EXPECT_LE(store_->memory_used(), 4 * kEach + kSlack);
   for (int i = 0; i < 40; ++i) {
     const absl::Status lent = Lend(greedy, absl::StrCat("t", i));

@@ -333,7 +333,7 @@ TEST_F(AuthenticationTest, TwoTokensAreRefused) {
     v1::ListModelsResponse response;
     const grpc::Status status = server.models()->ListModels(&context, {}, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-    EXPECT_EQ(status.error_message(), "there is a second authorization header, and one is allowed");
+    EXPECT_EQ(status.error_message(), "there are two authorization headers; send one");
   }
 }
 

@@ -98,13 +98,13 @@ TEST_F(AdminSocketTest, AnothersSocketStays) {
     std::ofstream(path()) << "not ours";
   }
   EXPECT_TRUE(fs::exists(path()));
-  EXPECT_THAT(Error(), HasSubstr("no socket"));
+  EXPECT_THAT(Error(), HasSubstr("not a socket"));
 }
 
 TEST_F(AdminSocketTest, AFolderThatOthersMayWriteIsRefused) {
   fs::create_directory(directory_.path() / "own");
   ASSERT_EQ(chmod((directory_.path() / "own").c_str(), 0777), 0);
-  EXPECT_THAT(Error(), HasSubstr("others than this user"));
+  EXPECT_THAT(Error(), HasSubstr("other users can replace"));
   ASSERT_EQ(chmod((directory_.path() / "own").c_str(), 01777), 0);
   EXPECT_TRUE(AdminSocket::Open(path()).ok()) << "as /tmp: nobody removes what is another's";
 }

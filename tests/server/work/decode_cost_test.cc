@@ -203,7 +203,7 @@ TEST(DecodeMessageTest, HoldsWhatDecodingTakesOrRefusesWithTheNumbers) {
     const absl::Status full = DecodeMessage(Slices(groups, 5000), 1 << 20, memory, request);
     EXPECT_TRUE(absl::IsResourceExhausted(full));
     EXPECT_TRUE(full.GetPayload(kRetryPayload).has_value());
-    EXPECT_THAT(std::string(full.message()), HasSubstr("leave fewer free"));
+    EXPECT_THAT(std::string(full.message()), HasSubstr("fewer are free"));
   }
   CallMemory small(std::make_shared<MemoryBudget>(size_t{100} << 10));
   const absl::Status never = DecodeMessage(Slices(groups, 5000), 1 << 20, small, request);

@@ -213,7 +213,7 @@ TEST(CutOffTest, CallsThatADrainEndsSayThatTheyHadBegun) {
     EXPECT_THAT(cut.error_message(), HasSubstr("did not end within its --grace-time"));
   }
   EXPECT_EQ(late.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(late.error_message(), HasSubstr("takes no new work"));
+  EXPECT_THAT(late.error_message(), HasSubstr("accepts no new work"));
 }
 
 TEST(AnswerSizeTest, UnaryAnswersThatCannotBeSentAreRefusedWithTheNumbers) {
