@@ -138,7 +138,7 @@ TEST(DescribeFailure, TellsAWebServerFromAnnulusd) {
                             "Received http2 header with status: 404");
   EXPECT_EQ(DescribeFailure(status, "host:1"),
             "UNIMPLEMENTED: Received http2 header with status: 404\n  The service at host:1 is not "
-            "the API of annulusd: name its --listen address with --server HOST:PORT, not its "
+            "the gRPC API of annulusd: give its --listen address with --server HOST:PORT, not its "
             "--metrics address.");
 }
 

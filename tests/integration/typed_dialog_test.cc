@@ -189,7 +189,7 @@ TEST_F(TypedDialogTest, ABatchGoesOnWhereItWasInterrupted) {
   Type({
       {"annulus batch in.jsonl out.jsonl",
        3,
-       {"1 of 13 failed: out.jsonl.failed says why; the same command asks those again"}},
+       {"1 of 13 failed: out.jsonl.failed says why; repeat the command to retry them"}},
       {"cat out.jsonl.failed", 0, {"{\"id\":\"greedy\",\"line\":13,\"code\":\"OUT_OF_RANGE\""}},
       {"echo '{\"questoin\": 1}' >wrong.jsonl; annulus batch wrong.jsonl o", 2, {"question"}},
   });

@@ -102,7 +102,7 @@ TEST(TimingsText, ReadsWell) {
       "tokens     prompt 8 (2 reused; 6 computed), answer 5\n"
       "time       first token 1.50 s, queue 500 ms, prefill 1.00 s (6.00 tok/s), decode 2.00 s "
       "(2.00 tok/s), total 3.50 s\n"
-      "steps      waiting in the ring 500 ms, planning and using them 125 ms\n"
+      "steps      waiting in the ring 500 ms, planning and processing results 125 ms\n"
       "gaps       longest 250 ms between two tokens, 1 gap over the server's stall budget; gave "
       "its memory to "
       "others 2 times\n"
@@ -202,10 +202,10 @@ TEST(Reuse, IsExplained) {
            {Miss::REASON_EVICTED, "the cached part from token 4,100 on was evicted\n",
             R"({"reason":"evicted","position":4100})"},
            {Miss::REASON_OTHER_ATTENTION,
-            "from token 4,100 on it is kept for another attention policy\n",
+            "from token 4,100 on it is cached for another attention policy\n",
             R"({"reason":"other_attention","position":4100})"},
            {Miss::REASON_OTHER_MODEL,
-            "from token 4,100 on it is kept on disk for another model, build or number format\n",
+            "from token 4,100 on it is on disk for another model, build or number format\n",
             R"({"reason":"other_model","position":4100})"},
            {Miss::REASON_DISK_SLOWER,
             "from token 4,100 on, computing is faster than reading it from the cache\n",

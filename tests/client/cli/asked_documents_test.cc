@@ -136,8 +136,7 @@ TEST_F(AskedDocuments, UploadsNothingIfOneCannotBeRead) {
 TEST_F(AskedDocuments, WhatAskUploadsMayBeEvicted) {
   ASSERT_EQ(Run({"ask", Write("a.txt", "abc"), "Why?"}).exit_code, 0);
   EXPECT_TRUE(server_.uploads()[0].header().transient());
-  EXPECT_THAT(Run({"documents", "show", kAbcName}).out,
-              HasSubstr("stays   until the server needs its room"));
+  EXPECT_THAT(Run({"documents", "show", kAbcName}).out, HasSubstr("stays   until it is evicted"));
   ASSERT_EQ(Run({"documents", "put", Write("b.txt", "xyz")}).exit_code, 0);
   EXPECT_FALSE(server_.uploads()[2].header().transient());
   EXPECT_THAT(Run({"documents", "show", "b.txt"}).out, HasSubstr("stays   until it is deleted"));

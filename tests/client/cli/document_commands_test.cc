@@ -114,7 +114,7 @@ TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
   EXPECT_EQ(server_.documents().size(), 3u);
   EXPECT_EQ(server_.documents().at("page"), "text\n");
   EXPECT_THAT(Run({"put", folder_ / "*.txt", "--name", "x"}).err,
-              HasSubstr("--name and --title are for one file; given are 2"));
+              HasSubstr("--name and --title need a single file, but there are 2"));
 
   directory_.Write("bad", "GIF89a");
   const CliResult partial = Run({"put", folder_ / "bad", folder_ / "b.txt"});

@@ -93,7 +93,8 @@ TEST_F(InfoCommands, ModelsShowsTheDefaultsOfSampling) {
                   R"("repetition_penalty":1.05}})"));
   server_.SetModels({FromText<v1::Model>(R"(
       name: "b" default_sampling { temperature: 0 top_p: 1 repetition_penalty: 1 })")});
-  EXPECT_THAT(Run({"models"}).out, ::testing::HasSubstr("  sampling      greedy, unless asked"));
+  EXPECT_THAT(Run({"models"}).out,
+              ::testing::HasSubstr("  sampling      greedy, unless a request"));
 }
 
 TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {

@@ -50,11 +50,11 @@ TEST_F(PlanCommand, ShowsAPlanAndAsksNothing) {
             "answer       at most 256 tokens; the context is 8,192\n"
             "memory       fits now, on 2 ranks\n"
             "attention    dense, density 1\n"
-            "first token  expected after 500 ms, of which reading takes 250 ms; 1 request waits\n"
+            "first token  expected after 500 ms, of which prefill takes 250 ms; 1 request waits\n"
             "\n"
-            "RANK  KEYS AND VALUES     CACHED  ALL OF THE RANK\n"
-            "   0          1.0 MiB  512.0 KiB        256.0 MiB\n"
-            "   2          1.0 MiB        0 B        256.0 MiB\n");
+            "RANK  KEYS AND VALUES     CACHED  TOTAL OF RANK\n"
+            "   0          1.0 MiB  512.0 KiB      256.0 MiB\n"
+            "   2          1.0 MiB        0 B      256.0 MiB\n");
   EXPECT_TRUE(server_.specs().empty());
   ASSERT_EQ(server_.plan_requests().size(), 1u);
   const v1::GenerationSpec spec = server_.plan_requests()[0].spec();
@@ -108,7 +108,7 @@ TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   EXPECT_THAT(Run({"plan", "Who?"}).out, HasSubstr("template     refuses a system message"));
   SetPlan("fit: FIT_LATER ranks {}");
   result = Run({"plan", "Who?"});
-  EXPECT_THAT(result.out, HasSubstr("memory       fits once requests that run have ended\n"));
+  EXPECT_THAT(result.out, HasSubstr("memory       fits when running requests have ended\n"));
   EXPECT_THAT(result.out, HasSubstr("not known: it depends on when there is room"));
   SetPlan("fit: FIT_NEVER obstacle: \"9 bytes of 3\" policy: \"dense\"");
   result = Run({"plan", "story", "-"}, {.in = "Who?"});
