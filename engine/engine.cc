@@ -372,7 +372,7 @@ class EngineImpl final : public Engine {
     return TooLarge(
         "context", prompt < limit ? "sampling.max_tokens" : "input",
         absl::StrCat("the prompt has ", prompt, " tokens and max_tokens is ",
-                     spec.sampling.max_tokens, ", together ", needed, "; the context is ", limit,
+                     spec.sampling.max_tokens, ", in total ", needed, "; the context is ", limit,
                      prompt < limit ? absl::StrCat("; lower max_tokens to at most ", limit - prompt)
                                     : std::string("; shorten the prompt")));
   }

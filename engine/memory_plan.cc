@@ -29,9 +29,9 @@ absl::Status CheckHostTiers(const HostUse& host) {
   const size_t left = BytesLeft(host.memory, host.program);
   if (host.memory == 0 || needed <= left) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "keys and values in --kv-host, and pinned memory on the way there, take ",
+      "keys and values in --kv-host, and the pinned buffers to copy them, take ",
       FormatBytes(needed), " of the host's memory, but of its ", FormatBytes(host.memory), " only ",
-      FormatBytes(left), " are free beside the program; lower --kv-host"));
+      FormatBytes(left), " are left for them; lower --kv-host"));
 }
 
 }  // namespace
@@ -73,9 +73,8 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   std::string parts = absl::StrCat("keys and values ", FormatBytes(plan.kv));
   for (const auto& [what, bytes] :
        {std::pair("keys and values in --kv-host", plan.kv_host), std::pair("a step", plan.step),
-        std::pair("workspace of kernels", plan.workspace),
-        std::pair("slots of the ring", plan.slots),
-        std::pair("what is left to the driver", plan.reserve)}) {
+        std::pair("kernel workspace", plan.workspace), std::pair("ring buffers", plan.slots),
+        std::pair("reserve for the driver", plan.reserve)}) {
     if (bytes > 0) absl::StrAppend(&parts, ", ", what, " ", FormatBytes(bytes));
   }
   std::string beside = absl::StrCat("the weights (", FormatBytes(plan.weights), ")");
@@ -83,12 +82,13 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   // --kv-memory is that of all ranks, and the plan that of one device.
   const size_t most = BytesLeft(plan.free, plan.needed() - plan.kv) / plan.ranks * ranks >> 20;
   const absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
-      "the memory does not suffice: ", parts, ", together ", FormatBytes(plan.needed()),
+      "there is not enough memory: ", parts, ", in total ", FormatBytes(plan.needed()),
       ", but of the device's ", FormatBytes(plan.total), " only ", FormatBytes(plan.free),
-      " are free beside ", beside,
-      most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB, of all ranks") : "",
+      " are left besides ", beside,
+      most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB for all ranks together")
+               : "",
       "; lower --kv-memory, ", plan.kv_host > 0 ? "--kv-host, " : "", "--chunk-tokens or --ranks",
-      plan.of_host ? "" : ", or end what else uses the device"));
+      plan.of_host ? "" : ", or stop other programs that use the device"));
   // If others hold memory that would suffice, it may be free at another start. What the driver
   // itself has taken by now, about as much as `reserve`, will not.
   const bool held_by_others =

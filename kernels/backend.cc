@@ -25,13 +25,13 @@ absl::StatusOr<std::unique_ptr<Event>> Backend::CreateEvent(bool /*timed*/) {
 
 absl::StatusOr<std::unique_ptr<DeviceLink>> Backend::OpenLink(Backend&, LinkKind) {
   return absl::FailedPreconditionError(
-      absl::StrCat("the backend ", capabilities().name, " has one device, and no link to another"));
+      absl::StrCat("the backend ", capabilities().name, " has only one device, without links"));
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Backend::OpenGroup(
     int, std::chrono::milliseconds) {
   return absl::FailedPreconditionError(
-      absl::StrCat("the backend ", capabilities().name, " has no library to exchange by"));
+      absl::StrCat("the backend ", capabilities().name, " has no communication library"));
 }
 
 }  // namespace annulus

@@ -113,7 +113,7 @@ class TreeBuilder final : public JsonHandler {
   // Null: too many values.
   nlohmann::json* Place(nlohmann::json value) {
     if (++values_ > kMaxJsonValues) {
-      Fail(absl::StrCat("comes after ", kMaxJsonValues, " values; allowed: at most so many"));
+      Fail(absl::StrCat("comes after ", kMaxJsonValues, " values; no more are allowed"));
       return nullptr;
     }
     if (open_.empty()) {

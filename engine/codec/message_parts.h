@@ -56,10 +56,9 @@ inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& m
                                           absl::string_view what, size_t most) {
   const size_t size = message.ByteSizeLong();
   if (size > most) {
-    return absl::ResourceExhaustedError(absl::StrCat(what, " takes ", size, " bytes and at most ",
-                                                     most,
-                                                     " are sent; lower --chunk-tokens, or ask for "
-                                                     "fewer details at once"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, " takes ", size, " bytes and at most ", most,
+                     " are allowed; lower --chunk-tokens, or request fewer details at once"));
   }
   std::string bytes;
   bytes.reserve(size);
@@ -79,7 +78,8 @@ inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& m
 inline absl::Status Parse(absl::string_view bytes, absl::string_view what, size_t most,
                           google::protobuf::MessageLite& message) {
   if (bytes.size() > most || bytes.size() > std::numeric_limits<int32_t>::max()) {
-    return Wrong(absl::StrCat(what, " of ", bytes.size(), " bytes; at most ", most, " are taken"));
+    return Wrong(
+        absl::StrCat(what, " of ", bytes.size(), " bytes; at most ", most, " are accepted"));
   }
   if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
   return Wrong(absl::StrCat("bytes that are no ", what));

@@ -160,7 +160,7 @@ absl::StatusOr<TableDelta> FromMessage(const wire::TableDelta& message, const Co
   ANNULUS_RETURN_IF_ERROR(Within("the dropped pages", delta.drop_front, 0, kPositions));
   if (message.ranks_size() != message.pages_size() ||
       message.ranks_size() != message.first_positions_size()) {
-    return Wrong("a page table whose lists differ in length");
+    return Wrong("a page table with lists of different length");
   }
   for (int i = 0; i < message.ranks_size(); ++i) {
     const PageEntry entry{message.ranks(i), message.pages(i), message.first_positions(i)};

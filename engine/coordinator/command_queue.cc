@@ -33,8 +33,8 @@ absl::Status CommandQueue::Check() { return waiting_ < max_waiting_ ? absl::OkSt
 
 absl::Status CommandQueue::Refuse() {
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
-  return RetryError(absl::StrCat("the queue is full: the server lets at most ", max_waiting_,
-                                 " requests wait; try again later"),
+  return RetryError(absl::StrCat("the queue is full: at most ", max_waiting_,
+                                 " requests can wait; try again later"),
                     RetryAfter(turnover_seconds_, waiting_));
 }
 

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kPausedTurn{5};
 
 absl::Status DeadlineStatus() {
   return absl::DeadlineExceededError(
-      "the request's deadline passed before its answer was complete; allow more time, or ask for "
+      "the answer was not complete before the request's deadline; allow more time, or ask for "
       "less");
 }
 

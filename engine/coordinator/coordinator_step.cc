@@ -21,7 +21,7 @@ namespace {
 absl::Status StepError(const absl::Status& cause, bool again) {
   absl::Status status = absl::UnavailableError(
       again ? "computing the answer failed; try again"
-            : "computing the answer failed; the server must be restarted, and its log says why");
+            : "computing the answer failed; restart the server (its log has the cause)");
   status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
   return status;
 }

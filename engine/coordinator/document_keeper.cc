@@ -76,7 +76,7 @@ absl::Status DocumentKeeper::KeepPrefilled(Request& request) {
   const TaggedDocuments documents = PrefixReuse::TagsOf(spec);
   if (prefixes.index().documents().WasForgotten(documents, request.documents_found())) {
     return absl::UnavailableError(
-        "a document of the prompt was deleted while the server read it, so nothing of it is kept");
+        "a document of the prompt was deleted during the prefill, so its pages are not kept");
   }
   if (spec.pin) {
     const std::shared_ptr<const AttentionAssignment> policy =
@@ -85,7 +85,7 @@ absl::Status DocumentKeeper::KeepPrefilled(Request& request) {
     const std::optional<PrefixIndex::Hit> hit = prefixes.FindAll(spec, policy.get());
     if (!hit.has_value()) {
       return absl::UnavailableError(
-          "what the server had read left memory before it could be pinned; try again");
+          "the pages were evicted before they could be pinned; try again");
     }
     ANNULUS_RETURN_IF_ERROR(use_.growth.CheckRoomBeside(*hit));
     ANNULUS_RETURN_IF_ERROR(use_.ledger.pins().Pin(spec.tenant, documents, *hit));

@@ -49,8 +49,8 @@ absl::StatusOr<std::vector<AttentionRate>> ReadAttention(const std::string& path
                                                          const JsonFields& fields,
                                                          const nlohmann::json& list) {
   constexpr char kAllowed[] =
-      "1 to 16 objects of rows, flops, alone_flops and query_seconds, by ascending rows; "
-      "delete the file to measure anew";
+      "1 to 16 objects of rows, flops, alone_flops and query_seconds, by ascending rows; delete "
+      "the file to measure again";
   if (!list.is_array() || list.empty() || list.size() > kMostRates) {
     return fields.Invalid("attention", kAllowed);
   }
@@ -76,17 +76,17 @@ absl::StatusOr<const nlohmann::json*> Section(const std::string& path, const nlo
   const auto section = all.find(name);
   if (section == all.end() || !section->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", name, " is missing or not an object; delete the file to measure anew"));
+        path, ": ", name, " is missing or not an object; delete the file to measure again"));
   }
   for (const char* key : keys) {
     if (section->contains(key)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", name, ".", key, " is missing; delete the file to measure anew"));
+        absl::StrCat(path, ": ", name, ".", key, " is missing; delete the file to measure again"));
   }
   if (section->size() != keys.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", name, " has an unknown key; it has ", section->size(),
-                     " keys, and known are ", keys.size(), "; delete the file to measure anew"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", name, " has an unknown key; it has ", section->size(),
+        " keys, but expected are ", keys.size(), "; delete the file to measure again"));
   }
   return &*section;
 }
@@ -98,7 +98,7 @@ absl::Status CheckSetup(const std::string& path, const nlohmann::json& saved,
     if (saved.at(key) == value) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(path, " was measured with ", key, " ", QuoteForMessage(saved.at(key).dump()),
-                     ", this server has ", value.dump(), "; delete it or name another file"));
+                     ", but this server has ", value.dump(), "; delete it or name another file"));
   }
   return absl::OkStatus();
 }
@@ -115,7 +115,7 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " does not have exactly the keys format (\"", kFormat,
-                     "\"), setup and rates; delete the file to measure anew"));
+                     "\"), setup and rates; delete the file to measure again"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json* saved,
                            Section(path, all, "setup",
@@ -157,8 +157,7 @@ absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& s
   std::error_code ignored;
   std::filesystem::remove(beside, ignored);
   return absl::FailedPreconditionError(
-      absl::StrCat("ring-profile: cannot write ", path,
-                   "; name a file in a folder that this process can write"));
+      absl::StrCat("ring-profile: cannot write ", path, "; give a file in a writable folder"));
 }
 
 }  // namespace annulus

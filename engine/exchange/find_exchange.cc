@@ -33,7 +33,7 @@ ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& mod
 absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
                                            Backend& backend) {
   const ExchangeRates unused;
-  if (options.ranks == 1) return FoundExchange{unused, "not needed: one rank exchanges nothing"};
+  if (options.ranks == 1) return FoundExchange{unused, "not needed: there is only one rank"};
   if (options.ring_mode != RingMode::kAuto) {
     return FoundExchange{unused, "not needed: the mode is fixed"};
   }

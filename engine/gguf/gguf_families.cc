@@ -113,7 +113,7 @@ absl::Status ConfigWriter::CopySame(const char* to, absl::string_view from) {
     if (i > 0 && value->At(i) != value->At(0)) {
       return absl::UnimplementedError(
           absl::StrCat(file_.path(), ": ", key, " differs between layers (", value->At(0).dump(),
-                       " and ", value->At(i).dump(), "); served: one number for all layers"));
+                       " and ", value->At(i).dump(), "); supported: one number for all layers"));
     }
     config_[to] = value->At(0);
   }
@@ -134,7 +134,7 @@ absl::Status ConfigWriter::WriteSizes() {
   if (!values.is_null() && values != keys) {
     return absl::UnimplementedError(
         absl::StrCat(file_.path(), ": ", family_.name, ".attention.value_length is ", values.dump(),
-                     " and key_length ", keys.dump(), "; served: the same for both"));
+                     " and key_length ", keys.dump(), "; supported: the same for both"));
   }
   const GgufTensor* const embedding = file_.FindTensor("token_embd.weight");
   if (embedding != nullptr && embedding->shape.size() == 2) {
@@ -200,9 +200,9 @@ absl::Status ConfigWriter::WriteRope() {
     if (!original.is_null()) rope["original_max_position_embeddings"] = original;
     if (family_.experts == Experts::kGptOss) rope["truncate"] = false;
   } else if (scaling != nullptr && type != "none") {
-    return absl::UnimplementedError(
-        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ", scaling->Shown(),
-                     "; served: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
+    return absl::UnimplementedError(absl::StrCat(
+        file_.path(), ": ", family_.name, ".rope.scaling.type is ", scaling->Shown(),
+        "; supported: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
   }
   if (!rope.empty()) config_["rope_scaling"] = std::move(rope);
   return absl::OkStatus();
@@ -299,7 +299,7 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
   const absl::string_view name = file.Text(kKey);
   if (name.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file.path(), ": the metadata have no ", kKey, "; needed: a string"));
+        absl::StrCat(file.path(), ": the metadata has no ", kKey, "; needed: a string"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const json experts,
                            WholeNumber(file, absl::StrCat(name, ".expert_count")));
@@ -316,7 +316,7 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
   return absl::UnimplementedError(
       absl::StrCat(file.path(), ": ", kKey, " is \"", absl::CHexEscape(name.substr(0, 64)), "\"",
                    name == "olmo2" ? " with sliding windows (OLMo 3)" : "",
-                   "; served: ", absl::StrJoin(served, ", ")));
+                   "; supported: ", absl::StrJoin(served, ", ")));
 }
 
 std::vector<absl::string_view> GgufConfigTensors(const GgufFile& file) {

@@ -88,7 +88,7 @@ absl::StatusOr<std::optional<std::string>> FindGgufFile(const std::string& direc
   return absl::InvalidArgumentError(absl::StrCat(
       directory, " has ", models.size(), " GGUF models (",
       absl::StrJoin(models.begin(), models.begin() + static_cast<ptrdiff_t>(shown), ", "),
-      shown < models.size() ? ", .." : "", "); name one of them: --model ", directory, "/",
+      shown < models.size() ? ", .." : "", "); give one of them: --model ", directory, "/",
       models.front()));
 }
 
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<GgufFile::Part>> GgufFile::OpenPart(const std::st
     if (!absl::IsOutOfRange(header.status())) return header.status();
     if (wanted < most) continue;
     return absl::ResourceExhaustedError(absl::StrCat(
-        part->file.path(), ": its header takes more than ", most, " bytes; allowed: ",
+        part->file.path(), ": its header has more than ", most, " bytes; allowed: ",
         kMostGgufHeaderBytes, " bytes for the headers of all files of a model together"));
   }
 }
@@ -197,7 +197,8 @@ absl::Status GgufFile::Read(const GgufTensor& tensor, uint64_t offset,
 absl::Status GgufFile::CheckServed(const GgufTensor& tensor) const {
   if (tensor.type->served()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(path_, ": tensor ", tensor.name, " is stored as ",
-                                               tensor.type->name, "; served: ", ServedGgufTypes()));
+                                               tensor.type->name,
+                                               "; supported: ", ServedGgufTypes()));
 }
 
 absl::StatusOr<std::vector<float>> GgufFile::ReadAsFloat(const GgufTensor& tensor) const {

@@ -109,7 +109,7 @@ absl::StatusOr<const std::byte*> HeaderParser::Take(uint64_t count, absl::string
   if (count > left_in_file()) {
     return Invalid(absl::StrCat("the file ends at byte ", file_bytes_, " inside ", what,
                                 ", which needs ", count, " bytes from byte ", at_,
-                                ": it is cut short or damaged"));
+                                ": it is truncated or damaged"));
   }
   if (count > left()) return absl::OutOfRangeError("the header goes on");
   const std::byte* const data = bytes_.data() + at_;
@@ -142,17 +142,17 @@ absl::Status HeaderParser::TakePreamble() {
     return absl::UnimplementedError(
         absl::StrCat(file_name_, ": ",
                      swapped ? "a big-endian GGUF file" : absl::StrCat("GGUF version ", version),
-                     "; supported: versions 2 and 3, little-endian. Convert the model anew"));
+                     "; supported: versions 2 and 3, little-endian. Convert the model again"));
   }
   ANNULUS_ASSIGN_OR_RETURN(tensors_, TakeUnsigned(8, "the number of tensors"));
   ANNULUS_ASSIGN_OR_RETURN(keys_, TakeUnsigned(8, "the number of metadata keys"));
   if (tensors_ > kMostGgufTensors) {
     return Invalid(
-        absl::StrCat("it counts ", tensors_, " tensors; allowed: at most ", kMostGgufTensors));
+        absl::StrCat("it claims ", tensors_, " tensors; allowed: at most ", kMostGgufTensors));
   }
   if (keys_ > kMostGgufKeys) {
     return Invalid(
-        absl::StrCat("it counts ", keys_, " metadata keys; allowed: at most ", kMostGgufKeys));
+        absl::StrCat("it claims ", keys_, " metadata keys; allowed: at most ", kMostGgufKeys));
   }
   return absl::OkStatus();
 }
@@ -184,7 +184,7 @@ absl::Status HeaderParser::TakeArray(absl::string_view key, GgufValue& value) {
   if (value.count > left_in_file() / least) {
     return Invalid(absl::StrCat(key, " is an array of ", value.count,
                                 " elements, but the file has ", left_in_file(),
-                                " bytes left: it is cut short or damaged"));
+                                " bytes left: it is truncated or damaged"));
   }
   if (value.element != Kind::kString) {
     ANNULUS_ASSIGN_OR_RETURN(value.numbers, Take(value.count * least, key));
@@ -222,7 +222,7 @@ absl::Status HeaderParser::TakeValue(GgufHeader& header) {
     ANNULUS_RETURN_IF_ERROR(TakeScalar(type, key, value));
   }
   if (header.values.emplace(key, std::move(value)).second) return absl::OkStatus();
-  return Invalid(absl::StrCat("the metadata key ", key, " is there twice"));
+  return Invalid(absl::StrCat("the metadata key ", key, " appears twice"));
 }
 
 absl::Status HeaderParser::TakeTensor(GgufHeader& header) {
@@ -254,7 +254,7 @@ absl::Status HeaderParser::TakeTensor(GgufHeader& header) {
   tensor.type = FindGgufType(static_cast<uint32_t>(type));
   if (tensor.type == nullptr) {
     return absl::UnimplementedError(absl::StrCat(file_name_, ": ", what, " has the unknown type ",
-                                                 type, "; served: ", ServedGgufTypes()));
+                                                 type, "; supported: ", ServedGgufTypes()));
   }
   if (tensor.cols() % tensor.type->block != 0) {
     return Invalid(absl::StrCat(what, " has rows of ", tensor.cols(), " values; ",
@@ -265,7 +265,7 @@ absl::Status HeaderParser::TakeTensor(GgufHeader& header) {
   if (blocks > file_bytes_ / tensor.type->bytes) {
     return Invalid(absl::StrCat(what, " needs ", blocks, " blocks of ", tensor.type->bytes,
                                 " bytes, but the file has ", file_bytes_,
-                                " bytes: it is cut short or damaged"));
+                                " bytes: it is truncated or damaged"));
   }
   tensor.bytes = blocks * tensor.type->bytes;
   header.tensors.push_back(std::move(tensor));
@@ -296,7 +296,7 @@ absl::Status HeaderParser::PlaceTensors(GgufHeader& header) const {
       return Invalid(absl::StrCat("tensor ", tensor.name, " has ", tensor.bytes,
                                   " bytes at offset ", tensor.offset, " of the data at byte ", data,
                                   ", but the file ends at byte ", file_bytes_,
-                                  ": it is cut short or damaged"));
+                                  ": it is truncated or damaged"));
     }
     tensor.offset += data;
   }
@@ -326,7 +326,7 @@ absl::StatusOr<GgufHeader> HeaderParser::Parse() {
             [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
   for (size_t i = 1; i < header.tensors.size(); ++i) {
     if (header.tensors[i - 1].name != header.tensors[i].name) continue;
-    return Invalid(absl::StrCat("tensor ", header.tensors[i].name, " is there twice"));
+    return Invalid(absl::StrCat("tensor ", header.tensors[i].name, " appears twice"));
   }
   ANNULUS_RETURN_IF_ERROR(PlaceTensors(header));
   return header;

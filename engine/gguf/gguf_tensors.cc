@@ -168,16 +168,15 @@ absl::Status GgufTensors::AddEntry(std::string name, Entry entry) {
 
 absl::Status GgufTensors::Insert(std::string name, Entry entry) {
   if (entries_.size() == kMostEntries) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_.path(), ": its tensors, with each expert counted as one, are more than ",
-                     kMostEntries));
+    return absl::InvalidArgumentError(absl::StrCat(
+        file_.path(), ": its tensors (each expert counts as one) are more than ", kMostEntries));
   }
   const GgufTensor& source = *entry.source;
   const auto [at, added] = entries_.try_emplace(std::move(name), std::move(entry));
   if (added) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": the tensors ",
                                                  at->second.source->name, " and ", source.name,
-                                                 " both stand for ", at->first, "; allowed: one"));
+                                                 " both map to ", at->first, "; allowed: one"));
 }
 
 absl::Status GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form) {

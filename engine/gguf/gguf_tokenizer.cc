@@ -131,7 +131,7 @@ absl::StatusOr<std::optional<size_t>> TokenizerReader::Id(absl::string_view key)
 absl::Status TokenizerReader::ReadTokens() {
   const GgufValue* const tokens = Find("tokens");
   if (tokens == nullptr || tokens->texts.empty()) {
-    return Invalid("tokens", "missing, or not an array of strings; needed: a text for every id");
+    return Invalid("tokens", "missing, or not an array of strings; needed: a string for every id");
   }
   if (tokens->texts.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     return Invalid("tokens", "more than 2^31 of them");
@@ -201,7 +201,7 @@ absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
     for (const PreTokenizer& known : kPreTokenizers) names.push_back(known.name);
     return absl::UnimplementedError(absl::StrCat(
         file_.path(), ": ", kPrefix, "pre is \"", absl::CHexEscape(Text("pre").substr(0, 64)),
-        "\"; served: ", absl::StrJoin(names, ", "),
+        "\"; supported: ", absl::StrJoin(names, ", "),
         ". Serve the model from its Hugging Face directory instead"));
   }
   json vocabulary = json::object();
@@ -213,7 +213,7 @@ absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
     if (!vocabulary.emplace(text, id).second) {
       return Invalid("tokens",
                      absl::StrCat("token ", id, ", \"", absl::CHexEscape(text.substr(0, 64)),
-                                  "\", is there twice"));
+                                  "\", appears twice"));
     }
     if (types_[id] != Type::kControl && types_[id] != Type::kUserDefined) continue;
     added.push_back({{"id", id},
@@ -253,9 +253,9 @@ absl::StatusOr<int32_t> TokenizerReader::FindUnknown() const {
   for (size_t id = 0; id < types_.size(); ++id) {
     if (types_[id] == Type::kControl && (*tokens_)[id] == "<unk>") return static_cast<int32_t>(id);
   }
-  return Invalid("unknown_token_id",
-                 "missing, and there is no unknown piece; needed: its id, or a token of the type "
-                 "UNKNOWN (2)");
+  return Invalid(
+      "unknown_token_id",
+      "missing, and the vocabulary has no token of type UNKNOWN (2); needed: one of them");
 }
 
 absl::StatusOr<std::string> TokenizerReader::SentencePieceModel(bool unigram) {
@@ -405,7 +405,7 @@ absl::Status TokenizerReader::CorrectTypes(absl::string_view kind, const json& c
     const absl::StatusOr<std::vector<size_t>> written =
         FindWrittenControls(chat_template, config, *tokens_, is_candidate);
     if (!written.ok()) {
-      return Invalid("tokens", absl::StrCat("of those in brackets that are typed as normal text: ",
+      return Invalid("tokens", absl::StrCat("of the tokens in brackets with the type NORMAL: ",
                                             written.status().message()));
     }
     const absl::flat_hash_set<size_t> merged = MergedAmong(*written, kind);
@@ -416,11 +416,11 @@ absl::Status TokenizerReader::CorrectTypes(absl::string_view kind, const json& c
   if (corrected.empty()) return absl::OkStatus();
   const size_t shown = std::min<size_t>(corrected.size(), 8);
   warnings_.push_back(absl::StrCat(
-      file_.path(), ": ", kPrefix, "token_type calls ", corrected.size(),
-      " tokens normal text that the chat template writes, or that begin or end texts: ",
+      file_.path(), ": ", kPrefix, "token_type marks ", corrected.size(),
+      " tokens as normal text although the chat template writes them or they begin or end texts: ",
       absl::StrJoin(corrected.begin(), corrected.begin() + static_cast<ptrdiff_t>(shown), ", "),
       shown < corrected.size() ? ", .." : "",
-      "; they are served as control tokens. Convert the model anew to have their types right"));
+      "; they are treated as control tokens. Convert the model again to fix their types"));
   return absl::OkStatus();
 }
 
@@ -432,7 +432,7 @@ absl::StatusOr<GgufTokenizerFiles> TokenizerReader::Read() {
   if (kind != "gpt2" && kind != "llama" && kind != "t5") {
     return absl::UnimplementedError(absl::StrCat(
         file_.path(), ": ", kPrefix, "model is \"", absl::CHexEscape(kind.substr(0, 64)),
-        "\"; served: gpt2 (byte-level BPE), llama (BPE with scores), t5 (Unigram)"));
+        "\"; supported: gpt2 (byte-level BPE), llama (BPE with scores), t5 (Unigram)"));
   }
   const PreTokenizer* const pre = FindPreTokenizer(Text("pre"));
   const bool adds_bos = kind == "llama" || (kind == "gpt2" && pre != nullptr && pre->adds_bos);

@@ -188,7 +188,7 @@ class Readings {
       const Node& node = machine_.nodes[id];
       if (node.kind == NodeKind::kBytes && ++readings > kMaxReadings) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "the output constraint can go on in more than ", kMaxReadings,
+            "the output constraint can continue in more than ", kMaxReadings,
             " ways at one place; use fewer branches of anyOf and oneOf, fewer optional properties "
             "in a row, or fewer alternatives"));
       }

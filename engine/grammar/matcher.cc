@@ -47,7 +47,7 @@ absl::Status GrammarCache::MakeRoom() {
   if (bytes() <= max_bytes_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the state of the output constraint takes more than ", max_bytes_,
-                   " bytes: the answer is nested too deep"));
+                   " bytes: the answer is nested too deeply"));
 }
 
 absl::StatusOr<StateId> GrammarCache::Read(StateId from, absl::string_view bytes) {

@@ -39,7 +39,7 @@ NodeId EmitOptional(const RegexTree& body, uint32_t most, Spelling spelling, Nod
   if (most > kMaxEmptyRepeats) {
     builder->Fail(absl::InvalidArgumentError(
         absl::StrCat("a regular expression repeats up to ", most,
-                     " times what may be empty; allowed: ", kMaxEmptyRepeats)));
+                     " times an expression that can be empty; allowed: ", kMaxEmptyRepeats)));
   }
   NodeId start = next;
   for (uint32_t i = 0; i < most && builder->ok(); ++i) {

@@ -275,10 +275,11 @@ absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, WorkMeter* work
           "pattern, format, allOf, anyOf, oneOf, $ref, $defs");
     }
     if (key == "const" && node.Find("enum") != nullptr) {
-      return SchemaError(keyword.path, "stands beside enum; keep one of the two");
+      return SchemaError(keyword.path, "cannot be combined with enum; keep one of the two");
     }
     if (key == "prefixItems" && node.Find("items") != nullptr && node.Find("items")->is_array()) {
-      return SchemaError(keyword.path, "stands beside a list in items; keep one of the two");
+      return SchemaError(keyword.path,
+                         "cannot be combined with a list in items; keep one of the two");
     }
     // Lists are gone through several times, and values of enum as texts.
     ANNULUS_RETURN_IF_ERROR(work->Step(static_cast<int64_t>(4 * keyword.node->items.size())));

@@ -166,11 +166,12 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadOne(const SchemaRef& schema
     return any;
   }
   if (!schema.node->is_object()) {
-    return SchemaError(schema.path, "is no schema; allowed: an object, true, false");
+    return SchemaError(schema.path, "is not a schema; allowed: an object, true, false");
   }
   if (std::find(open_.begin(), open_.end(), schema.node) != open_.end()) {
-    return SchemaError(schema.path,
-                       "refers to itself with no object or array in between, so it says nothing");
+    return SchemaError(
+        schema.path,
+        "refers to itself without an object or array in between, so it constrains nothing");
   }
   if (open_.size() == kMaxOpenSchemas) {
     return SchemaError(schema.path, absl::StrCat("is the end of a chain of more than ",
@@ -197,7 +198,7 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadObject(const SchemaRef& sch
   }
   if (const SchemaRef all = keyword("allOf"); all.node != nullptr) {
     if (!all.node->is_array() || all.node->items.empty()) {
-      return SchemaError(all.path, "is no list of schemas");
+      return SchemaError(all.path, "is not a list of schemas");
     }
     for (size_t i = 0; i < all.node->items.size(); ++i) {
       ANNULUS_ASSIGN_OR_RETURN(
@@ -219,7 +220,7 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadObject(const SchemaRef& sch
 absl::StatusOr<std::vector<Shape>> SchemaReader::ReadBranches(const SchemaRef& keyword,
                                                               bool exclusive) {
   if (!keyword.node->is_array() || keyword.node->items.empty()) {
-    return SchemaError(keyword.path, "is no list of schemas");
+    return SchemaError(keyword.path, "is not a list of schemas");
   }
   std::vector<Shape> shapes;
   std::vector<size_t> branch_of;
@@ -235,8 +236,8 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadBranches(const SchemaRef& k
           return SchemaError(
               keyword.path,
               absl::StrCat("has branches ", branch_of[other], " and ", i,
-                           " of which both may hold; use anyOf, or give each branch a type or a "
-                           "required property with a constant of its own"));
+                           " that can both match; use anyOf, or give each branch a different type "
+                           "or a required property with a different constant"));
         }
       }
       shapes.push_back(std::move(shape));
@@ -303,7 +304,7 @@ absl::StatusOr<SchemaRef> SchemaReader::Resolve(const SchemaRef& keyword) const 
     } else {
       node = node->Find(key);
     }
-    if (node == nullptr) return error("which this schema does not hold");
+    if (node == nullptr) return error("which this schema does not have");
   }
   return SchemaRef{node, keyword.node->text};
 }

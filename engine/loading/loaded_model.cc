@@ -27,11 +27,11 @@ std::string WideningText(const std::map<std::string, int>& widened) {
   const std::string types = absl::StrJoin(widened, ", ", [](std::string* out, const auto& type) {
     absl::StrAppend(out, type.second, " in ", type.first);
   });
-  return absl::StrCat(
-      "the file has matrices of types that these kernels do not read (", types,
-      "): they are held as bf16, 2 bytes a weight, each within 1/512 of its value. Less memory: "
-      "--weights-dtype int8 or int4_g32, or a file in Q8_0, Q4_0 or Q4_1, which CPUs read as it "
-      "is");
+  return absl::StrCat("the file has matrices of types that these kernels cannot use directly (",
+                      types,
+                      "): they are converted to bf16, 2 bytes a weight, with an error of at most "
+                      "1/512. To use less memory: --weights-dtype int8 or int4_g32, or a file in "
+                      "Q8_0, Q4_0 or Q4_1, which CPUs use directly");
 }
 
 ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context,
@@ -63,9 +63,9 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   if (as_stored && !files.widened.empty()) info.warnings.push_back(WideningText(files.widened));
   if (!CompilesToMachineCode()) {
     info.warnings.push_back(
-        "split patterns of tokenizers are interpreted, as memory that was written may not be "
-        "executed here (MemoryDenyWriteExecute of systemd): tokenizing takes up to a quarter "
-        "longer");
+        "the regular expressions of the tokenizer run without JIT compilation, because this "
+        "process may not make written memory executable (MemoryDenyWriteExecute of systemd): "
+        "tokenizing takes up to a quarter longer");
   }
   return info;
 }

@@ -44,8 +44,8 @@ absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
   files.tokenizer = MakeByteTokenizer();
   files.architecture = name;
   files.description =
-      "a demonstration model with computed weights: it continues a cue with what followed the same "
-      "words in the document, and knows nothing else";
+      "a demonstration model with computed weights: it continues a text with what followed the "
+      "same words in the document, and nothing else";
   return files;
 }
 
@@ -61,14 +61,14 @@ absl::StatusOr<ModelFiles> OpenRandom(const std::string& path) {
   if (files.config.vocabulary < files.tokenizer->vocabulary_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": vocab_size is ", files.config.vocabulary, "; a model with random weights needs ",
-        files.tokenizer->vocabulary_size(), " ids or more, for bytes and the end of a text"));
+        files.tokenizer->vocabulary_size(), " ids or more, for bytes and end-of-text"));
   }
   files.config.max_context = std::max(files.config.max_context, kMostContext);
   files.tensors = MakeRandomTensors(files.config, kSeed);
   files.architecture = files.config.architecture;
-  files.description =
-      absl::StrCat("the shape of a ", files.config.model_type,
-                   " checkpoint with random weights, to measure speed: its answers mean nothing");
+  files.description = absl::StrCat(
+      "the shape of a ", files.config.model_type,
+      " checkpoint with random weights, to measure speed: its answers are meaningless");
   return files;
 }
 
@@ -82,9 +82,9 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   if (absl::IsNotFound(tokenizer.status())) tokenizer = MakeMissingTokenizer();
   ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, std::move(tokenizer));
   files.architecture = files.config.architecture;
-  files.description =
-      absl::StrCat("a ", files.config.model_type, " checkpoint",
-                   files.tokenizer->usable().ok() ? "" : " without a tokenizer: token ids only");
+  files.description = absl::StrCat(
+      "a ", files.config.model_type, " checkpoint",
+      files.tokenizer->usable().ok() ? "" : " without a tokenizer: accepts token ids only");
   ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory, config));
   AddTurnEnds(*files.tokenizer, files.templates.special_tokens(), files.config);
   ANNULUS_ASSIGN_OR_RETURN(
@@ -129,8 +129,8 @@ absl::Status CheckActivations(Activations activations, DType weights, const Mode
         [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); });
     return absl::InvalidArgumentError(
         absl::StrCat(ActivationsName(activations), " activations need weights in ", needed,
-                     "; these are ", DTypeName(weights), ". Ask for --weights-dtype ",
-                     DTypeName(WeightsFor(activations)[0]), ", or for --activations float"));
+                     "; these are ", DTypeName(weights), ". Use --weights-dtype ",
+                     DTypeName(WeightsFor(activations)[0]), ", or --activations float"));
   }
   if (activations != Activations::kInt8) return absl::OkStatus();
   const int64_t widest = MostInputs(config);
@@ -148,7 +148,8 @@ absl::Status CheckTiers(const EngineOptions& options, const OpTable& ops,
                                  [](const OpTable* table) { return table->row_invariant; });
   return absl::FailedPreconditionError(absl::StrCat(
       options.kv_host_bytes > 0 ? "kv-host" : "kv-disk",
-      " needs kernels that give the same bits in every batch, and those of ", ops.name, " do not",
+      " needs kernels whose results do not depend on the batch, unlike those of ", ops.name,
+      " do not",
       good == others.end()
           ? "; leave it out, or use --device cpu"
           : absl::StrCat("; use --gpu-kernels ", (*good)->name.substr((*good)->name.find('/') + 1),

@@ -50,7 +50,7 @@ class DefaultsReader {
   void Warn(const char* key, double given, double taken) {
     warnings_.push_back(absl::StrCat(file_name_, ": ", key, " is ", given,
                                      ", which is out of range; ", taken,
-                                     " is used where a request leaves it out"));
+                                     " is used if a request does not set it"));
   }
 
   const JsonFields& fields_;

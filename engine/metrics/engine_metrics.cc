@@ -24,15 +24,15 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
   ANNULUS_CHECK(ranks >= 1) << "ranks " << ranks;
   Family<Gauge>& up =
       set.AddGauges("rank_up", "1 while the rank answers, 0 once it does not.", {"rank"});
-  Family<Counter>& seconds = set.AddCounters(
-      "ring_seconds_total",
-      "Seconds that a rank computed attention (compute), waited for a peer with nothing to "
-      "compute (exposed_wait) and handed data to its peers (send).",
-      {"rank", "phase"});
-  Family<Counter>& bytes = set.AddCounters("ring_bytes_total",
-                                           "Bytes that a rank handed to its peers, by ring mode; "
-                                           "estimate: to decide which blocks are attended.",
-                                           {"rank", "mode"});
+  Family<Counter>& seconds =
+      set.AddCounters("ring_seconds_total",
+                      "Seconds that a rank computed attention (compute), waited for a peer with "
+                      "nothing to compute (exposed_wait) and sent data to its peers (send).",
+                      {"rank", "phase"});
+  Family<Counter>& bytes = set.AddCounters(
+      "ring_bytes_total",
+      "Bytes that a rank sent to its peers, by ring mode; estimate: to choose sparse blocks.",
+      {"rank", "mode"});
   std::vector<RankMetrics> result;
   for (int i = 0; i < ranks; ++i) {
     const std::string rank = absl::StrCat(i);
@@ -97,12 +97,11 @@ class PoolFamilies {
             "running requests, still empty), cached (kept for reuse until the room is "
             "needed) or free.",
             {"pool", "state"})),
-        limit_(
-            set.AddGauges("pool_limit_bytes", "Most bytes that a memory pool may have.", {"pool"})),
-        high_water_(set.AddGauges("pool_high_water_bytes",
-                                  "Most bytes of a memory pool that were not free at one time, "
-                                  "since the start.",
-                                  {"pool"})),
+        limit_(set.AddGauges("pool_limit_bytes", "Largest size of a memory pool, in bytes.",
+                             {"pool"})),
+        high_water_(set.AddGauges(
+            "pool_high_water_bytes",
+            "Peak of the bytes of a memory pool that were not free, since the start.", {"pool"})),
         fragmentation_(set.AddGauges(
             "pool_fragmentation_ratio",
             "How scattered the free bytes of a memory pool are: 1 - largest free block / free "
@@ -114,8 +113,7 @@ class PoolFamilies {
         trimmed_(set.AddCounters("pool_trimmed_bytes_total",
                                  "Bytes that a memory pool gave back to the device.", {"pool"})),
         refusals_(set.AddCounters("pool_refusals_total",
-                                  "Times that a memory pool refused memory, because its limit did "
-                                  "not allow it.",
+                                  "Allocations that a memory pool refused because of its limit.",
                                   {"pool"})) {}
 
   PoolMetrics Pool(const std::string& name) {
@@ -190,15 +188,15 @@ class TierFamilies {
       Counters("kv_tier_wait_seconds_total",
                "Seconds that prompts waited for a tier to save their earlier chunks, added up.");
   Family<Gauge>& up_ = Gauges("kv_tier_up", "1 while the tier is in use, 0 if it is not.");
-  Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes that the pages in a tier take.");
-  Family<Gauge>& limit_ = Gauges("kv_tier_limit_bytes", "Most bytes that a tier may take.");
+  Family<Gauge>& bytes_ = Gauges("kv_tier_bytes", "Bytes of the pages in a tier.");
+  Family<Gauge>& limit_ = Gauges("kv_tier_limit_bytes", "Largest size of a tier, in bytes.");
   Family<Gauge>& pages_ = Gauges("kv_tier_pages", "Pages in a tier.");
   Family<Gauge>& waiting_ = Gauges(
       "kv_tier_waiting_pages", "Pages that wait to be written to a tier, or are being written.");
   Family<Counter>& hits_ =
       Counters("kv_tier_hits_total", "Prompt tokens whose keys and values were read from a tier.");
-  Family<Counter>& restores_ = Counters(
-      "kv_tier_restores_total", "Prompts whose beginning was read from a tier, at least in part.");
+  Family<Counter>& restores_ =
+      Counters("kv_tier_restores_total", "Prompts with a prefix that was read from a tier.");
   Family<Counter>& rejects_ =
       Counters("kv_tier_rejects_total",
                "Pages of a tier that failed a check of their header, length or checksum.");

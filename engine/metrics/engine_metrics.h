@@ -167,15 +167,16 @@ class EngineMetrics {
   Histogram& request_generation_tokens = set_.AddHistogram(
       "request_generation_tokens", "Tokens generated for a request.", TokenCountBuckets());
 
-  Histogram& request_max_num_generation_tokens =
-      set_.AddHistogram("request_max_num_generation_tokens",
-                        "Most tokens that a request allowed for its answer.", TokenCountBuckets());
+  Histogram& request_max_num_generation_tokens = set_.AddHistogram(
+      "request_max_num_generation_tokens",
+      "Largest number of answer tokens that a request allowed.", TokenCountBuckets());
   Histogram& request_inference_time =
       set_.AddHistogram("request_inference_time_seconds",
                         "Seconds from admission to the end of a request.", LatencyBuckets());
-  Histogram& request_longest_gap = set_.AddHistogram(
-      "request_longest_gap_seconds",
-      "Longest time between two tokens of a request whose reader kept up.", TokenLatencyBuckets());
+  Histogram& request_longest_gap =
+      set_.AddHistogram("request_longest_gap_seconds",
+                        "Longest time between two tokens of a request, if its client kept up.",
+                        TokenLatencyBuckets());
   Histogram& request_ring_wait = set_.AddHistogram(
       "request_ring_wait_seconds",
       "Seconds of a request's steps in which the slowest rank waited for another and had nothing "
@@ -190,21 +191,20 @@ class EngineMetrics {
       "request_cached_tokens", "Prompt tokens of a request whose keys and values were reused.",
       TokenCountBuckets());
   Histogram& request_accepted_tokens = set_.AddHistogram(
-      "request_accepted_tokens",
-      "Tokens that were guessed ahead and were right, of a request that had guesses.",
+      "request_accepted_tokens", "Correct speculative tokens of a request that had any.",
       TokenCountBuckets());
   Histogram& request_stalls = set_.AddHistogram(
       "request_stalls",
       "Gaps between two tokens of a request that were longer than the stall budget.",
       RareCountBuckets());
   Histogram& request_preemptions = set_.AddHistogram(
-      "request_preemptions", "Times that a request gave up its pages and had to wait.",
+      "request_preemptions", "Preemptions of a request: it released its pages and had to wait.",
       RareCountBuckets());
 
   // One observation per step.
   Histogram& iteration_tokens = set_.AddHistogram(
       "iteration_tokens",
-      "Tokens that a step computed: of prompts, and of answers with the guessed ones.",
+      "Tokens that a step computed: of prompts and answers, speculative ones included.",
       TokenCountBuckets());
 
   // One observation per token after a request's first.
@@ -212,14 +212,12 @@ class EngineMetrics {
       set_.AddHistogram("inter_token_latency_seconds", "Seconds between two tokens of one request.",
                         TokenLatencyBuckets());
 
-  Counter& stall_violations = set_.AddCounter(
-      "stall_violations_total",
-      "Gaps between two tokens of a request whose reader kept up that were longer than the stall "
-      "budget.");
-  Gauge& step_cost_error =
-      set_.AddGauge("step_cost_error_ratio",
-                    "How wrong predicted step times are: |predicted - real| / real, mean over the "
-                    "last steps.");
+  Counter& stall_violations = set_.AddCounter("stall_violations_total",
+                                              "Gaps between two tokens that were longer than the "
+                                              "stall budget, although the client kept up.");
+  Gauge& step_cost_error = set_.AddGauge(
+      "step_cost_error_ratio",
+      "Error of predicted step times: |predicted - real| / real, mean over the last steps.");
   Gauge& smallest_chunk_seconds = set_.AddGauge(
       "smallest_chunk_seconds",
       "Predicted seconds of the smallest part of a prompt that a step can compute, at the depth of "
@@ -241,21 +239,22 @@ class EngineMetrics {
       "Seconds between steps in which the ranks were idle, while the engine used the last step's "
       "results, admitted requests and planned the next step.");
   Counter& draft_tokens = set_.AddCounter("spec_decode_num_draft_tokens_total",
-                                          "Tokens that were guessed ahead and then checked.");
+                                          "Speculative tokens that were checked.");
   Counter& accepted_tokens = set_.AddCounter("spec_decode_num_accepted_tokens_total",
-                                             "Tokens that were guessed ahead and were right.");
+                                             "Speculative tokens that were accepted.");
   Counter& prefix_cache_queries = set_.AddCounter("prefix_cache_queries_total",
                                                   "Prompt tokens looked up among cached prefixes.");
   Counter& prefix_cache_hits = set_.AddCounter("prefix_cache_hits_total",
                                                "Prompt tokens whose keys and values were reused.");
-  Counter& preemptions = set_.AddCounter(
-      "num_preemptions_total", "Times that a running request gave up its pages and had to wait.");
+  Counter& preemptions =
+      set_.AddCounter("num_preemptions_total",
+                      "Preemptions: a running request released its pages and had to wait.");
 
   Gauge& requests_running =
-      set_.AddGauge("num_requests_running", "Requests that are admitted and not ended.");
+      set_.AddGauge("num_requests_running", "Running requests: admitted and not ended.");
   Gauge& requests_parked = set_.AddGauge(
       "num_requests_parked",
-      "Running requests whose readers are behind: they keep their pages, but hold no slot.");
+      "Running requests whose clients do not keep up: they keep their pages, but take no slot.");
   Gauge& requests_waiting =
       set_.AddGauge("num_requests_waiting", "Requests that wait for admission.");
   Gauge& kv_cache_usage =
@@ -280,33 +279,31 @@ class EngineMetrics {
 
   // Raised and set before Collect.
   Counter& pattern_cache_hits = set_.AddCounter(
-      "pattern_cache_hits_total", "Block lists of sparse attention that the cache had.");
+      "pattern_cache_hits_total", "Block lists of sparse attention found in the cache.");
   Counter& pattern_cache_misses = set_.AddCounter(
-      "pattern_cache_misses_total", "Block lists of sparse attention that had to be built anew.");
+      "pattern_cache_misses_total", "Block lists of sparse attention that had to be built.");
   Gauge& pattern_cache_bytes =
       set_.AddGauge("pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
       "rank_memory_bytes",
-      "Bytes that a rank holds, by what they are for. Pages in use are kv_full, kv_window and "
+      "Memory of a rank, by purpose. Pages in use are kv_full, kv_window and "
       "kv_summaries; kv_reserved has nothing in it yet, kv_cached is kept for reuse.",
       {"rank", "kind"});
 
  private:
   Family<Counter>& ring_mode_ = set_.AddCounters(
       "ring_mode_total",
-      "Items of steps, each rows of one request, on rings of 2 ranks or more, by ring mode.",
-      {"mode"});
-  Family<Counter>& request_success_ = set_.AddCounters(
-      "request_success_total", "Requests that ended without an error, by why they ended.",
-      {"finished_reason"});
-  Family<Counter>& attention_layers_ = set_.AddCounters(
-      "attention_layers_total",
-      "Layers run under an attention policy, by what its coverage contract did: kept the policy's "
-      "blocks, raised their number, or made the layer dense.",
-      {"outcome"});
-  Family<Counter>& admission_rejections_ =
-      set_.AddCounters("admission_rejections_total",
-                       "Requests refused before they held anything, by reason.", {"reason"});
+      "Step items (rows of one request) on rings of 2 or more ranks, by ring mode.", {"mode"});
+  Family<Counter>& request_success_ =
+      set_.AddCounters("request_success_total", "Requests that ended without an error, by reason.",
+                       {"finished_reason"});
+  Family<Counter>& attention_layers_ =
+      set_.AddCounters("attention_layers_total",
+                       "Layers run under an attention policy, by effect of its coverage contract: "
+                       "policy's blocks kept, number of blocks raised, or layer made dense.",
+                       {"outcome"});
+  Family<Counter>& admission_rejections_ = set_.AddCounters(
+      "admission_rejections_total", "Requests refused before admission, by reason.", {"reason"});
 
  public:
   Counter& mode_pass_kv = ring_mode_.With({"pass_kv"});

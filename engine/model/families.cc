@@ -256,8 +256,7 @@ absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
                                        const std::vector<absl::string_view>& named) {
   constexpr char kKey[] = "model_type";
   if (!fields.Has(kKey)) {
-    return fields.Invalid("architectures",
-                          absl::StrCat(Allowed(), ", or a model_type that says which"));
+    return fields.Invalid("architectures", absl::StrCat(Allowed(), ", or a known model_type"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string type, fields.String(kKey, ""));
   const std::optional<FoundFamily> found = OfModelType(type);

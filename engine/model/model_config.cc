@@ -243,8 +243,8 @@ absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked) {
       " tokens; ",
       reach > config.max_context
           ? absl::StrCat("the rope setting of config.json is made for ", reach,
-                         "; give at most that")
-          : "give at most that, or a rope_scaling in config.json that is made for more"));
+                         "; give at most this value")
+          : "give at most this value, or a rope_scaling in config.json for a longer context"));
 }
 
 float AttentionScale(const ModelConfig& config) {

@@ -60,8 +60,7 @@ absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions
     ANNULUS_ASSIGN_OR_RETURN(stores->host_lanes_, OpenLanes(devices, page_bytes));
   }
   if (!options.kv_disk.empty()) {
-    ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size, the limit for the files in kv-disk,",
-                                      options.kv_disk_bytes, pages));
+    ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size", options.kv_disk_bytes, pages));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, calls, clock));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));
     stores->disk_remover_ = std::make_unique<DiskRemover>(

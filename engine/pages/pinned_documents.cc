@@ -50,10 +50,10 @@ absl::Status PinnedDocuments::CheckPages(const TenantId& tenant, int64_t pages) 
   };
   const auto refuse = [&](absl::string_view whose, int64_t allowed, absl::string_view option) {
     absl::Status status = absl::ResourceExhaustedError(
-        absl::StrCat("pin: the prompt up to the document's end takes ", pages, " pages; ", whose,
+        absl::StrCat("pin: the prompt up to the document's end needs ", pages, " pages; ", whose,
                      " may take at most ", allowed,
-                     " pages; unpin or delete others, read the document ahead without pin, or "
-                     "have the server started with a larger ",
+                     " pages; unpin or delete others, prefill the document without pin, or ask the "
+                     "operator for a larger ",
                      option));
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;

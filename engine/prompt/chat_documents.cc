@@ -272,7 +272,7 @@ absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templa
   const std::string question = request.framed ? kFrameQuestion : "";
   const std::optional<ChatRequest> marked = WithPlace(request, absl::StrCat(mark, question));
   if (!marked.has_value()) {
-    return NoPlace("documents go into the first message of the role user: there is none");
+    return NoPlace("documents are placed in the first message of the role user, but there is none");
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string text,
                            RenderTemplate(templates, *marked, "null", now, cancel, memory));

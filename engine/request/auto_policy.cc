@@ -67,11 +67,12 @@ AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prom
     return choice;
   }
   if (candidates_.empty()) {
-    choice.reason = "auto: dense, as the kernels do not score blocks";
+    choice.reason = "auto: dense, because the kernels cannot score blocks";
     return choice;
   }
   if (prompt < shortest) {
-    choice.reason = absl::StrCat("auto: dense, as ", prompt, " tokens are fewer than ", shortest);
+    choice.reason =
+        absl::StrCat("auto: dense, because ", prompt, " tokens are fewer than ", shortest);
     return choice;
   }
   int64_t reused = cached(choice.policy);
@@ -89,8 +90,8 @@ AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prom
     reused = kept;
     choice.policy = policy;
   }
-  choice.reason = absl::StrCat("auto: ", PolicyName(choice.policy.kind), "; expected were ",
-                               expected, " for ", prompt - reused, " of ", prompt, " tokens");
+  choice.reason = absl::StrCat("auto: ", PolicyName(choice.policy.kind), "; expected: ", expected,
+                               " for ", prompt - reused, " of ", prompt, " tokens");
   return choice;
 }
 

@@ -30,10 +30,9 @@ absl::Status CheckPrefixes(const RequestSpec& spec) {
 absl::Status CheckKeeping(const RequestSpec& spec) {
   if (!spec.pin && !spec.ttl.has_value()) return absl::OkStatus();
   if (!spec.prefill_only || spec.documents.empty()) {
-    return FieldError(
-        absl::StatusCode::kInvalidArgument, spec.pin ? "pin" : "ttl",
-        "only a document that is read ahead can be pinned or have a time to live: set "
-        "prefill_only and give documents");
+    return FieldError(absl::StatusCode::kInvalidArgument, spec.pin ? "pin" : "ttl",
+                      "only a prefilled document can be pinned or have a time to live: set "
+                      "prefill_only and give documents");
   }
   constexpr auto kLongest = std::chrono::hours(365 * 24);
   if (!spec.ttl.has_value() || (*spec.ttl >= std::chrono::seconds(1) && *spec.ttl <= kLongest)) {
@@ -50,9 +49,10 @@ absl::Status TenantFullError(int64_t needed, int64_t held, int64_t allowed,
                                    : held > 0           ? "unpin or delete documents"
                                                         : "shorten the prompt or lower max_tokens";
   const std::string in_use = held > 0 ? absl::StrCat(", of which ", held, " are in use") : "";
-  absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-      "the request needs ", needed, " bytes of keys and values; its tenant is allowed ", allowed,
-      in_use, "; ", remedy, ", or have the quota kv_bytes raised in the server's tokens file"));
+  absl::Status status = absl::ResourceExhaustedError(
+      absl::StrCat("the request needs ", needed,
+                   " bytes of keys and values; its tenant is allowed ", allowed, in_use, "; ",
+                   remedy, ", or ask the operator to raise the quota kv_bytes in the tokens file"));
   status.SetPayload(kLimitPayload, absl::Cord("kv_bytes"));
   if (retry_ms.has_value()) status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(*retry_ms)));
   return status;
@@ -73,10 +73,10 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   if (IsAutomatic(policy)) return absl::OkStatus();  // takes what is there
   const bool gated = EstimateOf(policy).source == BlockEstimate::Source::kGates;
   if (gated && model.gates == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "attention policy ", PolicyName(policy.kind),
-        " needs gates fitted to the model, and the server has none; use adaptive, or have the "
-        "server started with --attention-gates FILE"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention policy ", PolicyName(policy.kind),
+                     " needs gates fitted to the model, but the server has none; use adaptive, or "
+                     "start the server with --attention-gates FILE"));
   }
   const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;

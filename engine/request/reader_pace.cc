@@ -23,8 +23,8 @@ absl::Status ReaderPace::Check(bool has_room, int64_t tokens, double most_silenc
     still_since_ = now;
   }
   if (still_since_.has_value() && SecondsBetween(*still_since_, now) > most_silence) {
-    return SlowReader(absl::StrCat("the reader took nothing for ", most_silence,
-                                   " s while results waited; read faster"));
+    return SlowReader(absl::StrCat("the client read nothing for ", most_silence,
+                                   " s while results were waiting; read faster"));
   }
   if (!span_.has_value()) span_ = Span{now, now, tokens};
   if (!has_room) span_->still_seconds += SecondsBetween(span_->looked, now);
@@ -38,9 +38,9 @@ absl::Status ReaderPace::Check(bool has_room, int64_t tokens, double most_silenc
       static_cast<double>(came) >= kLeastTokensPerSecond * seconds) {
     return absl::OkStatus();
   }
-  return SlowReader(absl::StrCat("the reader took ", came, " tokens in ", seconds,
-                                 " s while more waited; read ", kLeastTokensPerSecond,
-                                 " a second at least"));
+  return SlowReader(absl::StrCat("the client read ", came, " tokens in ", seconds,
+                                 " s while more were waiting; read at least ",
+                                 kLeastTokensPerSecond, " a second"));
 }
 
 }  // namespace annulus

@@ -134,7 +134,7 @@ class GroupRing::End final : public RingChannel {
       if (*ended) return absl::OkStatus();
       if (ring_->clock_.Now() >= deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat("rank ", rank_, " waited too long for what rank ", peer, " sends"));
+            absl::StrCat("rank ", rank_, " waited too long for data of rank ", peer, " sends"));
       }
       std::this_thread::sleep_for(kPoll);
     }
@@ -162,7 +162,7 @@ absl::StatusOr<std::unique_ptr<GroupRing>> GroupRing::Create(Backend& backend, i
   if (ranks > backend.capabilities().devices) {
     return absl::FailedPreconditionError(absl::StrCat(
         "NCCL needs a device for each of ", ranks, " ranks, and there are ",
-        backend.capabilities().devices, "; lower --ranks, or let --ring-transport be auto"));
+        backend.capabilities().devices, "; lower --ranks, or set --ring-transport auto"));
   }
   std::unique_ptr<GroupRing> ring(new GroupRing(backend, ranks, timeout, clock));
   ANNULUS_RETURN_IF_ERROR(ring->Reset());

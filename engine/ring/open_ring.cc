@@ -49,8 +49,8 @@ absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Bac
   }
   if (one_device) {
     return absl::FailedPreconditionError(
-        absl::StrCat("ring-transport names a way between devices, and all ", ranks,
-                     " ranks are on one: let it be auto, or make more GPUs visible"));
+        absl::StrCat("ring-transport sets a transport between devices, but all ", ranks,
+                     " ranks are on one device; set it to auto, or make more GPUs visible"));
   }
   if (transport != RingTransport::kAuto)
     return OpenNamed(transport, backend, ranks, timeout, clock);

@@ -19,8 +19,8 @@ absl::Status RingRound::Add(int peer, uint64_t tag, RingParts parts,
     for (const size_t part : bytes) needed += AlignUp(part);
     if (needed > slot.size()) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "rank ", link_.rank(), " has ", slot.size(), " bytes left for what its peers send, and ",
-          needed, " come from rank ", peer, "; lower chunk-tokens, or use pass-Q"));
+          "rank ", link_.rank(), " has ", slot.size(), " bytes left for data from its peers, but ",
+          needed, " arrive from rank ", peer, "; lower chunk-tokens, or use pass-Q"));
     }
     expected_.push_back({peer, tag, bytes, slot.data()});
     slot = slot.subspan(needed);

@@ -325,7 +325,7 @@ absl::Status RankSet::Silent(int rank) {
   lost_ = absl::UnavailableError(absl::StrCat(
       "rank ", options_.span.first + rank, " did not answer within --exchange-timeout, ",
       options_.engine.exchange_timeout.count(),
-      " ms; restart the server, and raise the timeout if its steps take that long"));
+      " ms; restart the server, and raise the timeout if steps take that long"));
   return lost_;
 }
 

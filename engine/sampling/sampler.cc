@@ -92,15 +92,15 @@ SampleRow Sampler::RowAt(int64_t position) const {
 
 absl::StatusOr<SampleResult> Sampler::ResultOf(int32_t token, int64_t position) const {
   if (token == kNoUsableLogit) {
-    return absl::InternalError(
-        absl::StrCat("the model gave no usable logit for position ", position,
-                     ": all are NaN or -inf; the checkpoint or the kernels are at fault"));
+    return absl::InternalError(absl::StrCat(
+        "the model gave no usable logit for position ", position,
+        ": all are NaN or -inf; the checkpoint is damaged, or there is a bug in the kernels"));
   }
   if (token == kAllExcluded) {
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens: every token that the model allows at position ", position,
                      " ends the text, but ", generated_, " of at least ", min_tokens_,
-                     " tokens are generated; lower min_tokens or name fewer stop_token_ids"));
+                     " tokens are generated; lower min_tokens, or give fewer stop_token_ids"));
   }
   const bool forced = generated_ < std::ssize(forced_);
   return SampleResult{forced ? forced_[generated_] : token, std::nullopt};

@@ -168,8 +168,8 @@ absl::Status CheckAssignment(const AttentionAssignment& assignment,
   }
   if (automatic) {
     return absl::InvalidArgumentError(
-        "attention policy auto is not allowed together with rules, because it chooses for all "
-        "layers and heads; leave out the rules, or name another policy");
+        "attention policy auto is not allowed together with rules, because it chooses one policy "
+        "for all layers and heads; remove the rules, or give another policy");
   }
   ANNULUS_RETURN_IF_ERROR(CheckBlocks(assignment));
   for (int32_t layer = 0; layer < limits.layers; ++layer) {

@@ -26,7 +26,7 @@ absl::Status Check(const BlockMapSpec& spec) {
   if (TypeOf(spec.policy.kind).append_blocks == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("attention policy ", PolicyName(spec.policy.kind),
-                     " chooses from content, so it has no map without a request; ask for the "
+                     " depends on the content, so it has no map without a request; request the "
                      "attention details of one (annulus attention explain)"));
   }
   ANNULUS_RETURN_IF_ERROR(CheckNumber("tokens", spec.tokens, 1, spec.kMostTokens));

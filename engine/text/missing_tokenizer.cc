@@ -5,9 +5,8 @@ namespace {
 
 absl::Status Missing() {
   return absl::UnimplementedError(
-      "the model's directory has no tokenizer.json and no tokenizer.model, so it is served by "
-      "token "
-      "ids: send token_ids, or add the file and start again");
+      "the model directory has no tokenizer.json and no tokenizer.model, so the server accepts "
+      "only token ids: send token_ids, or add the file and restart the server");
 }
 
 class MissingStream : public StreamingEncoder {

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path) {
     return absl::InvalidArgumentError(error ? absl::StrCat(path.string(), ": ", error.message())
                                             : absl::StrCat(path.string(), ": ", size,
                                                            " bytes; at most ", kMaxTextFileBytes,
-                                                           " are read"));
+                                                           " are allowed"));
   }
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);

@@ -37,7 +37,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool
   DecodeState state;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!HasToken(ids[i])) {
-      return absl::InvalidArgumentError(absl::StrCat("token id ", ids[i], " at place ", i,
+      return absl::InvalidArgumentError(absl::StrCat("token id ", ids[i], " at index ", i,
                                                      " has no token; ids are in 0..",
                                                      vocabulary_size() - 1));
     }

@@ -42,9 +42,9 @@ absl::Status CheckOwner(const std::string& path, int descriptor) {
   struct stat state {};
   if (fstat(descriptor, &state) != 0) return FolderError(path, std::strerror(errno));
   if (state.st_uid != geteuid()) {
-    return FolderError(path, absl::StrCat("it belongs to the user with the id ", state.st_uid,
-                                          ", but the daemon runs as ", geteuid(),
-                                          "; choose a folder that the daemon's user owns"));
+    return FolderError(
+        path, absl::StrCat("its owner is user id ", state.st_uid, ", but the daemon runs as ",
+                           geteuid(), "; choose a folder that the daemon's user owns"));
   }
   if ((state.st_mode & 077) != 0) {
     return FolderError(

@@ -96,10 +96,9 @@ absl::Status DiskRemover::Wait(const Job& job, const CancelFlag& cancel) {
   --waiting_;
   if (job.done) return job.status;
   if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
-  return absl::UnavailableError(
-      absl::StrCat("the disk is slow: ", job.pages.size() - job.removed,
-                   " pages of the document are still on it; the server no longer uses them and "
-                   "goes on removing them"));
+  return absl::UnavailableError(absl::StrCat("the disk is slow: ", job.pages.size() - job.removed,
+                                             " pages of the document are still on it; the server "
+                                             "no longer uses them and continues to delete them"));
 }
 
 SteadyTime::duration DiskRemover::TimeOfCall() const {

@@ -155,7 +155,7 @@ absl::Status DiskStore::MeetFolder(const EntryName& name) {
   std::string path = absl::StrCat(folder_->path(), "/", name.Text());
   std::lock_guard lock(mutex_);
   if (obstacle_.empty()) obstacle_ = std::move(path);
-  return absl::FailedPreconditionError("a folder has the page's name");
+  return absl::FailedPreconditionError("a folder has the name of the page's file");
 }
 
 absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& mark,
@@ -229,7 +229,7 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
                                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) {
     if (errno == ENOENT) return absl::NotFoundError("the page is gone");
-    if (errno == ELOOP || errno == ENXIO) return absl::DataLossError("it is no plain file");
+    if (errno == ELOOP || errno == ENXIO) return absl::DataLossError("it is not a regular file");
     return OpenFailed("opening a page's file", errno);
   }
   const absl::Cleanup end = [&] { close(file); };
@@ -237,13 +237,13 @@ absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
   if (fstat(file, &state) != 0) return Failed("reading the size of a page's file", errno);
   if (!S_ISREG(state.st_mode) ||
       static_cast<uint64_t>(state.st_size) != kEntryHeaderBytes + payload.size()) {
-    return absl::DataLossError("the file has another length than its page");
+    return absl::DataLossError("the file length differs from the page length");
   }
   std::array<std::byte, kEntryHeaderBytes> block;
   ANNULUS_RETURN_IF_ERROR(ReadAll(file, block, 0));
   ANNULUS_ASSIGN_OR_RETURN(const EntryHeader header, ReadHeader(block));
   if (header.payload_bytes != payload.size() || !SamePage(header.mark, expected)) {
-    return absl::DataLossError("the file holds another page than its name says");
+    return absl::DataLossError("the file holds a different page than its name says");
   }
   ANNULUS_RETURN_IF_ERROR(ReadAll(file, payload, kEntryHeaderBytes));
   if (ChecksumOf(std::span<const std::byte>(payload)) != header.payload) {

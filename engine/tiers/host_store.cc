@@ -153,7 +153,7 @@ absl::StatusOr<std::optional<double>> HostStore::Read(const EntryName& name,
                                                       const PageMark& expected,
                                                       std::span<std::byte> payload,
                                                       int64_t /*use*/) {
-  if (payload.size() != page_bytes_) return absl::NotFoundError("the page has another length");
+  if (payload.size() != page_bytes_) return absl::NotFoundError("the page has a wrong length");
   Slot slot = 0;
   {
     std::lock_guard lock(mutex_);
@@ -169,7 +169,7 @@ absl::StatusOr<std::optional<double>> HostStore::Read(const EntryName& name,
   const std::span<const std::byte> bytes = BytesOf(slot);
   ANNULUS_ASSIGN_OR_RETURN(const EntryHeader header, ReadHeader(bytes.first(kEntryHeaderBytes)));
   if (header.payload_bytes != payload.size() || !SamePage(header.mark, expected)) {
-    return absl::DataLossError("the memory holds another page than was put there");
+    return absl::DataLossError("the slot holds a different page than was stored");
   }
   std::memcpy(payload.data(), bytes.data() + kEntryHeaderBytes, payload.size());
   if (ChecksumOf(std::span<const std::byte>(payload)) != header.payload) {

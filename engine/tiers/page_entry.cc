@@ -132,7 +132,7 @@ absl::StatusOr<EntryHeader> ReadHeader(std::span<const std::byte> block) {
   if (block.size() != kEntryHeaderBytes) return absl::DataLossError("the header is cut off");
   Fixed fixed;
   std::memcpy(&fixed, block.data(), sizeof(fixed));
-  if (fixed.magic != kMagic) return absl::DataLossError("it is no page of keys and values");
+  if (fixed.magic != kMagic) return absl::DataLossError("it is not a page of keys and values");
   if (fixed.version != kEntryVersion || fixed.header_bytes != kEntryHeaderBytes) {
     return absl::DataLossError(
         absl::StrCat("it has version ", fixed.version, "; this program reads ", kEntryVersion));
@@ -143,7 +143,7 @@ absl::StatusOr<EntryHeader> ReadHeader(std::span<const std::byte> block) {
   }
   if (fixed.page_tokens < 1 || fixed.page_tokens > kMostPageTokens || fixed.exact > 1 ||
       !(fixed.coverage >= 0 && fixed.coverage <= 1)) {
-    return absl::DataLossError("the header holds a number that no page has");
+    return absl::DataLossError("the header has an invalid number");
   }
   EntryHeader header;
   header.payload_bytes = fixed.payload_bytes;

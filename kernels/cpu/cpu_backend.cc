@@ -104,7 +104,7 @@ class CpuBackend final : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
   HostLimits limits = ReadHostLimits(options.root);
   if (limits.memory_bytes == 0) {
-    return absl::InternalError("the system does not say how much memory it has");
+    return absl::InternalError("the system does not report its memory size");
   }
   const int shared = options.shared_threads > 0 ? options.shared_threads : limits.threads;
   Mapping mapping;

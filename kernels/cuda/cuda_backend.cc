@@ -106,7 +106,7 @@ class CudaBackend final : public Backend {
     if (ranks > capabilities_.devices) {
       return absl::FailedPreconditionError(absl::StrCat(
           "NCCL needs a GPU for each of ", ranks, " ranks, and ", capabilities_.devices,
-          " will do; lower --ranks, or use --ring-transport auto, peer or staged"));
+          " are usable; lower --ranks, or use --ring-transport auto, peer or staged"));
     }
     std::vector<int> ordinals = {device_.ordinal};
     for (int rank = 1; rank < ranks; ++rank) ordinals.push_back(others_[rank - 1]->device_.ordinal);
@@ -188,7 +188,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
     if (static_cast<int>(others.size()) + 1 >= most) break;
     if (!cuda::Alike(device, *first)) {
       absl::StrAppend(&others_left, ", without GPU ", device.ordinal, " (", device.name,
-                      "), which is of another kind");
+                      "), which is of a different type");
       continue;
     }
     ANNULUS_ASSIGN_OR_RETURN(others.emplace_back(), cuda::OpenDevice(device, waits));

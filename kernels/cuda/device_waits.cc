@@ -144,11 +144,10 @@ absl::Status DeviceWaits::lost() const {
 absl::Status DeviceWaits::Lose(absl::string_view what) {
   std::lock_guard lock(mutex_);
   if (lost_.ok()) {
-    lost_ = OfDevice(absl::UnavailableError(
-        absl::StrCat(what, ": it did not end within ", longest_.count(),
-                     " ms, so a kernel hangs, or the GPU; this process can no longer use it: start "
-                     "it again, and report this, or raise --exchange-timeout where work takes that "
-                     "long")));
+    lost_ = OfDevice(absl::UnavailableError(absl::StrCat(
+        what, ": it did not end within ", longest_.count(),
+        " ms, so a kernel or the GPU hangs, and this process can no longer use it; restart "
+        "annulusd and report this, or raise --exchange-timeout if the work takes that long")));
     is_lost_ = true;
   }
   return lost_;

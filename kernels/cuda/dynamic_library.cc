@@ -23,7 +23,7 @@ absl::StatusOr<void*> DynamicLibrary::FindAddress(const char* name) const {
   void* const address = dlsym(handle_, name);
   if (address != nullptr) return address;
   return absl::FailedPreconditionError(
-      absl::StrCat(file_, " has no function ", name, ": it is another version; ", remedy_));
+      absl::StrCat(file_, " has no function ", name, ": wrong version; ", remedy_));
 }
 
 }  // namespace annulus::cuda

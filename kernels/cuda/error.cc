@@ -13,8 +13,8 @@ absl::Status MeaningOf(int code, absl::string_view what) {
   switch (code) {
     case kMemoryAllocation:
       return absl::ResourceExhaustedError(
-          message("the device has not that much memory left; ask for less, or end what else uses "
-                  "the device"));
+          message("the device does not have enough free memory; request less, or stop other "
+                  "programs that use the device"));
     case kInsufficientDriver:
     case kSystemDriverMismatch:
       return absl::FailedPreconditionError(
@@ -22,12 +22,11 @@ absl::Status MeaningOf(int code, absl::string_view what) {
                   "for CUDA 13.0 (580 or newer)"));
     case kNoDevice:
     case kInvalidDevice:
-      return absl::FailedPreconditionError(
-          message("the driver shows this process no such GPU; check nvidia-smi and "
-                  "CUDA_VISIBLE_DEVICES"));
+      return absl::FailedPreconditionError(message(
+          "this GPU is not visible to the process; check nvidia-smi and CUDA_VISIBLE_DEVICES"));
     case kDevicesUnavailable:
       return absl::FailedPreconditionError(
-          message("the GPU is busy or may be used by one process only; end the other process"));
+          message("the GPU is busy, or in exclusive mode and in use; stop the other process"));
     case kInvalidDeviceFunction:
     case kNoKernelImage:
       return absl::FailedPreconditionError(
@@ -35,7 +34,7 @@ absl::Status MeaningOf(int code, absl::string_view what) {
                   "CMAKE_CUDA_ARCHITECTURES of this GPU"));
     case kSystemNotReady:
       return absl::FailedPreconditionError(
-          message("the machine's GPUs are not ready; where they are joined by NVSwitch, start "
+          message("the machine's GPUs are not ready; if they are connected by NVSwitch, start "
                   "nvidia-fabricmanager"));
     case kEccUncorrectable:
     case kContained:
@@ -53,12 +52,12 @@ absl::Status MeaningOf(int code, absl::string_view what) {
     case kInvalidPc:
     case kLaunchFailure:
       return absl::UnavailableError(
-          message("a kernel was ended by the device, which this process can no longer use; start "
-                  "it again, and report this"));
+          message("the device aborted a kernel, and this process can no longer use it; restart "
+                  "annulusd, and report this"));
     default:
-      return absl::InternalError(message(
-          "the device refused; see what the driver logged (dmesg, nvidia-smi -q), and report "
-          "this"));
+      return absl::InternalError(
+          message("the device reported an error; check the driver's log (dmesg, nvidia-smi -q), "
+                  "and report this"));
   }
 }
 

@@ -367,7 +367,7 @@ absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
   if (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1) {
     return absl::UnimplementedError(
         absl::StrCat("matrices of ", DTypeName(dtype),
-                     " are for CPUs; on a GPU take --weights-dtype bf16, int8 or int4_g32"));
+                     " are for CPUs; on a GPU use --weights-dtype bf16, int8 or int4_g32"));
   }
   return static_cast<size_t>(ScalesBegin({out, in, dtype, {}}) + out * ScaleBytes(dtype, in));
 }

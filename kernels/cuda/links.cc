@@ -190,7 +190,7 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& fro
   if (!can) {
     return absl::FailedPreconditionError(absl::StrCat(
         "GPU ", to.ordinal, " (", to.name, ") does not reach memory of GPU ", from.ordinal, " (",
-        from.name, "): check nvidia-smi topo -m, or let --ring-transport be auto, staged or nccl"));
+        from.name, "): check nvidia-smi topo -m, or set --ring-transport to auto, staged or nccl"));
   }
   return Started<PeerLink>(from.ordinal, to.ordinal, std::move(waits));
 }

@@ -117,8 +117,8 @@ class NcclLibrary final : public Nccl {
         absl::StrCat(what, ": NCCL says ", api_.text(result), " (", static_cast<int>(result), ")");
     switch (result) {
       case ncclRemoteError:
-        return absl::UnavailableError(absl::StrCat(
-            said, "; a peer is gone: look for its error, then start the server again"));
+        return absl::UnavailableError(
+            absl::StrCat(said, "; a peer has failed: look for its error, then restart the server"));
       case ncclUnhandledCudaError:
       case ncclSystemError:
         return absl::UnavailableError(absl::StrCat(

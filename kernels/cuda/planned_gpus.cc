@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<Backend>> PlanCudaBackends(absl::string_view kind
   const GpuKind* const found = FindGpuKind(kind);
   if (found == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there are no plans for a GPU called \"", kind, "\"; known are ",
-                     GpuKindNames(), "; take one that is like it, and say its memory"));
+        absl::StrCat("unknown GPU type \"", kind, "\"; known are ", GpuKindNames(),
+                     "; use a similar one, and set its memory with --memory"));
   }
   cuda::DeviceInfo device;
   device.name = found->description;

@@ -11,8 +11,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int, const CudaBacken
 
 absl::StatusOr<std::unique_ptr<Backend>> PlanCudaBackends(absl::string_view, size_t, int) {
   return absl::FailedPreconditionError(
-      "this build has no CUDA, and so no kernels whose memory a plan for GPUs counts; build where "
-      "the CUDA toolkit is, or plan for --device cpu");
+      "this build has no CUDA, so it cannot plan memory for GPUs; build on a machine that has the "
+      "CUDA toolkit, or plan with --device cpu");
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int, const CudaBackendOptions&) {

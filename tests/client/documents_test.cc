@@ -50,9 +50,9 @@ TEST(DocumentName, AllowsLettersDigitsAndThreeSigns) {
 TEST_F(DocumentsTest, RefusesWhatIsNoText) {
   const auto message = [](const auto& content) { return std::string(content.status().message()); };
   const std::string empty = Write("empty", "");
-  EXPECT_EQ(message(OpenDocument(empty)), empty + " is empty; a document needs some text");
+  EXPECT_EQ(message(OpenDocument(empty)), empty + " is empty; a document must have text");
   std::istringstream nothing;
-  EXPECT_EQ(message(ReadDocument(nothing)), "standard input is empty; a document needs some text");
+  EXPECT_EQ(message(ReadDocument(nothing)), "standard input is empty; a document must have text");
 
   const std::string latin = Write("latin", "caf\xE9 au lait");
   EXPECT_EQ(message(OpenDocument(latin)),

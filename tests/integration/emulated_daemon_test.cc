@@ -54,11 +54,11 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"NoDevice", "find_error=100", "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
         Fault{"OtherDevice", "find_error=101", "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
         Fault{"NoKernels", "image_error=209", "build it with CMAKE_CUDA_ARCHITECTURES of this GPU"},
-        Fault{"Unknown", "find_error=999", "see what the driver logged"},
+        Fault{"Unknown", "find_error=999", "check the driver's log"},
         Fault{"TooOld", "major=7,minor=5",
               "has compute capability 7.5; the kernels need at least 8.0"},
-        Fault{"NoMemory", "allocate_error=2", "end what else uses the device"},
-        Fault{"Lost", "copy_error=700", "which this process can no longer use; start it again"},
+        Fault{"NoMemory", "allocate_error=2", "stop other programs that use the device"},
+        Fault{"Lost", "copy_error=700", "this process can no longer use it; restart annulusd"},
         Fault{"Hangs", "hangs=1", "it did not end within 300 ms"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -76,7 +76,8 @@ TEST(EmulatedDaemonTest, MistakesStillEndIt) {
   expect("", {"--device", "cuda", "--ranks", "2", "--ring-transport", "peer"},
          "make more GPUs visible");
   expect("find_error=35", {"--device", "cuda", "--check"}, "install a driver");
-  expect("allocate_error=2", {"--device", "cuda", "--check"}, "end what else uses the device");
+  expect("allocate_error=2", {"--device", "cuda", "--check"},
+         "stop other programs that use the device");
 }
 
 TEST(EmulatedDaemonTest, AGoodDeviceServes) {
@@ -110,7 +111,7 @@ TEST(EmulatedDaemonTest, TheProcessorServesOnlyWhereItMay) {
                         {"major=7,minor=5", "auto", "has compute capability 7.5"},
                         {"allocate_error=2", "auto",
                          "warning gpu_not_used reason=\"emulated, compute capability 9.0"},
-                        {"copy_error=700", "auto", "which this process can no longer use"},
+                        {"copy_error=700", "auto", "this process can no longer use it"},
                         {"find_error=35", "cpu", "not looked for"}};
   for (const Case& c : cases) {
     SCOPED_TRACE(absl::StrCat(c.device, " ", c.choice));

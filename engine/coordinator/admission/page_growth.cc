@@ -139,8 +139,8 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, use_.options.limits).has_value()) continue;
     absl::Status status = RetryError(
-        "pin: beside this document, an answer that is being generated could run out of pages; try "
-        "again when fewer requests run, or read the document ahead without pin",
+        "pin: with this document pinned, a running answer could run out of pages; try again when "
+        "fewer requests run, or prefill the document without pin",
         RetryAfter(use_.serving.turnover_seconds(), 0));
     status.SetPayload(kLimitPayload, absl::Cord("pinned"));
     return status;

@@ -27,8 +27,7 @@ absl::StatusOr<RequestPlan> PlanQueue::Ask(RequestSpec spec, const std::function
     if (closed_) return Ended();
     if (waiting_.size() >= kMost) {
       return RetryError(
-          absl::StrCat(kMost, " plans, the most allowed, are waiting; try again in a moment"),
-          kRetry);
+          absl::StrCat(kMost, " plans, the maximum, are waiting; try again in a moment"), kRetry);
     }
     waiting_.push_back(question);
   }
@@ -45,7 +44,7 @@ absl::StatusOr<RequestPlan> PlanQueue::Ask(RequestSpec spec, const std::function
   std::erase(waiting_, question);
   if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
   return RetryError(absl::StrCat("the engine was busy for ", kLongest.count(),
-                                 " s and made no plan; try again in a moment"),
+                                 " s and did not answer; try again in a moment"),
                     kRetry);
 }
 

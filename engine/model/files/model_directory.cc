@@ -57,7 +57,7 @@ absl::Status CheckModelDirectory(const std::string& path) {
   }
   if (absl::EndsWith(path, ".gguf")) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " does not begin like a GGUF file: it is empty, cut short or damaged"));
+        absl::StrCat(path, " is not a GGUF file: it is empty, truncated or damaged"));
   }
   if (const ForeignFormat* format = FindForeign(path)) return RefuseForeign(path, *format);
   return absl::InvalidArgumentError(

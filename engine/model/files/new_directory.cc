@@ -17,7 +17,7 @@ namespace {
 
 absl::Status Taken(const std::string& path) {
   return absl::AlreadyExistsError(
-      absl::StrCat(path, " exists; nothing is overwritten: give a new name, or remove it first"));
+      absl::StrCat(path, " exists and is not overwritten; give a new name, or remove it first"));
 }
 
 absl::Status DiskError(const std::string& path, const char* what, int error) {

@@ -55,7 +55,7 @@ absl::Status StatError(const std::string& path, int error) {
       absl::StrCat(path, " is a symbolic link to \"",
                    absl::Utf8SafeCHexEscape(absl::string_view(
                        target, static_cast<size_t>(std::max<ssize_t>(length, 0)))),
-                   "\", which does not exist; a download that was cut short leaves such links"));
+                   "\", which does not exist; an interrupted download leaves such links"));
 }
 
 absl::Status CheckRegular(const std::string& path, const struct stat& status) {

@@ -95,7 +95,7 @@ absl::Status Refuse(const StoredMatrix& matrix, DType to, bool codes, const Foun
   if (codes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor ", matrix.name, " has codes or scales of weights that are NaN or infinite ", where,
-        "; the file is damaged, or was damaged when it was made"));
+        "; the file is damaged, or its conversion went wrong"));
   }
   if (found.not_stored) {
     return absl::InvalidArgumentError(absl::StrCat(

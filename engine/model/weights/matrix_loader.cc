@@ -37,7 +37,7 @@ absl::Status CheckMemory(const std::vector<MatrixToLoad>& matrices, const Backen
   if (needed <= static_cast<double>(available)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes, the device has ",
-                   available, "; narrower ones need less (--weights-dtype)"));
+                   available, "; use a smaller type (--weights-dtype)"));
 }
 
 // As the allocators of all devices align: some libraries rely on it.

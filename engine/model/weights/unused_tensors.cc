@@ -73,8 +73,8 @@ absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& s
   if (!refused.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the checkpoint has ", refused.size(),
-        " tensors of the decoder that config.json does not ask for: ", Named(refused),
-        "; without them it would be another model. Take the config.json that belongs to these "
+        " tensors of the decoder that config.json does not use: ", Named(refused),
+        "; without them it would be another model. Use the config.json that belongs to these "
         "weights (num_hidden_layers, attention_bias, ..), or remove the tensors"));
   }
   if (ignored.empty()) return std::vector<std::string>();

@@ -59,8 +59,8 @@ absl::Status RefuseSegments(const Parts&... why) {
 absl::Status CheckAutoSegments(const AttentionPolicy& policy) {
   if (policy.rates != AttentionPolicy().rates) {
     return RefuseSegments(
-        "rates are not allowed with segments=auto, which uses 1, 2, 4, ..; leave "
-        "them out, or give segments");
+        "rates are not allowed with segments=auto, which uses 1, 2, 4, ..; remove them, or give "
+        "segments");
   }
   if (kFirstAutoSegment % policy.block == 0) return absl::OkStatus();
   return RefuseSegments("block ", policy.block,

@@ -105,9 +105,8 @@ class BpeModel::Stage : public TextStage {
       after_unknown_ = true;
     } else if (model_.lacks_bytes_) {
       return absl::InvalidArgumentError(
-          "the tokenizer's vocabulary has no token for any single byte, so it cannot spell the "
-          "text; "
-          "send token ids instead of text, or serve the model with its whole vocabulary");
+          "the tokenizer's vocabulary has no token for any single byte, so it cannot encode the "
+          "text; send token ids instead of text, or use the complete vocabulary");
     }
     return absl::OkStatus();
   }

@@ -239,14 +239,15 @@ absl::Status CheckSentencePieces(const SentencePieceFile& file) {
     unknown = id;
   }
   if (!any_normal) {
-    return absl::InvalidArgumentError("there is no normal piece; needed: at least one");
+    return absl::InvalidArgumentError(
+        "the vocabulary has no piece of type NORMAL; at least one is needed");
   }
   if (!unknown.has_value()) {
-    return absl::InvalidArgumentError("there is no unknown piece; needed: one");
+    return absl::InvalidArgumentError("the vocabulary has no piece of type UNKNOWN; one is needed");
   }
   if (file.byte_fallback && bytes.size() != 256) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there are not 256 byte pieces but ", bytes.size(), ", with byte fallback"));
+        absl::StrCat("byte fallback needs 256 byte pieces, but there are ", bytes.size()));
   }
   return absl::OkStatus();
 }

@@ -50,7 +50,7 @@ absl::StatusOr<fs::path> FindModule(std::span<const fs::path> folders) {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "a tokenizer.model needs ", kModule, ", which is not in ", absl::StrJoin(tried, " or "),
-      "; build the target annulus_sentencepiece and put it beside the program"));
+      "; build the target annulus_sentencepiece and put it next to the program"));
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ absl::StatusOr<SentencePieceLibrary> SentencePieceLibrary::Open(std::span<const 
       dlsym(module, "AnnulusSentencePieceOpen"));
   if (open == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat(file.string(), " is no module of this program: ", dlerror()));
+        absl::StrCat(file.string(), " is not a module of this program: ", dlerror()));
   }
   return SentencePieceLibrary(open(Allocate, std::free));
 }

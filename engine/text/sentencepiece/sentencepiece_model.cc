@@ -141,9 +141,9 @@ class SentencePieceModel::Stage : public TextStage {
     joint_ = 0;
     window_ *= 2;
     if (window_ <= kMostWindow) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the text has a stretch of more than ", kMostWindow,
-        " bytes that the tokenizer must encode as one; put white space or line breaks into it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text has more than ", kMostWindow,
+                     " bytes without a place to split it; add white space or line breaks"));
   }
 
   // Gives those of `tokens` that stand for the first `end` bytes, and goes on behind them.

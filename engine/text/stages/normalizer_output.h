@@ -21,7 +21,7 @@ class NormalizerOutput {
     if (bytes_ <= most) return next_->Push(text, end);
     return absl::InvalidArgumentError(absl::StrCat("the tokenizer's normalizer turns ",
                                                    state_->text_bytes, " bytes of text into over ",
-                                                   most, ", the most allowed; shorten the text"));
+                                                   most, ", the maximum; shorten the text"));
   }
 
  private:

@@ -192,7 +192,7 @@ absl::Status RegexScanner::Failed(int result, size_t size) const {
   if (!stopped.ok() && !absl::IsInvalidArgument(stopped)) return stopped;
   return absl::InvalidArgumentError(
       absl::StrCat("the pattern \"", Shown(regex_->pattern_),
-                   "\" of the tokenizer takes too long on this text, near a stretch of ", size,
+                   "\" of the tokenizer takes too long on this text, near a run of ", size,
                    " bytes: ", stopped.ok() ? ErrorText(result) : stopped.message()));
 }
 

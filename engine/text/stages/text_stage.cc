@@ -46,9 +46,9 @@ absl::StatusOr<std::vector<std::string>> RunFilters(const TextFilters& filters,
 }
 
 absl::Status UncutTextError() {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the text has a stretch of more than ", kMaxUncutBytes,
-      " bytes that the tokenizer must encode as one; put white space or line breaks into it"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the text has more than ", kMaxUncutBytes,
+                   " bytes without a place to split it; add white space or line breaks"));
 }
 
 absl::StatusOr<bool> HeldText::Add(absl::string_view text, bool end) {

@@ -61,7 +61,7 @@ std::vector<X86Feature> AmxFeatures() {
   features.push_back({"AMX_BF16", (edx & kAmxBf16) != 0});
   features.push_back({"AMX_INT8", (edx & kAmxInt8) != 0});
   if ((edx & kAll) == kAll)
-    features.push_back({"the system's leave to use AMX", RequestTileRegisters()});
+    features.push_back({"permission of the system to use AMX", RequestTileRegisters()});
   return features;
 }
 

@@ -180,9 +180,9 @@ TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
   EXPECT_THAT(Run({"status", "--verbose"}).out,
               ::testing::HasSubstr("link 12.5 GB/s; read from a.json\n"));
   server_.SetLoad(FromText<v1::GetLoadResponse>(
-      R"(exchange { attention_flops: 1 source: "not needed: one rank exchanges nothing" })"));
+      R"(exchange { attention_flops: 1 source: "not needed: there is only one rank" })"));
   EXPECT_THAT(Run({"status", "--verbose"}).out,
-              ::testing::HasSubstr("ring      rates not needed: one rank exchanges nothing\n"));
+              ::testing::HasSubstr("ring      rates not needed: there is only one rank\n"));
   // While a model is being loaded nothing is known.
   server_.SetLoad(v1::GetLoadResponse());
   EXPECT_THAT(Run({"status", "--verbose"}).out, ::testing::Not(::testing::HasSubstr("ring ")));

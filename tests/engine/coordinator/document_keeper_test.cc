@@ -86,7 +86,7 @@ TEST_F(DocumentKeeperTest, WhatWasDeletedMeanwhileIsNotKept) {
   documents_.Tend();
   const absl::Status deleted = documents_.KeepPrefilled(request);
   EXPECT_EQ(deleted.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(deleted.message(), HasSubstr("deleted while the server read it"));
+  EXPECT_THAT(deleted.message(), HasSubstr("deleted during the prefill"));
   EXPECT_FALSE(documents_.Find(Tag("a")).pinned);
 }
 
@@ -95,7 +95,7 @@ TEST_F(DocumentKeeperTest, WhatHasLeftMemoryCannotBePinned) {
   spec.pin = true;
   Request& request = Prefilled(spec);
   ledger_.prefixes().index().Evict([] { return false; });
-  EXPECT_THAT(documents_.KeepPrefilled(request).message(), HasSubstr("left memory"));
+  EXPECT_THAT(documents_.KeepPrefilled(request).message(), HasSubstr("were evicted"));
 }
 
 TEST_F(DocumentKeeperTest, PinsHaveAQuota) {

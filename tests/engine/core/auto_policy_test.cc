@@ -34,7 +34,7 @@ TEST(AutoPolicy, LengthHardwareAndContractDecide) {
   const AutoPolicy::Choice taken = able.Choose(Auto(), 65'536, Nothing);
   EXPECT_EQ(taken.policy.kind, PolicyKind::kAdaptive);
   EXPECT_EQ(taken.policy.coverage, kAutoCoverage);
-  EXPECT_THAT(taken.reason, HasSubstr("auto: adaptive; expected were dense "));
+  EXPECT_THAT(taken.reason, HasSubstr("auto: adaptive; expected: dense "));
   EXPECT_EQ(able.Choose(Auto(0.8), 65'536, Nothing).policy.coverage, 0.8);
   EXPECT_EQ(able.Choose(Auto(1), 65'536, Nothing).policy.kind, PolicyKind::kDense);
   AutoSetting unable;

@@ -260,7 +260,8 @@ TEST_F(CoordinatorTest, TellsWhomItRefusesToComeAgain) {
   EXPECT_EQ(coordinator_->CheckQueue(), refused.accepted);
   EXPECT_TRUE(first.accepted.ok() && second.accepted.ok());
   EXPECT_EQ(refused.accepted.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.accepted.message(), HasSubstr("at most 2 requests wait; try again later"));
+  EXPECT_THAT(refused.accepted.message(),
+              HasSubstr("at most 2 requests can wait; try again later"));
   ranks_.Allow();
   for (const Asked& asked : {running, first, second}) EXPECT_EQ(Outcome(asked), "");
   EXPECT_TRUE(coordinator_->CheckQueue().ok());
@@ -368,10 +369,10 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
   ranks_.Allow();
   for (const Asked& asked : {running, waiting}) {
-    EXPECT_THAT(Outcome(asked), HasSubstr("the server must be restarted"));
+    EXPECT_THAT(Outcome(asked), HasSubstr("restart the server"));
   }
   // Though there is no room for it, it does not wait.
-  EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be restarted"));
+  EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("restart the server"));
   EXPECT_FALSE(coordinator_->snapshot().healthy);
   EXPECT_GT(HeldNow(), 0);
 }

@@ -138,7 +138,7 @@ TEST_F(ExchangeProfile, OfAnotherSetupIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(std::string(status.message()),
             absl::StrCat(path_,
-                         " was measured with ranks 3, this server has 4; delete it or name "
+                         " was measured with ranks 3, but this server has 4; delete it or name "
                          "another file"));
   other = SmallSetup();
   other.kernels = "cpu/other";

@@ -271,7 +271,7 @@ TEST_F(ModelDirectory, TensorsThatNothingUses) {
   directory_.Write("generation_config.json", "{}");
   EXPECT_TRUE(Load().ok());
   EXPECT_THAT(Refusal("config.json", "\"attention_bias\": true", "\"attention_bias\": false"),
-              HasSubstr("tensors of the decoder that config.json does not ask for: "
+              HasSubstr("tensors of the decoder that config.json does not use: "
                         "model.layers.0.self_attn.k_proj.bias"));
 }
 

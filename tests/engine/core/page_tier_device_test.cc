@@ -287,7 +287,7 @@ TEST_F(PageTierDeviceTest, ThePlanCountsWhatTheHostGives) {
   options.host_memory_bytes = needed;
   const absl::Status refused = CreateEngine(options, *device_, registry_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), HasSubstr("are free beside the program; lower --kv-host"));
+  EXPECT_THAT(refused.message(), HasSubstr("are left for them; lower --kv-host"));
 }
 
 // Pinned blocks are powers of two.
@@ -319,10 +319,11 @@ TEST_F(PageTierDeviceTest, KernelsWhoseBitsVaryAreRefusedAtTheStart) {
   for (const std::string option : {"kv-host", "kv-disk"}) {
     const absl::Status refused = CreateEngine(options, *device_, kernels).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(refused.message(),
-                HasSubstr(option + " needs kernels that give the same bits in every batch, and " +
-                          "those of cpu/varying do not; use --gpu-kernels " +
-                          good.substr(good.find('/') + 1)));
+    EXPECT_THAT(
+        refused.message(),
+        HasSubstr(option + " needs kernels whose results do not depend on the batch, unlike " +
+                  "those of cpu/varying do not; use --gpu-kernels " +
+                  good.substr(good.find('/') + 1)));
     options.kv_host_bytes = 0;
     options.kv_disk = disk();
   }

@@ -454,8 +454,7 @@ TEST_F(PageTierTest, WhatCannotBeIsRefusedAtTheStart) {
   EngineOptions options = Options("builtin:recall", 1);
   options.kv_disk_bytes = 0;
   auto engine = CreateEngine(options, *backend_, registry_);
-  EXPECT_THAT(std::string(engine.status().message()),
-              HasSubstr("kv-disk-size, the limit for the files in kv-disk, is 0 bytes"));
+  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("kv-disk-size is 0 bytes"));
   options = Options("builtin:recall", 1);
   const auto first = Make(options);
   engine = CreateEngine(options, *backend_, registry_);

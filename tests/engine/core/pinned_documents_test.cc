@@ -270,8 +270,7 @@ TEST_F(KeptDocumentsTest, APinLeavesRoomForTheAnswersThatGrow) {
   pinned.pin = true;
   const absl::Status refused = Status(pinned);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(),
-              HasSubstr("an answer that is being generated could run out of pages"));
+  EXPECT_THAT(refused.message(), HasSubstr("a running answer could run out of pages"));
   EXPECT_TRUE(refused.GetPayload(kRetryPayload).has_value());  // the answer will end
   EXPECT_FALSE(Find("a").pinned);
   engine_->Cancel(*id);

@@ -120,7 +120,7 @@ TEST_F(SuccessorTest, KeepsThePagesOfTwoStepsOfALostRank) {
   const Asked running = AskAndHoldTwoSteps();
   ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
   ranks_.Allow();
-  EXPECT_THAT(Outcome(running), HasSubstr("the server must be restarted"));
+  EXPECT_THAT(Outcome(running), HasSubstr("restart the server"));
   WaitUntilNothingRuns();
   EXPECT_GT(HeldNow(), 0);
 }

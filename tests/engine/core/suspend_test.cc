@@ -159,7 +159,7 @@ TEST_F(SuspendTest, ADeadlineTakesEffectInsideAChunk) {
   const Asked stream = Stream();
   WhenSuspended(2, [&] { clock_.Advance(24h); });
   const Asked late = Ask(400, 8, clock_.Now() + 24h);
-  EXPECT_THAT(Outcome(late), HasSubstr("DEADLINE_EXCEEDED: the request's deadline passed"));
+  EXPECT_THAT(Outcome(late), HasSubstr("DEADLINE_EXCEEDED: the answer was not complete"));
   const auto plans = PlansOf(late.id);
   ASSERT_FALSE(plans.empty());
   ASSERT_TRUE(plans.back().second.stretch.has_value());

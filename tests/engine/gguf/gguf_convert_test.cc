@@ -160,7 +160,7 @@ TEST_F(GgufConvertTest, WritesTheTokenizerThatTheMetadataHave) {
   const auto refused = ConvertModelDirectory(write("bert"), DType::kBF16, Path("refused"));
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(refused.status().message()),
-              HasSubstr("tokenizer.ggml.model is \"bert\"; served: gpt2"));
+              HasSubstr("tokenizer.ggml.model is \"bert\"; supported: gpt2"));
   EXPECT_FALSE(std::filesystem::exists(Path("refused")));
 }
 

@@ -99,7 +99,7 @@ TEST(GgufFileTest, BoundsTheHeadersOfAllFilesTogether) {
   const auto refused = open();
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_THAT(refused.status().message(),
-              AllOf(HasSubstr("m-00002-of-00003.gguf: its header takes more than "),
+              AllOf(HasSubstr("m-00002-of-00003.gguf: its header has more than "),
                     HasSubstr("allowed: 268435456 bytes for the headers of all files")));
   for (uint32_t i = 0; i < 3; ++i) WriteSparsePart(directory, i, 3, 1000);
   EXPECT_TRUE(open().ok()) << open().status();

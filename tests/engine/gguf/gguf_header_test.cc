@@ -134,7 +134,7 @@ TEST(GgufHeaderTest, RefusesValuesThatAreNone) {
   ExpectInvalid(flag.File(), "x is a bool of 2");
   GgufWriter twice = Small();
   twice.Set("flag", false);
-  ExpectInvalid(twice.File(), "flag is there twice");
+  ExpectInvalid(twice.File(), "flag appears twice");
   GgufWriter name = Small();
   name.Raw(absl::string_view("a\0b", 3), 7, "\x01");
   ExpectInvalid(name.File(), "visible ASCII");
@@ -147,12 +147,12 @@ TEST(GgufHeaderTest, RefusesTensorsThatDoNotFit) {
     writer.AddTensorAt(name, shape, type, offset);
     return writer.File();
   };
-  ExpectInvalid(with("a", {4}, 0, 0), "tensor a is there twice");
+  ExpectInvalid(with("a", {4}, 0, 0), "tensor a appears twice");
   ExpectInvalid(with("c", {4}, 0, 0), "overlap");
   ExpectInvalid(with("c", {2}, 0, 64), "overlap");
   ExpectInvalid(with("c", {4}, 0, 50), "multiples of the alignment");
-  ExpectInvalid(with("c", {4}, 0, 1 << 20), "cut short");
-  ExpectInvalid(with("c", {4}, 0, ~uint64_t{31}), "cut short");
+  ExpectInvalid(with("c", {4}, 0, 1 << 20), "truncated");
+  ExpectInvalid(with("c", {4}, 0, ~uint64_t{31}), "truncated");
   ExpectInvalid(with("c", {0, 4}, 0, 128), "dimension of 0");
   ExpectInvalid(with("c", {}, 0, 128), "0 dimensions");
   ExpectInvalid(with("c", {1, 1, 1, 1, 1}, 0, 128), "5 dimensions");

@@ -201,7 +201,7 @@ TEST(GgufConfigTest, SettingsHaveTheirKind) {
   EXPECT_THAT(message("llama.rope.dimension_count", 9.0f),
               HasSubstr("rope.dimension_count is 9.0; allowed: a whole number from 0"));
   EXPECT_THAT(message("llama.rope.scaling.type", std::vector<std::string>{"linear"}),
-              HasSubstr("rope.scaling.type is an array of 1; served: none"));
+              HasSubstr("rope.scaling.type is an array of 1; supported: none"));
   EXPECT_THAT(message("llama.expert_count", "\xFF"),
               HasSubstr("expert_count is \"\\xff\"; allowed: a whole number"));
   EXPECT_THAT(message("tokenizer.ggml.eot_token_id", 2.0f),
@@ -218,8 +218,8 @@ TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
   auto opened = GgufFile::Open((directory.path() / "m").string());
   ASSERT_TRUE(opened.ok()) << opened.status();
   const std::shared_ptr<const GgufFile> file = *std::move(opened);
-  const std::string expected =
-      absl::StrCat(file->path(), ": tensor token_embd.weight is stored as IQ4_XS; served: F32, ");
+  const std::string expected = absl::StrCat(
+      file->path(), ": tensor token_embd.weight is stored as IQ4_XS; supported: F32, ");
   EXPECT_THAT(
       std::string(file->ReadAsFloat(*file->FindTensor("token_embd.weight")).status().message()),
       StartsWith(expected));
@@ -335,7 +335,7 @@ TEST(GgufConfigTest, RefusesWhatItDoesNotServe) {
   const auto nothing = [](GgufWriter&, const std::string&) {};
   const auto unknown = ConfigOf("rwkv7", nothing);
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(unknown.status().message(), HasSubstr("served: gpt-oss, llama, qwen2"));
+  EXPECT_THAT(unknown.status().message(), HasSubstr("supported: gpt-oss, llama, qwen2"));
   const auto olmo3 = ConfigOf("olmo2", [](GgufWriter& writer, const std::string& prefix) {
     writer.Set(prefix + "attention.sliding_window", 4096u);
   });

@@ -227,7 +227,7 @@ TEST(GgufPreTokenizersTest, AllAreTested) {
   for (const PreTokenizerKind& kind : kPreTokenizerKinds) names.push_back(kind.name);
   const auto files = FilesOf(ByteLevelFile("none", {"a"}, {}));
   EXPECT_THAT(files.status().message(),
-              HasSubstr(absl::StrCat("served: ", absl::StrJoin(names, ", "), ". Serve")));
+              HasSubstr(absl::StrCat("supported: ", absl::StrJoin(names, ", "), ". Serve")));
 }
 
 // A published tokenizer.json, and the kinds that stand for it.

@@ -190,7 +190,7 @@ TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
       {[](GgufWriter& w) {
          w.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "a"});
        },
-       "is there twice"},
+       "appears twice"},
       {[](GgufWriter& w) { w.Set("tokenizer.ggml.tokens", std::vector<std::string>{"\xff"}); },
        "not UTF-8"},
       {[&](GgufWriter& w) {
@@ -292,7 +292,7 @@ TEST(GgufTokenizerTest, TheUnknownPieceIsFoundWhateverItsType) {
   EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(
       none.status().message(),
-      HasSubstr("unknown_token_id: missing, and there is no unknown piece; needed: its id"));
+      HasSubstr("unknown_token_id: missing, and the vocabulary has no token of type UNKNOWN"));
 }
 
 // Spaces of a user-defined piece are "▁" unless another token has that text.
@@ -336,10 +336,11 @@ TEST(GgufTokenizerTest, WhatTheTemplateWritesIsAControlToken) {
     const auto files = FilesOf(writer);
     ASSERT_TRUE(files.ok()) << files.status();
     ASSERT_EQ(files->warnings.size(), 1u);
-    EXPECT_THAT(files->warnings[0],
-                HasSubstr("token_type calls 4 tokens normal text that the chat template writes, or "
-                          "that begin or end texts: <eos>, <|im_start|>, <|im_end|>, "
-                          "<|assistant|>; they are served as control tokens"));
+    EXPECT_THAT(
+        files->warnings[0],
+        HasSubstr("token_type marks 4 tokens as normal text although the chat template writes them "
+                  "or they begin or end texts: <eos>, <|im_start|>, <|im_end|>, "
+                  "<|assistant|>; they are treated as control tokens"));
     const auto made = LoadGgufTokenizer(*files, "f.gguf");
     ASSERT_TRUE(made.ok()) << made.status();
     for (int32_t id = 0; id < 11; ++id) {
@@ -399,7 +400,7 @@ TEST(GgufTokenizerTest, AVocabularyWithScoresHasAllBytesOrAnUnknownToken) {
       return LoadGgufTokenizer(files.value_or(GgufTokenizerFiles()), "f.gguf");
     };
     EXPECT_THAT(load({"<unk>", "a", "<0x41>"}, {2, 1, 6}).status().message(),
-                HasSubstr("not 256 byte pieces"));
+                HasSubstr("needs 256 byte pieces"));
     const auto unknown = load({"<unk>", "a"}, {2, 1});
     ASSERT_TRUE(unknown.ok()) << unknown.status();
     EXPECT_EQ(*(*unknown)->Encode("\u00e9", false), (std::vector<int32_t>{0}));
@@ -413,13 +414,13 @@ TEST(GgufTokenizerTest, NamesTheKindsThatItServes) {
     writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
     const auto files = FilesOf(writer);
     EXPECT_EQ(files.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(files.status().message(), HasSubstr("served: gpt2"));
+    EXPECT_THAT(files.status().message(), HasSubstr("supported: gpt2"));
   }
   GgufWriter writer;
   writer.Set("tokenizer.ggml.model", "gpt2");
   writer.Set("tokenizer.ggml.pre", "viking");
   writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
-  EXPECT_THAT(FilesOf(writer).status().message(), HasSubstr("pre is \"viking\"; served: gpt-2"));
+  EXPECT_THAT(FilesOf(writer).status().message(), HasSubstr("pre is \"viking\"; supported: gpt-2"));
 }
 
 }  // namespace

@@ -329,7 +329,7 @@ def main():
 
     failed = 0
     refusal = ask(program, gguf(metadata("gpt2", ["a"], [NORMAL], pre="none")), []).stderr
-    served = re.search(r"served: ([^.]*)\. ", refusal)
+    served = re.search(r"supported: ([^.]*)\. ", refusal)
     if not served or set(served[1].split(", ")) != set(KINDS):
         print(f"KINDS has {', '.join(KINDS)}; gguf_ids says: {refusal}")
         failed += 1

@@ -272,7 +272,8 @@ TEST(ModelConfigTest, ContextBeyondTheTrainedLengthNeedsARopeSetting) {
   EXPECT_EQ(*ContextLimit(Good(yarn), 0), 2048);
   EXPECT_EQ(*ContextLimit(Good(yarn), 8192), 8192);
   const absl::Status beyond = ContextLimit(Good(yarn), 8193).status();
-  EXPECT_THAT(std::string(beyond.message()), HasSubstr("is made for 8192; give at most that"));
+  EXPECT_THAT(std::string(beyond.message()),
+              HasSubstr("is made for 8192; give at most this value"));
   const Keys dynamic = {{"rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}"}};
   EXPECT_EQ(*ContextLimit(Good(dynamic), 4096), 4096);
   EXPECT_FALSE(ContextLimit(Good(dynamic), 4097).ok());

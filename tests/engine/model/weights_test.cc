@@ -226,7 +226,7 @@ TEST(WeightsTest, RefusesTensorsOfTheDecoderThatNothingUses) {
     source.tensors[name] = {DType::kF32, {8}};
     const absl::Status status = Load(SmallConfig(), source).status();
     ExpectError(status, absl::StatusCode::kInvalidArgument,
-                "has 1 tensors of the decoder that config.json does not ask for: " + name + ";");
+                "has 1 tensors of the decoder that config.json does not use: " + name + ";");
     EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).status(), status);
     EXPECT_EQ(source.reads, 0);
   }

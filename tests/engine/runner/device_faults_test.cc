@@ -68,7 +68,7 @@ TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
   for (int step = 0; step < 2; ++step) {
     const auto results = ranks->Run(std::make_shared<StepPlan>());
     EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(results.status().message()), HasSubstr("start it again"));
+    EXPECT_THAT(std::string(results.status().message()), HasSubstr("restart annulusd"));
   }
 }
 
@@ -88,11 +88,11 @@ TEST_F(DeviceFaultsTest, AGraphThatIsRefusedEndsItsRequestsAlone) {
     return std::string(done->status.GetPayload(kCausePayload).value_or(absl::Cord("no cause")));
   };
   EmulatedDevice::Get().graph_build_error = cuda::kMemoryAllocation;
-  EXPECT_THAT(ask(), HasSubstr("the device has not that much memory left"));
+  EXPECT_THAT(ask(), HasSubstr("the device does not have enough free memory"));
   EmulatedDevice::Get().graph_build_error = 0;
   EXPECT_EQ(ask(), "0417");
   EmulatedDevice::Get().graph_run_error = cuda::kIllegalAddress;
-  EXPECT_THAT(ask(), HasSubstr("start it again"));
+  EXPECT_THAT(ask(), HasSubstr("restart annulusd"));
   EmulatedDevice::Get().graph_run_error = 0;
   EXPECT_EQ(ask(), "0417");
   EXPECT_TRUE(engine->Load().healthy);

@@ -141,10 +141,10 @@ TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
   const absl::Status refused = Open(400 * kMiB).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("keys and values 400 MiB"), HasSubstr("workspace of kernels"),
+              AllOf(HasSubstr("keys and values 400 MiB"), HasSubstr("kernel workspace"),
                     HasSubstr("left to the driver 64 MiB"), HasSubstr("the device's 1 GiB"),
                     HasSubstr("lower --kv-memory, --chunk-tokens or --ranks"),
-                    HasSubstr("or end what else uses")));
+                    HasSubstr("or stop other programs")));
   EXPECT_TRUE(IsOfDevice(refused)) << "others' memory";
   EXPECT_TRUE(Open(200 * kMiB).ok());
   EmulatedDevice::Get().held_by_others = 0;

@@ -104,7 +104,7 @@ class DeviceWaitsTest : public ::testing::Test {
 void ExpectLost(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("did not end within 200 ms"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("start it again"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("restart annulusd"));
 }
 
 TEST_F(DeviceWaitsTest, EveryWaitEndsAndNothingIsFreedThatTheDeviceMayUse) {

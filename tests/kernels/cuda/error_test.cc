@@ -24,9 +24,9 @@ TEST(ErrorTest, KindsOfErrorsAreToldApart) {
     const char* remedy;
   };
   const Kind kinds[] = {
-      {2, absl::StatusCode::kResourceExhausted, "ask for less, or end what else uses"},
+      {2, absl::StatusCode::kResourceExhausted, "request less, or stop other programs"},
       {35, absl::StatusCode::kFailedPrecondition, "install a driver for CUDA 13.0"},
-      {46, absl::StatusCode::kFailedPrecondition, "end the other process"},
+      {46, absl::StatusCode::kFailedPrecondition, "stop the other process"},
       {100, absl::StatusCode::kFailedPrecondition, "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
       {101, absl::StatusCode::kFailedPrecondition, "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
       {209, absl::StatusCode::kFailedPrecondition, "build it with CMAKE_CUDA_ARCHITECTURES"},
@@ -34,7 +34,7 @@ TEST(ErrorTest, KindsOfErrorsAreToldApart) {
       {220, absl::StatusCode::kUnavailable, "reset the GPUs"},
       {802, absl::StatusCode::kFailedPrecondition, "start nvidia-fabricmanager"},
       {803, absl::StatusCode::kFailedPrecondition, "install a driver for CUDA 13.0"},
-      {1, absl::StatusCode::kInternal, "see what the driver logged"}};
+      {1, absl::StatusCode::kInternal, "check the driver's log"}};
   for (const Kind& kind : kinds) {
     const absl::Status status = StatusOf(kind.code, "a launch");
     EXPECT_EQ(status.code(), kind.status) << status;
@@ -58,7 +58,7 @@ TEST(ErrorTest, WhatEndsAKernelLosesTheDevice) {
   for (const int code : {700, 702, 714, 715, 716, 717, 718, 719}) {
     const absl::Status status = StatusOf(code, "waiting for the GPU");
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_THAT(status.message(), HasSubstr("this process can no longer use; start it again"));
+    EXPECT_THAT(status.message(), HasSubstr("this process can no longer use it; restart annulusd"));
   }
 }
 

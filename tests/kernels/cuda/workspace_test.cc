@@ -338,7 +338,8 @@ TEST_F(WorkspaceTest, WhatWasNotPlannedIsRefusedAloneWhereNothingIsFree) {
     for (const absl::Status& refused :
          {own.Scratch(kPlanned + 1).status(), own.BeginUpload(kPlanned + 1)}) {
       EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
-      EXPECT_THAT(std::string(refused.message()), HasSubstr("end what else uses the device"));
+      EXPECT_THAT(std::string(refused.message()),
+                  HasSubstr("stop other programs that use the device"));
     }
     EXPECT_EQ(own.Scratch(kPlanned).value(), planned);
     EXPECT_TRUE(own.BeginUpload(kPlanned).ok());
