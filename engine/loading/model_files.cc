@@ -148,8 +148,7 @@ absl::Status CheckTiers(const EngineOptions& options, const OpTable& ops,
                                  [](const OpTable* table) { return table->row_invariant; });
   return absl::FailedPreconditionError(absl::StrCat(
       options.kv_host_bytes > 0 ? "kv-host" : "kv-disk",
-      " needs kernels whose results do not depend on the batch, unlike those of ", ops.name,
-      " do not",
+      " needs kernels whose results do not depend on the batch; those of ", ops.name, " do",
       good == others.end()
           ? "; leave it out, or use --device cpu"
           : absl::StrCat("; use --gpu-kernels ", (*good)->name.substr((*good)->name.find('/') + 1),

@@ -134,7 +134,7 @@ class GroupRing::End final : public RingChannel {
       if (*ended) return absl::OkStatus();
       if (ring_->clock_.Now() >= deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat("rank ", rank_, " waited too long for data of rank ", peer, " sends"));
+            absl::StrCat("rank ", rank_, " waited too long for data from rank ", peer));
       }
       std::this_thread::sleep_for(kPoll);
     }

@@ -321,9 +321,8 @@ TEST_F(PageTierDeviceTest, KernelsWhoseBitsVaryAreRefusedAtTheStart) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(
         refused.message(),
-        HasSubstr(option + " needs kernels whose results do not depend on the batch, unlike " +
-                  "those of cpu/varying do not; use --gpu-kernels " +
-                  good.substr(good.find('/') + 1)));
+        HasSubstr(option + " needs kernels whose results do not depend on the batch; " +
+                  "those of cpu/varying do; use --gpu-kernels " + good.substr(good.find('/') + 1)));
     options.kv_host_bytes = 0;
     options.kv_disk = disk();
   }
