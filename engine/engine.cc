@@ -45,7 +45,7 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   return setting;
 }
 
-// What the process holds in the host's memory beside the weights, now that they are loaded.
+// Host memory of the process without the weights, after loading them.
 size_t ProgramBytes(const RankModel& model, const Backend& backend) {
   const int64_t weights =
       backend.capabilities().host_accessible ? static_cast<int64_t>(model.weights.bytes) : 0;

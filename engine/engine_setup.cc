@@ -131,7 +131,7 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
     const int32_t more = checks && group.window > 0 ? options.page_tokens : 0;
     limits.group_windows.push_back(group.window + more);
   }
-  // So that a prompt can go on from a finished chunk after a restart: PageTier.
+  // Lets a prompt continue from a finished chunk after a restart: see PageTier.
   limits.passing_checkpoints = options.kv_disk.empty() ? 0 : 1;
   return limits;
 }

@@ -317,7 +317,7 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
                           {"metrics_port", server.metrics_port()}});
 }
 
-// What is kept back for hard times, and restored each second if it was used.
+// Reserves of memory and threads, refilled each second if they were used.
 class Reserves {
  public:
   explicit Reserves(const Logger& log) : log_(log) {}

@@ -332,7 +332,7 @@ void ServerImpl::WarnOfTiers(const EngineLoad& load) {
                      "the daemon stores a page in a file of this name, but there is a folder of "
                      "this name; remove the folder, or the page is recomputed each time"}});
     }
-    // Once: what turns it off does so for good.
+    // Once, because a tier that is turned off stays off.
     if (said.off || tier.off.empty()) continue;
     said.off = true;
     log_.Warning(

@@ -87,7 +87,7 @@ std::optional<Utf8Text> Converted(absl::string_view bytes, const std::string& en
 // Of a text whose encoding is stated, this many bytes may be bad.
 int64_t MostBad(absl::string_view bytes) { return static_cast<int64_t>(bytes.size()) / 100 + 1; }
 
-// Lines that hold other bytes than ASCII, wherever they stand: a guess goes by nothing else.
+// The lines with non-ASCII bytes: the guess uses only these.
 std::string TellingLines(absl::string_view bytes) {
   constexpr size_t kMostBytes = size_t{1} << 20;
   std::string lines;
@@ -122,7 +122,7 @@ std::optional<Utf8Text> Utf16WithoutMark(absl::string_view bytes) {
   int64_t zeros[2] = {0, 0};
   for (size_t i = 0; i < bytes.size(); ++i) zeros[i % 2] += bytes[i] == '\0' ? 1 : 0;
   const bool little = zeros[1] > zeros[0];
-  // Text of other scripts than Latin has zeros only beside its blanks and ends of lines.
+  // Text in non-Latin scripts has zero bytes only in spaces and line ends.
   const int64_t many = zeros[little ? 1 : 0], few = zeros[little ? 0 : 1];
   if (many * 40 < static_cast<int64_t>(bytes.size()) / 2 || few * 20 > many) return std::nullopt;
   std::optional<Utf8Text> text = Converted(bytes, little ? "UTF-16LE" : "UTF-16BE", 1);

@@ -110,7 +110,7 @@ void TextBuilder::Flow(absl::string_view text) {
   Frame& frame = top();
   while (!text.empty()) {
     const auto word = std::find_if_not(text.begin(), text.end(), IsBlank);
-    // A blank at the beginning of a script would part it from what it belongs to.
+    // A space at the start of a sub- or superscript would separate it from its base.
     const bool begins_script = frame.script_depth > 0 && !frame.script_begun;
     frame.blank_pending =
         frame.blank_pending || (word != text.begin() && frame.line_open && !begins_script);
@@ -238,7 +238,7 @@ void TextBuilder::EndCell() {
   const bool counted = cells_.back();
   cells_.pop_back();
   if (!counted) return EndLine();
-  // Whatever was left open in the cell ends with it.
+  // Elements that are still open end with the cell.
   EndLine();
   std::string text = std::move(top().text);
   frames_.pop_back();

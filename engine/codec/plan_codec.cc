@@ -166,8 +166,8 @@ absl::StatusOr<TableDelta> FromMessage(const wire::TableDelta& message, const Co
     const PageEntry entry{message.ranks(i), message.pages(i), message.first_positions(i)};
     ANNULUS_RETURN_IF_ERROR(Within("the rank", entry.rank, 0, std::ssize(limits.pages)));
     ANNULUS_RETURN_IF_ERROR(Within("the page", entry.page, 0, limits.pages[entry.rank]));
-    // The page ends before the last position that there is: whoever computes where the next page
-    // begins need not fear an overflow.
+    // The page must end before the largest position, so that the start of the next page cannot
+    // overflow.
     ANNULUS_RETURN_IF_ERROR(
         Within("the position", entry.first_position, 0, kPositions - limits.model.page_tokens));
     const bool follows = delta.append.empty() ||

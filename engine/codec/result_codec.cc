@@ -35,7 +35,7 @@ wire::Status ToMessage(const absl::Status& status) {
   return message;
 }
 
-// Codes that are none of ours are UNKNOWN, as absl::Status has it.
+// Unknown codes become UNKNOWN, as in absl::Status.
 absl::Status FromMessage(const wire::Status& message) {
   absl::Status status(static_cast<absl::StatusCode>(message.code()), message.message());
   for (const wire::Payload& payload : message.payloads()) {
@@ -202,7 +202,7 @@ absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
   return part;
 }
 
-// What is added to counters that must never fall nor become NaN.
+// Values for counters, which must never decrease or become NaN.
 absl::StatusOr<RingCounters> FromMessage(const wire::RingCounters& message) {
   const RingCounters ring = {message.compute_seconds(), message.wait_seconds(),
                              message.send_seconds(),    message.bytes_pass_kv(),

@@ -12,7 +12,7 @@ namespace annulus {
 absl::Status CommandQueue::Submit(std::unique_ptr<Request> request) {
   const RequestId id = request->id();
   const int ahead = waiting_.fetch_add(1);
-  // Also if memory runs out on the way: a request that never enters the queue must not count in it.
+  // Also if an allocation fails: a request that never enters the queue must not count in it.
   absl::Cleanup not_accepted = [this] { --waiting_; };
   if (ahead < max_waiting_) {
     // The loop may be in the middle of a step, so tell the caller now that the request waits.

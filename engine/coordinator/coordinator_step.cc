@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// What clients are told; `again`: another step may succeed.
+// The error for clients. `again`: another step may succeed.
 absl::Status StepError(const absl::Status& cause, bool again) {
   absl::Status status = absl::UnavailableError(
       again ? "computing the answer failed; try again"
@@ -84,7 +84,7 @@ bool Coordinator::RunStep() {
   return UseStep(*plan, *results, SecondsBetween(step.begun, now));
 }
 
-// What the step has of requests that ended after it was planned counts for nobody.
+// Drop the results of requests that ended after the step was planned.
 std::shared_ptr<const StepPlan> Coordinator::WithoutThoseThatLeft(
     std::shared_ptr<const StepPlan> plan, std::vector<RankResult>& results) const {
   if (!ledger_.any_left()) return plan;
@@ -158,8 +158,8 @@ std::shared_ptr<const StepPlan> Coordinator::StartSuccessor(const StepPlan& runn
   return plan;
 }
 
-// Whether what `running` brings decides what its successor is: a prompt goes on, or a request
-// has its last token then, or guesses how its answer goes on after it.
+// Whether the successor depends on the results of `running`: a prompt continues, or a request gets
+// its last token, or guesses the tokens that follow it.
 bool Coordinator::NextStepDepends(const StepPlan& running) const {
   if (running.stretch.has_value()) return true;
   return std::any_of(running.items.begin(), running.items.end(), [this](const PlanItem& item) {
@@ -230,7 +230,7 @@ StepPlan Coordinator::PlanNext() {
   PageTier* const tier = ledger_.tier();
   const auto waits = [&](SequenceId id) { return tier != nullptr && tier->saver().HoldsBack(id); };
   const EngineState& state = ledger_.state();
-  // Before the prompts' rows are chosen: what is guessed takes a part of the step's time.
+  // Before the prompts' rows are chosen, because guesses take a part of the step's time.
   DraftAhead(ledger_, serving_);
   const std::vector<StreamRows> streams = RowsOfStreams(state, ledger_.book(), options_.limits);
   const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, clock_.Now());

@@ -53,7 +53,7 @@ void ResultDelivery::ReportProgress(const StepPlan& plan) {
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
     if (EndsItsChunks(plan)) {
-      // Not the answer so far, which a preempted request reads again.
+      // Without the answer so far, which a preempted request computes again.
       const int32_t own = sequence.prompt_length - sequence.answered;
       metrics_.prompt_tokens.Add(std::min(item.end, own) - std::min(item.begin, own));
     }

@@ -200,7 +200,7 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   news_ = false;
   next_pass_ = now + kPassInterval;
   SetContending(requests);
-  // Nobody runs: what slowed prompts is over.
+  // Nothing runs, so nothing slows prompts any more.
   if (requests.size() == waiting.size()) prompt_pace_ = PromptPace();
   std::vector<Contender> contenders;
   for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));

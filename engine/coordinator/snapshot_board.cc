@@ -11,7 +11,7 @@ void SnapshotBoard::Publish(const Ledger& ledger, const Serving& serving, int ch
                             bool busy, SteadyTime now) {
   EngineSnapshot next;
   const EngineState& state = ledger.state();
-  // Checks of pages run as requests do, and are nobody's.
+  // Page checks run like requests, but belong to no client.
   next.running = static_cast<int>(state.running.size()) - checks;
   next.waiting = static_cast<int>(ledger.waiting().size());
   next.healthy = healthy;

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Conversations that make a template write what it has for each role. Some refuse a system message.
+// Conversations that make a template write its text for each role. Some refuse a system message.
 constexpr const char* kConversations[] = {
     R"([{"role": "system", "content": "a"}, {"role": "user", "content": "b"},
         {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}])",

@@ -82,7 +82,7 @@ class HeaderParser {
     return absl::InvalidArgumentError(absl::StrCat(file_name_, ": ", what));
   }
   uint64_t left() const { return bytes_.size() - at_; }
-  // Bytes that the file has behind what was taken, read or not.
+  // Bytes of the file after the consumed part, read or not.
   uint64_t left_in_file() const { return file_bytes_ - at_; }
 
   absl::StatusOr<const std::byte*> Take(uint64_t count, absl::string_view what);
@@ -282,7 +282,7 @@ absl::StatusOr<uint64_t> HeaderParser::Alignment(const GgufHeader& header) const
                               "; allowed: a power of two from 8 to ", kMostAlignment));
 }
 
-// Offsets in the header count from the first aligned byte behind it.
+// Offsets in the header count from the first aligned byte after it.
 absl::Status HeaderParser::PlaceTensors(GgufHeader& header) const {
   ANNULUS_ASSIGN_OR_RETURN(const uint64_t alignment, Alignment(header));
   const uint64_t data = (at_ + alignment - 1) / alignment * alignment;

@@ -439,7 +439,7 @@ absl::Status GgufTensors::ReadRange(absl::string_view name, size_t offset,
   const Entry& entry = entries_.find(name)->second;
   ANNULUS_CHECK(offset + destination.size() <= static_cast<size_t>(entry.rows) * entry.row_bytes)
       << name;
-  // A bounded part at a time, so that reading takes little memory beside its destination.
+  // Reads a bounded part at a time, so that little memory is needed besides the destination.
   constexpr size_t kPartBytes = size_t{1} << 20;
   const int64_t unit =
       std::max<int64_t>({entry.head_rows, 2, static_cast<int64_t>(kPartBytes / entry.row_bytes)});

@@ -16,7 +16,7 @@
 namespace annulus {
 namespace {
 
-// What has been emitted, or the first error of emitting it.
+// The emitted machine, or the first error.
 absl::StatusOr<Machine> Emitted(const absl::StatusOr<NodeId>& start, MachineBuilder* builder) {
   ANNULUS_RETURN_IF_ERROR(start.status());
   ANNULUS_RETURN_IF_ERROR(builder->status());

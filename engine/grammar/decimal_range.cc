@@ -114,7 +114,7 @@ class MagnitudeEmitter {
       }
       return fractions_[key] = builder_.Split(targets);
     }
-    // A loop, since the state beyond all digits goes on at itself.
+    // A loop: the state after all digits leads to itself.
     const NodeId loop = builder_.OpenLoop();
     fractions_[key] = loop;
     const NodeId dead = builder_.Split({});

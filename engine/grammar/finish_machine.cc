@@ -48,7 +48,7 @@ class Productive {
 
   absl::Status Find() {
     ends_[kReturnNode] = true;
-    // Most nodes go on at earlier ones, so a pass settles nearly all that is not recursive.
+    // Most nodes lead to earlier ones, so one pass settles nearly all non-recursive nodes.
     for (bool changed = true; changed;) {
       changed = false;
       for (NodeId id = 0; id < machine_.nodes.size(); ++id) {
@@ -151,7 +151,7 @@ class Readings {
 
  private:
   // Bounds the readings of each node from above in one pass, so that few must be counted. A node
-  // that goes on at a later one has no bound.
+  // that leads to a later one has no bound.
   absl::Status Bound() {
     constexpr uint32_t kNoBound = kMaxReadings + 1;
     ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(machine_.nodes.size() / 8)));

@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 // A tokenizer that has no file in a Hugging Face directory is refused when the model is opened.
-// Warnings of the tokenizer go to `report`: the directory has what was read, and gives none.
+// Warnings of the tokenizer go to `report`: the new directory causes none.
 absl::StatusOr<Conversion> ConvertGguf(const std::string& path, DType dtype,
                                        const std::string& destination, std::string* report) {
   ANNULUS_ASSIGN_OR_RETURN(const GgufModel model, OpenGgufModel(path, CodesFor(dtype)));

@@ -50,7 +50,7 @@ absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
 }
 
 // The shape of a config.json with random weights, to measure speed without a download. It has no
-// trained length, so any context will do.
+// trained length, so any context is allowed.
 absl::StatusOr<ModelFiles> OpenRandom(const std::string& path) {
   constexpr int64_t kMostContext = int64_t{1} << 24;
   const auto text = ReadTextFile(path);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kMostCompared = 256;        // pages that go on from one
 constexpr int kMostPromptsCompared = 16;  // of a document, from their ends back to their beginnings
-// Of one node. Beyond that two prompts count as one with the documents of both, so that what is
-// forgotten with either is forgotten with it.
+// Of one node. Beyond that, two prompts are treated as one with the documents of both, so that
+// forgetting a document of either forgets it.
 constexpr size_t kMostPrompts = 64;
 
 // Those that begin before a prefix ends.

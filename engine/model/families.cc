@@ -29,7 +29,7 @@ constexpr NormNames kOlmo2Norms = {{"", "", "post_attention_layernorm",
                                     "post_feedforward_layernorm", "self_attn.q_norm",
                                     "self_attn.k_norm"}};
 
-// Family::turn_ends. Many models are trained on chats in the form ChatML, whatever their family.
+// Family::turn_ends. Models of many families are trained on chats in ChatML format.
 constexpr std::array<absl::string_view, 1> kChatMl = {"<|im_end|>"};
 constexpr std::array<absl::string_view, 3> kLlamaTurnEnds = {"<|eot_id|>", "<|eom_id|>",
                                                              "<|im_end|>"};

@@ -32,7 +32,7 @@ absl::Status ParseActivation(const JsonFields& fields, const Family& family, Mod
   const bool absent = family.gemma && key == std::string("hidden_act");
   ANNULUS_ASSIGN_OR_RETURN(std::string name,
                            fields.String(key, family.gemma ? "gelu_pytorch_tanh" : "silu"));
-  // A Gemma file with `hidden_act` alone means the tanh form whatever it says, as in Transformers.
+  // A Gemma file with `hidden_act` alone means the tanh form for any value, as in Transformers.
   if (absent) name = "gelu_pytorch_tanh";
   if (name == "silu" || name == "swish") {
     config.activation = Activation::kSilu;

@@ -126,7 +126,7 @@ void PageRestorer::TakeDone(const PageMover::Done& done, int level) {
     uint8_t& from = restore.came_from[page - restore.from / use_.marks.page_tokens()];
     from = std::max(from, static_cast<uint8_t>(level));
   } else {
-    // It went meanwhile, or was not what it should be: a slower level may still have it.
+    // The page was evicted, or failed its check: a slower level may still have it.
     const std::optional<int> next =
         use_.levels.Find({restore.beginning.marks[page].chain, arriving.group});
     if (next.has_value() && *next > level) {
@@ -219,7 +219,7 @@ void PageRestorer::EndOverdue() {
       EndRestore(owner);
       continue;
     }
-    // What it waits for was being read all that time, and gave nothing.
+    // Its pages were being read all this time, without a result.
     const SteadyTime moved = std::max(restore.begun, last_arrival_);
     for (int level = 0; level < use_.levels.size(); ++level) {
       if (restore.left_on[level] == 0) continue;

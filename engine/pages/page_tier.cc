@@ -65,8 +65,8 @@ bool PageTier::Turn() {
   saver_.BeginTurn();
   const int64_t restores = restores_.size();
   lingering_.ReleaseCopied();
-  // Each part runs by itself, so that one that finds no memory does not stop the others. The next
-  // turn does what was left undone, and a restore that lacks one of its pages becomes overdue.
+  // Each part runs separately, so that one without memory does not stop the others. The next turn
+  // does the rest, and a restore that lacks one of its pages becomes overdue.
   for (int level = 0; level < levels_.size(); ++level) TakeDone(level);
   TryTo([&] { CarryOn(); });
   writes_.Show();
@@ -92,7 +92,7 @@ void PageTier::CarryOn() {
   restorer_.EndOverdue();
   for (int level = 0; level < levels_.size(); ++level) {
     if (levels_.store(level).on()) continue;
-    // What it was to carry goes on to the next or stays where it is, and nobody waits.
+    // Its pages move on to the next level or stay where they are, and nothing waits for them.
     writes_.LetGoOf(level);
     restorer_.StopReadingFrom(level);
   }

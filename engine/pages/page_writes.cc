@@ -109,7 +109,7 @@ void PageWrites::Start() {
   }
 }
 
-// The page that waits first; without memory for it, it goes on waiting.
+// The first waiting page; it keeps waiting if there is no memory for it.
 void PageWrites::StartWrite(int level) {
   Page& next = waiting_[level].front();
   const PageOwner owner = levels_.NewOwner();

@@ -119,7 +119,7 @@ std::optional<CacheMiss> PrefixReuse::WhyNoFirstPage(const RequestSpec& spec,
                                                      const AttentionAssignment* policy,
                                                      std::span<const int32_t> known) const {
   std::optional<int32_t> at;
-  // A document of it may be there behind another beginning, say another system prompt.
+  // A document of the prompt may be cached after another prefix, such as another system prompt.
   for (const TaggedDocument& document : TagsOf(spec)) {
     at = index_.FirstDifference(document.tag, known);
     if (at.has_value()) break;

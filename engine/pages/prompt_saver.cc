@@ -77,7 +77,7 @@ void PromptSaver::OfferNow(const Sequence& sequence, Request& request,
 bool PromptSaver::HoldsBack(RequestId id) {
   const auto found = offered_.find(id);
   const int last = use_.levels.size() - 1;
-  // The host's memory does not survive a kill, so nobody waits for it.
+  // Host memory does not survive a crash, so nothing waits for it.
   if (found == offered_.end() || use_.levels[last].kind != TierKind::kDisk) return false;
   Offered& state = found->second;
   while (state.saved < state.tokens &&
@@ -147,7 +147,7 @@ void PromptSaver::DropStale(Offered& state) {
   Passing& passing = state.passing;
   if (passing.stale.empty()) return;
   const PageStore& disk = use_.levels.store(use_.levels.size() - 1);
-  // One that the disk had no room for, say, is no place to go on from.
+  // A page that the disk had no room for, for example, cannot be continued from.
   const bool is_whole = std::all_of(passing.written.begin(), passing.written.end(),
                                     [&](const PlacedKey& each) { return disk.Has(each.key); });
   if (!is_whole) return;
@@ -262,7 +262,7 @@ void PromptSaver::OfferPage(const Sequence& sequence, const Request& request, in
   PageId id{entry->rank, entry->page};
   PageBook::Page page = use_.book.page(id);
   if (page.state != PageState::kCached && offers != nullptr) {
-    // The request computed what was cached already: that one stays so.
+    // The request recomputed a cached page: the cached one stays.
     id = offers->page;
     page = use_.book.page(id);
     if (page.generation != offers->generation) return;

@@ -67,7 +67,7 @@ std::optional<SteadyTime> RestoreVerdicts::DueOf(RequestId id) const {
 SteadyTime RestoreVerdicts::NextDue(SteadyTime now) const {
   SteadyTime due = SteadyTime::max();
   for (const auto& [id, standing] : standings_) {
-    // What is due already waits to be asked.
+    // A request that is already due waits to be asked.
     const SteadyTime at = DueOf(standing);
     if (!standing.settled && at > now) due = std::min(due, at);
   }
@@ -81,14 +81,14 @@ bool RestoreVerdicts::ReadsForItself(RequestId id, const Standing& standing) con
 RestoreVerdicts::Verdict RestoreVerdicts::Of(RequestId id) {
   const auto found = standings_.find(id);
   if (verify_ == KvVerify::kAll) return Verdict::kSettled;
-  // What has come is still good if the disk fails then.
+  // Restored pages stay valid if the disk fails later.
   const bool coming = found != standings_.end() && ReadsForItself(id, found->second);
   if (!levels_.on() && !coming) return Verdict::kSettled;
   if (found == standings_.end()) return Verdict::kUnknown;
   Standing& standing = found->second;
   if (standing.settled) return Verdict::kSettled;
   const SteadyTime now = clock_.Now();
-  // Nobody asked for a while: it waited for something else, say for a place among those that run.
+  // Nobody asked for a while: it waited for something else, such as a free slot.
   const double gap = SecondsBetween(standing.asked, now) - kMostGapSeconds;
   if (gap > 0) standing.since = After(standing.since, gap);
   standing.asked = now;

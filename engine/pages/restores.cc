@@ -8,7 +8,8 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kMostRestores = 2;
-// Restores of fewer pages than half of any under way begin beside those, up to so many.
+// A restore with fewer than half the pages of any running one may run concurrently, up to this
+// number.
 constexpr int64_t kMostWithShort = 6;
 
 }  // namespace

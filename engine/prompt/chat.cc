@@ -343,8 +343,8 @@ absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
   };
   absl::StatusOr<RenderedChat> chat = render(request);
   if (!IsRefusedByTemplate(chat.status())) return chat;
-  // Some templates know no system role (Gemma 2), which only trying tells. What they say of the
-  // folded messages is what is really wrong with the conversation.
+  // Some templates have no system role (Gemma 2); only trying shows it. If the folded messages fail
+  // too, their error is the real problem of the conversation.
   const std::optional<ChatRequest> folded = FoldSystem(request);
   if (!folded.has_value()) return chat;
   chat = render(*folded);

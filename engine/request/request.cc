@@ -143,7 +143,7 @@ void Request::ReportProgress(int64_t processed, double done, double left) {
   progress.cached = cached_tokens_;
   progress.processed = processed;
   progress.elapsed_seconds = Elapsed() - admitted_at_;
-  // Expects the rest to go on at the rate so far, whatever else runs in the steps.
+  // Assumes that the rest continues at the rate so far, including other work in the steps.
   progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
   progress.ring_degree = attention_.ring_degree;
   last_progress_at_ = Elapsed();
@@ -279,7 +279,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   sink_->OnDone(std::move(completion));
 }
 
-// What is held back of the text, which may be seen to hold a stop only now.
+// The held-back text, which may turn out to contain a stop only now.
 void Request::PassOnRest(Completion& completion) {
   if (!matched_stop_.empty() || completion_tokens_ == 0) return;
   StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());

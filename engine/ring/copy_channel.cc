@@ -50,7 +50,7 @@ CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind, const Clock& cloc
   }
 }
 
-// Links go first: what is on its way uses the events.
+// Links are destroyed first: transfers in progress use the events.
 CopyRing::~CopyRing() { lanes_.clear(); }
 
 absl::StatusOr<std::unique_ptr<CopyRing>> CopyRing::Create(Backend& backend, int ranks,

@@ -91,7 +91,7 @@ class GroupRing::End final : public RingChannel {
     Communicator::Message sent{message.peer, {}};
     for (size_t i = 0; i < message.parts.size(); ++i) {
       const RingPart part = message.parts[i];
-      // Messages have one type for both directions; what is sent is only read.
+      // Messages have one type for both directions; sent parts are only read.
       sent.parts.push_back({const_cast<std::byte*>(part.data), part.bytes});
     }
     return sent;
@@ -109,7 +109,7 @@ class GroupRing::End final : public RingChannel {
 
   Communicator& member() { return *ring_->members_[rank_]; }
 
-  // The library waits by the machine's clock, whatever the ring's is.
+  // The library uses the machine's clock, even if the ring uses another one.
   Communicator::Deadline OfMachine(SteadyTime deadline) const {
     return Clock::Real().Now() + (deadline - ring_->clock_.Now());
   }
@@ -122,7 +122,7 @@ class GroupRing::End final : public RingChannel {
   }
 
   absl::Status WaitForGroup(int peer, const Event& done, SteadyTime deadline) {
-    // Short beside a message; long enough to leave the processor to others.
+    // Short compared with a message, long enough to yield the CPU.
     constexpr std::chrono::microseconds kPoll{20};
     while (true) {
       ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
@@ -153,7 +153,7 @@ GroupRing::GroupRing(Backend& backend, int ranks, std::chrono::milliseconds time
   for (int rank = 0; rank < ranks; ++rank) ends_.push_back(std::make_unique<End>(this, rank));
 }
 
-// Members go first: what is on its way uses the events.
+// Members are destroyed first: transfers in progress use the events.
 GroupRing::~GroupRing() { members_.clear(); }
 
 absl::StatusOr<std::unique_ptr<GroupRing>> GroupRing::Create(Backend& backend, int ranks,

@@ -85,9 +85,9 @@ class RingAttention::LayerRun {
     return ring_.link_.Receive(peer, Tag(s, kind), message.expected);
   }
 
-  // Own queries, to all who hold what they see. A peer attends them at the ring step of their
-  // visit; where it has nothing before that it starts at once, so the holders of a few rows' keys
-  // work side by side.
+  // Sends own queries to all ranks that hold keys they attend. A peer attends them at the ring step
+  // of their visit, or at once if it has nothing to do before; so the holders of a few rows' keys
+  // work in parallel.
   absl::Status AddQueries() {
     std::span<std::byte> slot = layer_.slots.queries;
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {

@@ -85,7 +85,7 @@ void RingPlanner::SetParts(std::vector<RingPart> parts, RingPlan::Message& messa
   message.parts = std::move(parts);
 }
 
-// Own queries for `peer`, if it holds what they see, and the parts of its queries.
+// Own queries for `peer`, if it holds keys that they attend, and the parts of its queries.
 void RingPlanner::ListQueries(int peer, RingPlan::Queries& queries) {
   RingPlan::Message& message = queries.message;
   std::vector<RingPart> parts;

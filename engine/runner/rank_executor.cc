@@ -41,7 +41,7 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
   return result;
 }
 
-// Equal parts share a policy, and with it what is cached by its identity.
+// Equal parts share a policy object, and with it the caches keyed by its identity.
 void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assignment,
                                 RankSequence& sequence) const {
   sequence.attention.clear();
@@ -64,7 +64,7 @@ void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assign
   sequence.summary_kinds = SummariesOf(*assignment);
 }
 
-// Another ring holds other pages: those of the ring before are announced anew with it.
+// A new ring holds other pages: the pages of the old ring are announced again.
 absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& sequence) const {
   if (NeedsGates(terms.attention) && state_.model().gates == nullptr) {
     return absl::InvalidArgumentError("the plan attends by gates, and this rank has none");

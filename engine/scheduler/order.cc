@@ -20,9 +20,8 @@ constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
 constexpr double kNearlyDone = 2;
 constexpr double kLost = 1e-12;
-// What a deadline must leave room for, over what is predicted. An answer's length and the streams
-// that will run beside it are guesses. A prompt that is predicted too short is given up when most
-// of it is computed.
+// Margin of a deadline over the prediction. An answer's length and the streams that will run beside
+// it are guesses. A prompt that is predicted too short is given up when most of it is computed.
 constexpr double kPromptMargin = 1.1;
 constexpr double kAnswerMargin = 1.25;
 

@@ -104,7 +104,7 @@ std::vector<int64_t> SummaryPagesNeeded(const PageDemand& demand, const std::vec
 
 namespace {
 
-// The ring with what it needs, if that is free.
+// The ring with the pages that it needs, if these are free.
 std::optional<RingChoice> TryRing(const PageDemand& demand, const std::vector<int32_t>& free_pages,
                                   std::vector<int32_t> ring, const PlanLimits& limits) {
   RingChoice choice;

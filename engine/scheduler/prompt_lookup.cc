@@ -70,7 +70,7 @@ int64_t PromptLookup::Find(std::span<const int32_t> tokens) const {
     return at >= kMatch && at < size &&
            std::equal(last.begin(), last.end(), tokens.begin() + at - kMatch);
   };
-  // The passage that was quoted so far goes before others that have the same few tokens.
+  // Prefer the passage quoted so far over others with the same few tokens.
   const int64_t further = source_ + size - drafted_at_;
   if (source_ > 0 && matches(further)) return further;
   const int64_t found = follows_[Slot(last.data())];

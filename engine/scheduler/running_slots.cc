@@ -3,7 +3,7 @@
 namespace annulus {
 namespace {
 
-// Empty: nobody's in particular, so nothing is kept from it.
+// Empty: not tied to a client, so it is not limited.
 std::string OwnerOf(const ShareName& share) {
   if (share.owner_level() == 0) return "tenant " + share.tenant;
   return share.client.empty() ? std::string() : "client " + share.client;

@@ -16,7 +16,7 @@ constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e
 constexpr double kForget = 0.98;  // of what a step has taught, at each further one
 constexpr double kForgetMemory = 0.999;
 constexpr double kHold = 1e-3;  // how strongly what the last steps do not show stays
-// What a step was predicted to take counts as its scale up to so many times of what it took.
+// The predicted time of a step counts as its scale, up to this multiple of the measured time.
 constexpr double kSurprise = 2;
 // But it counts as at least so much of the prediction: one step that took next to nothing must not
 // outweigh all others. Otherwise it would make every later step too long.

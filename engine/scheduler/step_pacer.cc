@@ -10,8 +10,8 @@ namespace {
 // No step takes longer, also if streams might wait longer or there are none: soon enough for a
 // cancel and for progress twice a second. Unless the streams alone take longer.
 constexpr double kStepSeconds = 0.5;
-// A stretch ends sooner, for whoever comes next. More stretches cost little: a chunk reads the
-// weights once.
+// A stretch ends earlier, for requests that may arrive. More stretches cost little: a chunk reads
+// the weights once.
 constexpr double kStretchAloneSeconds = 0.15;
 // Of a chunk that begins while there are no streams: how long it may take.
 constexpr double kChunkAloneSeconds = 2;
@@ -131,7 +131,7 @@ double StepPacer::StallBeside(const Room& room) const {
 StepPacer::Room StepPacer::RoomFor(const PromptState& prompt,
                                    std::span<const StreamRows> streams) const {
   Room room = RoomBeside(streams);
-  // What a step has room for, whatever the time.
+  // Capacity of a step, regardless of time.
   const int64_t fullest = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
   room.limits.most_rows =
       room.limits.most_rows > 0 ? std::min(room.limits.most_rows, fullest) : fullest;

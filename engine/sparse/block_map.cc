@@ -58,7 +58,7 @@ class Drawing {
       for (int column = 0; column <= row; ++column) {
         const size_t cell = static_cast<size_t>(row) * side_ + column;
         const double share = chosen_[cell] / CausalBlocks(row, column);
-        // A cell with anything in it is told from one with nothing.
+        // A cell with any attended pair differs from an empty one.
         cells[cell] = static_cast<uint8_t>(std::ceil(share * kFull));
       }
     }

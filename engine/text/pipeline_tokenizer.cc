@@ -16,8 +16,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> PipelineTokenizer::Create(PipelineSta
   return result;
 }
 
-// A model that knows the text of a control token itself could give its id, whatever the added
-// tokens are: Unigram and sentencepiece do, and BPE where its merges lead there.
+// A model that knows the text of a control token itself could produce its id regardless of the
+// added tokens: Unigram and sentencepiece do, and BPE if its merges lead there.
 void PipelineTokenizer::FindPlainForms() {
   std::vector<int32_t> controls = stages_.added_tokens.model_controls();
   controls.insert(controls.end(), stages_.control_pieces.begin(), stages_.control_pieces.end());

@@ -62,8 +62,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
   return store;
 }
 
-// Files of pages that have another one, labelled with other documents: a kill came between writing
-// a page anew and removing what had been given up of it. None of them is labelled with all.
+// Files of pages that have another one, labelled with other documents: the process was killed
+// between rewriting a page and removing its old file. None of them is labelled with all.
 void DiskStore::RemoveTwins(std::vector<EntryName> twins) {
   for (size_t i = 0, all = twins.size(); i < all; ++i) {
     const std::optional<EntryName> other = pages_.Drop(twins[i].key);

@@ -187,8 +187,8 @@ void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   under_way_[0].reset();
 }
 
-// A copy in host memory takes the lock, so that who cancels has the pages back at once. A device's
-// takes as long as the device likes, so nobody may wait for it by the lock.
+// A copy in host memory holds the lock, so that a caller that cancels gets the pages back at once.
+// A device copy can take arbitrarily long, so nothing may wait for it through the lock.
 template <typename Act>
 absl::Status PageMover::CopyPage(size_t thread, std::unique_lock<std::mutex>& lock,
                                  const Act& act) {

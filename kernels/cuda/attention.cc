@@ -56,7 +56,7 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
   }
   InvariantShape shape{path.rows, /*tile_pages=*/1};
   if (path.hopper && params.window > 0) {
-    // Pages that the window has left behind may be there or not.
+    // Pages before the window may be present or not.
     const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
     shape.tile_pages = TilePages(params.shape.page_tokens, dim);
     work.whole_boxes = TileBoxes(params.shape.page_tokens, dim);
@@ -187,7 +187,7 @@ absl::StatusOr<PlacedAttention> Place(CudaStream& stream, const AttentionParams&
 }
 
 // What an earlier op has placed for rows and pages like these, with room for the items in the
-// upload area. Null: there is none, or the area had to be filled anew to make that room.
+// upload area. Null: there is none, or the area had to be refilled to make that room.
 absl::StatusOr<PlacedAttention*> FindPlaced(CudaStream& stream, const AttentionParams& params,
                                             const PrefillPath& path, bool invariant,
                                             AttentionArguments& arguments) {

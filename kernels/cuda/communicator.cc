@@ -16,7 +16,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Between two looks at what is under way: short beside a message.
+// Polling interval: short compared with a message.
 constexpr std::chrono::microseconds kLook{20};
 
 absl::Status TooLate(int rank, absl::string_view what) {
@@ -49,8 +49,7 @@ class NcclCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Groups and what they are put together from are of one stream, so the area is free when the next
-  // group is put together.
+  // Groups and their sources use one stream, so the area is free when the next group is assembled.
   absl::Status Exchange(std::span<const Message> sends, std::span<const Message> receives,
                         std::span<std::byte> area, const Event& after, Event& done,
                         Deadline deadline) override {
@@ -71,8 +70,8 @@ class NcclCommunicator final : public Communicator {
     return EventReached(HandleOf(done));
   }
 
-  // Frees what the library has, which might wait for a kernel that never ends: without the mutex,
-  // as nobody has the handle any more.
+  // Frees the library's resources, which may wait for a kernel that never ends: without the mutex,
+  // because no other thread has the handle any more.
   void Abort() override {
     const NcclHandle handle = TakeHandle();
     if (handle == nullptr) return;

@@ -151,7 +151,7 @@ bool Alike(const DeviceInfo& a, const DeviceInfo& b) {
   return a.name == b.name && a.major == b.major && a.minor == b.minor;
 }
 
-// The one that CreateCudaBackends opens first; null if none will do.
+// The GPU that CreateCudaBackends opens first; null if none is suitable.
 const DeviceInfo* FirstOf(const std::vector<DeviceInfo>& devices) {
   const auto first = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
     return device.major >= kOldestMajor;
@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
                                                             const CudaBackendOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
   const cuda::DeviceInfo* const first = cuda::FirstOf(devices);
-  // Where none will do, the first says why.
+  // If no GPU is suitable, the error is that of the first.
   if (first == nullptr) return CreateCudaBackend(0, options);
   const auto waits = std::make_shared<cuda::DeviceWaits>(options.longest_wait);
   ANNULUS_ASSIGN_OR_RETURN(auto backend, cuda::OpenDevice(*first, waits));

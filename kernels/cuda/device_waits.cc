@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// About a decoded step; what a pause adds to longer waits is little beside them.
+// About a decoded step; a pause adds little to longer waits.
 constexpr std::chrono::milliseconds kWithoutPause{20};
 constexpr std::chrono::microseconds kPause{50};
 

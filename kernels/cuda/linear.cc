@@ -199,9 +199,9 @@ absl::Status Fp8ByKernels(SharedInput& shared, const LinearParams& params) {
   return LinearOfFewRows(shared.stream(), arguments, {});
 }
 
-// The library multiplies codes; false: it has no way, and nothing but rounding has been enqueued.
-// With `scaled` the scales are its business. Else it leaves the sums, in the output or, where that
-// is to be added to, in the scratch, and a kernel does the rest.
+// Multiplies codes with the library. Returns false if the library does not support it; then only
+// rounding has been enqueued. With `scaled` the library applies the scales. Otherwise it leaves the
+// sums in the output, or in the scratch if the output is accumulated, and a kernel does the rest.
 absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const LinearParams& params,
                             bool scaled) {
   CudaStream& stream = shared.stream();
@@ -249,8 +249,8 @@ absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const Linea
   return true;
 }
 
-// The library takes scales on some GPUs, and not together with a bias. What it has no way for with
-// them it may multiply without, and what it does not multiply at all own kernels do.
+// The library takes scales on some GPUs, and not together with a bias. Products that it does not
+// support with scales it may support without; for all others there are own kernels.
 absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
   bool done = false;
   if (Fp8ProductsOf(shared.stream().device()) == Fp8Products::kScaled && params.bias == nullptr) {

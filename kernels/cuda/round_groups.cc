@@ -32,7 +32,7 @@ Layout LayoutOf(const Message& message) {
   return layout;
 }
 
-// Adds a copy, or makes the last one longer where it goes on.
+// Adds a copy, or extends the last one if the new one is contiguous.
 void AddCopy(const DeviceCopy& copy, std::vector<DeviceCopy>& copies) {
   const bool goes_on = !copies.empty() && copies.back().to + copies.back().bytes == copy.to &&
                        copies.back().from + copies.back().bytes == copy.from;
@@ -60,7 +60,7 @@ class Cutter {
       const size_t bytes = std::min(piece_bytes_, layout.bytes - n * piece_bytes_);
       std::byte* from = region;
       if (pieces[n].size() == 1 && pieces[n][0].bytes == bytes) {
-        // Transfers have one type for both directions; what is sent is only read.
+        // Transfers have one type for both directions; sent parts are only read.
         from = const_cast<std::byte*>(pieces[n][0].from);
       } else {
         group.packs.insert(group.packs.end(), pieces[n].begin(), pieces[n].end());

@@ -1,5 +1,4 @@
-// Scores of blocks and what is pooled of them, on the host side: which block of the grid computes
-// what.
+// Block scores and their pooling, host side: assigns work to blocks of the grid.
 #include "kernels/cuda/sm80/scores.h"
 
 #include <iterator>

@@ -197,8 +197,8 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
 
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   if (auto retry = Payload(status, kRetryPayload)) return retry;
-  // Others may pass, but nobody knows when: pins end, and deleted documents count until no request
-  // reads them.
+  // Others may be resolved at an unknown time: pins end, and deleted documents count until no
+  // request reads them.
   const bool lasts =
       ReasonName(status) == "MESSAGE_TOO_LARGE" ||
       (absl::IsResourceExhausted(status) && Payload(status, kLimitPayload) == "kv_bytes");

@@ -40,7 +40,7 @@ absl::Status SetDevice(absl::string_view text, ServerConfig& config) {
   return absl::OkStatus();
 }
 
-// `prefix`: what tables of the option's device begin with. With auto, what was set for another
+// `prefix`: prefix of the names of the device's kernel tables. With auto, a value set for another
 // device stays.
 absl::Status SetKernels(absl::string_view text, absl::string_view prefix,
                         const NamedValues<std::string>& choices, ServerConfig& config) {

@@ -1,4 +1,4 @@
-// Where and for whom the server listens, what it holds for clients, and how it ends and logs.
+// Options of addresses, access, limits for clients, shutdown and log.
 
 #include <chrono>
 #include <cstddef>

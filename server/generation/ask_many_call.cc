@@ -14,7 +14,7 @@
 namespace annulus::server {
 namespace {
 
-// Memory of a question beside its prompt and events: the object, its sink and table entries.
+// Memory of a question besides its prompt and events: the object, its sink and table entries.
 constexpr size_t kQuestionBytes = 4096;
 
 // Small, so that all sinks of a call together take about as much as the single sink of other calls.
@@ -320,7 +320,7 @@ CallEnd AskManyCall::Conclude(const absl::Status& status) {
     id = request_id_;
     begun = count_ > 0;
   }
-  // Whatever ends it later is no refusal of the call.
+  // A later failure is not a refusal of the call.
   if (!begun) context_.metrics.balance().NoteIfRefused(status, arrived_);
   return context_.Conclude(call_, NameIfTooLarge(status, "questions"), std::move(id));
 }

@@ -268,8 +268,8 @@ bool SharedGeneration::BeingReadLocked() const {
                      [this](const Follower& one) { return BehindLocked(one); });
 }
 
-// If events are not kept, a follower that is behind would hold up those that keep up, or make
-// memory grow without room. So ends the slow ones if any follower keeps up.
+// If events are not kept, a slow follower would block the others, or need memory beyond the limit.
+// So the slow ones end if any follower keeps up.
 void SharedGeneration::EndSlowLocked() {
   const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
   if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;

@@ -155,7 +155,7 @@ HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
   request.certificate_names = stream_->certificate_names();
   auto opening = service_.Open(std::move(request), peer_, replies_(request_));
   if (const HttpAnswer* const answer = std::get_if<HttpAnswer>(&opening)) {
-    // Behind a body that nobody reads, no next request can be found.
+    // After an unread body, the start of the next request is unknown.
     keep_alive_ = keep_alive_ && !has_body;
     Answer(*answer, keep_alive_, with_body, now);
     return Next::kAgain;

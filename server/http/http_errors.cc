@@ -15,8 +15,8 @@
 namespace annulus::server {
 namespace {
 
-// How HTTP tells a reason of proto/annulus/v1/errors.proto. A reason that is not here is told by
-// its code.
+// HTTP status of each reason in proto/annulus/v1/errors.proto. A reason that is not listed uses the
+// status of its gRPC code.
 struct Row {
   absl::string_view reason;
   int status;

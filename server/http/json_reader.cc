@@ -29,8 +29,8 @@ constexpr size_t kFormBytes = 4096;
 // Memory is held in steps of this size.
 constexpr size_t kStep = size_t{16} << 10;
 
-// The longest stretch of a text that the lexer keeps: it forgets what it has read only where a
-// string or a number begins, so white space, words and brackets behind a token count with it.
+// The longest part of the text that the lexer keeps. It discards the read text only at the start of
+// a string or number, so white space, words and brackets after a token count too.
 class Stretches {
  public:
   absl::Status Take(absl::string_view bytes) {
@@ -166,7 +166,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   const absl::Status& status() const { return status_; }
   std::optional<size_t> error_position() const { return error_position_; }
 
-  // Holds memory for what was taken, and `bytes` more.
+  // Reserves memory for the stored part plus `bytes`.
   bool Charge(size_t bytes);
 
   bool null() override { return Scalar({.kind = Kind::kNull}, "null"); }

@@ -153,7 +153,7 @@ absl::Status SetCoverage(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
-// Of both forms. What has no effect on the answer is skipped.
+// Fields of both APIs. Those without effect on the answer are skipped.
 std::vector<Field> CommonFields() {
   return {
       {"", kObject},

@@ -20,7 +20,7 @@ namespace {
 constexpr char kTokensOption[] = "tokens-file";
 constexpr size_t kLongestTokenFile = 64 << 10;
 constexpr size_t kLongestTokensFile = 4 << 20;
-// Whoever can write the file can make callers, and nobody else needs to read the hashes.
+// A user who can write the file can add callers, and no other user needs to read the hashes.
 constexpr mode_t kForbiddenMode = S_IWGRP | S_IRWXO;
 
 absl::StatusOr<TenantFile> ReadTenantFile(const std::string& path) {

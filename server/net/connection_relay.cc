@@ -43,7 +43,7 @@ constexpr milliseconds kLastWords{500};  // the same for all clients, when the r
 // A client that takes nothing for so long is stalled, and nothing is read from it. A shorter pause
 // is usual on a slow line, where what the client sends makes room for more (WINDOW_UPDATE).
 constexpr milliseconds kStalledAfter{200};
-// Bytes that the kernel keeps for a client beyond what is on its way. Otherwise it is 4 MiB.
+// Unsent bytes that the kernel buffers for a client. The default is 4 MiB.
 constexpr int kMostUnsentBytes = 128 << 10;
 // Clients without connections whose level of frames is remembered; beyond this, none.
 constexpr size_t kMostIdleHosts = 4096;

@@ -302,8 +302,8 @@ int MapReduce::PrintJoined(const std::vector<std::string>& answers) {
 }
 
 void MapReduce::DeleteOwn() {
-  // Delete the parts, also after an interruption, because nobody else can use them. Ignore
-  // failures: the answer is not affected.
+  // Delete the parts, also after an interruption, because nobody else uses them. Ignore failures:
+  // the answer is not affected.
   session_.ForgetInterruption();
   for (const std::string& name : own_) {
     if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);

@@ -218,7 +218,7 @@ std::string FishValues(Values values) {
   return "";
 }
 
-// The condition under which fish is within a command: the command line has its words and none of a
+// The condition for fish to complete a command: the command line has its words and none of a
 // subcommand.
 std::string FishCondition(const CLI::App& command) {
   std::vector<std::string> conditions;

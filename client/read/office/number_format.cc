@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kSecondsOfDay = 86400;
 
-// One of the up to four parts of a code (positive; negative; zero; text), without what is not
-// shown.
+// One of the up to four parts of a code (positive; negative; zero; text), without the parts that
+// are not shown.
 struct Section {
   std::string pattern;  // digits, points and the letters of dates
   std::string before;   // text in front of the number

@@ -72,7 +72,7 @@ absl::StatusOr<std::string> RunPoppler(absl::string_view what, std::vector<std::
   return std::move(result->out);
 }
 
-// The pages as they stand. pdftotext ends every page by a form feed.
+// The pages in their original layout. pdftotext ends every page by a form feed.
 absl::StatusOr<std::vector<std::string>> LayoutPages(absl::string_view what,
                                                      absl::string_view bytes, ReadBudget& budget) {
   const absl::StatusOr<std::string> text = RunPoppler(

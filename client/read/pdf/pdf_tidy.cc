@@ -23,7 +23,7 @@ size_t IndentOf(absl::string_view line) {
   return std::min(line.find_first_not_of(' '), line.size());
 }
 
-// Squeezes runs of blanks and dots behind the indent.
+// Shortens runs of spaces and dots after the indent.
 std::string Squeezed(absl::string_view line, size_t margin) {
   constexpr size_t kMostIndent = 20;
   const size_t indent = IndentOf(line);

@@ -18,7 +18,7 @@ std::vector<absl::string_view> Words(absl::string_view text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t\n\r\f"), absl::SkipEmpty());
 }
 
-// Whether declarations hide what they apply to; nullopt if they do not say.
+// Whether declarations hide the element; nullopt if they do not set it.
 std::optional<bool> HidingOf(absl::string_view declarations) {
   std::optional<bool> hides;
   for (const absl::string_view declaration : absl::StrSplit(declarations, ';')) {

@@ -56,12 +56,12 @@ bool HasVisibleText(const pugi::xml_node& root) {
   return has_text;
 }
 
-// Whether a link only leads back to the text from a note, or to the heading that it stands beside.
+// Whether a link only leads back to the text from a note, or to the heading next to it.
 bool IsBacklink(const pugi::xml_node& node) {
   if (IsNotePart(node, "backlink")) return true;
   if (!absl::StartsWith(node.attribute("href").value(), "#")) return false;
   const absl::string_view text = absl::StripAsciiWhitespace(node.child_value());
-  // The sign to click beside a heading, too.
+  // Includes the link symbol next to a heading.
   return IsOneOf(text, {"\xC2\xB6", "#", "\xE2\x86\xA9", "\xE2\x86\xA9\xEF\xB8\x8E",
                         "\xE2\x86\xA9\xEF\xB8\x8F", "\xE2\x86\x91", "\xE2\x8F\x8E", "^"});
 }

@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<pugi::xml_document>> ParsePage(absl::string_view 
                                                               const ReadBudget& budget) {
   if (!xhtml && !SaysXhtml(text)) return ParseHtml(what, text, budget);
   auto page = ParseXml(what, WithoutHtmlEntities(text, budget), budget, XmlUse::kPage);
-  // What is not well-formed is read as browsers read it.
+  // Pages that are not well-formed are parsed as browsers do.
   if (page.ok() || page.status().code() != absl::StatusCode::kInvalidArgument) return page;
   return ParseHtml(what, WithClosingTags(text), budget);
 }

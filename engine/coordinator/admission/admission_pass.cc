@@ -20,7 +20,7 @@ AdmissionPass::Outcome AdmissionPass::Run(SteadyTime now) {
     Request& request = use_.ledger.request(id);
     if (request.sequence() == nullptr) request.ReportQueued(position++);
   }
-  // The next turn goes on where this pass was cut off, as the results so far are remembered.
+  // The next turn continues where this pass stopped, because the results are kept.
   if (!HasTime()) use_.serving.NoteArrival();
   return std::move(outcome_);
 }

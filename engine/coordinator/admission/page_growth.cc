@@ -134,7 +134,7 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
         sequence != nullptr ? sequence->attention.get() : nullptr;
     if (!request->has_begun() || !use_.needs.ReservesExpected(request->spec(), attention)) continue;
     PageDemand demand = Demand(request->spec(), use_.options.limits.page_tokens);
-    // The windows of what it began from are its own besides: a window and a page.
+    // It also owns the windows of the prefix that it began from: a window and a page.
     if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, use_.options.limits).has_value()) continue;

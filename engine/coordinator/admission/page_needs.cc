@@ -20,7 +20,7 @@ PageDemand PageNeeds::Of(const RequestSpec& spec, const AttentionAssignment* att
 
 // Requests with an attention policy reserve everything: their summaries' pages are fixed when they
 // begin, and rows that are computed again in another chunk may choose other blocks. So do those of
-// tenants with a quota of keys and values, whom nobody else's pages help.
+// tenants with a quota of keys and values, which cannot use pages of others.
 bool PageNeeds::ReservesExpected(const RequestSpec& spec,
                                  const AttentionAssignment* attention) const {
   return options_.engine.admission == AdmissionMode::kExpected && attention == nullptr &&

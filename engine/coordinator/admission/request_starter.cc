@@ -73,7 +73,7 @@ std::unique_ptr<Sequence> RequestStarter::MakeSequence(
   return sequence;
 }
 
-// What is reported of a request's beginning, and stays if it is preempted.
+// The part of the report that is set at the start and kept after a preemption.
 void RequestStarter::ReportBeginning(Request& request, const Sequence& sequence, int32_t cached) {
   if (const PageTier* const tier = use_.ledger.tier(); tier != nullptr) {
     const TokensByTier restored = tier->verdicts().Restored(request.id(), cached);

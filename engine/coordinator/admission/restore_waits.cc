@@ -46,7 +46,7 @@ Verdict RestoreWaits::Judge(const Request& request, const Request* large, PageOw
   const auto in_memory =
       static_cast<int32_t>(has_all ? std::ssize(spec.prompt) : prefixes.LongestFound(spec, under));
   const int32_t used_to = std::max(in_memory, saved.tokens - tier.checked_tokens());
-  // Dense pages go on where memory's end; others stand on their own.
+  // Dense pages extend the prefix in memory; pages of other policies are used alone.
   std::optional<PrefixReuse::Found> before;
   if (saved.tokens > in_memory && !saved.policy.has_value()) {
     before = prefixes.FindFull(spec, tier.lookup().MostBefore(saved));

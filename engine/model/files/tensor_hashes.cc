@@ -25,7 +25,7 @@ size_t UnitOf(const TensorInfo& info) {
 
 }  // namespace
 
-// Written by many threads at once: every unit is added by whoever marks it first.
+// Written by many threads at once: the thread that marks a unit first adds it.
 struct HashingSource::Tensor {
   explicit Tensor(TensorInfo tensor_info)
       : info(std::move(tensor_info)),

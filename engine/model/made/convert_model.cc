@@ -29,7 +29,7 @@
 namespace annulus {
 namespace {
 
-// What a served model may have beside its weights; each is copied where it is there.
+// Files that a model may have besides its weights; those that exist are copied.
 constexpr const char* kCopied[] = {"config.json",
                                    "generation_config.json",
                                    "tokenizer.json",
@@ -75,7 +75,7 @@ DType ScaleType(DType codes) {
   return codes == DType::kI4G32 || codes == DType::kI4G64 ? DType::kBF16 : DType::kF16;
 }
 
-// One matrix of the new file, all of its slices, and what it becomes.
+// One matrix of the new file, with all its slices and its converted form.
 struct MatrixItem {
   StoredMatrix whole;  // slice 0
   int64_t slices = 1;
@@ -296,7 +296,7 @@ absl::Status CopyFiles(const std::string& directory, NewDirectory& target) {
   return absl::OkStatus();
 }
 
-// `write_files` writes what stands beside the weights.
+// `write_files` writes the files besides the weights.
 absl::StatusOr<Conversion> Convert(const ModelConfig& config, const TensorSource& source,
                                    DType dtype, const std::string& destination,
                                    absl::FunctionRef<absl::Status(NewDirectory&)> write_files) {

@@ -99,7 +99,7 @@ class RandomTensors final : public TensorSource {
     return absl::OkStatus();
   }
 
-  // Experts lie many to a tensor: only what is asked for is drawn.
+  // A tensor holds many experts: draws only the requested ones.
   absl::Status ReadRange(absl::string_view name, size_t offset,
                          std::span<std::byte> destination) const override {
     const auto info = Describe(name);
@@ -117,7 +117,8 @@ class RandomTensors final : public TensorSource {
   }
 
  private:
-  // Keeps the size of what a matrix is applied to: [out, in], or [experts, in, out].
+  // Keeps the magnitude of the vectors that a matrix is applied to: [out, in], or [experts, in,
+  // out].
   static float Range(const TensorInfo& info) {
     return static_cast<float>(std::sqrt(3 / static_cast<double>(info.shape[1])));
   }

@@ -58,7 +58,7 @@ bool CodesAreFinite(const HostTensorView& rows, int64_t row) {
       .ok();
 }
 
-// What was found in a matrix.
+// The first bad weights found in a matrix.
 struct Found {
   int64_t numbers = 0;      // or rows, of codes with scales
   int64_t rows = 0;         // with any of them

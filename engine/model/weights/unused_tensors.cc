@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t kMostNamed = 5;
 
-// Ends of names of what a decoder may store and needs not: tables and masks that are computed here,
-// and scales that a float8 checkpoint has for its inputs, keys and values, where every token has
-// one of its own here.
+// Suffixes of tensors that a decoder may store but that are not needed: tables and masks that are
+// computed here, and static scales of a float8 checkpoint for inputs, keys and values, because here
+// every token has its own scale.
 constexpr std::array<absl::string_view, 12> kHarmless = {"rotary_emb.inv_freq",
                                                          "rotary_emb.cos_cached",
                                                          "rotary_emb.sin_cached",

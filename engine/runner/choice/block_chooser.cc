@@ -37,7 +37,8 @@ class BlockChooser::LayerChoice {
     ANNULUS_RETURN_IF_ERROR(AgreeOnContract());
     for (Choice& item : choices_) Choose(item);
     ANNULUS_RETURN_IF_ERROR(ListExchange(context_, layer_, choices_).Run());
-    // Whoever asked for scores has read them before it sent its lists, and queries before that.
+    // A rank that requested scores has read them before it sent its lists, and the queries before
+    // that.
     context_.messages.layer.clear();
     const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
     for (const Choice& item : choices_) {

@@ -12,8 +12,8 @@ namespace {
 
 using Ask = ChoiceQuery::Ask;
 
-// Steps of the ladder before all blocks. Four of them halve what is left out: coarser steps take
-// more blocks than a contract needs.
+// Steps of the ladder before all blocks. Four of them halve the remainder (1 - tau): coarser steps
+// would take more blocks than a contract needs.
 constexpr int kRaises = 20;
 constexpr double kRaise = 0.8408964152537145;  // 2^-0.25
 

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// Beside the tags of BlockChooser in the same layer.
+// Distinct from the tags of BlockChooser in the same layer.
 constexpr uint64_t kTag = 0x4000;
 
 // Log of the sum of a row's masses and its sink.

@@ -1,5 +1,5 @@
-// Attention policies in a step: which items settle their lists layer by layer, and what is
-// reported of all.
+// Attention policies in a step: which items choose their lists layer by layer, and the report of
+// all items.
 #include <algorithm>
 
 #include "engine/runner/step/step_attention.h"
@@ -32,8 +32,8 @@ bool StepAttention::Chooses(std::span<const SequencePart> parts, const RingItem&
   return kind != ChoiceKind::kNone && !KnowsLists(policy, kind);
 }
 
-// Whether an item's coverage is sampled although what it attends needs no choice. Kernels that
-// cannot take a sample do without.
+// Whether an item's coverage is sampled although its blocks need no choice. Not with kernels that
+// cannot sample.
 bool StepAttention::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
   if (parts.size() != 1 || item.sampled || state_.ops().block_scores == nullptr) return false;
   const AttentionPolicy& policy = *parts.front().policy;

@@ -64,7 +64,7 @@ absl::Status SumExchange::AddSums(const Choice& item, ChoiceQuery& query,
   return absl::OkStatus();
 }
 
-// Holders learn them too, and pool what they scored.
+// Page holders get them too, and pool their scores.
 absl::Status SumExchange::SendSums() {
   const auto give = [&](int peer, std::vector<RingPart>& parts) {
     ForEachSummed(peer, [&](Choice& item, ChoiceQuery& query, int other) {

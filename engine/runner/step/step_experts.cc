@@ -28,15 +28,15 @@ void SortByExpert(int64_t rows, int32_t chosen, StepBuffers::Experts& b) {
 
 }  // namespace
 
-// A row meets its experts in ascending order, whatever the rows beside it chose, so its sum has the
-// same bits in any batch.
+// A row sums its experts in ascending order, independent of the other rows' choices, so its sum has
+// the same bits in any batch.
 absl::Status StepLayers::Experts(int layer, int64_t rows) {
   const Pass pass{.layer = layer, .rows = rows};
   ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).routing, pass));
   return rows <= kMostChoosingRows ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
 }
 
-// The device alone knows what was chosen, so nothing waits for the host.
+// The choices stay on the device, so nothing waits for the host.
 absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
   const ExpertsConfig& config = model().config.experts;
   const LayerGraph& layer = graph(pass.layer);

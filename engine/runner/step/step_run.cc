@@ -78,8 +78,8 @@ void StepRun::Suspend() {
   state_.suspended->attention = std::move(attention_.reports());
 }
 
-// Steps that decode are short and much like each other. With rows of prompts among them, what
-// launching costs is lost in what they compute.
+// Steps that decode are short and much like each other. With prompt rows among them, the launch
+// cost is negligible.
 absl::Status StepRun::BeginGraph() {
   if (!state_.parts.graphs || plan_.items.empty() || plan_.stretch.has_value())
     return absl::OkStatus();

@@ -1,6 +1,6 @@
-// libannulus_sentencepiece.so: the sentencepiece library behind a few C functions. It is opened by
-// sentencepiece_library.cc in a linker namespace of its own, so nothing of the program and none of
-// its libraries may be used here.
+// libannulus_sentencepiece.so: a few C functions that wrap the sentencepiece library. It is opened
+// by sentencepiece_library.cc in a linker namespace of its own, so nothing of the program and none
+// of its libraries may be used here.
 
 #include "engine/text/sentencepiece/sentencepiece_module.h"
 

@@ -170,7 +170,7 @@ class Parser {
 
   TextFilters stages_;
   bool byte_level_ = false;
-  bool in_alphabet_ = false;  // what came behind ByteLevel sees its alphabet
+  bool in_alphabet_ = false;  // stages after ByteLevel see its alphabet
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ absl::string_view Shown(absl::string_view pattern) { return TruncateUtf8(pattern
 
 }  // namespace
 
-// What passes over texts need beside the compiled pattern.
+// State for matching a text, besides the compiled pattern.
 //
 // The library's own limits do not bound its work: compiled to machine code a pattern counts anew at
 // every place of the text, and passing over a run of characters counts nothing. So the library
@@ -67,8 +67,8 @@ class RegexScanner::Matcher {
     options_ = PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u);
   }
 
-  // Searches for matches one behind the other, from `start` on, and puts them into `matches`, at
-  // most kBatch of them. Gives the number of them, and in `result` what the last search gave.
+  // Searches for consecutive matches, from `start` on, and puts them into `matches`, at most kBatch
+  // of them. Gives the number of them, and in `result` what the last search gave.
   size_t SearchBatch(size_t start, int* result) {
     size_t count = 0;
     *result = 1;

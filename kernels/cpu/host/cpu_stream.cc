@@ -123,9 +123,9 @@ void CpuStream::Ahead::Ask(size_t at) const {
   }
 }
 
-// Waits a while for a job that is not `seen`. The memory would stand still meanwhile, so the
-// stream's own threads ask for the beginning of what will be their share; borrowed ones have none,
-// and others' work to wait for.
+// Waits a while for a job that is not `seen`. Memory would be idle meanwhile, so the stream's own
+// threads prefetch the beginning of their next share; borrowed threads have no share, and wait for
+// others' work.
 void CpuStream::Spin(uint64_t seen, int thread) {
   uint64_t hint = 0;
   Ahead ahead;

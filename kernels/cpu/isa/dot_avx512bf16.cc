@@ -1,8 +1,7 @@
 // Linear layers with VDPBF16PS. Compiled with AVX512_BF16 and AVX512_VBMI: see simd/kernels.h.
 //
-// An output is one chain of dot products in the order of the inputs, whatever tile computes it. So
-// its bits depend on neither the number of rows nor their place. Integer weights are multiplied as
-// integers.
+// An output is one chain of dot products in the order of the inputs, in every tile. So its bits
+// depend on neither the number of rows nor their place. Integer weights are multiplied as integers.
 #include "kernels/cpu/isa/dot.h"
 #include "kernels/cpu/isa/dot_fixed.h"
 #include "kernels/cpu/isa/dot_int8_groups.h"

@@ -139,7 +139,7 @@ absl::Status LinearInt8(Stream& stream, const LinearParams& params) {
   return absl::OkStatus();
 }
 
-// Inputs become codes, and stay what they mean before the row's scale: kFp8.
+// Inputs become codes, kept as their values without the row's scale: kFp8.
 absl::Status LinearFp8(Stream& stream, const LinearParams& params) {
   const PackedMatrix& weight = *params.weight;
   const auto in = static_cast<size_t>(weight.in_features);

@@ -1,4 +1,4 @@
-// Reference scores of blocks, what is pooled of them, and summaries of pages.
+// Reference block scores, their pooling, and page summaries.
 #include <algorithm>
 #include <cmath>
 #include <limits>

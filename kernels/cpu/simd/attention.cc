@@ -22,8 +22,9 @@ namespace annulus::cpu {
 namespace {
 
 // Rows (positions x query heads of a group) that share each K/V tile. Enough that reading pages
-// costs little beside computing; o and the page's tiles stay in the second-level cache. The paired
-// kernels compute faster, so theirs are larger; more positions would only make the work uneven.
+// costs little compared with computing; o and the page's tiles stay in the second-level cache. The
+// paired kernels compute faster, so theirs are larger; more positions would only make the work
+// uneven.
 constexpr int kBlockRows = 96;
 constexpr int kPairedBlockRows = 384;
 constexpr int kPairedBlockPositions = 128;
@@ -166,7 +167,7 @@ class AttentionRun {
     const int64_t running_floats = states_.RunningFloats(most_positions);
     const int64_t wide_floats = states_.chunks().WideFloats();
     const int64_t thread_floats = UnitFloats(most_positions, layout_.few_positions);
-    // As much as any call asks for, so that what is held does not follow the lengths of prompts.
+    // The maximum that any call needs, so that the held memory does not depend on prompt lengths.
     const int most = BlockPositions(states_);
     const int few_rows = PartyRows(states_, params_) > 0 ? AttentionParties::kMostRows : kFetchRows;
     const int64_t planned = UnitFloats(most, few_rows / group_);

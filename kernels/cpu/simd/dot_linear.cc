@@ -155,7 +155,7 @@ class Products {
   const int64_t most_rows_;
 };
 
-// In bf16 the scale of a row of fp8 would be wanted behind the sums.
+// In bf16, the scale of an fp8 row would have to multiply the sums.
 bool IsServed(const DotKernels& dot, const LinearParams& part) {
   return part.activations != Activations::kFp8 &&
          dot.linear[static_cast<int>(part.weight->dtype)] != nullptr;

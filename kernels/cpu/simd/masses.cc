@@ -1,4 +1,4 @@
-// What is pooled of scores of blocks, of the SIMD path.
+// Pooling of block scores in the SIMD path.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -120,7 +120,7 @@ class StagedPanel {
     for (int64_t r = 0; r < count; ++r) {
       std::byte* const values = values_.data() + r * row_bytes_;
       ANNULUS_RETURN_IF_ERROR(converter_.Convert(first + r, values, scales(r), error));
-      if (four_bits && source_.cols % 2 != 0) {  // whatever a file has in the unused half byte
+      if (four_bits && source_.cols % 2 != 0) {  // the unused half byte may be anything
         std::byte& last = values[source_.cols / 2];
         last = (last & std::byte{0x0f}) | (offset ? std::byte{0x80} : std::byte{0});
       }

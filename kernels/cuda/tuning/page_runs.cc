@@ -69,7 +69,7 @@ class RunBuilder {
     }
   }
 
-  // What is absent before the page at `first`: of its group, and of the group before it in the run.
+  // Missing pages before the page at `first`: in its group, and in the previous group of the run.
   void AddAbsent(int64_t first, bool begins) {
     const int64_t step = int64_t{page_tokens_} * shards_;  // from a page of a shard to the next one
     const int64_t number = first / step;

@@ -153,7 +153,7 @@ class PercentFormatter {
       position_ = begin + 1;
       if (begin < format_.size()) Conversion();
     }
-    // Python takes whatever has elements for a mapping, of which not all need be used.
+    // Python treats any value with elements as a mapping, and allows unused ones.
     const bool has_elements = values_.is(Kind::kDict) || values_.is(Kind::kList);
     const bool unused =
         is_tuple_ ? next_ < values_.list().items.size() : next_ == 0 && !by_name_ && !has_elements;
