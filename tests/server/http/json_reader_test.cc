@@ -198,8 +198,7 @@ TEST(JsonReaderTest, RefusesWhatIsTooDeepTooLongOrTooMuch) {
       HasSubstr("deeper than 64"));
   EXPECT_THAT(std::string(read("{\"seed\":" + std::string(2000, '1') + "}").message()),
               HasSubstr("1024"));
-  EXPECT_THAT(std::string(read("{\"prompt\":\"a\",}").message()),
-              HasSubstr("error at byte 15"));
+  EXPECT_THAT(std::string(read("{\"prompt\":\"a\",}").message()), HasSubstr("error at byte 15"));
   EXPECT_THAT(std::string(read("{\"prompt\":\"a\"} x").message()), HasSubstr("error at byte"));
 
   const auto budget = std::make_shared<MemoryBudget>(size_t{100} << 10);
