@@ -10,7 +10,7 @@ namespace annulus::client {
 // Groups of options in --help, which lists a command's own options first, then attention, sampling,
 // output and server.
 inline constexpr char kOutputGroup[] = "Output";
-inline constexpr char kSamplingGroup[] = "Sampling (what is not given is left to the server)";
+inline constexpr char kSamplingGroup[] = "Sampling (default: the server's)";
 inline constexpr char kAttentionGroup[] = "Attention";
 inline constexpr char kServerGroup[] = "Server";
 
