@@ -273,6 +273,7 @@ class EngineImpl final : public Engine {
     ANNULUS_ASSIGN_OR_RETURN(plan_, PlanMemory(model, ranks, host, backend));
     ANNULUS_RETURN_IF_ERROR(CheckPlan(plan_, ranks.span.local));
     ANNULUS_ASSIGN_OR_RETURN(ranks_, RankSet::Create(model, backend, ranks));
+    if (seams_.wrap_ranks != nullptr) ranks_ = seams_.wrap_ranks(std::move(ranks_));
     metrics_ = std::make_unique<EngineMetrics>(options_.ranks, model_.info);
     return absl::OkStatus();
   }

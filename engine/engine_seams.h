@@ -13,6 +13,7 @@
 namespace annulus {
 
 class DiskCalls;
+class RankPort;
 
 // What tests and measurements replace in an engine. Everything must outlive it.
 struct EngineSeams {
@@ -22,6 +23,8 @@ struct EngineSeams {
   const Clock* clock = &Clock::Real();
   DiskCalls* disk_calls = nullptr;  // for kv_disk; null: the system's
   bool through_bytes = false;       // encode and decode every plan and result
+  // What the engine sees of its ranks. Null: the ranks themselves.
+  std::function<std::unique_ptr<RankPort>(std::unique_ptr<RankPort>)> wrap_ranks = nullptr;
   // Returns the tokens that the request's answer begins with, whatever the logits say; ids of the
   // model's vocabulary. Submit calls it, on any thread. Null: none.
   std::function<std::vector<int32_t>(const RequestSpec& spec)> force_answer = nullptr;

@@ -77,6 +77,9 @@ struct Timings {
   double ring_wait = 0;     // over its steps: time the slowest rank idled, waiting for a peer
   double host = 0;          // over its steps: planning and handling results, outside the ranks
   int64_t preemptions = 0;  // how often it gave up its pages and waited again: see AdmissionMode
+  // How often it waited again because a step that computed it failed. The answer is the same, but
+  // for policies that choose blocks by content, which may choose others.
+  int64_t recovered = 0;
 };
 
 // Details for one layer and one key/value head, over the rows that AttentionReport covers.
@@ -198,6 +201,7 @@ struct Completion {
   Usage usage;
   Timings timings;
   AttentionReport attention;
+  std::string failed_step;  // why the last step failed that it recovered from; empty: none
   // "short" or "long" if the model's rotary frequencies depend on the prompt's length (longrope,
   // dynamic NTK). Empty otherwise, and for a request that never ran.
   std::string rope_factors;

@@ -54,6 +54,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
                   [this] { commands_.Wake(); }}),
       checks_({options_, ledger_, needs_, finder_, sequences_, clock}),
       answers_({options_, ranks, ledger_, serving_, policies_, needs_, finder_, quota_, clock}),
+      recovery_({ledger_, serving_, growth_, checks_, metrics,
+                 [this](RequestId id, absl::Status status) {
+                   Finish(id, FinishReason::kError, std::move(status));
+                 }}),
       account_(options.modes.geometry.heads, options.modes.geometry.page.kv_heads, ranks.patterns(),
                metrics),
       delivery_(ledger_, serving_, metrics) {
@@ -85,7 +89,7 @@ void Coordinator::Loop() {
     CheckReaders();
     // If the ranks are down, no step will free pages for requests that wait: end all requests now.
     if (ranks_.state() != RanksState::kUp && !ledger_.requests().empty()) {
-      FailStep(absl::UnavailableError("the ranks have stopped because an earlier step failed"));
+      FailStep(absl::UnavailableError("the ranks have stopped because an earlier step failed"), {});
     }
     // A successor is planned only if nobody needs pages, so the next turn is early enough.
     if (!step_.has_value()) growth_.GrowRunning(clock_.Now());

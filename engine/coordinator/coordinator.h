@@ -2,8 +2,10 @@
 #define ANNULUS_ENGINE_COORDINATOR_COORDINATOR_H_
 
 #include <atomic>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -29,6 +31,7 @@
 #include "engine/coordinator/serving.h"
 #include "engine/coordinator/snapshot_board.h"
 #include "engine/coordinator/step_account.h"
+#include "engine/coordinator/step_recovery.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request/request.h"
 #include "engine/runner/rank_port.h"
@@ -42,7 +45,8 @@ namespace annulus {
 // them, except where they say that they are thread-safe.
 //
 // A running request can be parked, which pauses it and keeps its pages, while its reader is slow.
-// Or it can be preempted: it gives up its pages and waits again.
+// Or it can be set back: it gives up its pages and waits again, because others need them
+// (preemption) or because a step failed (StepRecovery).
 //
 // If memory runs out while the loop works for a request, that request ends with an error, or the
 // work is done later: see Guarded and TryTo.
@@ -121,7 +125,8 @@ class Coordinator {
                                                        std::vector<RankResult>& results) const;
   void KeepPrefixes();
   void DropSuccessor();
-  bool FailStep(const absl::Status& cause);
+  bool FailStep(const absl::Status& cause, std::initializer_list<const StepPlan*> plans,
+                std::span<const int32_t> lost = {});
   void SetStep(std::optional<RunningStep> step);
   void ReleaseLeft();
 
@@ -149,6 +154,7 @@ class Coordinator {
   DocumentKeeper documents_;
   RestoreChecks checks_;
   PlanAnswers answers_;
+  StepRecovery recovery_;
   StepAccount account_;
   ResultDelivery delivery_;
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
 #include "engine/coordinator/coordinator.h"
@@ -15,18 +14,6 @@
 #include "kernels/base/guarded.h"
 
 namespace annulus {
-namespace {
-
-// The error for clients. `again`: another step may succeed.
-absl::Status StepError(const absl::Status& cause, bool again) {
-  absl::Status status = absl::UnavailableError(
-      again ? "computing the answer failed; try again"
-            : "computing the answer failed; restart the server (its log has the cause)");
-  status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
-  return status;
-}
-
-}  // namespace
 
 void Coordinator::SetStep(std::optional<RunningStep> step) {
   step_ = std::move(step);
@@ -58,7 +45,8 @@ bool Coordinator::RunStep() {
   metrics_.step_seconds.Add(std::max(0.0, taken));
   if (!results.ok()) {  // the ranks have dropped the successor, too
     ReleaseLeft();
-    const bool again = FailStep(results.status());
+    const bool again =
+        FailStep(results.status(), {step.plan.get(), successor.get()}, ranks_.lost());
     ledger_.state().ended.clear();  // the ranks have forgotten all sequences
     return again;
   }
@@ -67,7 +55,7 @@ bool Coordinator::RunStep() {
   }
   if (const absl::Status answered = CheckAnswered(*step.plan, *results); !answered.ok()) {
     DropSuccessor();
-    return FailStep(answered);
+    return FailStep(answered, {step.plan.get()});
   }
   std::shared_ptr<const StepPlan> plan = step.plan;
   const auto take_out = [&] {
@@ -136,7 +124,7 @@ std::optional<bool> Coordinator::BeginStep() {
   Publish(true);
   const SteadyTime started = clock_.Now();
   if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
-    const bool again = FailStep(status);
+    const bool again = FailStep(status, {plan.get()});
     ledger_.state().ended.clear();
     return again;
   }
@@ -152,7 +140,7 @@ std::shared_ptr<const StepPlan> Coordinator::StartSuccessor(const StepPlan& runn
       [&] { return PlanSuccessor(running, ledger_.state(), ledger_.book(), options_.limits); });
   if (plan == nullptr) return nullptr;
   if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
-    FinishAll(FinishReason::kError, StepError(status, /*again=*/true), /*waiting_too=*/false);
+    FailStep(status, {plan.get()});  // nobody gets the tokens of the step that runs
     return nullptr;
   }
   return plan;
@@ -183,6 +171,7 @@ bool Coordinator::UseStep(const StepPlan& plan, const std::vector<RankResult>& r
     FinishAll(FinishReason::kError, committed, /*waiting_too=*/false);
     return true;
   }
+  recovery_.Passed(plan);
   serving_.Took(plan, ledger_.requests(), seconds);
   // Pages that were written during the step make room for those that are offered now.
   if (ledger_.tier() != nullptr && ledger_.tier()->Turn()) serving_.NoteRoom();
@@ -218,11 +207,12 @@ void Coordinator::KeepPrefixes() {
 // Waits for the successor of the step whose results came, if there is one; nobody gets its tokens.
 void Coordinator::DropSuccessor() {
   if (!step_.has_value()) return;
+  const std::shared_ptr<const StepPlan> plan = step_->plan;
   const absl::Status status = ranks_.Results().status();
   SetStep(std::nullopt);
   ReleaseLeft();
   if (status.ok()) return;
-  FailStep(status);
+  FailStep(status, {plan.get()}, ranks_.lost());
   ledger_.state().ended.clear();
 }
 
@@ -230,23 +220,35 @@ StepPlan Coordinator::PlanNext() {
   PageTier* const tier = ledger_.tier();
   const auto waits = [&](SequenceId id) { return tier != nullptr && tier->saver().HoldsBack(id); };
   const EngineState& state = ledger_.state();
+  const PlanLimits& limits = options_.limits;
+  const SteadyTime now = clock_.Now();
+  if (const std::optional<SequenceId> suspect = recovery_.RunsAlone(now); suspect.has_value()) {
+    return PlanAlone(state, ledger_.book(), limits, options_.modes, *suspect);
+  }
   // Before the prompts' rows are chosen, because guesses take a part of the step's time.
   DraftAhead(ledger_, serving_);
-  const std::vector<StreamRows> streams = RowsOfStreams(state, ledger_.book(), options_.limits);
-  const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, clock_.Now());
+  const std::vector<StreamRows> streams = RowsOfStreams(state, ledger_.book(), limits);
+  const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, now);
   if (choice.stretch.has_value()) {
-    return PlanStretch(state, ledger_.book(), options_.limits, options_.modes, *choice.stretch);
+    return PlanStretch(state, ledger_.book(), limits, options_.modes, *choice.stretch);
   }
-  return PlanStep(state, ledger_.book(), options_.limits, options_.modes, choice.turns);
+  return PlanStep(state, ledger_.book(), limits, options_.modes, choice.turns);
 }
 
-// Ends requests after a failed step: what the ranks have computed is lost. Returns whether another
+// After steps of these plans (null: none) have failed: sets back what ran, or ends all requests if
+// no other step can succeed. `lost`: RankPort::lost, if a step has run. Returns whether another
 // step may succeed.
-bool Coordinator::FailStep(const absl::Status& cause) {
-  const bool again = ranks_.state() == RanksState::kUp;
-  FinishAll(FinishReason::kError, StepError(cause, again), /*waiting_too=*/!again);
-  ledger_.ForgetPages();
-  return again;
+bool Coordinator::FailStep(const absl::Status& cause, std::initializer_list<const StepPlan*> plans,
+                           std::span<const int32_t> lost) {
+  if (ranks_.state() != RanksState::kUp) {
+    FinishAll(FinishReason::kError, StepError(cause, /*again=*/false), /*waiting_too=*/true);
+    ledger_.ForgetPages();
+    return false;
+  }
+  std::vector<const StepPlan*> failed(plans);
+  std::erase(failed, nullptr);
+  recovery_.Recover(failed, cause, lost);
+  return true;
 }
 
 }  // namespace annulus

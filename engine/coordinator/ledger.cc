@@ -109,6 +109,12 @@ bool Ledger::ReleaseLeft() {
   return true;
 }
 
+void Ledger::ForgetPages(std::span<const int32_t> ranks) {
+  pins_.ForgetRanks(ranks);
+  if (tier_ != nullptr) tier_->ForgetRanks(ranks);
+  prefixes_.index().ForgetRanks(ranks);
+}
+
 void Ledger::ForgetPages() {
   pins_.Clear();
   prefixes_.index().Clear();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -84,7 +85,10 @@ class Ledger {
   bool LetGoOfWrites() { return tier_ != nullptr && tier_->LetGoOfWrites(); }
   bool tier_will_free_pages() const { return tier_ != nullptr && tier_->will_free_pages(); }
 
-  // The pages of the ranks are lost: forgets all pins and prefixes.
+  // The contents of the pages on these ranks are lost, or of all: forgets the pins and prefixes
+  // that have them. No request may run. The first one throws if memory runs out; call the other
+  // then.
+  void ForgetPages(std::span<const int32_t> ranks);
   void ForgetPages();
 
   // ---- pages that a step may still use

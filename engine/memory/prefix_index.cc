@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -325,6 +326,37 @@ void PrefixIndex::Forget(DocumentTag document) {
       Remove(node);
       node = parent;
     }
+  }
+}
+
+void PrefixIndex::ForgetRanks(std::span<const int32_t> ranks) {
+  const auto is_lost = [&](PageId id) {
+    return std::find(ranks.begin(), ranks.end(), id.rank) != ranks.end();
+  };
+  const auto lost_windows = [&](const Node& node) {
+    if (!node.window_pages.has_value()) return false;
+    for (const auto& group : *node.window_pages) {
+      for (const PrefixPage& page : group) {
+        if (is_lost(page.id)) return true;
+      }
+    }
+    return false;
+  };
+  // A parent counts as used after its children, so backwards each node comes after its parent.
+  std::unordered_set<const Node*> lost;
+  for (auto use = uses_.rbegin(); use != uses_.rend(); ++use) {
+    Node& node = **use;
+    if (lost.contains(node.parent) || std::any_of(node.full.begin(), node.full.end(), is_lost)) {
+      lost.insert(&node);
+    } else if (lost_windows(node)) {
+      DropWindows(node);
+    }
+  }
+  for (auto use = uses_.begin(); use != uses_.end();) {
+    Node* const node = *use++;
+    if (!lost.contains(node)) continue;
+    ANNULUS_CHECK(node->pins == 0) << "a pinned page of a rank that lost it";
+    EvictOne(node);
   }
 }
 

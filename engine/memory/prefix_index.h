@@ -130,6 +130,11 @@ class PrefixIndex {
   DocumentPages& documents() { return documents_; }
   const DocumentPages& documents() const { return documents_; }
 
+  // Removes the pages on these ranks, whose contents are lost, and all pages that follow them in
+  // their prefixes. A checkpoint that lost window pages alone is no checkpoint any more. None of
+  // these may be pinned. Throws if memory runs out; some may then still be known.
+  void ForgetRanks(std::span<const int32_t> ranks);
+
   void Clear();
 
   // Heap bytes of the known prefixes, without their pages, within 10%. evicted_bytes: heap bytes

@@ -246,6 +246,12 @@ class EngineMetrics {
                                                   "Prompt tokens looked up among cached prefixes.");
   Counter& prefix_cache_hits = set_.AddCounter("prefix_cache_hits_total",
                                                "Prompt tokens whose keys and values were reused.");
+  Counter& failed_steps =
+      set_.AddCounter("failed_steps_total",
+                      "Steps that failed on the ranks. What they computed is computed again.");
+  Counter& recovered_requests = set_.AddCounter(
+      "recovered_requests_total",
+      "Times that a running request went on after a step had failed, from what was kept of it.");
   Counter& preemptions =
       set_.AddCounter("num_preemptions_total",
                       "Preemptions: a running request released its pages and had to wait.");

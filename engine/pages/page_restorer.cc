@@ -237,6 +237,26 @@ void PageRestorer::Forget(RequestId id) {
   }
 }
 
+void PageRestorer::ForgetRanks(std::span<const int32_t> ranks) {
+  std::vector<PageOwner> lost;
+  for (auto& [owner, restore] : use_.restores.all()) {
+    const bool reads_into = std::any_of(
+        restore.ring.begin(), restore.ring.end(),
+        [&](int32_t rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); });
+    if (!reads_into) continue;
+    restore.good_to = restore.from;
+    restore.missing = CacheMiss::Reason::kEvicted;
+    if (restore.phase != Restore::Phase::kChecking) lost.push_back(owner);
+  }
+  for (const PageOwner owner : lost) {
+    if (use_.restores.at(owner).phase == Restore::Phase::kReading) {
+      StopReading(owner);
+    } else {
+      EndRestore(owner);
+    }
+  }
+}
+
 std::optional<PageRestorer::Check> PageRestorer::NextCheck() const {
   const Restores::Map& restores = use_.restores.all();
   const auto next = std::find_if(restores.begin(), restores.end(), [](const auto& entry) {

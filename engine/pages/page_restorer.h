@@ -55,6 +55,10 @@ class PageRestorer {
   // Call when the request has ended or was preempted. Stops its reads; what has come is used.
   void Forget(RequestId id);
 
+  // The contents of the pages on these ranks are lost: ends the restores that read into them, and
+  // nothing of theirs becomes known. Those that are being checked end with their checks.
+  void ForgetRanks(std::span<const int32_t> ranks);
+
   // Handles a finished read from a level.
   void TakeDone(const PageMover::Done& done, int level);
   // Ends the restores that read from the level, which is off: what has come is used.

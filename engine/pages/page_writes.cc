@@ -156,6 +156,11 @@ void PageWrites::TakeDone(const PageMover::Done& done) {
   metrics.write_seconds.Add(done.seconds);
   if (done.fresh) metrics.written_bytes.Add(levels_.page_bytes());
   if (done.compared) metrics.checks.Increment();
+  if (write.lost) {
+    const PageKey key = KeyOf(write.page.mark);
+    levels_.Drop({&key, 1});
+    return EndOffer(write.page.mark);
+  }
   PassOn(std::move(write.page), write.level);
 }
 
@@ -184,6 +189,17 @@ bool PageWrites::LetGoOf(int level) {
     if (!TryTo(wait)) EndOffer(page.mark);
   }
   return true;
+}
+
+void PageWrites::ForgetRanks(std::span<const int32_t> ranks) {
+  for (auto& [owner, write] : writes_) {
+    const bool from_memory = write.page.from == nullptr;
+    if (!from_memory ||
+        std::find(ranks.begin(), ranks.end(), write.page.page.rank) == ranks.end()) {
+      continue;
+    }
+    write.lost = true;
+  }
 }
 
 void PageWrites::ReleaseAll() {

@@ -75,6 +75,9 @@ class PageWrites {
   bool LetGo();
   // The same for the writes to one level.
   bool LetGoOf(int level);
+  // The contents of the pages on these ranks are lost: what is being copied from them is dropped
+  // from the levels. Pages that wait are not there any more once their prefixes are forgotten.
+  void ForgetRanks(std::span<const int32_t> ranks);
   // Writes to the metrics how many pages wait for each level.
   void Show() const;
 
@@ -94,6 +97,7 @@ class PageWrites {
     Page page;
     int level = 0;
     bool held = false;  // its owner holds the page in the book
+    bool lost = false;  // what is written may not be what the page held
   };
 
   // One offer of the page is done.

@@ -151,6 +151,19 @@ void PinnedDocuments::Forget(DocumentTag document) {
   expiries_.erase(document);
 }
 
+void PinnedDocuments::ForgetRanks(std::span<const int32_t> ranks) {
+  const auto is_lost = [&](PageId id) {
+    return std::find(ranks.begin(), ranks.end(), id.rank) != ranks.end();
+  };
+  std::lock_guard lock(mutex_);
+  std::erase_if(pins_, [&](const auto& entry) {
+    const Pinned& pin = entry.second;
+    const bool lost = std::any_of(pin.held.begin(), pin.held.end(), is_lost);
+    if (lost) EndPin(pin);
+    return lost;
+  });
+}
+
 void PinnedDocuments::Clear() {
   std::lock_guard lock(mutex_);
   for (const auto& [document, pin] : pins_) EndPin(pin);

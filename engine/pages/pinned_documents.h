@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,6 +56,8 @@ class PinnedDocuments {
 
   // Unpins every prefix that contains the document, and ends its time to live.
   void Forget(DocumentTag document);
+  // Ends the pins that hold pages of these ranks, whose contents are lost. Times to live stay.
+  void ForgetRanks(std::span<const int32_t> ranks);
   // Ends every pin. Times to live stay.
   void Clear();
 

@@ -86,7 +86,6 @@ void Request::TakeAnswerBack() {
 void Request::Suspend() {
   sequence_ = nullptr;
   lookup_.reset();
-  ++timings_.preemptions;
 }
 
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
@@ -263,6 +262,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.drafted_tokens = drafted_tokens_;
   completion.usage.accepted_tokens = accepted_tokens_;
   completion.timings = timings_;
+  completion.failed_step = std::move(failed_step_);
   const auto complete = [&] {
     PassOnRest(completion);
     completion.matched_stop = matched_stop_;

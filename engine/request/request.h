@@ -91,6 +91,21 @@ class Request {
   void TakeAnswerBack();
   // Detaches the sequence, after TakeAnswerBack. The request waits until the next Admit.
   void Suspend();
+  void CountPreemption() { ++timings_.preemptions; }
+  // Records that it was set back because a step of the ranks failed; `cause`: for the operator.
+  void CountRecovery(std::string cause) {
+    ++timings_.recovered;
+    failed_step_ = std::move(cause);
+  }
+
+  // A step failed that had rows of the request before `end`: until they are computed, it is a
+  // suspect. See StepRecovery.
+  void Suspect(int32_t end) { suspect_until_ = end; }
+  bool is_suspect() const { return suspect_until_ > 0; }
+  // Call after a step with its rows: it is no suspect once all that failed is computed.
+  void Passed() {
+    if (sequence_->computed >= suspect_until_) suspect_until_ = 0;
+  }
 
   // The prefix lengths up to which the prompt is kept for later requests: those of
   // RequestSpec::shared_prefixes and the whole prompt, rounded down to whole pages, ascending.
@@ -206,7 +221,9 @@ class Request {
   double last_token_at_ = 0;
   double last_progress_at_ = 0;
   int64_t last_processed_ = 0;
-  bool parked_ = false;  // since the last tokens
+  bool parked_ = false;        // since the last tokens
+  int32_t suspect_until_ = 0;  // 0: no suspect
+  std::string failed_step_;    // Completion::failed_step
   ReaderPace pace_;
   Timings timings_;
   AttentionReport attention_;

@@ -56,8 +56,8 @@ class RankPort {
 
   // Waits for the older of the started steps and returns one result per rank, in rank order. If any
   // rank fails, the step ends on all ranks, and the first failure is returned. The ranks have then
-  // forgotten all sequences, the contents of their pages are lost, and a second step that was
-  // started is dropped: it has no results.
+  // forgotten all sequences, and a second step that was started is dropped: it has no results. What
+  // the two steps were to write is undefined; all else is as it was, but on the ranks of lost().
   virtual absl::StatusOr<std::vector<RankResult>> Results() = 0;
 
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan) {
@@ -68,6 +68,10 @@ class RankPort {
   // Of the step whose results were returned last: for how many seconds all ranks had been idle when
   // it began, since the end of the previous step.
   virtual double pause() const = 0;
+
+  // The ranks whose pages lost their contents with the failed step that was returned last,
+  // ascending. Meaningless before one has failed.
+  virtual std::vector<int32_t> lost() const = 0;
 
   virtual RanksState state() const = 0;
   // When any rank last finished a layer or a ring step. Thread-safe.

@@ -68,6 +68,8 @@ class RankSet final : public RankPort {
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
   double pause() const override { return pause_; }
+  // A step that fails while the devices work leaves all other pages as they were.
+  std::vector<int32_t> lost() const override { return {}; }
   RanksState state() const override;
   SteadyTime last_progress() const override { return heartbeat_.last(); }
 

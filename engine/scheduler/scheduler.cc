@@ -68,6 +68,20 @@ class Planner {
     return std::move(plan_);
   }
 
+  StepPlan RunAlone(SequenceId id) {
+    plan_.step = state_.step;
+    plan_.ended = state_.ended;
+    const Sequence& sequence = SequenceIndex(state_).at(id);
+    if (sequence.paused || sequence.suspended.has_value()) return std::move(plan_);
+    if (sequence.in_prefill()) {
+      PlanPrefill(sequence, sequence.prompt_length);
+    } else if (!sequence.needs_pages()) {
+      PlanDecode(sequence, 1 + DraftRows(sequence));
+    }
+    std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
+    return std::move(plan_);
+  }
+
   std::vector<StreamRows> RunStreams() {
     std::vector<StreamRows> streams;
     GiveRows([&streams](const Sequence& sequence, int32_t rows) {
@@ -336,6 +350,11 @@ class Planner {
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
                   const ModePolicy& policy, std::optional<std::span<const PrefillTurn>> turns) {
   return Planner(state, pages, limits, policy, turns).Run();
+}
+
+StepPlan PlanAlone(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                   const ModePolicy& policy, SequenceId sequence) {
+  return Planner(state, pages, limits, policy, std::nullopt).RunAlone(sequence);
 }
 
 std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,

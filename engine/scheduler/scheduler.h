@@ -41,6 +41,10 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
+// The same, with rows of this sequence alone.
+StepPlan PlanAlone(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                   const ModePolicy& policy, SequenceId sequence);
+
 // The rows that PlanStep gives to decoding sequences, those of their drafts included. Pure.
 std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,
                                       const PlanLimits& limits);

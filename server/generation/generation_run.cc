@@ -303,6 +303,13 @@ void GenerationRun::LogDone(const Completion& completion) const {
 
 void GenerationRun::Conclude(const Completion& completion) {
   if (completion.status.ok()) LogDone(completion);
+  if (!completion.failed_step.empty()) {
+    context_.log.FromClient(LogLevel::kWarning, "step_recovered",
+                            {{"id", request_id()},
+                             {"tenant", call_.caller.tenant.name()},
+                             {"times", completion.timings.recovered},
+                             {"cause", completion.failed_step}});
+  }
   if (const auto cause = completion.status.GetPayload(kCausePayload)) {
     context_.log.FromClient(LogLevel::kWarning, "computing_failed",
                             {{"id", request_id()},

@@ -131,6 +131,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_ring_wait(completion.timings.ring_wait);
   timings->set_host(completion.timings.host);
   timings->set_preemptions(completion.timings.preemptions);
+  timings->set_recovered(completion.timings.recovered);
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);

@@ -97,10 +97,18 @@ class SimulatedRanks final : public RankPort {
                              [&] { return plans_.size() >= count; });
   }
   // The next step that has rows fails on a rank; `after`: the state from then on.
-  void FailNext(absl::Status status, RanksState after = RanksState::kUp) {
+  // `lost`: the ranks whose pages lose their contents.
+  void FailNext(absl::Status status, RanksState after = RanksState::kUp,
+                std::vector<int32_t> lost = {}) {
     std::lock_guard lock(mutex_);
     failure_ = std::move(status);
     after_ = after;
+    lost_ = std::move(lost);
+  }
+  // From now on every step with rows of this sequence fails.
+  void FailStepsOf(SequenceId sequence) {
+    std::lock_guard lock(mutex_);
+    faulty_ = sequence;
   }
   // The next step that has rows brings no tokens.
   void LoseNextTokens() {
@@ -143,6 +151,9 @@ class SimulatedRanks final : public RankPort {
     const StepPlan& plan = plans_.at(answered_++);
     const std::vector<PlanItem>& items = plan.items;
     const bool ends = EndsItsChunks(plan);
+    const bool faulty = std::any_of(items.begin(), items.end(),
+                                    [&](const PlanItem& item) { return item.sequence == faulty_; });
+    if (faulty) failure_ = absl::InternalError("these rows cannot be computed");
     if (failure_.has_value() && !items.empty()) {
       state_ = after_;
       answered_ = plans_.size();  // its successor never begins
@@ -178,6 +189,10 @@ class SimulatedRanks final : public RankPort {
     return results;
   }
 
+  std::vector<int32_t> lost() const override {
+    std::lock_guard lock(mutex_);
+    return lost_;
+  }
   double pause() const override { return 0; }
   RanksState state() const override {
     std::lock_guard lock(mutex_);
@@ -273,6 +288,8 @@ class SimulatedRanks final : public RankPort {
   int allowed_ = std::numeric_limits<int>::max();
   std::optional<absl::Status> failure_;
   std::optional<LayerAttention> report_;
+  std::vector<int32_t> lost_;
+  std::optional<SequenceId> faulty_;
   RanksState after_ = RanksState::kUp;
   RanksState state_ = RanksState::kUp;
   bool lose_tokens_ = false;

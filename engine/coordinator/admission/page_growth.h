@@ -29,8 +29,8 @@ class PageGrowth final : public GrowthHost {
     Serving& serving;
     const PageNeeds& needs;
     EngineMetrics& metrics;
-    // Called for each request that is preempted, while it still has its sequence.
-    std::function<void(const Request&)> on_preempt;
+    // Called for each request that is set back, while it still has its sequence.
+    std::function<void(const Request&)> on_set_back;
   };
   explicit PageGrowth(Parts parts) : use_(std::move(parts)) {}
 
@@ -48,10 +48,14 @@ class PageGrowth final : public GrowthHost {
   // Takes what the answer is now expected to need; if there is less, a single page.
   bool Grow(SequenceId id) override;
   bool Helps(SequenceId victim, SequenceId id) override;
-  // What the victim has computed stays as a cached prefix as long as nobody needs the room, and
+  // Sets the victim back for others. Throws if memory runs out, and changes nothing.
+  void Preempt(SequenceId victim) override;
+
+  // Has a running request give up its pages and wait again; it goes on with the same answer. If
+  // `keeps`, what it has computed stays as a cached prefix as long as nobody needs the room, and
   // goes to the tier, if there is one: when it goes on, it reads back what is read faster than
   // computed (RestoreWaits). Throws if memory runs out, and changes nothing.
-  void Preempt(SequenceId victim) override;
+  void SetBack(Request& request, bool keeps);
 
  private:
   int64_t OnePageMore(const Request& request) const;

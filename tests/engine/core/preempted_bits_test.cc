@@ -1,8 +1,12 @@
-// Requests that give up their pages and go on later have the tokens and log probabilities, bit for
-// bit, that they have if nobody disturbs them.
+// Requests that give up their pages and go on later, for others or because a step failed, have the
+// tokens and log probabilities, bit for bit, that they have if nobody disturbs them.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_seams.h"
@@ -12,9 +16,11 @@
 #include "kernels/cpu/register.h"
 #include "tests/engine/core/windowed_model.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/failing_ranks.h"
 #include "tests/support/plain_options.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -119,6 +125,60 @@ class PreemptedBitsTest : public ::testing::Test {
     return preemptions;
   }
 
+  // Steps fail at random, one of them without a loss and all others with that of a rank's pages.
+  // Returns how often requests went on.
+  template <typename Change>
+  int64_t CheckFailing(const std::string& model, int ranks, uint32_t seed, const Change& change) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << ranks << " ranks");
+    const auto sound = Make(Options(model, ranks));
+    EngineOptions options = Options(model, ranks);
+    options.kv_memory_bytes = 4 << 20;
+    change(options);
+    std::mt19937 random(seed);
+    int steps = 0;
+    int next = 1 + static_cast<int>(random() % 20);
+    bool loses = false;
+    const auto fails = [&]() -> std::optional<testing::FailingRanks::Failure> {
+      if (++steps < next) return std::nullopt;
+      next += 1 + static_cast<int>(random() % 60);
+      testing::FailingRanks::Failure failure;
+      if (std::exchange(loses, true)) failure.lost = {static_cast<int32_t>(random() % ranks)};
+      return failure;
+    };
+    EngineSeams seams{.through_bytes = true};
+    seams.wrap_ranks = [&](std::unique_ptr<RankPort> all) {
+      return std::make_unique<testing::FailingRanks>(std::move(all), fails);
+    };
+    auto failing = CreateEngineWith(seams, options, *backend_, registry_);
+    EXPECT_TRUE(failing.ok()) << failing.status();
+    const bool has_text = !model.starts_with("random:");
+    std::vector<RequestSpec> specs = Specs(sound->model().vocabulary, has_text);
+    std::vector<std::shared_ptr<CollectingSink>> sinks;
+    for (RequestSpec& spec : specs) {
+      spec.sampling.seed = *spec.sampling.seed + seed;
+      sinks.push_back(Submit(**failing, spec));
+    }
+    int64_t recovered = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto alone = Submit(*sound, specs[i]);
+      const auto expected = alone->Wait();
+      const auto done = sinks[i]->Wait();
+      EXPECT_TRUE(expected.has_value() && done.has_value());
+      if (!expected.has_value() || !done.has_value()) continue;
+      EXPECT_TRUE(done->status.ok()) << done->status;
+      EXPECT_EQ(sinks[i]->ids(), alone->ids()) << "request " << i;
+      EXPECT_EQ(sinks[i]->text(), alone->text()) << "request " << i;
+      EXPECT_EQ(done->digest, expected->digest) << "request " << i;
+      EXPECT_EQ(done->finish_reason, expected->finish_reason);
+      recovered += done->timings.recovered;
+    }
+    return recovered;
+  }
+  // Enough for 100 answers on three rings.
+  static std::vector<uint32_t> FailingSeeds() {
+    return testing::SeedsFrom(static_cast<uint32_t>(testing::TestSeed()), kSanitized ? 1 : 7);
+  }
+
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
 };
@@ -147,6 +207,35 @@ TEST_F(PreemptedBitsTest, OfAModelWithWindowsAndSinks) {
   // 14 pages a rank, of which the longest request takes 11 in the worst case.
   EXPECT_GT(Check(model, 2, [](EngineOptions& options) { options.kv_memory_bytes = 112 << 10; }),
             0);
+}
+
+TEST_F(PreemptedBitsTest, AfterStepsOfATrainedModelThatFailed) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  for (const int ranks : {1, 2, 4}) {
+    for (const uint32_t seed : FailingSeeds()) {
+      EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}), 5);
+    }
+  }
+}
+
+// Pages that a rank lost are not read back as if they were right.
+TEST_F(PreemptedBitsTest, AfterStepsThatFailedWithPagesInHostMemory) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  if (kThreadSanitizer) GTEST_SKIP() << "pages are overwritten while they are copied";
+  for (const uint32_t seed : FailingSeeds()) {
+    const auto host = [](EngineOptions& options) { options.kv_host_bytes = 4 << 20; };
+    EXPECT_GT(CheckFailing(directory->string(), 2, seed, host), 5);
+  }
+}
+
+TEST_F(PreemptedBitsTest, AfterStepsOfAModelWithWindowsThatFailed) {
+  const testing::TempDirectory folder;
+  const std::string model = testing::WindowedModel(folder);
+  for (const uint32_t seed : FailingSeeds()) {
+    EXPECT_GT(CheckFailing(model, 2, seed, [](EngineOptions&) {}), 5);
+  }
 }
 
 }  // namespace

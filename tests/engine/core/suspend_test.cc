@@ -166,16 +166,17 @@ TEST_F(SuspendTest, ADeadlineTakesEffectInsideAChunk) {
   EXPECT_FALSE(plans.back().second.stretch->ends_chunk);
 }
 
-// All that ran ends with the step; what comes later begins anew.
-TEST_F(SuspendTest, ARankThatFailsInsideAChunkEndsItAlone) {
+// All that ran goes on; the chunk begins anew.
+TEST_F(SuspendTest, ARankThatFailsInsideAChunkEndsNobody) {
   const Asked stream = Stream();
   WhenSuspended(2, [&] { ranks_.FailNext(absl::InternalError("a rank stumbled")); });
   const Asked failed = Ask(400, 8);
-  EXPECT_THAT(Outcome(failed), HasSubstr("a rank stumbled"));
-  EXPECT_THAT(Outcome(stream), HasSubstr("a rank stumbled"));
-  const Asked again = Ask(100, 4);
-  EXPECT_EQ(Outcome(again), "");
-  EXPECT_EQ(again.sink->ids().size(), 4u);
+  EXPECT_EQ(Outcome(failed), "");
+  EXPECT_EQ(failed.sink->ids().size(), 8u);
+  EXPECT_EQ(failed.sink->Wait()->timings.recovered, 1);
+  coordinator_->Cancel(stream.id);
+  EXPECT_THAT(Outcome(stream), HasSubstr("CANCELLED"));
+  EXPECT_EQ(stream.sink->Wait()->timings.recovered, 1);
 }
 
 TEST_F(SuspendTest, TwoLongPromptsAndAStreamGoOnTogether) {

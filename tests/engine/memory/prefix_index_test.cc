@@ -104,6 +104,48 @@ TEST_F(PrefixIndexTest, GivesBackOneTenantsAlone) {
   EXPECT_EQ(book_.pages_of(other).all, 0);
 }
 
+// Ranks alternate page by page. What comes before a lost page stays known; what follows it does
+// not.
+TEST_F(PrefixIndexTest, ForgetsThePagesOfARankAndWhatFollowsThem) {
+  Insert(Tokens(16), Write(16));
+  Insert(Tokens(8, 1), Write(8));
+  index_.ForgetRanks(std::vector<int32_t>{1});
+  EXPECT_EQ(book_.unheld_count(1), 0);
+  EXPECT_EQ(book_.free_count(1), kPagesPerRank);
+  EXPECT_EQ(index_.FindFull("model", Tokens(17)).value().tokens, kPage);
+  EXPECT_FALSE(index_.Find("model", Tokens(17)).has_value()) << "its checkpoint is gone";
+  EXPECT_TRUE(index_.FindNearest("model", Tokens(17)).evicted);
+  index_.ForgetRanks(std::vector<int32_t>{0});
+  EXPECT_EQ(held(), 0);
+}
+
+// The book says whether a page is kept that must not be; every prefix is found up to its first lost
+// page, by the model of a set.
+TEST_F(PrefixIndexTest, ForgetsRanksOfRandomTrees) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::vector<int32_t>> texts;
+    for (int text = 0; text < 8; ++text) {
+      std::vector<int32_t> tokens(kPage * (1 + random() % 6));
+      for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 2);
+      Insert(tokens, Write(tokens.size()));
+      texts.push_back(std::move(tokens));
+    }
+    const auto rank = static_cast<int32_t>(random() % 2);
+    index_.ForgetRanks(std::vector<int32_t>{rank});
+    EXPECT_EQ(book_.free_count(rank), kPagesPerRank);
+    for (std::vector<int32_t>& text : texts) {
+      text.push_back(0);
+      const auto found = index_.FindFull("model", text);
+      EXPECT_EQ(found.has_value() ? found->tokens : 0, rank == 0 ? 0 : kPage);
+    }
+    index_.Clear();
+    ASSERT_EQ(held(), 0);
+  }
+}
+
 TEST_F(PrefixIndexTest, FindsTheLongestCheckpoint) {
   {
     const Written written = Write(16);
