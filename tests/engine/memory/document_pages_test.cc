@@ -22,7 +22,7 @@ TEST(DocumentPages, KnowsEachPlaceAndTheMostTokens) {
   int handles[3];
   pages.Add({{1, 0}, {2, 50}}, &handles[0], 100);
   pages.Add({{1, 20}}, &handles[1], 200);
-  EXPECT_THAT(pages.HandlesOf(1), ::testing::UnorderedElementsAre(&handles[0], &handles[1]));
+  EXPECT_THAT(pages.NodesOf(1), ::testing::UnorderedElementsAre(&handles[0], &handles[1]));
   EXPECT_EQ(pages.TokensOf(1), 180);
   EXPECT_EQ(pages.TokensOf(2), 50);
   EXPECT_EQ(pages.TokensOf(3), 0);
@@ -31,7 +31,7 @@ TEST(DocumentPages, KnowsEachPlaceAndTheMostTokens) {
   EXPECT_EQ(pages.TokensOf(1), 100);
   pages.Remove({{1, 0}}, &handles[2], 100);  // it was never there
   pages.Remove({{1, 0}, {2, 50}}, &handles[0], 100);
-  EXPECT_TRUE(pages.HandlesOf(1).empty());
+  EXPECT_TRUE(pages.NodesOf(1).empty());
   EXPECT_EQ(pages.bytes(), 0);
 }
 
@@ -41,9 +41,9 @@ TEST(DocumentPages, PlacesStayInOrderWhateverGoes) {
   int handles[4];
   for (int& handle : handles) pages.Add({{1, 0}}, &handle, 100);
   pages.Remove({{1, 0}}, &handles[1], 100);
-  EXPECT_THAT(pages.HandlesOf(1), ::testing::ElementsAre(&handles[0], &handles[2], &handles[3]));
+  EXPECT_THAT(pages.NodesOf(1), ::testing::ElementsAre(&handles[0], &handles[2], &handles[3]));
   pages.Remove({{1, 0}}, &handles[0], 100);
-  EXPECT_THAT(pages.HandlesOf(1), ::testing::ElementsAre(&handles[2], &handles[3]));
+  EXPECT_THAT(pages.NodesOf(1), ::testing::ElementsAre(&handles[2], &handles[3]));
 }
 
 TEST(DocumentPages, RequestsFromBeforeADeletionAreKnown) {
