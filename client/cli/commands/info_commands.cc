@@ -136,7 +136,8 @@ nlohmann::ordered_json StatusJson(v1::GetServerInfoResponse info, v1::GetLoadRes
   return json;
 }
 
-// "attention of 1, 64 rows at 3.1, 34 GFLOP/s a rank, alone 5.2, 66, a call as 80 keys"
+// "attention of 1, 64 rows at 3.1, 34 GFLOP/s a rank, alone 5.2, 66; a call costs as much as 80
+// keys"
 std::string DescribeAttention(const v1::ExchangeRates& exchange) {
   std::vector<std::string> rows, flops, alone;
   for (const v1::AttentionRate& rate : exchange.attention()) {

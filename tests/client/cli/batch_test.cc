@@ -229,7 +229,8 @@ TEST_F(BatchTest, BadLinesAreFoundBeforeAnythingIsAsked) {
   Write("out.jsonl", "something dear\n");
   const CliResult result = Run("{\"question\": \"One?\"}\n");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("out.jsonl exists and line 1 is not of a batch"));
+  EXPECT_THAT(result.err,
+              HasSubstr("out.jsonl exists and line 1 was not written by annulus batch"));
   EXPECT_EQ(Read("out.jsonl"), "something dear\n");
   EXPECT_THAT(Files(), UnorderedElementsAre("in.jsonl", "out.jsonl"));
 }

@@ -142,7 +142,7 @@ TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("keys and values 400 MiB"), HasSubstr("kernel workspace"),
-                    HasSubstr("left to the driver 64 MiB"), HasSubstr("the device's 1 GiB"),
+                    HasSubstr("reserve for the driver 64 MiB"), HasSubstr("the device's 1 GiB"),
                     HasSubstr("lower --kv-memory, --chunk-tokens or --ranks"),
                     HasSubstr("or stop other programs")));
   EXPECT_TRUE(IsOfDevice(refused)) << "others' memory";
