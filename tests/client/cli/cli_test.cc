@@ -79,7 +79,7 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
        "unknown option: --no-such-flag\n'annulus complete --h"},
       {{"complete", "x", "--temperatur", "0"}, "--temperatur; did you mean --temperature?"},
       {{"ask", "x", "--modle", "m"}, "--modle; did you mean --model?"},
-      {{"complete", "x", "--max-tokens", "many"}, "--max-tokens = many is not a number that"},
+      {{"complete", "x", "--max-tokens", "many"}, "--max-tokens = many is not a valid number"},
       {{"complete", "x", "--max-tokens", "99999999999"}, "--max-tokens"},
       {{"complete", "x", "--stop", "\\q"}, "allowed are \\n"},
       {{"complete", "x", "--logit-bias", "5"}, "ID:BIAS"},

@@ -161,7 +161,7 @@ TEST_F(ChatTest, NoPlaceForDocumentsIsRefused) {
   request.messages = {Message("system", "S")};
   Load(kTemplate);
   EXPECT_THAT(Refusal(request),
-              HasSubstr("messages.messages: documents go into the first message"));
+              HasSubstr("messages.messages: documents are placed in the first message"));
   request.messages = {Message("user", "U")};
   for (const char* source : {"{{ messages[0].content | upper }}", "fixed",
                              "{{ messages[0].content }}{{ messages[0].content }}"}) {
