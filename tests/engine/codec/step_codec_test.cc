@@ -36,7 +36,7 @@ RankResult Result() {
   token.sequence = 9;
   token.token = 999;
   token.ends_text = true;
-  token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}, {}};
+  token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}, {}, {}};
   result.tokens.push_back(token);
   token.sequence = 10;
   token.status = absl::InternalError("NaN");
@@ -368,7 +368,7 @@ RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
   result.ring = {AnyCount(random), AnyCount(random), 0, Below(random, 1 << 30), 7, 1};
   for (const PlanItem& item : plan.items) {
     if (item.sampled) {
-      const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}};
+      const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}, {}};
       result.tokens.push_back({item.sequence, Below(random, kVocabulary), false, logprob, {}});
     }
     for (const int32_t position : item.logits_positions) {

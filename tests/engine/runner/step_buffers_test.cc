@@ -81,8 +81,8 @@ void ExpectFilled(const RankModel& model, int rows, int ranks, bool host_accessi
   const StepBytes bytes = CountStepBytes(model, rows, ranks, capabilities);
   testing::FakeBackend backend;
   BufferPool pool(backend, {.limit_bytes = size_t{64} << 20, .name = "rank0"});
-  StepArena device(*pool.Allocate(bytes.device, Lifetime::kStep));
-  StepArena apart(*pool.Allocate(bytes.host, Lifetime::kStep));
+  StepArena device(*pool.Allocate(bytes.device, Lifetime::kStep), pool.host_accessible());
+  StepArena apart(*pool.Allocate(bytes.host, Lifetime::kStep), pool.host_accessible());
   StepArena& host = host_accessible ? device : apart;
   const StateCounts states = MostStates(ranks, ShardsOf(*model.ops, ranks));
   StepBuffers buffers(
