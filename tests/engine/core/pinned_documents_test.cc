@@ -107,7 +107,7 @@ TEST_F(PinnedDocumentsTest, QuotasOfATenantAndOfAll) {
   const absl::Status own = pins_.CheckRoom(us_, 11 * kPage);
   EXPECT_EQ(own.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(own.GetPayload(kLimitPayload), absl::Cord("pinned"));
-  EXPECT_THAT(own.message(), HasSubstr("takes 11 pages"));
+  EXPECT_THAT(own.message(), HasSubstr("needs 11 pages"));
   EXPECT_THAT(own.message(), HasSubstr("take 15 and may take at most 25 pages"));
   EXPECT_THAT(own.message(), HasSubstr("--max-pinned-by-tenant"));
   EXPECT_FALSE(pins_.Pin(us_, {{2, 0}}, Known(11, us_)).ok());
@@ -232,7 +232,7 @@ TEST_F(KeptDocumentsTest, PinsHaveAQuotaAndLeaveRoomOrSaySo) {
   const absl::Status refused = Status(large);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.GetPayload(kLimitPayload), absl::Cord("pinned"));
-  EXPECT_THAT(refused.message(), HasSubstr("takes 21 pages"));
+  EXPECT_THAT(refused.message(), HasSubstr("needs 21 pages"));
   EXPECT_FALSE(Find("large").pinned);
   EXPECT_EQ(Find("large").memory_tokens, 0) << "it was not even read";
   RequestSpec pinned = Read(document_, "a");

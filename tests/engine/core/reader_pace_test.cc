@@ -44,7 +44,7 @@ TEST_F(ReaderPaceTest, AReaderThatTakesNothingEnds) {
 // One token just before each time limit kept the pages for as long as the answer lasted.
 TEST_F(ReaderPaceTest, ATokenBeforeEachTimeLimitIsNotEnough) {
   EXPECT_EQ(SecondsUntilEnded([](int half) { return half % 58 == 0; }), 300);
-  EXPECT_THAT(message_, HasSubstr("took 11 tokens in 300 s"));
+  EXPECT_THAT(message_, HasSubstr("read 11 tokens in 300 s"));
 }
 
 TEST_F(ReaderPaceTest, ATokenASecondIsEnough) {

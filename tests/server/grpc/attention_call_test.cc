@@ -145,7 +145,7 @@ TEST_F(AttentionCallTest, AttentionIsMapped) {
   request.set_policy("strieded");
   EXPECT_THAT(refused(request, "policy"), HasSubstr("did you mean strided?"));
   request.set_policy("adaptive");
-  EXPECT_THAT(refused(request, "policy"), HasSubstr("chooses from content"));
+  EXPECT_THAT(refused(request, "policy"), HasSubstr("depends on the content"));
   request.set_policy("window; layers=0: dense");
   EXPECT_THAT(refused(request, "policy"), HasSubstr("rules for layers or heads"));
   request.set_policy("window");
