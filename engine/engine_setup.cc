@@ -71,8 +71,10 @@ absl::Status Check(const char* name, const T& value, const option::OneOf<T>& all
     if (value == allowed_value) return absl::OkStatus();
     names.push_back(choice);
   }
+  std::string given = "none of them";
+  if constexpr (std::is_same_v<T, int>) given = absl::StrCat(value);
   return absl::InvalidArgumentError(
-      absl::StrCat(name, " is none of the allowed ", absl::StrJoin(names, ", ")));
+      absl::StrCat(name, " is ", given, "; allowed are ", absl::StrJoin(names, ", ")));
 }
 
 // Those who read the value check it.
