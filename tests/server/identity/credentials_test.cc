@@ -152,7 +152,8 @@ TEST(CallRolesTest, EveryCallHasARow) {
         v1::GetModelRequest::descriptor()->file(), v1::GetDocumentRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       for (int j = 0; j < file->service(i)->method_count(); ++j) {
-        EXPECT_THAT(AllMethods(), Contains(file->service(i)->method(j)->name()));
+        const absl::string_view name = file->service(i)->method(j)->name();
+        EXPECT_THAT(AllMethods(), Contains(name));
       }
     }
   }
