@@ -32,7 +32,7 @@ std::string Scalar(const std::string& text) {
 
 std::string ConfigText(const OptionTexts& texts) {
   std::string text =
-      "# Configuration of annulusd. Lines that begin with one # show defaults: remove the # to "
+      "# Configuration of annulusd. Lines that begin with one # show defaults: remove it to "
       "change one.\n# A flag or an environment variable (ANNULUS_KV_MEMORY=4GiB) overrides this "
       "file.\n";
   for (const Option& option : Options()) {

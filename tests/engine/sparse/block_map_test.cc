@@ -110,8 +110,8 @@ TEST(BlockMapTest, RefusesWhatCannotBeDrawn) {
   const auto error = [](const BlockMapSpec& spec) {
     return std::string(DrawBlockMap(spec).status().message());
   };
-  EXPECT_THAT(error(Spec("adaptive", 1000)), HasSubstr("chooses from content"));
-  EXPECT_THAT(error(Spec("top_pages", 1000)), HasSubstr("chooses from content"));
+  EXPECT_THAT(error(Spec("adaptive", 1000)), HasSubstr("depends on the content"));
+  EXPECT_THAT(error(Spec("top_pages", 1000)), HasSubstr("depends on the content"));
   EXPECT_THAT(error(Spec("dense", 0)), HasSubstr("tokens 0 is not allowed: 1 to 1073741824"));
   EXPECT_THAT(error(Spec("dense", 1, 0)), HasSubstr("heads 0 is not allowed: 1 to 1024"));
   EXPECT_THAT(error(Spec("dense", 1, 1, 1025)), HasSubstr("cells 1025 is not allowed: 1 to 1024"));

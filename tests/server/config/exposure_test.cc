@@ -39,7 +39,7 @@ TEST(ExposureTest, TellsWhatToSet) {
 
   config.metrics = "0.0.0.0:9464";
   ASSERT_EQ(FindExposures(config).size(), 1u);
-  EXPECT_THAT(FindExposures(config)[0].danger, HasSubstr("without TLS"));
+  EXPECT_THAT(FindExposures(config)[0].danger, HasSubstr("unencrypted"));
   config.metrics_tls = true;
   EXPECT_TRUE(FindExposures(config).empty());
   config.auth_token_file.clear();

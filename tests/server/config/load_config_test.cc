@@ -393,7 +393,7 @@ TEST_F(LoadConfigTest, OthersReadMetricsOnlyWhereItIsMeant) {
               AllOf(HasSubstr("metrics: on 0.0.0.0:1 anybody"), HasSubstr("--metrics-tls"),
                     HasSubstr("--insecure")));
   EXPECT_THAT(Error(with_tls({"--metrics-tls"})), HasSubstr("anybody"));
-  EXPECT_THAT(Error(with_tls({"--auth-token-file", "t"})), HasSubstr("without TLS"));
+  EXPECT_THAT(Error(with_tls({"--auth-token-file", "t"})), HasSubstr("unencrypted"));
   EXPECT_THAT(Error({"--metrics-tls"}), HasSubstr("set tls-certificate"));
   Load(with_tls({"--metrics-tls", "--auth-token-file", "t"}));
   Load(with_tls({"--metrics-tls", "on", "--admin-token-file", "t"}));
