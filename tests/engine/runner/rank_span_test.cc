@@ -50,22 +50,23 @@ class RankSpanTest : public ::testing::Test {
     return RankSet::Create(model_, *world_.backend, options).value();
   }
 
-  // A prompt with a page on each rank, by turns, whose last row gives logits.
+  // A prompt with a page of each cache group on each rank, whose last row gives logits.
   std::shared_ptr<const StepPlan> Plan() const {
     StepPlan plan;
     SequenceUpdate& update = plan.updates.emplace_back();
     update.sequence = 1;
     update.version = 1;
     update.terms.emplace().version = 1;
-    TableDelta table;
+    update.tables.resize(model_.groups.size());
     PlanItem& item = plan.items.emplace_back();
     item.sequence = 1;
     for (int32_t rank = 0; rank < kRanks; ++rank) {
       update.terms->ring.push_back(rank);
-      table.append.push_back({rank, 0, rank * kPage});
+      for (size_t group = 0; group < model_.groups.size(); ++group) {
+        update.tables[group].append.push_back({rank, static_cast<int32_t>(group), rank * kPage});
+      }
       item.runs.push_back({rank, rank * kPage, kPage});
     }
-    update.tables.assign(model_.groups.size(), table);
     item.end = kRanks * kPage;
     for (int32_t i = 0; i < item.end; ++i) item.tokens.push_back(33 + (7 * i) % 90);
     item.logits_positions = {item.end - 1};
