@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Model>> ParseModel(const JsonNode& node, bool byt
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Find("type"));
   if (type != "Unigram") return type_node.Unsupported("model", type, {"BPE", "Unigram"});
   if (byte_level) {
-    return type_node.Unsupported("a model behind the pre-tokenizer ByteLevel", type, {"BPE"});
+    return type_node.Unsupported("a model after the pre-tokenizer ByteLevel", type, {"BPE"});
   }
   return UnigramModel::Parse(node, vocabulary);
 }

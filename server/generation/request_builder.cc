@@ -162,7 +162,7 @@ absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
         {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
         {spec.has_reasoning_budget(), "spec.reasoning_budget"},
         {spec.sampling().has_prompt_logprobs(), "spec.sampling.prompt_logprobs"}}) {
-    if (given) return FieldError(field, "this server cannot do that; leave it out");
+    if (given) return FieldError(field, "this server does not support this; leave it out");
   }
   return absl::OkStatus();
 }

@@ -40,7 +40,7 @@ const ForeignFormat* FindForeign(absl::string_view file_name) {
 absl::Status RefuseForeign(absl::string_view path, const ForeignFormat& format) {
   if (format.name == "GGUF") {
     return absl::UnimplementedError(absl::StrCat(
-        path, " is a GGUF file beside a config.json; to serve it, name the file: --model ", path));
+        path, " is a GGUF file next to a config.json; to serve it, give the file: --model ", path));
   }
   return absl::UnimplementedError(absl::StrCat(
       path, " is a ", format.name, " file, which is not supported; needed: ", kSupportedWeights));

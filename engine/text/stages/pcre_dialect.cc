@@ -124,7 +124,7 @@ class Translator {
     if (inside == ":") return Refuse("a named character class", at_);
     if (inside == "^") return Refuse("a negated class inside a class", at_);
     if (inside == "]") return Refuse("a character class that starts with ]", at_);
-    if (inside == "-" || pattern_[at_ - 1] == '-') return Refuse("a hyphen beside a [", at_);
+    if (inside == "-" || pattern_[at_ - 1] == '-') return Refuse("a hyphen next to a [", at_);
     ++nested_;
     ++at_;
     return absl::OkStatus();
@@ -132,7 +132,7 @@ class Translator {
 
   absl::Status CloseNested() {
     if (pattern_[at_ - 1] == '-' || pattern_.substr(at_ + 1, 1) == "-") {
-      return Refuse("a hyphen beside the ] of a class inside a class", at_);
+      return Refuse("a hyphen next to the ] of a class inside a class", at_);
     }
     --nested_;
     ++at_;
@@ -164,7 +164,7 @@ class Translator {
         return Refuse("a { that starts no {n}, {n,} or {n,m}", at_);
       }
     }
-    if (pattern_.substr(close + 1, 1) == "+") return Refuse("a + behind {n,m}", close + 1);
+    if (pattern_.substr(close + 1, 1) == "+") return Refuse("a + after {n,m}", close + 1);
     return Copy(close + 1 - at_);
   }
 

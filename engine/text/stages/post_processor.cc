@@ -44,7 +44,7 @@ absl::StatusOr<PostProcessor> ParseTemplate(const JsonNode& node, const Vocabula
     return absl::OkStatus();
   }));
   if (texts != 1)
-    return single.Error(absl::StrCat("the text stands ", texts, " times in it, not 1"));
+    return single.Error(absl::StrCat("the text appears ", texts, " times in it, not 1"));
   return result;
 }
 

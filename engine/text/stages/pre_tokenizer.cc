@@ -140,7 +140,7 @@ class Parser {
   absl::Status StartAfterByteLevel(const JsonNode& type_node, absl::string_view type) {
     if (type == "ByteLevel" || type == "Metaspace") {
       return type_node.Unsupported(
-          "a pre-tokenizer behind ByteLevel", type,
+          "a pre-tokenizer after ByteLevel", type,
           {"Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"});
     }
     if (!in_alphabet_) stages_.push_back(std::make_unique<IntoByteAlphabet>());

@@ -101,7 +101,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, co
     return absl::Status(failure.code, absl::StrCat("the template's variables: ", Shown(failure)));
   }
   if (!values.is(jinja::Kind::kDict)) {
-    return absl::InvalidArgumentError("the template's variables are no JSON object");
+    return absl::InvalidArgumentError("the template's variables are not a JSON object");
   }
   std::optional<jinja::Evaluator> evaluator;
   try {

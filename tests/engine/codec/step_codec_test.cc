@@ -237,7 +237,7 @@ TEST(StepCodec, NumbersThatCannotBeAddedUpAreRefused) {
     TokenLogprob& logprob = *result.tokens[0].logprob;
     (alternative ? logprob.alternatives[1].second : logprob.logprob) = std::nanf("");
     EXPECT_THAT(DecodeResult(Bytes(result), Plan(), Limits()).status().message(),
-                HasSubstr("no number"));
+                HasSubstr("not a number"));
   }
 }
 

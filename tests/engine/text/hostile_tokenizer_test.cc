@@ -253,7 +253,7 @@ const std::vector<BadFile>& BadStages() {
              {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "ByteLevel"}}}}};
        },
        absl::StatusCode::kUnimplemented,
-       {"pre_tokenizer.pretokenizers[1]", "behind ByteLevel"}},
+       {"pre_tokenizer.pretokenizers[1]", "after ByteLevel"}},
   };
   return cases;
 }

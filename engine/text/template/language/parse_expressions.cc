@@ -329,7 +329,7 @@ CallArguments Parser::ParseArguments() {
       allowed = no_rest && arguments.keywords.empty();
       arguments.positional.push_back(ParseExpression());
     }
-    if (!allowed) FailAt(line, "the arguments of a call stand in the wrong order");
+    if (!allowed) FailAt(line, "the arguments of a call are in the wrong order");
     if (!SkipOperator(",")) break;
   }
   ExpectOperator(")");

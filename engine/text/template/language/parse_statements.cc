@@ -314,7 +314,7 @@ const Statement* Parser::ParseGeneration() {
 
 const Statement* Parser::ParseLoopControl(StatementType type) {
   const Token& token = tokens_[position_++];
-  if (loops_ == 0) FailAt(token.line, "'", token.text, "' stands outside a loop");
+  if (loops_ == 0) FailAt(token.line, "'", token.text, "' is outside a loop");
   return &NewStatement(type, token.line);
 }
 
