@@ -222,6 +222,32 @@ grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Do
   return status;
 }
 
+grpc::Status DownloadDocument(Connection& connection, const std::string& name,
+                              const TextObserver& observer, v1::Document* document) {
+  v1::DownloadDocumentRequest request;
+  request.set_name(name);
+  Call call(connection);
+  const auto reader = connection.documents().DownloadDocument(call.context(), request);
+  v1::DownloadDocumentResponse part;
+  int64_t received = 0;
+  bool whole = false;
+  bool wanted = true;
+  while (wanted && reader->Read(&part)) {
+    if (part.has_document()) {
+      *document = std::move(*part.mutable_document());
+      whole = received == 0;
+      continue;
+    }
+    whole = whole && part.chunk().offset() == received;
+    received += static_cast<int64_t>(part.chunk().data().size());
+    wanted = observer(part.chunk().data());
+  }
+  if (!wanted) call.context()->TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!status.ok() || (whole && received == document->size_bytes())) return status;
+  return {grpc::StatusCode::DATA_LOSS, "the server ended the call before all bytes had come"};
+}
+
 grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents) {
   v1::ListDocumentsRequest request;
   do {

@@ -70,6 +70,15 @@ grpc::Status PrefillDocument(Connection& connection, const v1::PrefillDocumentRe
 
 grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document);
 
+// Takes the next bytes of a document. Returns false to end the download.
+using TextObserver = std::function<bool(absl::string_view bytes)>;
+
+// Calls `observer` with the bytes of a document, in order, until it returns false; then the result
+// is CANCELLED. On OK, `document` describes the document, and all of its bytes came. DATA_LOSS if
+// the stream ends with OK but bytes are missing.
+grpc::Status DownloadDocument(Connection& connection, const std::string& name,
+                              const TextObserver& observer, v1::Document* document);
+
 // Lists all documents: requests page after page, and appends them to `documents`.
 grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents);
 

@@ -11,11 +11,11 @@ message(STATUS "Installing: $ENV{DESTDIR}${unit}")
 configure_file(${SOURCES}/systemd/annulusd.service $ENV{DESTDIR}${unit} @ONLY)
 
 # A file that is there stays: somebody may have changed it. env -i: no variable of this shell gets into
-# the file.
+# the file. Documents outlive the service in the folder of its state.
 set(config $ENV{DESTDIR}${ETC}/annulus/annulusd.yaml)
 if(NOT EXISTS ${config})
   message(STATUS "Installing: ${config}")
-  execute_process(COMMAND env -i ${ANNULUSD} --print-config OUTPUT_VARIABLE text
+  execute_process(COMMAND env -i ${ANNULUSD} --print-config --documents /var/lib/annulus/documents OUTPUT_VARIABLE text
                   COMMAND_ERROR_IS_FATAL ANY)
   file(WRITE ${config} "${text}")
 endif()

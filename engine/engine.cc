@@ -12,6 +12,7 @@
 #include "engine/coordinator/admission/room_kept.h"
 #include "engine/coordinator/coordinator.h"
 #include "engine/coordinator/planning/plan_density.h"
+#include "engine/disk/disk_calls.h"
 #include "engine/engine_seams.h"
 #include "engine/engine_setup.h"
 #include "engine/exchange/find_exchange.h"
@@ -26,7 +27,6 @@
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
-#include "engine/tiers/disk_calls.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

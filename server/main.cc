@@ -489,6 +489,7 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   signal(SIGPIPE,
          SIG_IGN);  // a closed log or connection is an error to return, not a reason to die
+  signal(SIGXFSZ, SIG_IGN);                  // so is a file that may not grow
   google::protobuf::SetLogHandler(nullptr);  // it would log texts from clients
   return annulus::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

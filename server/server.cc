@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/admin_address.h"
+#include "server/documents/load_documents.h"
 #include "server/generation/service_context.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/document_service.h"
@@ -57,13 +59,14 @@ class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, const Logger& log, FileWatch watch,
              std::unique_ptr<Credentials> credentials, std::shared_ptr<TlsFiles> tls,
-             std::unique_ptr<const Authenticator> authenticator)
+             std::unique_ptr<const Authenticator> authenticator,
+             std::unique_ptr<DocumentFolder> folder)
       : config_(config),
         log_(log),
         credentials_(std::move(credentials)),
         tls_(std::move(tls)),
         authenticator_(std::move(authenticator)),
-        documents_(config.documents),
+        documents_(config.documents, std::move(folder)),
         pool_(PoolOptions()),
         watch_(std::move(watch)) {
     documents_.SetTenants(credentials_->document_tenants());
@@ -74,6 +77,7 @@ class ServerImpl final : public Server {
   absl::Status Listen();
 
   void StartServing(Engine& engine) override {
+    LoadKeptDocuments(engine);
     lifecycle_.StartServing(engine);
     Housekeep();
   }
@@ -89,7 +93,10 @@ class ServerImpl final : public Server {
     reload_done_.push_back(std::move(done));
   }
 
-  void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
+  void RequestDrain(std::optional<milliseconds> grace) override {
+    load_ended_.Cancel();
+    lifecycle_.RequestDrain(grace);
+  }
 
   void WaitUntilDrained() override;
   void Stop(ExitGuard* guard) override;
@@ -100,10 +107,12 @@ class ServerImpl final : public Server {
 
  private:
   absl::Status ListenForAdmins();
+  void LoadKeptDocuments(const Engine& engine);
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
   void WarnOfTiers(const EngineLoad& load);
+  void WarnOfDocuments();
   bool WarnOfStuckCalls(SteadyTime now);
   void SetHealth(bool serving);
   void ReloadIfAsked();
@@ -120,6 +129,8 @@ class ServerImpl final : public Server {
   const AdminGate admin_gate_{*credentials_};
   Lifecycle lifecycle_;
   DocumentStore documents_;
+  CancelFlag load_ended_;                         // a drain ends the loading of documents
+  std::atomic<int64_t> document_errors_said_{0};  // of the folder of documents
   ServerMetrics metrics_;
   DeliveryThread delivery_;
   WorkPool pool_;
@@ -230,6 +241,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
     std::move(more.begin(), more.end(), std::back_inserter(families));
   };
   append(ProcessMetrics());
+  append(DocumentFolderMetrics(documents_.folder()));
   const auto engine = lifecycle_.engine();
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();
@@ -249,6 +261,7 @@ void ServerImpl::Housekeep() {
     healthy = load.healthy;
     WarnOfStalls(load);
     WarnOfTiers(load);
+    WarnOfDocuments();
   }
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
@@ -345,6 +358,42 @@ void ServerImpl::WarnOfTiers(const EngineLoad& load) {
   }
 }
 
+// Takes in what an earlier process has kept. Until it ends, calls find the server loading.
+void ServerImpl::LoadKeptDocuments(const Engine& engine) {
+  if (documents_.folder() == nullptr) return;
+  const SteadyTime begun = steady_clock::now();
+  const LoadedDocuments loaded = LoadDocuments(
+      documents_, engine, context_.quotas, load_ended_,
+      [&](const std::string& path, const absl::Status& why) {
+        log_.FromClient(LogLevel::kWarning, "document_lost",
+                        {{"file", path},
+                         {"reason", std::string(why.message())},
+                         {"advice",
+                          "the file stays as it is; restore it from a backup, or remove it; if "
+                          "there is no room, raise --max-documents or --max-documents-memory"}});
+      });
+  document_errors_said_ = documents_.folder()->stats().errors;
+  const std::chrono::duration<double> took = steady_clock::now() - begun;
+  log_.Info("documents_loaded", {{"documents", loaded.documents},
+                                 {"bytes", loaded.bytes},
+                                 {"tokens", loaded.tokens},
+                                 {"lost", loaded.lost},
+                                 {"replaced", loaded.older},
+                                 {"seconds", took.count()}});
+}
+
+void ServerImpl::WarnOfDocuments() {
+  if (documents_.folder() == nullptr) return;
+  const DocumentFolder::Stats stats = documents_.folder()->stats();
+  if (document_errors_said_.exchange(stats.errors) == stats.errors) return;
+  log_.FromClient(LogLevel::kWarning, "documents_disk",
+                  {{"errors", stats.errors},
+                   {"latest", stats.last_error},
+                   {"advice",
+                    "only the documents of these calls are affected; if the disk of --documents is "
+                    "full, delete documents or give it more room; if it fails, test it"}});
+}
+
 void ServerImpl::SetHealth(bool serving) {
   health_.Show(serving, alive(), *grpc_.server->GetHealthCheckService());
 }
@@ -401,8 +450,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   ANNULUS_ASSIGN_OR_RETURN(auto credentials, Credentials::Open(config));
   ANNULUS_ASSIGN_OR_RETURN(auto tls, TlsFiles::Open(config));
   if (authenticator == nullptr) authenticator = Authenticator::For(*credentials);
-  auto server = std::make_unique<ServerImpl>(config, log, std::move(watch), std::move(credentials),
-                                             std::move(tls), std::move(authenticator));
+  std::unique_ptr<DocumentFolder> folder;
+  if (!config.documents.folder.empty()) {
+    auto opened = DocumentFolder::Open(config.documents.folder,
+                                       {.limit_bytes = config.documents.folder_bytes});
+    if (!opened.ok()) {
+      return absl::Status(opened.status().code(),
+                          absl::StrCat("--documents: ", opened.status().message()));
+    }
+    folder = *std::move(opened);
+  }
+  auto server =
+      std::make_unique<ServerImpl>(config, log, std::move(watch), std::move(credentials),
+                                   std::move(tls), std::move(authenticator), std::move(folder));
   ANNULUS_RETURN_IF_ERROR(server->Listen());
   return server;
 }

@@ -22,7 +22,7 @@ class Server {
   // Listens at once: for gRPC, for metrics and on the admin socket, as configured. Until
   // StartServing, health is NOT_SERVING and calls get UNAVAILABLE. INVALID_ARGUMENT or NOT_FOUND if
   // a token or TLS file is bad; UNAVAILABLE if an address cannot be used; FAILED_PRECONDITION as
-  // for AdminSocket::Open. `log` must outlive the server.
+  // for AdminSocket::Open and DocumentFolder::Open. `log` must outlive the server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config,
                                                        const Logger& log);
   // The same with another authenticator for gRPC calls; null: the one for the token files.
@@ -31,6 +31,7 @@ class Server {
       std::unique_ptr<const Authenticator> authenticator);
   virtual ~Server() = default;
 
+  // First takes in the documents of --documents, which may take long; RequestDrain ends that early.
   // `engine` must outlive the server.
   virtual void StartServing(Engine& engine) = 0;
   // False if only a restart helps (see Pulse).

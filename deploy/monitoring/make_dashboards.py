@@ -200,6 +200,13 @@ DOCUMENTS = [
      [("{{outcome}}", rate("annulus_document_uploads_total", "outcome"))]),
     ("Documents evicted", "ops", "lines", "Uploaded for one question, and removed to make room for others.",
      [("{{instance}}", rate("annulus_documents_evicted_total", "instance"))]),
+    ("Files of documents", "bytes", "lines", "With --documents: what they take, and may take.",
+     [("{{instance}} taken", gauge("annulus_documents_disk_bytes", "instance")),
+      ("{{instance}} limit", gauge("annulus_documents_disk_limit_bytes", "instance"))]),
+    ("Faults of the documents' disk", "short", "lines",
+     "Failed calls a second, a full disk included; files that the latest start could not load.",
+     [("{{instance}} failed", rate("annulus_documents_disk_errors_total", "instance")),
+      ("{{instance}} lost", gauge("annulus_documents_lost", "instance"))]),
     ("Prompt tokens found computed", "percentunit", "lines", "Reused over looked up: what a document saves when it is asked again.",
      [("hits", rate("annulus_prefix_cache_hits_total") + " / "
        + rate("annulus_prefix_cache_queries_total"))]),

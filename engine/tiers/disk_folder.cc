@@ -1,9 +1,6 @@
 #include "engine/tiers/disk_folder.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -29,30 +25,9 @@ constexpr char kEntrySuffix[] = ".page";
 constexpr char kNotePrefix[] = "deleted-";
 constexpr char kIdentityPrefix[] = "identity-";
 
-absl::Status FolderError(const std::string& path, absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat("folder ", path, ": ", what));
-}
-
 std::string Hex(const ContentHash& hash) {
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(hash.data()), hash.size()));
-}
-
-absl::Status CheckOwner(const std::string& path, int descriptor) {
-  struct stat state {};
-  if (fstat(descriptor, &state) != 0) return FolderError(path, std::strerror(errno));
-  if (state.st_uid != geteuid()) {
-    return FolderError(
-        path, absl::StrCat("its owner is user id ", state.st_uid, ", but the daemon runs as ",
-                           geteuid(), "; choose a folder that the daemon's user owns"));
-  }
-  if ((state.st_mode & 077) != 0) {
-    return FolderError(
-        path,
-        absl::StrCat("other users can access it, and it holds what clients sent; run chmod 700 ",
-                     path));
-  }
-  return absl::OkStatus();
 }
 
 // In ns; a time out of range becomes the nearest one in range.
@@ -136,42 +111,12 @@ std::optional<IdentityNote> IdentityNote::Parse(absl::string_view text) {
 }
 
 absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return FolderError(path, absl::StrCat("cannot be created: ", std::strerror(errno)));
-  }
-  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) {
-    return FolderError(path, absl::StrCat("cannot be opened: ", std::strerror(errno)));
-  }
-  std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor));
-  // Before all else, as nothing may be written into a folder that is refused.
-  ANNULUS_RETURN_IF_ERROR(CheckOwner(path, descriptor));
-  const int lock =
-      openat(descriptor, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  folder->lock_ = lock;
-  if (lock < 0) {
-    return FolderError(path,
-                       absl::StrCat("its file lock cannot be opened: ", std::strerror(errno)));
-  }
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    return FolderError(path, errno == EWOULDBLOCK
-                                 ? "another daemon uses it; give each daemon its own folder"
-                                 : std::strerror(errno));
-  }
-  return folder;
-}
-
-DiskFolder::~DiskFolder() {
-  if (lock_ >= 0) close(lock_);
-  close(descriptor_);
-}
-
-bool DiskFolder::Remove(const std::string& name) const {
-  return unlinkat(descriptor_, name.c_str(), 0) == 0;
+  ANNULUS_ASSIGN_OR_RETURN(auto folder, PrivateFolder::Open(path));
+  return std::unique_ptr<DiskFolder>(new DiskFolder(std::move(folder)));
 }
 
 void DiskFolder::Leave(const IdentityNote& note) const {
-  const int file = openat(descriptor_, note.Text().c_str(),
+  const int file = openat(descriptor(), note.Text().c_str(),
                           O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (file < 0) return;
   futimens(file, nullptr);
@@ -182,35 +127,19 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     const std::function<void(const EntryName& name, int64_t time)>& found,
     const std::function<void(const DeletionNote& note)>& noted,
     const std::function<void(const IdentityNote& note, int64_t time)>& used) const {
-  const int again = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const listing = again < 0 ? nullptr : fdopendir(again);
-  if (listing == nullptr) {
-    if (again >= 0) close(again);
-    return FolderError(path_, std::strerror(errno));
-  }
-  const absl::Cleanup end = [listing] { closedir(listing); };
   int64_t removed = 0;
-  while (true) {
-    errno = 0;
-    const dirent* const item = readdir(listing);
-    if (item == nullptr && errno != 0) return FolderError(path_, std::strerror(errno));
-    if (item == nullptr) return removed;
-    const std::string text = item->d_name;
-    if (absl::StartsWith(text, kUnfinished)) {
-      removed += Remove(text) ? 1 : 0;
-      continue;
-    }
+  const auto visit = [&](const std::string& text) {
     if (const auto note = DeletionNote::Parse(text); note.has_value()) noted(*note);
     const std::optional<EntryName> name = EntryName::Parse(text);
     const std::optional<IdentityNote> identity = IdentityNote::Parse(text);
-    if (!name.has_value() && !identity.has_value()) continue;
+    if (!name.has_value() && !identity.has_value()) return;
     struct stat state {};
     // A file that cannot be examined now may be whole: it stays, but its page is not known.
-    if (fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (fstatat(descriptor(), text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) return;
     if (identity.has_value()) {
       // Nothing else has been left by a daemon, and a folder could not be removed again.
       if (S_ISREG(state.st_mode)) used(*identity, TimeOf(state.st_mtim));
-      continue;
+      return;
     }
     const bool whole = S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) ==
                                                      kEntryHeaderBytes + name->payload_bytes;
@@ -219,7 +148,9 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     } else {
       removed += Remove(text) ? 1 : 0;
     }
-  }
+  };
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t unfinished, folder_->Visit(visit));
+  return removed + unfinished;
 }
 
 }  // namespace annulus

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/disk/private_folder.h"
 #include "engine/tiers/page_entry.h"
 
 namespace annulus {
@@ -55,16 +57,11 @@ struct IdentityNote {
   static std::optional<IdentityNote> Parse(absl::string_view text);
 };
 
-// A folder of mode 0700 that only this process uses. A file lock ensures that; it ends with the
-// process, even if that is killed. Const calls are thread-safe.
+// A PrivateFolder with pages in files. Const calls are thread-safe.
 class DiskFolder {
  public:
-  // Creates the folder if only its last part is missing. FAILED_PRECONDITION, with advice, if
-  // another process uses it, another user owns it, or others than its owner may access it.
+  // Errors: those of PrivateFolder::Open.
   static absl::StatusOr<std::unique_ptr<DiskFolder>> Open(const std::string& path);
-  ~DiskFolder();
-  DiskFolder(const DiskFolder&) = delete;
-  DiskFolder& operator=(const DiskFolder&) = delete;
 
   // Calls `found` for the file of every whole page, with its time in ns, `noted` for every note of
   // a deletion, and `used` for every note of an identity, with its time. Removes files that a kill
@@ -75,21 +72,16 @@ class DiskFolder {
       const std::function<void(const DeletionNote& note)>& noted,
       const std::function<void(const IdentityNote& note, int64_t time)>& used) const;
 
-  int descriptor() const { return descriptor_; }
-  const std::string& path() const { return path_; }
-  bool Remove(const std::string& name) const;
+  int descriptor() const { return folder_->descriptor(); }
+  const std::string& path() const { return folder_->path(); }
+  bool Remove(const std::string& name) const { return folder_->Remove(name); }
   // Creates the note, or sets its time to now. Ignores errors.
   void Leave(const IdentityNote& note) const;
 
-  // Names of files that are being written begin with this.
-  static constexpr char kUnfinished[] = "unfinished-";
-
  private:
-  DiskFolder(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  explicit DiskFolder(std::unique_ptr<PrivateFolder> folder) : folder_(std::move(folder)) {}
 
-  const std::string path_;
-  const int descriptor_;
-  int lock_ = -1;
+  const std::unique_ptr<PrivateFolder> folder_;
 };
 
 }  // namespace annulus

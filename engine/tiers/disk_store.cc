@@ -98,32 +98,20 @@ absl::Status DiskStore::Failed(absl::string_view what, int error) {
 }
 
 absl::Status DiskStore::WriteAll(int file, std::span<const std::byte> bytes, int64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t written = calls_.Write(file, bytes.data(), bytes.size(), offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Failed("writing a page", written == 0 ? ENOSPC : errno);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    offset += written;
-  }
-  return absl::OkStatus();
+  const int error = calls_.WriteAll(file, bytes, offset);
+  return error == 0 ? absl::OkStatus() : Failed("writing a page", error);
 }
 
 absl::Status DiskStore::ReadAll(int file, std::span<std::byte> bytes, int64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t read = calls_.Read(file, bytes.data(), bytes.size(), offset);
-    if (read < 0 && errno == EINTR) continue;
-    if (read < 0) return Failed("reading a page", errno);
-    if (read == 0) return absl::DataLossError("the file is shorter than its page");
-    bytes = bytes.subspan(static_cast<size_t>(read));
-    offset += read;
-  }
-  return absl::OkStatus();
+  const int error = calls_.ReadAll(file, bytes, offset);
+  if (error == ENODATA) return absl::DataLossError("the file is shorter than its page");
+  return error == 0 ? absl::OkStatus() : Failed("reading a page", error);
 }
 
 absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
                                   std::span<const std::span<const std::byte>> payload,
                                   int64_t use) {
-  const std::string unfinished = absl::StrCat(DiskFolder::kUnfinished, next_file_++);
+  const std::string unfinished = absl::StrCat(PrivateFolder::kUnfinished, next_file_++);
   const int file = calls_.Open(folder_->descriptor(), unfinished,
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return OpenFailed("creating a page's file", errno);

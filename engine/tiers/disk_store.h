@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/tiers/disk_calls.h"
+#include "engine/disk/disk_calls.h"
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/page_store.h"
 

@@ -1,12 +1,10 @@
 #include "engine/tiers/page_entry.h"
 
 #include <openssl/sha.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -42,15 +40,6 @@ static_assert(sizeof(Fixed) + kMostPageTokens * sizeof(int32_t) + sizeof(Checksu
 
 constexpr size_t kChecksumAt = kEntryHeaderBytes - sizeof(Checksum);
 
-Checksum BytesOf(const XXH128_hash_t& hash) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, hash);
-  Checksum sum;
-  static_assert(sizeof(canonical) == sizeof(sum));
-  std::memcpy(sum.data(), &canonical, sizeof(sum));
-  return sum;
-}
-
 }  // namespace
 
 size_t PageKeyHash::operator()(const PageKey& key) const {
@@ -84,19 +73,6 @@ ContentHash ChainOf(const ContentHash& parent, std::span<const int32_t> tokens) 
   ContentHash chain;
   SHA256(message.data(), parent.size() + tokens.size_bytes(), chain.data());
   return chain;
-}
-
-Checksum ChecksumOf(std::span<const std::span<const std::byte>> parts) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  ANNULUS_CHECK(state != nullptr) << "no memory for a checksum's state";
-  XXH3_128bits_reset(state.get());
-  for (const auto& part : parts) XXH3_128bits_update(state.get(), part.data(), part.size());
-  return BytesOf(XXH3_128bits_digest(state.get()));
-}
-
-Checksum ChecksumOf(std::span<const std::byte> bytes) {
-  return BytesOf(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
 void WriteHeader(const EntryHeader& header, std::span<std::byte> block) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/steady_time.h"
+#include "engine/disk/checksum.h"
 #include "engine/memory/page_book.h"
 #include "engine/tiers/document_set.h"
 
@@ -57,14 +58,6 @@ struct PageKeyHash {
 };
 
 inline PageKey KeyOf(const PageMark& mark) { return {mark.chain, mark.group}; }
-
-// XXH3, 128 bits. Detects failures of a disk, not forgery: whoever can write into the folder can
-// forge pages, and only its owner can.
-using Checksum = std::array<std::byte, 16>;
-
-// The checksum of the concatenated parts.
-Checksum ChecksumOf(std::span<const std::span<const std::byte>> parts);
-Checksum ChecksumOf(std::span<const std::byte> bytes);
 
 // A stored page, in a file or in memory, is a header of this size followed by the page's bytes.
 // Numbers are little-endian. The header has the whole mark, the payload's size and checksum, zeros,

@@ -25,6 +25,8 @@ struct DocumentLimits {
   size_t max_document_bytes = 0;  // size of one document, as UTF-8
   size_t max_memory = 0;          // bytes of all documents and running uploads
   int max_documents = 0;
+  std::string folder = {};  // keeps the bytes of documents across restarts; empty: none does
+  size_t folder_bytes = 0;  // of all files in it
 };
 
 // Limits of AttachTable, which keeps answers for repeated request_ids.

@@ -126,6 +126,13 @@ std::vector<Option> ServiceOptions() {
        Within(&DocumentLimits::max_documents, 0, 10'000'000)},
       {"max-documents-memory", "SIZE", "1GiB", "Memory for all uploaded documents together.",
        Within(&DocumentLimits::max_memory, 0, 64 * kTiB)},
+      {"documents", "DIR", "",
+       "Folder that keeps the bytes of uploaded documents (mode 0700, one daemon for each): they "
+       "outlive a restart, and `annulus documents get` brings them back. Documents that clients "
+       "upload for one question are not written. Empty: documents end with the daemon.",
+       Into(&DocumentLimits::folder, ParseText)},
+      {"documents-size", "SIZE", "16GiB", "Largest total size of the files in --documents.",
+       Within(&DocumentLimits::folder_bytes, 0, 64 * kTiB)},
       {"max-prompts-memory", "SIZE", "1GiB",
        "Memory for all calls in progress: requests as sent and decoded, their token ids, unary "
        "answers.",

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 
 namespace annulus::server {
 namespace {
-
-constexpr size_t kLongestDocumentName = 128;
 
 absl::Status DocumentNotFound(absl::string_view name) {
   return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_DOCUMENT_NOT_FOUND, "document",
@@ -26,39 +22,11 @@ absl::Status StoreFull(absl::string_view message, size_t needed, size_t limit) {
                      message, {{"needed", absl::StrCat(needed)}, {"limit", absl::StrCat(limit)}});
 }
 
-absl::Status StoreFullError(size_t needed, const StoreRoom& room) {
-  // Do not say how much is free: it would reveal how much other tenants use.
-  return StoreFull(absl::StrCat("the document store is full: ", needed,
-                                " bytes of memory are needed, but of its ", room.limit(),
-                                " fewer are free; delete documents, or start the server with a "
-                                "larger --max-documents-memory"),
-                   needed, room.limit());
-}
-
-absl::Status ShareFullError(size_t needed, const StoreRoom& room) {
-  if (room.tenants() == 1) return StoreFullError(needed, room);
-  return StoreFull(absl::StrCat("the tenant's share of the document store is full: ", needed,
-                                " bytes of memory are needed for one document, and all documents "
-                                "of the tenant, uploads included, may take ",
-                                room.share(), ", an equal share for each of ", room.tenants(),
-                                " tenants; delete documents, or start the server with a larger "
-                                "--max-documents-memory"),
-                   needed, room.share());
-}
-
 }  // namespace
 
-absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) {
-  bool allowed = !name.empty() && name.size() <= kLongestDocumentName &&
-                 absl::ascii_isalnum(name.front()) && !absl::StrContains(name, "..");
-  for (const char c : name) {
-    allowed = allowed && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-');
-  }
-  if (allowed) return absl::OkStatus();
-  return FieldError(field,
-                    absl::StrCat("document name ", QuoteName(name),
-                                 " is not allowed: 1 to 128 ASCII letters, digits, '.', "
-                                 "'_' and '-', the first a letter or digit, without \"..\""));
+void DocumentStore::SetTenants(size_t tenants) {
+  room_->SetTenants(tenants);
+  if (folder_ != nullptr) folder_->SetTenants(tenants);
 }
 
 int DocumentStore::count() const {
@@ -123,17 +91,12 @@ absl::Status DocumentStore::Resize(RoomLease& lease, const TenantId& tenant, siz
     if (answer == RoomAnswer::kGranted) return absl::OkStatus();
     const bool of_share =
         answer == RoomAnswer::kShareFull || answer == RoomAnswer::kShareFullForNow;
-    const bool for_now =
-        answer == RoomAnswer::kFullForNow || answer == RoomAnswer::kShareFullForNow;
     DocumentPtr evicted;  // destroyed without the lock
     if (!of_share) {
       std::lock_guard lock(mutex_);
       evicted = EvictLocked(tenant, Scarce::kMemory, bytes - lease.bytes());
     }
-    if (evicted != nullptr) continue;
-    absl::Status full = of_share ? ShareFullError(bytes, *room_) : StoreFullError(bytes, *room_);
-    constexpr int64_t kRetryMilliseconds = 1000;  // uploads end soon, or are cut off
-    return for_now ? WithRetry(std::move(full), kRetryMilliseconds) : full;
+    if (evicted == nullptr) return RoomFullError(answer, bytes, *room_);
   }
 }
 
@@ -148,28 +111,60 @@ bool DocumentStore::EvictOldest(const TenantId& tenant) {
   return true;
 }
 
-absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> document) {
-  DocumentPtr evicted;  // destroyed without the lock
-  std::lock_guard lock(mutex_);
+absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> document,
+                                               const CancelFlag& cancel) {
+  // The file of a restored document has its name already, and stays whatever happens.
+  const bool restored = document->lease.use() == RoomUse::kRestored;
+  const DocumentFilePtr own = restored ? nullptr : document->file;
+  DocumentFilePtr file;
+  absl::StatusOr<DocumentPtr> stored;
+  {
+    DocumentPtr evicted;  // destroyed without the lock
+    std::lock_guard lock(mutex_);
+    stored = AddLocked(document, evicted);
+    if (stored.ok()) file = (*stored)->file;
+  }
+  if (own != nullptr && own != file) folder_->RemoveLater(own);
+  if (!stored.ok() || file == nullptr || restored) return stored;
+  // Also if another upload has stored it, which may not have come so far.
+  const absl::Status published = folder_->Publish(file, cancel);
+  if (published.ok()) return stored;
+  // If the wait ended early, the file may get its name all the same, and others may count on it.
+  const bool ended_early = absl::IsCancelled(published) || absl::IsUnavailable(published);
+  if (own == file) Drop(*stored, /*unless_promised=*/ended_early);
+  return published;
+}
+
+absl::StatusOr<DocumentPtr> DocumentStore::AddLocked(
+    const std::shared_ptr<StoredDocument>& document, DocumentPtr& evicted) {
   const auto existing = documents_.find({document->tenant, document->name});
   if (existing != documents_.end()) {
-    if (existing->second->sha256 == document->sha256) {
-      if (!document->transient) ANNULUS_RETURN_IF_ERROR(KeepLocked(existing->second));
-      existing->second->promised = true;
-      TouchLocked(*existing->second);
-      return existing->second;
+    const DocumentPtr& stored = existing->second;
+    if (stored->sha256 == document->sha256) {
+      if (!document->transient) ANNULUS_RETURN_IF_ERROR(KeepLocked(stored));
+      if (stored->file == nullptr) stored->file = document->file;
+      stored->has_bytes = stored->file != nullptr;
+      stored->promised = true;
+      TouchLocked(*stored);
+      return stored;
     }
     return ResourceError(absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_DOCUMENT_EXISTS,
                          "document", document->name,
                          absl::StrCat("the document ", QuoteName(document->name),
                                       " holds another text; delete it first, or use another name"));
   }
-  if (!document->transient) ANNULUS_RETURN_IF_ERROR(CheckShareLocked(document->tenant));
+  const bool restored = document->lease.use() == RoomUse::kRestored;
+  if (!document->transient && !restored) {
+    ANNULUS_RETURN_IF_ERROR(CheckShareLocked(document->tenant));
+  }
   if (!HasPlaceLocked()) evicted = EvictLocked(document->tenant, Scarce::kNumber, 1);
   if (!HasPlaceLocked()) return CountFullError();
   const RoomUse use = document->transient ? RoomUse::kTransient : RoomUse::kKept;
-  if (!document->lease.TrySetUse(use)) return ShareFullError(document->lease.bytes(), *room_);
-  DocumentPtr stored = std::move(document);
+  if (!restored && !document->lease.TrySetUse(use)) {
+    return RoomFullError(RoomAnswer::kShareFull, document->lease.bytes(), *room_);
+  }
+  document->has_bytes = document->file != nullptr;
+  const DocumentPtr stored = document;
   documents_.emplace(Key(stored->tenant, stored->name), stored);
   Tenant& tenant = tenants_[stored->tenant];
   ++tenant.documents;
@@ -178,11 +173,24 @@ absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> d
   return stored;
 }
 
+void DocumentStore::Drop(const DocumentPtr& document, bool unless_promised) {
+  DocumentFilePtr file;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = documents_.find({document->tenant, document->name});
+    if (found == documents_.end() || found->second != document) return;
+    if (unless_promised && document->promised) return;
+    file = document->file;
+    EraseLocked(found);
+  }
+  if (file != nullptr) folder_->RemoveLater(std::move(file));
+}
+
 absl::Status DocumentStore::KeepLocked(const DocumentPtr& document) {
   if (!document->transient) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(CheckShareLocked(document->tenant));
   if (!document->lease.TrySetUse(RoomUse::kKept)) {
-    return ShareFullError(document->lease.bytes(), *room_);
+    return RoomFullError(RoomAnswer::kShareFull, document->lease.bytes(), *room_);
   }
   document->transient = false;
   Tenant& tenant = tenants_[document->tenant];
@@ -272,24 +280,44 @@ absl::StatusOr<DocumentPtr> DocumentStore::Promise(const TenantId& tenant,
 }
 
 absl::StatusOr<DocumentStore::Deleted> DocumentStore::Delete(const TenantId& tenant,
-                                                             absl::string_view name) {
-  std::lock_guard lock(mutex_);
-  const auto found = documents_.find({tenant, std::string(name)});
-  if (found == documents_.end()) return DocumentNotFound(name);
-  Deleted deleted{found->second, true};  // its memory is freed outside the lock
-  EraseLocked(found);
-  for (auto other = documents_.lower_bound({tenant, ""});
-       other != documents_.end() && other->first.first == tenant; ++other) {
-    if (other->second->sha256 == deleted.document->sha256) deleted.last = false;
+                                                             absl::string_view name,
+                                                             const CancelFlag& cancel) {
+  Deleted deleted;
+  DocumentFilePtr file;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = documents_.find({tenant, std::string(name)});
+    if (found == documents_.end()) return DocumentNotFound(name);
+    deleted = {found->second, true, absl::OkStatus()};  // its memory is freed outside the lock
+    file = found->second->file;
+    EraseLocked(found);
+    for (auto other = documents_.lower_bound({tenant, ""});
+         other != documents_.end() && other->first.first == tenant; ++other) {
+      if (other->second->sha256 == deleted.document->sha256) deleted.last = false;
+    }
   }
+  if (file != nullptr) deleted.file = folder_->Remove(file, cancel);
   return deleted;
 }
 
+absl::StatusOr<OpenTextPtr> DocumentStore::OpenTextOf(const DocumentPtr& document,
+                                                      const CancelFlag& cancel) const {
+  DocumentFilePtr file;
+  {
+    std::lock_guard lock(mutex_);
+    file = document->file;
+  }
+  if (file != nullptr) return folder_->OpenTextOf(file, cancel);
+  return ReasonError(
+      absl::StatusCode::kFailedPrecondition, v1::ERROR_REASON_DOCUMENT_NOT_KEPT,
+      absl::StrCat("the server does not keep the bytes of ", QuoteName(document->name), ": ",
+                   folder_ == nullptr
+                       ? "start it with --documents DIR, then upload the document again"
+                       : "it was uploaded as transient; upload it as a document that stays"));
+}
+
 void DocumentStore::Withdraw(const DocumentPtr& document) {
-  std::lock_guard lock(mutex_);
-  const auto found = documents_.find({document->tenant, document->name});
-  if (found == documents_.end() || found->second != document) return;
-  if (!document->promised) EraseLocked(found);
+  Drop(document, /*unless_promised=*/true);
 }
 
 absl::Status DocumentStore::DeleteIfUnused(const TenantId& tenant, absl::string_view name) {

@@ -17,6 +17,8 @@
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
 #include "server/config/server_config.h"
+#include "server/documents/document_folder.h"
+#include "server/documents/document_name.h"
 #include "server/documents/store_room.h"
 #include "server/documents/token_list.h"
 #include "server/identity/quota_book.h"
@@ -38,17 +40,16 @@ struct StoredDocument {
   DocumentShare share;          // its part of the tenant's quota
   // Whether the store may evict it. Becomes false if it is uploaded as one that stays.
   mutable std::atomic<bool> transient = false;
+  // Whether `file` is not null.
+  mutable std::atomic<bool> has_bytes = false;
   // When a request last named it; equals stored_at if none has.
   mutable std::atomic<SteadyTime> last_used = stored_at;
   // Guarded by the store's mutex:
   mutable bool promised = false;  // see DocumentStore::Withdraw
   mutable uint64_t turn = 0;      // when it was last asked for, among all documents
+  mutable DocumentFilePtr file;   // in the store's folder; null: its bytes are not kept
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
-
-// INVALID_ARGUMENT, naming `field`, unless `name` consists of 1 to 128 characters [A-Za-z0-9._-],
-// begins with a letter or digit and does not contain "..".
-absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 
 // Documents by tenant and name. A tenant sees only its own. Thread-safe.
 //
@@ -57,18 +58,27 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 // documents take what is free. When there is no room, the store evicts transient documents that no
 // request reads: of the tenant that holds most, first the one that was not asked for the longest;
 // never of a tenant that holds less than the one that needs the room.
+//
+// With a folder, the bytes of kept documents are in its files, and the next process finds them
+// (LoadDocuments). Transient documents have no file.
 class DocumentStore {
  public:
-  // Bytes counted for a document in addition to its token ids and title. The text itself is not
-  // kept.
+  // Bytes counted for a document in addition to its token ids and title. The text itself is not in
+  // memory.
   static constexpr size_t kMemoryPerDocument = 1024;
 
-  explicit DocumentStore(const DocumentLimits& limits)
-      : limits_(limits), room_(std::make_shared<StoreRoom>(limits.max_memory)) {}
+  // `folder`: null without --documents.
+  explicit DocumentStore(const DocumentLimits& limits,
+                         std::unique_ptr<DocumentFolder> folder = nullptr)
+      : limits_(limits),
+        folder_(std::move(folder)),
+        room_(std::make_shared<StoreRoom>(limits.max_memory)) {}
 
   // The number of tenants that may upload, at least 1. Takes nothing from those that hold more than
   // their new share.
-  void SetTenants(size_t tenants) { room_->SetTenants(tenants); }
+  void SetTenants(size_t tenants);
+
+  DocumentFolder* folder() const { return folder_.get(); }  // null: there is none
 
   const DocumentLimits& limits() const { return limits_; }
   RoomLease NewLease(const TenantId& tenant) const { return {room_, tenant}; }
@@ -93,7 +103,10 @@ class DocumentStore {
   // Stores a document. If the tenant has one with the same name and the same sha256, returns that
   // one, with its own title; it is kept from then on if one of the two is. ALREADY_EXISTS if the
   // tenant has another text under the name; RESOURCE_EXHAUSTED if there are too many documents.
-  absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
+  // Publishes the file of a kept document; if that fails, nothing is stored, and the errors are
+  // those of DocumentFolder::Publish. The file of a document that is not stored is removed.
+  absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document,
+                                  const CancelFlag& cancel = CancelFlag::Never());
 
   // NOT_FOUND with ResourceInfo.
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
@@ -102,9 +115,17 @@ class DocumentStore {
   struct Deleted {
     DocumentPtr document;
     bool last = false;  // whether the tenant has the same text under no other name
+    // Not OK: the file may be left, and the document may come back at the next start.
+    absl::Status file;
   };
   // Requests that read the document keep it alive until they end. NOT_FOUND with ResourceInfo.
-  absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name);
+  absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name,
+                                 const CancelFlag& cancel = CancelFlag::Never());
+
+  // Opens the text of a document, to be read by folder()->ReadNext. FAILED_PRECONDITION if its
+  // bytes are not kept; errors of DocumentFolder::OpenTextOf.
+  absl::StatusOr<OpenTextPtr> OpenTextOf(const DocumentPtr& document,
+                                         const CancelFlag& cancel) const;
 
   // Deletes exactly this document, if it is still stored and not promised: nobody else was told
   // that it is there, by Promise or by an upload of the same text.
@@ -133,7 +154,12 @@ class DocumentStore {
   absl::Status CountFullError() const;
   absl::StatusOr<DocumentPtr> FindLocked(const TenantId& tenant, absl::string_view name) const;
   absl::Status KeepLocked(const DocumentPtr& document);
+  // Returns the stored document with the key of `document`, which it has become or equals.
+  absl::StatusOr<DocumentPtr> AddLocked(const std::shared_ptr<StoredDocument>& document,
+                                        DocumentPtr& evicted);
   void EraseLocked(std::map<Key, DocumentPtr>::iterator found);
+  // Deletes exactly this document, if it is still stored, and its file later.
+  void Drop(const DocumentPtr& document, bool unless_promised);
   void TouchLocked(const StoredDocument& document) const;
   size_t HeldLocked(const TenantId& tenant, Scarce scarce) const;
   // The document of the tenant to evict first; end() if there is none.
@@ -143,6 +169,7 @@ class DocumentStore {
   DocumentPtr EvictLocked(const TenantId& tenant, Scarce scarce, size_t needed);
 
   const DocumentLimits limits_;
+  const std::unique_ptr<DocumentFolder> folder_;
   const std::shared_ptr<StoreRoom> room_;
   mutable std::mutex mutex_;
   std::map<Key, DocumentPtr> documents_;

@@ -2,7 +2,38 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "server/base/errors.h"
+
 namespace annulus::server {
+namespace {
+
+constexpr int64_t kRetryMilliseconds = 1000;  // uploads end soon, or are cut off
+
+}  // namespace
+
+absl::Status RoomFullError(RoomAnswer answer, size_t needed, const StoreRoom& room) {
+  const bool disk = room.of() == StoreRoom::Of::kDisk;
+  const char* const bytes = disk ? " bytes of disk" : " bytes of memory";
+  const char* const option = disk ? "--documents-size" : "--max-documents-memory";
+  const bool of_share = room.tenants() > 1 && (answer == RoomAnswer::kShareFull ||
+                                               answer == RoomAnswer::kShareFullForNow);
+  const size_t limit = of_share ? room.share() : room.limit();
+  // Do not say how much is free: it would reveal how much other tenants use.
+  const std::string message =
+      of_share ? absl::StrCat("the tenant's share of the document store is full: ", needed, bytes,
+                              " are needed for one document, and all documents of the tenant, "
+                              "uploads included, may take ",
+                              limit, ", an equal share for each of ", room.tenants(), " tenants")
+               : absl::StrCat("the document store is full: ", needed, bytes,
+                              " are needed, but of its ", limit, " fewer are free");
+  absl::Status full = ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
+      absl::StrCat(message, "; delete documents, or start the server with a larger ", option),
+      {{"needed", absl::StrCat(needed)}, {"limit", absl::StrCat(limit)}});
+  const bool for_now = answer == RoomAnswer::kFullForNow || answer == RoomAnswer::kShareFullForNow;
+  return for_now ? WithRetry(std::move(full), kRetryMilliseconds) : full;
+}
 
 void StoreRoom::SetTenants(size_t tenants) {
   std::lock_guard lock(mutex_);
@@ -49,7 +80,7 @@ RoomAnswer StoreRoom::TryTake(const TenantId& tenant, RoomUse use, size_t own, s
   std::lock_guard lock(mutex_);
   const auto found = holdings_.find(tenant);
   const Holding holding = found == holdings_.end() ? Holding() : found->second;
-  if (use != RoomUse::kTransient) {
+  if (use == RoomUse::kUpload || use == RoomUse::kKept) {
     const size_t share = limit_ / tenants_;
     const size_t fixed = FixedOf(holding);
     const auto uploads = holding.find(RoomUse::kUpload);
@@ -62,11 +93,20 @@ RoomAnswer StoreRoom::TryTake(const TenantId& tenant, RoomUse use, size_t own, s
     const size_t others = uploading_ - own_upload;
     return fits(used_ - others, limit_) ? RoomAnswer::kFullForNow : RoomAnswer::kFull;
   }
+  AddLocked(tenant, use, bytes);
+  return RoomAnswer::kGranted;
+}
+
+void StoreRoom::AddLocked(const TenantId& tenant, RoomUse use, size_t bytes) {
   holdings_[tenant][use] += bytes;
   used_ += bytes;
   most_ = std::max(most_, used_);
   if (use == RoomUse::kUpload) uploading_ += bytes;
-  return RoomAnswer::kGranted;
+}
+
+void StoreRoom::Count(const TenantId& tenant, RoomUse use, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  AddLocked(tenant, use, bytes);
 }
 
 void StoreRoom::GiveBack(const TenantId& tenant, RoomUse use, size_t bytes) {
@@ -96,9 +136,7 @@ bool StoreRoom::TryMove(const TenantId& tenant, size_t bytes, RoomUse from, Room
   return true;
 }
 
-RoomLease::~RoomLease() {
-  if (bytes_ > 0) room_->GiveBack(tenant_, use_, bytes_);
-}
+RoomLease::~RoomLease() { GiveBack(); }
 
 RoomAnswer RoomLease::TryResize(size_t bytes) {
   if (bytes > bytes_) {
@@ -108,6 +146,17 @@ RoomAnswer RoomLease::TryResize(size_t bytes) {
   if (bytes < bytes_) room_->GiveBack(tenant_, use_, bytes_ - bytes);
   bytes_ = bytes;
   return RoomAnswer::kGranted;
+}
+
+void RoomLease::Count(const TenantId& tenant, size_t bytes) {
+  tenant_ = tenant;
+  use_ = RoomUse::kKept;
+  bytes_ = bytes;
+  room_->Count(tenant_, use_, bytes_);
+}
+
+void RoomLease::GiveBack() {
+  if (bytes_ > 0) room_->GiveBack(tenant_, use_, std::exchange(bytes_, 0));
 }
 
 bool RoomLease::TrySetUse(RoomUse use) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "engine/api.h"
 
 namespace annulus::server {
@@ -16,6 +17,7 @@ enum class RoomUse : uint8_t {
   kUpload,     // an upload under way
   kKept,       // a document that stays until it is deleted
   kTransient,  // a document that may be evicted
+  kRestored,   // a kept document of an earlier process, which may exceed the tenant's share
 };
 
 enum class RoomAnswer : uint8_t {
@@ -27,17 +29,19 @@ enum class RoomAnswer : uint8_t {
   kShareFullForNow,
 };
 
-// The memory of the document store, counted by tenant and use. What cannot be evicted (uploads
-// under way and kept documents) is limited to an equal share for each tenant, so that tenants
-// cannot keep each other out; transient documents may take all that is free. Thread-safe.
+// The memory or the disk of the document store, counted by tenant and use. What cannot be evicted
+// (uploads under way and kept documents) is limited to an equal share for each tenant, so that
+// tenants cannot keep each other out; transient documents may take all that is free. Thread-safe.
 class StoreRoom {
  public:
-  explicit StoreRoom(size_t limit) : limit_(limit) {}
+  enum class Of : uint8_t { kMemory, kDisk };
+  explicit StoreRoom(size_t limit, Of of = Of::kMemory) : limit_(limit), of_(of) {}
 
   // The number of tenants that may upload, at least 1.
   void SetTenants(size_t tenants);
   size_t tenants() const;
 
+  Of of() const { return of_; }
   size_t limit() const { return limit_; }
   size_t share() const;  // bytes
   size_t used() const;
@@ -50,11 +54,15 @@ class StoreRoom {
 
   // `own`: what the lease has already.
   RoomAnswer TryTake(const TenantId& tenant, RoomUse use, size_t own, size_t bytes);
+  void Count(const TenantId& tenant, RoomUse use, size_t bytes);
   void GiveBack(const TenantId& tenant, RoomUse use, size_t bytes);
   bool TryMove(const TenantId& tenant, size_t bytes, RoomUse from, RoomUse to);
   static size_t FixedOf(const Holding& holding);
 
+  void AddLocked(const TenantId& tenant, RoomUse use, size_t bytes);
+
   const size_t limit_;
+  const Of of_;
   mutable std::mutex mutex_;
   size_t tenants_ = 1;
   size_t used_ = 0;
@@ -62,6 +70,10 @@ class StoreRoom {
   size_t uploading_ = 0;
   std::map<TenantId, Holding> holdings_;  // of the tenants that hold anything
 };
+
+// RESOURCE_EXHAUSTED for an answer that is not kGranted; with RetryInfo if uploads under way take
+// the room. `needed`: bytes that were asked for.
+absl::Status RoomFullError(RoomAnswer answer, size_t needed, const StoreRoom& room);
 
 // A part of the room; the destructor gives it back. Starts empty, as an upload's. Not thread-safe.
 class RoomLease {
@@ -81,6 +93,11 @@ class RoomLease {
   // Sets the use. Returns false, and changes nothing, if a transient part does not fit into the
   // tenant's share.
   [[nodiscard]] bool TrySetUse(RoomUse use);
+  // Takes room as a kept document of `tenant`, whatever the limits allow: for what exists already.
+  // The lease must be empty.
+  void Count(const TenantId& tenant, size_t bytes);
+  void GiveBack();
+  RoomUse use() const { return use_; }
   const StoreRoom& room() const { return *room_; }
   size_t bytes() const { return bytes_; }
 

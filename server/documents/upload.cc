@@ -1,10 +1,12 @@
 #include "server/documents/upload.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/identity/quota_error.h"
@@ -13,11 +15,11 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kHexDigestSize = 64;
-constexpr size_t kLongestTitle = 1024;
 // The text is tokenized in parts of this size, because what a part may take (its ids, if each byte
 // gives one, and what the tokenizer needs for it) is reserved before: were it a whole chunk, a few
 // uploads would fill the store for a moment though their documents have room.
 constexpr size_t kPartBytes = 1 << 10;
+constexpr int64_t kMostAgeSeconds = int64_t{100} * 366 * 24 * 3600;
 
 bool IsHexDigest(absl::string_view text) {
   if (text.size() != kHexDigestSize) return false;
@@ -32,7 +34,16 @@ absl::Status Incomplete(absl::string_view message) {
                      message);
 }
 
+int64_t UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
 }  // namespace
+
+Upload::~Upload() {
+  if (file_ != nullptr) store_.folder()->RemoveLater(std::move(file_));
+}
 
 absl::Status Upload::Accept(const v1::UploadDocumentRequest& part) {
   switch (part.part_case()) {
@@ -72,7 +83,10 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
   title_ = header.title();
   transient_ = header.transient();
   has_header_ = true;
-  return store_.CheckRoom(tenant_, transient_, total_bytes_.value_or(0));
+  ANNULUS_RETURN_IF_ERROR(store_.CheckRoom(tenant_, transient_, total_bytes_.value_or(0)));
+  if (transient_ || store_.folder() == nullptr) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(file_, store_.folder()->Create(tenant_, cancel_));
+  return absl::OkStatus();
 }
 
 absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
@@ -96,12 +110,18 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
             " of header.total_bytes; set that to the size of the document, or leave it out"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(tenant_, transient_, size);
+  ANNULUS_RETURN_IF_ERROR(Take(chunk.data()));
+  if (file_ == nullptr) return absl::OkStatus();
+  return store_.folder()->Append(file_, chunk.data(), cancel_);
+}
+
+absl::Status Upload::Take(absl::string_view bytes) {
   // Even a short document takes an entry and memory.
   const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
-  ANNULUS_RETURN_IF_ERROR(TakeShare(beside + chunk.data().size()));
-  received_ = size;
-  hash_.Update(chunk.data());
-  return Tokenize(chunk.data());
+  ANNULUS_RETURN_IF_ERROR(TakeShare(beside + bytes.size()));
+  received_ += bytes.size();
+  hash_.Update(bytes);
+  return Tokenize(bytes);
 }
 
 absl::Status Upload::Tokenize(absl::string_view bytes) {
@@ -129,7 +149,7 @@ absl::Status Upload::KeepFresh() {
 
 absl::Status Upload::CheckContext() const {
   const int64_t context = engine_.model().max_context;
-  if (static_cast<int64_t>(tokens_.size()) < context) return absl::OkStatus();
+  if (restoring_ || static_cast<int64_t>(tokens_.size()) < context) return absl::OkStatus();
   const std::string bytes = total_bytes_ && received_ < *total_bytes_
                                 ? absl::StrCat("the first ", received_, " of ", *total_bytes_)
                                 : absl::StrCat(received_);
@@ -177,21 +197,59 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
         absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
                      *expected_sha256_, "; nothing was stored: upload the document again"));
   }
+  ANNULUS_RETURN_IF_ERROR(EndText());
+  if (file_ != nullptr) {
+    const FileFacts facts{tenant_, name_, title_, received_, sha256, UnixSeconds()};
+    ANNULUS_RETURN_IF_ERROR(store_.folder()->Complete(file_, facts, cancel_));
+  }
+  return Store(sha256, std::chrono::steady_clock::now());
+}
+
+absl::StatusOr<DocumentPtr> Upload::Restore(const DocumentFilePtr& file, const OpenTextPtr& text) {
+  const FileFacts& facts = DocumentFolder::FactsOf(*text);
+  name_ = facts.name;
+  title_ = facts.title;
+  restoring_ = true;
+  ANNULUS_CHECK(lease_.TrySetUse(RoomUse::kRestored));
+  while (true) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::string block, store_.folder()->ReadNext(text, cancel_));
+    if (block.empty()) break;
+    ANNULUS_RETURN_IF_ERROR(Take(block));
+  }
+  const std::string sha256 = hash_.FinishHex();
+  if (sha256 != facts.sha256) {
+    return absl::DataLossError(
+        absl::StrCat("the text has the SHA-256 ", sha256, ", not ", facts.sha256));
+  }
+  ANNULUS_RETURN_IF_ERROR(EndText());
+  file_ = file;
+  const std::chrono::seconds age(
+      std::clamp<int64_t>(UnixSeconds() - facts.stored_at, 0, kMostAgeSeconds));
+  ANNULUS_ASSIGN_OR_RETURN(Result result, Store(sha256, std::chrono::steady_clock::now() - age));
+  return std::move(result.document);
+}
+
+// Ends the text and takes its last ids.
+absl::Status Upload::EndText() {
   fresh_.clear();
   const absl::Status status = stream_->Finish(fresh_);
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
   ANNULUS_RETURN_IF_ERROR(status);
   ANNULUS_RETURN_IF_ERROR(KeepFresh());
-  const bool holds_end_mark = stream_->holds_end_mark();
+  holds_end_mark_ = stream_->holds_end_mark();
   stream_.reset();
   fresh_ = {};
   tokens_.Close();
-  ANNULUS_RETURN_IF_ERROR(TakeMemory(0, 0));
+  return TakeMemory(0, 0);
+}
+
+absl::StatusOr<Upload::Result> Upload::Store(const std::string& sha256, SteadyTime stored_at) {
   auto document = std::make_shared<StoredDocument>(
-      tenant_, name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
-      std::move(lease_), std::move(title_), holds_end_mark, std::move(share_), transient_);
+      tenant_, name_, received_, sha256, std::move(tokens_), stored_at, std::move(lease_),
+      std::move(title_), holds_end_mark_, std::move(share_), transient_);
+  document->file = std::exchange(file_, nullptr);
   const StoredDocument* const ours = document.get();
-  ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
+  ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document), cancel_));
   const bool created = stored.get() == ours;
   return Result{std::move(stored), created};
 }

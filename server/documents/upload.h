@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_DOCUMENTS_UPLOAD_H_
 #define ANNULUS_SERVER_DOCUMENTS_UPLOAD_H_
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,15 +14,17 @@
 #include "annulus/v1/document.pb.h"
 #include "engine/api.h"
 #include "server/base/sha256.h"
+#include "server/documents/document_folder.h"
 #include "server/documents/document_store.h"
 #include "server/identity/quota_book.h"
 
 namespace annulus::server {
 
 // One upload, from its header to the stored document. Independent of gRPC. Tokenizes the text as it
-// arrives and does not keep it, so a text longer than the context is refused as soon as it exceeds
-// it. Takes memory from the store's budget as bytes arrive, so an upload that announces much but
-// sends little holds little; gives it back when destroyed. Not thread-safe.
+// arrives and keeps it only in the store's folder, if there is one and the document is not
+// transient. So a text longer than the context is refused as soon as it exceeds it. Takes memory
+// from the store's budget as bytes arrive, so an upload that announces much but sends little holds
+// little; gives it back when destroyed. Not thread-safe.
 class Upload {
  public:
   // `store`, `engine` and `cancel`, which ends the work early, must outlive the object. The
@@ -31,14 +34,18 @@ class Upload {
       : store_(store),
         engine_(engine),
         tenant_(std::move(tenant)),
+        cancel_(cancel),
         stream_(engine.NewTextStream(cancel)),
         lease_(store.NewLease(tenant_)),
         share_(std::move(share)) {}
+  ~Upload();
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
 
   // Takes the header, then the chunks in order. After an error the upload must not continue.
   // OUT_OF_RANGE, with the numbers, if the text exceeds the document limit or the model's context;
   // RESOURCE_EXHAUSTED if the store is full or a quota is used up; INVALID_ARGUMENT if a part is
-  // wrong or out of order.
+  // wrong or out of order; errors of DocumentFolder.
   absl::Status Accept(const v1::UploadDocumentRequest& part);
 
   struct Result {
@@ -48,22 +55,34 @@ class Upload {
   // Checks length and hash, and stores the document. Call it last.
   absl::StatusOr<Result> Finish();
 
+  // Instead of Accept and Finish: takes the document that an earlier process has put into `file` of
+  // the store's folder, with ids of this engine's tokenizer. The tenant's share and the context do
+  // not limit it, because it was accepted before. Errors: those of DocumentFolder and
+  // RESOURCE_EXHAUSTED; DATA_LOSS if the text is not what its header says.
+  absl::StatusOr<DocumentPtr> Restore(const DocumentFilePtr& file, const OpenTextPtr& text);
+
  private:
   absl::Status AcceptHeader(const v1::DocumentHeader& header);
   absl::Status AcceptChunk(const v1::DocumentChunk& chunk);
   absl::Status CheckComplete() const;
+  absl::Status Take(absl::string_view bytes);
   absl::Status Tokenize(absl::string_view bytes);
   absl::Status KeepFresh();
   absl::Status CheckContext() const;
   absl::Status TakeMemory(size_t more_ids, size_t others);
   absl::Status TakeShare(size_t bytes);
+  absl::Status EndText();
+  absl::StatusOr<Result> Store(const std::string& sha256, SteadyTime stored_at);
 
   DocumentStore& store_;
   const Engine& engine_;
   const TenantId tenant_;
+  const CancelFlag& cancel_;
   std::unique_ptr<TextStream> stream_;
   RoomLease lease_;
   DocumentShare share_;
+  DocumentFilePtr file_;  // null: the bytes are not kept
+  bool restoring_ = false;
   bool has_header_ = false;
   std::string name_;
   std::string title_;
@@ -71,6 +90,7 @@ class Upload {
   std::optional<std::string> expected_sha256_;
   size_t received_ = 0;  // bytes
   bool transient_ = false;
+  bool holds_end_mark_ = false;
   TokenList tokens_;
   std::vector<int32_t> fresh_;  // ids of the latest part of the text
   Sha256 hash_;

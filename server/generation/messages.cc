@@ -231,6 +231,7 @@ v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept)
   message.set_host_tokens(std::min(kept.host_tokens, message.token_count()));
   message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
   message.set_transient(document.transient);
+  message.set_has_bytes(document.has_bytes);
   return message;
 }
 

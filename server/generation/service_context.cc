@@ -113,6 +113,10 @@ absl::Status ServiceContext::Admit(CallContext& call) const {
                    "; use another token, or ask the operator to add the role to the tokens file"));
 }
 
+absl::Status ServiceContext::CheckDocumentsLoaded() const {
+  return documents.folder() == nullptr ? absl::OkStatus() : lifecycle.engine().status();
+}
+
 absl::Status ServiceContext::CheckModel(absl::string_view name) const {
   if (name.empty() || name == config.served_model_name) return absl::OkStatus();
   return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_MODEL_NOT_FOUND, "model", name,

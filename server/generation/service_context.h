@@ -85,6 +85,9 @@ struct ServiceContext {
   // Memory that documents and kept answers took at most.
   HeldMost held_most() const { return {documents.memory_most(), attach.most_bytes()}; }
 
+  // UNAVAILABLE while documents of an earlier process may not have been loaded.
+  absl::Status CheckDocumentsLoaded() const;
+
   // OK, or NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(absl::string_view name) const;
 };

@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
+#include "server/grpc/download_reactor.h"
 #include "server/grpc/prefill_messages.h"
 #include "server/grpc/unary_call.h"
 
@@ -37,6 +38,7 @@ absl::StatusOr<std::vector<v1::Document>> Describe(const OwnWork& work,
 
 absl::Status HandleGetDocument(const OwnWork& work, const v1::GetDocumentRequest& request,
                                v1::GetDocumentResponse& response, const CancelFlag& cancel) {
+  ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
                            work.context.documents.Promise(work.tenant, request.name()));
@@ -47,6 +49,7 @@ absl::Status HandleGetDocument(const OwnWork& work, const v1::GetDocumentRequest
 
 absl::Status HandleListDocuments(const OwnWork& work, const v1::ListDocumentsRequest& request,
                                  v1::ListDocumentsResponse& response, const CancelFlag& cancel) {
+  ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   if (request.page_size() < 0 || request.page_size() > kLargestPage) {
     return FieldError("page_size",
                       absl::StrCat(request.page_size(), " is not allowed: 0 to ", kLargestPage));
@@ -70,6 +73,7 @@ absl::Status HandleListDocuments(const OwnWork& work, const v1::ListDocumentsReq
 absl::Status HandleUnpinDocument(ServiceContext& context, const TenantId& tenant,
                                  const v1::UnpinDocumentRequest& request,
                                  v1::UnpinDocumentResponse&) {
+  ANNULUS_RETURN_IF_ERROR(context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
                            context.documents.Get(tenant, request.name()));
@@ -83,17 +87,26 @@ absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentR
                                   v1::DeleteDocumentResponse&, const CancelFlag& cancel) {
   ServiceContext& context = work.context;
   const TenantId& tenant = work.tenant;
+  ANNULUS_RETURN_IF_ERROR(context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   if (request.if_unused()) return context.documents.DeleteIfUnused(tenant, request.name());
   ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,
-                           context.documents.Delete(tenant, request.name()));
+                           context.documents.Delete(tenant, request.name(), cancel));
   const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
-  if (!deleted.last || !engine.ok()) return absl::OkStatus();
   const absl::Status forgotten =
-      (*engine)->ForgetDocument(tenant, deleted.document->sha256, cancel);
-  if (forgotten.ok() || absl::IsCancelled(forgotten)) return forgotten;
+      deleted.last && engine.ok()
+          ? (*engine)->ForgetDocument(tenant, deleted.document->sha256, cancel)
+          : absl::OkStatus();
+  if (absl::IsCancelled(forgotten)) return forgotten;
   // INTERNAL, so the client learns only of a fault and the log has the reason. Not UNAVAILABLE,
   // because a retry would find no document.
+  if (!deleted.file.ok()) {
+    return absl::InternalError(
+        absl::StrCat("the document is deleted, but its file in --documents may be left, and then "
+                     "the next start finds it: ",
+                     deleted.file.message()));
+  }
+  if (forgotten.ok()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
       "the document is deleted, but not yet all of its pages in kv-disk: ", forgotten.message()));
 }
@@ -143,6 +156,11 @@ grpc::ServerUnaryReactor* DocumentService::UnpinDocument(grpc::CallbackServerCon
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DocumentService::PrefillDocument(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
   return new StreamGenerateReactor(context_, *call, *request, StreamedPrefill(context_, *request));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* DocumentService::DownloadDocument(
+    grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
+  return new DownloadReactor(context_, *call, *request);
 }
 
 }  // namespace annulus::server

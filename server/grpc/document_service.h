@@ -13,7 +13,8 @@ using RawDocumentService = v1::DocumentService::WithRawCallbackMethod_UploadDocu
             v1::DocumentService::WithRawCallbackMethod_DeleteDocument<
                 v1::DocumentService::WithRawCallbackMethod_UnpinDocument<
                     v1::DocumentService::WithRawCallbackMethod_PrefillDocument<
-                        v1::DocumentService::Service>>>>>>;
+                        v1::DocumentService::WithRawCallbackMethod_DownloadDocument<
+                            v1::DocumentService::Service>>>>>>>;
 
 class DocumentService final : public RawDocumentService {
  public:
@@ -39,6 +40,8 @@ class DocumentService final : public RawDocumentService {
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* PrefillDocument(
+      grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadDocument(
       grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) override;
 
  private:

@@ -20,6 +20,7 @@ constexpr Row kRows[] = {
     {"RenderPrompt", {Role::kGenerate}},
     {"UploadDocument", {Role::kDocuments}},
     {"GetDocument", {Role::kDocuments}},
+    {"DownloadDocument", {Role::kDocuments}},
     {"ListDocuments", {Role::kDocuments}},
     {"DeleteDocument", {Role::kDocuments}},
     {"PrefillDocument", {Role::kGenerate}},

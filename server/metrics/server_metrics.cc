@@ -343,6 +343,23 @@ MetricFamily ReplayMemory(size_t bytes) {
                 MetricFamily::Type::kGauge, static_cast<double>(bytes));
 }
 
+std::vector<MetricFamily> DocumentFolderMetrics(const DocumentFolder* folder) {
+  using Type = MetricFamily::Type;
+  if (folder == nullptr) return {};
+  const DocumentFolder::Stats stats = folder->stats();
+  return {
+      Single("annulus_documents_disk_bytes", "Bytes of files in --documents, uploads included.",
+             Type::kGauge, static_cast<double>(stats.bytes)),
+      Single("annulus_documents_disk_limit_bytes", "Most bytes of files in --documents.",
+             Type::kGauge, static_cast<double>(stats.limit)),
+      Single("annulus_documents_disk_errors_total",
+             "Failed calls to the disk of --documents, a full disk included, and damaged files.",
+             Type::kCounter, static_cast<double>(stats.errors)),
+      Single("annulus_documents_lost",
+             "Files in --documents that the start could not load: damaged, or without room.",
+             Type::kGauge, static_cast<double>(stats.lost))};
+}
+
 MetricFamily QuotaRefusals(const QuotaBook& quotas) {
   MetricFamily family{"annulus_quota_refusals_total",
                       "Generations and uploads refused by a quota of their tenant.",

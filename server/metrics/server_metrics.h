@@ -71,6 +71,8 @@ MetricFamily CertificateEnds(const TlsFiles* files);
 
 // Memory of the answers that are kept for repeated request_ids.
 MetricFamily ReplayMemory(size_t bytes);
+// Of the folder of --documents; nothing if it is null.
+std::vector<MetricFamily> DocumentFolderMetrics(const DocumentFolder* folder);
 // The number of generations and uploads that a tenant's quota did not allow.
 MetricFamily QuotaRefusals(const QuotaBook& quotas);
 

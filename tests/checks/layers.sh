@@ -16,6 +16,7 @@ kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/planned_backend.h kernels/registry.h
 
+engine/disk/       : kernels/base/
 engine/sparse/     : engine/base/work_meter.h engine/model/files/tensor_source.h KERNELS
 engine/base/tenant_id.h :
 engine/base/work_meter.h :
@@ -26,7 +27,7 @@ engine/text/       : engine/api/ engine/base/ KERNELS
 engine/model/      : engine/api/ engine/base/ engine/text/ KERNELS
 engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS
 engine/memory/     : engine/api/ engine/base/ KERNELS
-engine/tiers/      : engine/api/ engine/base/ engine/memory/page_book.h KERNELS
+engine/tiers/      : engine/api/ engine/base/ engine/disk/ engine/memory/page_book.h KERNELS
 engine/metrics/    : engine/api/ engine/base/ KERNELS
 engine/state/      : engine/api/ engine/base/ engine/memory/page_owner.h engine/sparse/ KERNELS
 engine/grammar/    : engine/base/ engine/text/ KERNELS
@@ -39,7 +40,7 @@ engine/prompt/     : engine/api/ engine/base/ engine/text/ KERNELS
 engine/loading/    : engine/api.h engine/api/ engine/base/ engine/gguf/ engine/model/ engine/runner/ engine/sparse/ engine/text/ KERNELS
 engine/exchange/   : engine/api/ engine/base/ engine/memory/ engine/model/ engine/ring/ engine/runner/ engine/scheduler/ KERNELS
 engine/request/    : engine/api/ engine/base/ engine/runner/ engine/sampling/ engine/scheduler/ engine/sparse/ engine/state/ engine/text/ KERNELS
-engine/pages/      : engine/api/ engine/base/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
+engine/pages/      : engine/api/ engine/base/ engine/disk/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
 engine/coordinator/: engine/api/ engine/base/ engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
 engine/*           : engine/ KERNELS
 
@@ -52,7 +53,7 @@ server/process/    : server/config/ server/log/ engine/api.h engine/api/ kernels
 server/identity/   : server/base/ server/config/ annulus/ engine/api.h engine/api/ kernels/base/
 server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
 server/work/       : server/base/ server/process/ annulus/ engine/api.h engine/api/ kernels/base/
-server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/api.h engine/api/ kernels/base/
+server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/disk/ engine/api.h engine/api/ kernels/base/
 server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/

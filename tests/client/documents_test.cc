@@ -150,6 +150,24 @@ TEST_F(DocumentsTest, ListsEveryPage) {
   EXPECT_EQ(documents[4].name(), "e");
 }
 
+TEST_F(DocumentsTest, DownloadsEveryByteOrSaysSo) {
+  server_.AddDocument("a", "abcde");
+  std::string text;
+  const auto take = [&](absl::string_view bytes) {
+    absl::StrAppend(&text, bytes);
+    return text.size() < 100;
+  };
+  v1::Document document;
+  ASSERT_TRUE(DownloadDocument(*connection_, "a", take, &document).ok());
+  EXPECT_EQ(text, "abcde");
+  EXPECT_EQ(document.size_bytes(), 5);
+  EXPECT_EQ(DownloadDocument(*connection_, "b", take, &document).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  server_.LoseBytes(2);
+  EXPECT_EQ(DownloadDocument(*connection_, "a", take, &document).error_code(),
+            grpc::StatusCode::DATA_LOSS);
+}
+
 TEST_F(DocumentsTest, GetsAndDeletes) {
   server_.AddDocument("a", "abc");
   v1::Document document;

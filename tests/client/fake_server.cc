@@ -196,6 +196,25 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     return Status::OK;
   }
 
+  // Chunks of two bytes.
+  Status DownloadDocument(ServerContext* context, const v1::DownloadDocumentRequest* request,
+                          grpc::ServerWriter<v1::DownloadDocumentResponse>* writer) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    const auto found = server_.documents_.find(request->name());
+    if (found == server_.documents_.end()) return DocumentNotFound(request->name());
+    const std::string& text = found->second;
+    v1::DownloadDocumentResponse part;
+    *part.mutable_document() = Describe(found->first, text, server_.titles_[found->first]);
+    writer->Write(part);
+    for (size_t at = server_.lost_bytes_; at < text.size(); at += 2) {
+      part.mutable_chunk()->set_offset(static_cast<int64_t>(at));
+      part.mutable_chunk()->set_data(text.substr(at, 2));
+      writer->Write(part);
+    }
+    return Status::OK;
+  }
+
   // Pages of two.
   Status ListDocuments(ServerContext* context, const v1::ListDocumentsRequest* request,
                        v1::ListDocumentsResponse* response) override {

@@ -56,6 +56,8 @@ class FakeServer {
   // Makes every call of every service fail.
   void SetFailure(grpc::Status status);
   void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
+  // From now on downloads leave out the first bytes of a document.
+  void LoseBytes(size_t bytes) { lost_bytes_ = bytes; }
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
   void SetLoad(v1::GetLoadResponse load);
@@ -103,6 +105,7 @@ class FakeServer {
   grpc::Status failure_;
   std::map<std::string, std::string> documents_;
   std::map<std::string, std::string> titles_;
+  std::atomic<size_t> lost_bytes_{0};
   std::vector<v1::Model> models_;
   v1::GetServerInfoResponse info_;
   v1::GetLoadResponse load_;

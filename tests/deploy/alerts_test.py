@@ -161,6 +161,16 @@ def wrong_daemon(build, folder):
     return daemon.Daemon(build, *flags)
 
 
+def damaged_daemon(build, folder):
+    """Finds a damaged file among its documents."""
+    flags = ["--kv-memory", "64MiB", "--documents", str(folder / "documents")]
+    with daemon.Daemon(build, *flags) as first:
+        subprocess.run([f"{build}/annulus", "documents", "put", "-", "--name", "text", "--server", first.address],
+                       input="text", text=True, check=True, env=daemon.environment(), capture_output=True)
+    next((folder / "documents").glob("*.document")).write_bytes(b"nothing")
+    return daemon.Daemon(build, *flags)
+
+
 @contextlib.contextmanager
 def small_disk(folder):
     """A folder with room for 2 MiB."""
@@ -283,6 +293,7 @@ def check(build, folder, open_later):
         "certified": certified_daemon(build, folder),
         "heavy": heavy_daemon(build, folder),
         "wrong": wrong_daemon(build, folder),
+        "damaged": damaged_daemon(build, folder),
         "gone": daemon.Daemon(build, *small),
     }
     for served in daemons.values():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """kubernetes_test.py BUILD TOOLS: kustomize and the Helm chart render the same objects, they fit the schemas
-of Kubernetes, the daemon takes the configuration in them, and the times of a drain fit together.
+of Kubernetes, the daemon takes the configuration in them, and the times of a drain fit together. The chart
+refuses unknown values and models that would not be found, and its notes say what it serves.
 
 TOOLS is what fetch_kubernetes_tools.sh made. Nothing is applied to a cluster.
 """
@@ -8,6 +9,7 @@ TOOLS is what fetch_kubernetes_tools.sh made. Nothing is applied to a cluster.
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,24 +74,136 @@ def check_config(name, found, build):
         expect(values[key].endswith(f":{ports[port]}"), f"{name}: {key} is not port {port}")
 
 
+def render(tools, chart, values):
+    """The objects of the chart with these values, which YAML can say."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(values, file)
+        file.flush()
+        return objects(run(tools / "bin/helm", "template", "annulus", chart, "-f", file.name))
+
+
+DOWNLOAD = {"repository": "org/name", "revision": "main", "image": "hf:1", "tokenSecret": {"name": "hub", "key": "token"}}
+DOWNLOADED = {"config": {"model": "/var/lib/annulus/model"}, "model": {"download": DOWNLOAD}}
+CLAIMED = {"config": {"model": "/models/one"}, "model": {"claim": "models"}}
+TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": TERM}}
+# Each with what must hold of the pod.
+FEATURES = [
+    ({"imagePullSecrets": [{"name": "pull"}]}, lambda pod: pod["imagePullSecrets"] == [{"name": "pull"}]),
+    ({"nodeSelector": {"gpu": "yes"}}, lambda pod: pod["nodeSelector"] == {"gpu": "yes"}),
+    ({"affinity": AFFINITY}, lambda pod: pod["affinity"] == AFFINITY),
+    ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, lambda pod: pod["tolerations"][0]["key"] == "gpu"),
+    ({"serviceAccount": {"name": "given"}}, lambda pod: pod["serviceAccountName"] == "given"),
+    ({"serviceAccount": {"create": True, "annotations": {"role": "reader"}}},
+     lambda pod: pod["serviceAccountName"] == "annulus"),
+    ({"env": [{"name": "TZ", "value": "UTC"}]}, lambda pod: pod["containers"][0]["env"][0]["name"] == "TZ"),
+    ({"secrets": [{"name": "tls", "mountPath": "/etc/annulus-tls"}]},
+     lambda pod: mounted(pod, "/etc/annulus-tls")["secret"] == {"secretName": "tls", "defaultMode": 0o440}),
+    ({"volumes": [{"name": "scratch", "emptyDir": {}}], "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
+     lambda pod: "emptyDir" in mounted(pod, "/scratch")),
+    ({"storageClass": "encrypted"}, lambda pod: True),
+    (CLAIMED, lambda pod: mounted(pod, "/models")["persistentVolumeClaim"]["claimName"] == "models"),
+    (DOWNLOADED, lambda pod: pod["initContainers"][0]["command"]
+     == ["hf", "download", "org/name", "--local-dir", "/var/lib/annulus/model", "--revision", "main"]),
+]
+# Each with what the error must say.
+REFUSED = [
+    ("imagee: annulus:0.1.0", "imagee"),
+    ("config: {kv_memry: 4GiB}", "kv_memry"),
+    ("config: {insecure: true}", "insecure"),  # the daemon's values are texts
+    ("serviceAccount: {nmae: x}", "nmae"),
+    ("replicas: many", "replicas"),
+    ("secrets: [{name: tls}]", "mountPath"),
+    ("model: {claim: models}", "config.model must be under /models/"),
+    ("{model: {download: {repository: org/name}}, config: {model: /var/lib/annulus/model}}", "model.download.image"),
+    ("model: {download: {repository: org/name, image: hf}}", "config.model must be /var/lib/annulus/model"),
+    ("{model: {claim: models, download: {repository: org/name, image: hf}}}", "one of them"),
+]
+
+
+def mounted(pod, path):
+    """The pod's volume that its container has at `path`."""
+    name = next(mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == path)
+    return next(volume for volume in pod["volumes"] if volume["name"] == name)
+
+
+def check_features(tools, chart):
+    for values, holds in FEATURES:
+        found = render(tools, chart, values)
+        changed = {key: one for key, one in found.items() if key[0] in ("StatefulSet", "ServiceAccount")}
+        check_schemas("feature", changed, tools)
+        expect(holds(found["StatefulSet", "annulus"]["spec"]["template"]["spec"]), f"not rendered: {values}")
+    account = render(tools, chart, {"serviceAccount": {"create": True}})["ServiceAccount", "annulus"]
+    expect(account["automountServiceAccountToken"] is False, "the service account's token is mounted")
+    claim = render(tools, chart, {"storageClass": "x"})["StatefulSet", "annulus"]["spec"]["volumeClaimTemplates"][0]
+    expect(claim["spec"]["storageClassName"] == "x", "storageClass is not rendered")
+    policy = render(tools, chart, DOWNLOADED)["NetworkPolicy", "annulus"]
+    check_schemas("download", {("NetworkPolicy", "annulus"): policy}, tools)
+    egress = policy["spec"]["egress"]
+    expect([port["port"] for port in egress[0]["ports"]] == [53, 53, 443], f"a download cannot leave: {egress}")
+
+
+def check_refusals(tools, chart):
+    for values, named in REFUSED:
+        done = subprocess.run([tools / "bin/helm", "template", "annulus", chart, "-f", "-"], input=values,
+                              capture_output=True, text=True)
+        expect(done.returncode != 0 and named in done.stderr, f"{values}: {done.returncode} {done.stderr}")
+
+
+def check_config_keys(build, chart):
+    """The schema knows exactly the keys of the daemon's file."""
+    schema = yaml.safe_load((chart / "values.schema.json").read_text())
+    known = set(schema["properties"]["config"]["propertyNames"]["enum"])
+    manual = run(f"{build}/annulusd", "--help", env=daemon.environment())
+    options = {name.replace("-", "_") for name in re.findall(r"^ +--([a-z0-9-]+) [^ ]", manual, re.M)}
+    printed = {key for key in options if accepts(build, key)}
+    expect(known == printed, f"values.schema.json lacks {sorted(printed - known)}, has {sorted(known - printed)} too many")
+
+
+def accepts(build, key):
+    """Whether the daemon's file may have the key: an unknown one has an error of its own."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+        config.write(f"{key}: \n")
+        config.flush()
+        done = subprocess.run([f"{build}/annulusd", "--print-config", "--config", config.name], capture_output=True,
+                              text=True, env=daemon.environment())
+        return "unknown" not in done.stderr
+
+
+def check_notes(tools, chart):
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "chart"
+        shutil.copytree(chart, copy)
+        (copy / "templates/NOTES.txt").rename(copy / "notes")  # helm prints notes only with a cluster
+        (copy / "templates/notes.yaml").write_text(
+            'kind: Notes\nmetadata: {name: notes}\ntext: {{ tpl (.Files.Get "notes") . | quote }}\n')
+        for values, says, silent in (({}, "the demonstration builtin:recall", "It serves /"),
+                                     (CLAIMED, "It serves /models/one.", "demonstration")):
+            text = render(tools, copy, values)["Notes", "notes"]["text"]
+            expect(says in text and silent not in text, f"the notes say: {text}")
+
+
 def bytes_of(text):
     number, unit = re.fullmatch(r"(\d+)([KMGT]i)B?", text).groups()
     return int(number) * 1024 ** (" KMGT".index(unit[0]))
 
 
 def check_disk(name, stateful_set, values):
-    """Pages on disk lie on a volume that outlives the pod and has room for them. GPUs have no such tier."""
-    if "kv_disk" not in values:
-        expect(values["device"] == "cuda", f"{name}: there is no kv_disk")
-        return
+    """Documents and pages on disk lie on a volume that outlives the pod and has room for them. GPUs have no
+    pages there."""
+    expect("kv_disk" in values or values["device"] == "cuda", f"{name}: there is no kv_disk")
     container = stateful_set["template"]["spec"]["containers"][0]
     claims = {claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"]
               for claim in stateful_set["volumeClaimTemplates"]}
-    rooms = [claims.get(mount["name"]) for mount in container["volumeMounts"]
-             if values["kv_disk"].startswith(mount["mountPath"] + "/")]
-    expect(rooms and rooms[0] is not None, f"{name}: kv_disk {values['kv_disk']} is on no claimed volume")
-    expect(rooms and rooms[0] and bytes_of(rooms[0]) >= 1.1 * bytes_of(values["kv_disk_size"]),
-           f"{name}: kv_disk_size leaves no room on the volume")
+    needed = 0
+    for key in ("documents", "kv_disk"):
+        if key not in values:
+            continue
+        needed += 1.1 * bytes_of(values[f"{key}_size"])
+        rooms = [claims.get(mount["name"]) for mount in container["volumeMounts"]
+                 if values[key].startswith(mount["mountPath"] + "/")]
+        expect(rooms and rooms[0] is not None, f"{name}: {key} {values[key]} is on no claimed volume")
+        expect(rooms and rooms[0] and bytes_of(rooms[0]) >= needed, f"{name}: {key}_size leaves no room on the volume")
 
 
 def main():
@@ -108,6 +222,10 @@ def main():
         check_schemas(name, kustomized, tools)
         check_config(name, kustomized, build)
         print(f"{name}: {len(kustomized)} objects, {', '.join(sorted(kind for kind, _ in kustomized))}")
+    check_features(tools, chart)
+    check_refusals(tools, chart)
+    check_config_keys(build, chart)
+    check_notes(tools, chart)
     # Another release beside it shares no name.
     other = run(tools / "bin/helm", "template", "second", chart)
     expect(not re.search(r"name: annulus$", re.sub(r".*(app.kubernetes.io/name|matchLabels|- name).*", "", other), re.M),

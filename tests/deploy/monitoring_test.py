@@ -91,7 +91,8 @@ def main():
     check_alerts()
     with tempfile.TemporaryDirectory() as folder:
         tls = daemon.certificate(pathlib.Path(folder))
-        with daemon.Daemon(sys.argv[1], "--ranks", "2", "--kv-memory", "64MiB", *tls) as served:
+        documents = ["--documents", f"{folder}/documents"]
+        with daemon.Daemon(sys.argv[1], "--ranks", "2", "--kv-memory", "64MiB", *documents, *tls) as served:
             known = daemon.families(served.metrics)
             check_names(known)
             check_tested_series(known)

@@ -24,8 +24,8 @@ inside apt-get -qq install --yes --no-install-recommends /annulus.deb >"$scratch
 echo '== installed'
 inside getent passwd annulus | grep -q ':/var/lib/annulus:' || fail 'there is no user annulus'
 [[ $(inside stat --format '%U %a' /var/lib/annulus) == 'annulus 750' ]] || fail 'the folder of the state is not its own'
-# What was installed is what the option table says.
-cmp <(inside env -i annulusd --print-config) "$debian/etc/annulus/annulusd.yaml" || fail 'the sample is another one'
+# What was installed is what the option table says, and documents are kept.
+cmp <(inside env -i annulusd --print-config --documents /var/lib/annulus/documents) "$debian/etc/annulus/annulusd.yaml" || fail 'the sample is another one'
 grep -q '^ExecStart=/usr/bin/annulusd --config /etc/annulus/annulusd.yaml$' \
   "$debian/usr/lib/systemd/system/annulusd.service" || fail 'the unit starts something else'
 inside env -i annulusd --version
@@ -34,6 +34,8 @@ echo '== started by hand, as the service would'
 start_daemon --config /etc/annulus/annulusd.yaml
 inside annulus status --server "127.0.0.1:$port" >/dev/null || fail 'no status'
 inside annulus ask /report.txt 'w1 w2' --max-tokens 4 --server "127.0.0.1:$port" || fail 'no answer'
+inside annulus documents put /report.txt --server "127.0.0.1:$port" >/dev/null || fail 'no document'
+cmp <(inside annulus documents get report.txt --server "127.0.0.1:$port") "$debian/report.txt" || fail 'another document'
 
 echo '== stopped'
 stop_daemon || fail "it ended with $?"

@@ -85,7 +85,7 @@ def overload(build, address):
 
 def check(build, ranks, folder, pictures):
     with daemon.Daemon(build, "--ranks", str(ranks), "--tokens-per-rank", "512",
-                       "--kv-memory", "256MiB") as served, \
+                       "--kv-memory", "256MiB", "--documents", str(folder / "documents")) as served, \
             daemon.Daemon(build, "--kv-memory", "64MiB", "--max-running", "1", "--max-waiting", "1") as full, \
             daemon.Daemon(build, "--kv-memory", "64MiB", *daemon.certificate(folder)) as certified:
         process, address = start_prometheus(folder, [served.metrics, full.metrics, certified.metrics])

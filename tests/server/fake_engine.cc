@@ -332,25 +332,36 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
 std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
   class Stream final : public TextStream {
    public:
-    Stream(size_t memory_bytes, size_t memory_per_byte, const std::atomic<bool>& out_of_memory)
+    Stream(size_t memory_bytes, size_t memory_per_byte, int32_t id_shift,
+           const std::atomic<bool>& out_of_memory)
         : memory_bytes_(memory_bytes),
           memory_per_byte_(memory_per_byte),
+          id_shift_(id_shift),
           out_of_memory_(out_of_memory) {}
     absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
       if (out_of_memory_) throw std::bad_alloc();
       holds_end_mark_ |= absl::StrContains(bytes, "]");
       latest_bytes_ = bytes.size();
-      return encoder_->Append(bytes, &ids);
+      return Shifted(ids, encoder_->Append(bytes, &ids));
     }
-    absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
+    absl::Status Finish(std::vector<int32_t>& ids) override {
+      return Shifted(ids, encoder_->Finish(&ids));
+    }
     size_t memory_bytes() const override {
       return memory_bytes_ + latest_bytes_ * memory_per_byte_;
     }
     bool holds_end_mark() const override { return holds_end_mark_; }
 
    private:
+    // Callers give an empty list.
+    absl::Status Shifted(std::vector<int32_t>& ids, absl::Status status) const {
+      for (int32_t& id : ids) id += id_shift_;
+      return status;
+    }
+
     const size_t memory_bytes_;
     const size_t memory_per_byte_;
+    const int32_t id_shift_;
     size_t latest_bytes_ = 0;
     bool holds_end_mark_ = false;
     const std::atomic<bool>& out_of_memory_;
@@ -358,7 +369,7 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
   };
   return std::make_unique<Stream>(Get(text_memory_bytes_), Get(text_memory_per_byte_),
-                                  out_of_memory_);
+                                  Get(id_shift_), out_of_memory_);
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request,

@@ -63,6 +63,8 @@ class FakeEngine final : public Engine {
   void set_text_memory_bytes(size_t bytes) { Set(text_memory_bytes_, bytes); }
   // Bytes that a text stream counts besides, for each byte of its latest part.
   void set_text_memory_per_byte(size_t bytes) { Set(text_memory_per_byte_, bytes); }
+  // What is added to each id of new text streams, as if they had another tokenizer.
+  void set_id_shift(int32_t shift) { Set(id_shift_, shift); }
   void set_slow_reader_timeout(std::chrono::milliseconds limit) {
     Set(slow_reader_timeout_, limit);
   }
@@ -163,6 +165,7 @@ class FakeEngine final : public Engine {
   ModelInfo model_;
   size_t text_memory_bytes_ = 0;
   size_t text_memory_per_byte_ = 0;
+  int32_t id_shift_ = 0;
   bool refuses_system_ = false;
   size_t template_memory_bytes_ = 0;
   Scripter scripter_;

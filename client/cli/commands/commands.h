@@ -15,7 +15,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
                          size_t argument_count);
 // plan
 void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count);
-// documents put, list, show, unpin, delete
+// documents put, list, show, get, unpin, delete
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 // models, status
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);

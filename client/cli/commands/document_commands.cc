@@ -11,6 +11,7 @@
 #include "client/cli/chat/message_json.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/document_table.h"
+#include "client/cli/document_text.h"
 #include "client/cli/input/inputs.h"
 #include "client/cli/line/document_options.h"
 #include "client/cli/line/options.h"
@@ -26,6 +27,7 @@ struct DocumentOptions {
   std::vector<std::string> arguments;  // files, or names and patterns of names
   std::string name;                    // the document's name on the server
   std::optional<std::string> title;
+  std::string output;  // the file that gets the text
   bool force = false;
   bool prefill = false;
   bool pin = false;
@@ -62,23 +64,28 @@ std::string ReadAheadText(const v1::Prefilled& prefilled) {
                                                FormatDuration(prefilled.prefill())));
 }
 
+absl::string_view StayText(const v1::Document& document) {
+  if (document.transient()) return "until it is evicted";
+  return document.has_bytes() ? "until it is deleted, restarts included" : "until it is deleted";
+}
+
 int PrintDocument(Session& session, const v1::Document& document,
                   const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
   if (session.options().json) {
     session.Print(JsonLine(DocumentJson(document, prefilled)));
   } else {
-    session.Print(absl::StrCat(
-        "title   ", ShownTitle(document), "\n",                 //
-        "name    ", document.name(), "\n",                      //
-        "size    ", FormatBytes(document.size_bytes()), "\n",   //
-        "tokens  ", FormatCount(document.token_count()), "\n",  //
-        "sha256  ", document.sha256(), "\n",                    //
-        "age     ", FormatDuration(document.age()), "\n",       //
-        "used    ", LastUsed(document), "\n",                   //
-        "memory  ", FormatCount(document.memory_tokens()), " tokens\n", "host    ",
-        FormatCount(document.host_tokens()), " tokens\n", "disk    ",
-        FormatCount(document.disk_tokens()), " tokens\n", "kept    ", PinText(document), "\n",  //
-        "stays   ", document.transient() ? "until it is evicted\n" : "until it is deleted\n"));
+    session.Print(absl::StrCat("title   ", ShownTitle(document), "\n",                 //
+                               "name    ", document.name(), "\n",                      //
+                               "size    ", FormatBytes(document.size_bytes()), "\n",   //
+                               "tokens  ", FormatCount(document.token_count()), "\n",  //
+                               "sha256  ", document.sha256(), "\n",                    //
+                               "age     ", FormatDuration(document.age()), "\n",       //
+                               "used    ", LastUsed(document), "\n",                   //
+                               "memory  ", FormatCount(document.memory_tokens()), " tokens\n",
+                               "host    ", FormatCount(document.host_tokens()), " tokens\n",
+                               "disk    ", FormatCount(document.disk_tokens()), " tokens\n",
+                               "kept    ", PinText(document), "\n",  //
+                               "stays   ", StayText(document), "\n"));
     if (prefilled.has_value()) {
       session.Print(absl::StrCat("ahead   ", ReadAheadText(*prefilled), "\n"));
       const std::string why = prefilled->has_cache_miss() ? MissText(prefilled->cache_miss()) : "";
@@ -301,6 +308,25 @@ int RunShow(Session& session, const DocumentOptions& options) {
   return failure != 0 && shown > 0 ? kExitPartial : failure;
 }
 
+int RunGet(Session& session, const DocumentOptions& options) {
+  const bool to_file = !options.output.empty() && options.output != kStandardInput;
+  if (session.options().json && !to_file) {
+    return session.Misuse("--json describes the document; give its text a file with -o FILE");
+  }
+  std::vector<std::string> names;
+  const int bad = NamesMeant(session, options.arguments, /*titles=*/true, /*force=*/false, &names);
+  if (bad != 0) return bad;
+  if (names.size() != 1) {
+    return session.Misuse(
+        absl::StrCat(options.arguments.front(), " matches ", names.size(), " documents; name one"));
+  }
+  v1::Document document;
+  const int saved = SaveText(session, names.front(), options.output, &document);
+  if (saved != 0 || !session.options().json) return saved;
+  session.Print(JsonLine(DocumentJson(document, std::nullopt)));
+  return session.Finish();
+}
+
 // Calls `call` for each named document and prints `done` (a participle) with the name.
 int RunOnEach(Session& session, const DocumentOptions& options,
               grpc::Status (*call)(Connection&, const std::string&), absl::string_view done) {
@@ -409,6 +435,16 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   show->add_option("NAME...", options->arguments, "Names or titles on the server, or patterns")
       ->required();
   show->footer("Examples:\n  annulus documents show book.txt");
+
+  CLI::App* get = add("get", "Bring back the text of a document, as it was uploaded", &RunGet);
+  get->add_option("NAME", options->arguments, "Name or title on the server")
+      ->required()
+      ->expected(1);
+  get->add_option("-o,--output", options->output, "Write to FILE (default: standard output)")
+      ->type_name("FILE");
+  get->footer(
+      "Examples:\n  annulus documents get book.txt -o book.txt\n\n"
+      "The server keeps texts if it was started with --documents DIR.");
 
   CLI::App* unpin = add("unpin", "Unpin documents, so that they can be evicted", &RunUnpin);
   unpin->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();

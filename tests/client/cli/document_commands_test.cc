@@ -241,5 +241,41 @@ TEST_F(DocumentCommands, DeleteForgets) {
   EXPECT_EQ(Run({"show", "a"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(DocumentCommands, GetBringsTheTextBack) {
+  server_.AddDocument("abc.txt", "a\u00e4bc", "The title");
+  for (const char* const name : {"abc.txt", "The title"}) {
+    const CliResult printed = Run({"get", name});
+    EXPECT_EQ(printed.exit_code, 0) << printed.err;
+    EXPECT_EQ(printed.out, "a\u00e4bc");
+    // Chunks of the fake server part the umlaut.
+    EXPECT_EQ(Run({"get", name}, {.out_is_terminal = true}).out, "a\u00e4bc");
+  }
+  const std::filesystem::path file = folder_ / "back.txt";
+  const CliResult saved = Run({"get", "abc.txt", "-o", file, "--json"});
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_THAT(saved.out, HasSubstr("\"name\":\"abc.txt\""));
+  std::ifstream stream(file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "a\u00e4bc");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "back.txt.part"));
+}
+
+TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
+  server_.AddDocument("one", "abcd");
+  server_.AddDocument("other", "abcd");
+  directory_.Write("back.txt", "as it was");
+  server_.LoseBytes(2);
+  const CliResult cut = Run({"get", "one", "-o", folder_ / "back.txt"});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("before all bytes had come"));
+  std::ifstream stream(folder_ / "back.txt");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "as it was");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "back.txt.part"));
+
+  EXPECT_EQ(Run({"get", "none"}).exit_code, 1);
+  EXPECT_EQ(Run({"get", "one", "-o", folder_ / "no" / "such"}).exit_code, 1);
+  EXPECT_THAT(Run({"get", "one", "--json"}).err, HasSubstr("-o FILE"));
+  EXPECT_THAT(Run({"get", "o*"}).err, HasSubstr("o* matches 2 documents; name one"));
+}
+
 }  // namespace
 }  // namespace annulus::client

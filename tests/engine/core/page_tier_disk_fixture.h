@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "engine/tiers/disk_calls.h"
+#include "engine/disk/disk_calls.h"
 #include "tests/engine/core/page_tier_fixture.h"
 
 namespace annulus::testing {

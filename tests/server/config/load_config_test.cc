@@ -130,8 +130,9 @@ std::string Describe(const ServerConfig& c) {
       << c.admin_token_file << '|' << c.tokens_file << '|' << c.grace_time.count() << '|'
       << c.upload_timeout.count() << '|' << c.documents.max_document_bytes << '|'
       << c.documents.max_memory << '|' << c.max_prompts_memory << '|' << c.attach.window.count()
-      << '|' << c.attach.memory << '|' << c.documents.max_documents << '|' << c.max_message_bytes
-      << '|' << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
+      << '|' << c.attach.memory << '|' << c.documents.max_documents << '|' << c.documents.folder
+      << '|' << c.documents.folder_bytes << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
   return out.str();
 }
 

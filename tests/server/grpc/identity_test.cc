@@ -148,6 +148,11 @@ TEST_F(IdentityTest, EachCallNeedsItsRole) {
        unary(server_->documents(), &Documents::GetDocument, v1::GetDocumentRequest(),
              v1::GetDocumentResponse()),
        "d"},
+      {"DownloadDocument",
+       [this](grpc::ClientContext* context) {
+         return server_->documents()->DownloadDocument(context, {})->Finish();
+       },
+       "d"},
       {"ListDocuments",
        unary(server_->documents(), &Documents::ListDocuments, v1::ListDocumentsRequest(),
              v1::ListDocumentsResponse()),

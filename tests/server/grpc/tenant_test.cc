@@ -63,6 +63,14 @@ class TenantTest : public ::testing::Test {
     return status.ok() ? response.document().sha256() : Details(status).reason;
   }
 
+  // What the refusal says.
+  std::string DownloadAs(const std::string& tenant, const std::string& name) {
+    const auto context = As(tenant);
+    v1::DownloadDocumentRequest request;
+    request.set_name(name);
+    return Details(stub_->DownloadDocument(context.get(), request)->Finish()).reason;
+  }
+
   std::string Delete(const std::string& tenant, const std::string& name) {
     const auto context = As(tenant);
     v1::DeleteDocumentRequest request;
@@ -88,6 +96,8 @@ TEST_F(TenantTest, DocumentsAreSeenByTheirTenantAlone) {
   ASSERT_TRUE(Upload("a", "y", "one").ok());
   EXPECT_THAT(Names("b"), IsEmpty());
   EXPECT_EQ(Get("b", "x"), "DOCUMENT_NOT_FOUND");
+  EXPECT_EQ(DownloadAs("b", "x"), "DOCUMENT_NOT_FOUND");
+  EXPECT_EQ(DownloadAs("a", "x"), "DOCUMENT_NOT_KEPT");
   EXPECT_EQ(Delete("b", "x"), "DOCUMENT_NOT_FOUND");
   EXPECT_EQ(Details(Ask("b", "x")).reason, "DOCUMENT_NOT_FOUND");
   // A name that another tenant has is free, for any text.
