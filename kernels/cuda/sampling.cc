@@ -18,12 +18,14 @@ namespace {
 absl::StatusOr<const SampleRow*> UploadRows(CudaStream& stream, std::span<const SampleRow> rows) {
   size_t bytes = rows.size_bytes() + CudaStream::kUploadAlignment;
   for (const SampleRow& row : rows) {
-    bytes += row.edits.size_bytes() + row.seen.size_bytes() + 2 * CudaStream::kUploadAlignment;
+    bytes += row.edits.size_bytes() + row.seen.size_bytes() + row.allowed.size_bytes() +
+             3 * CudaStream::kUploadAlignment;
   }
   ANNULUS_RETURN_IF_ERROR(stream.BeginUpload(bytes));
   std::vector<SampleRow> there(rows.begin(), rows.end());
   for (SampleRow& row : there) {
     row.seen = {stream.Upload(row.seen), row.seen.size()};
+    row.allowed = {stream.Upload(row.allowed), row.allowed.size()};
     row.edits = {stream.Upload(row.edits), row.edits.size()};
   }
   const SampleRow* const address = stream.Upload(std::span<const SampleRow>(there));

@@ -56,14 +56,20 @@ void CheckRowRuns(std::span<const int32_t> ends, int64_t rows) {
   }
 }
 
+// Of SampleRow::seen and allowed.
+void CheckTokenBits(std::span<const uint32_t> words, int64_t vocabulary) {
+  if (words.empty()) return;
+  ANNULUS_CHECK(std::ssize(words) == SeenWords(vocabulary))
+      << words.size() << " words of bits for " << vocabulary << " tokens";
+  if (vocabulary % 32 == 0) return;
+  ANNULUS_CHECK(words.back() >> vocabulary % 32 == 0) << "a bit of no token, of " << vocabulary;
+}
+
 void CheckLogitEdits(const SampleRow& row, int64_t vocabulary) {
   ANNULUS_CHECK(row.penalties.repetition > 0) << row.penalties.repetition;
   const auto seen = [&](int64_t token) { return (row.seen[token / 32] >> token % 32 & 1) != 0; };
-  ANNULUS_CHECK(row.seen.empty() || std::ssize(row.seen) == SeenWords(vocabulary))
-      << row.seen.size() << " words of seen tokens for " << vocabulary;
-  for (int64_t bit = vocabulary; bit < 32 * std::ssize(row.seen); ++bit) {
-    ANNULUS_CHECK(!seen(bit)) << "token " << bit << " was seen, of " << vocabulary;
-  }
+  CheckTokenBits(row.seen, vocabulary);
+  CheckTokenBits(row.allowed, vocabulary);
   int64_t last = -1;
   for (const LogitEdit& edit : row.edits) {
     ANNULUS_CHECK(edit.token > last && edit.token < vocabulary)

@@ -10,8 +10,9 @@
 
 namespace annulus {
 
-// How to choose the token of one row. Logits are first adjusted by `penalties`, `edits` and `seen`,
-// then filtered by temperature, top_k, top_p and min_p, in that order.
+// How to choose the token of one row. Tokens that are not in `allowed` are left out. The logits of
+// the others are first adjusted by `penalties`, `edits` and `seen`, then filtered by temperature,
+// top_k, top_p and min_p, in that order.
 struct SampleRow {
   float temperature = 0;  // 0: greedy; ties go to the lowest id, other filters are ignored
   int32_t top_k = 0;      // 0: off
@@ -27,14 +28,18 @@ struct SampleRow {
   // SeenWords(vocabulary) words. Bits beyond the vocabulary and bits of tokens with an edit must be
   // 0. A bitmap, so that the cost does not grow with the length of the document.
   std::span<const uint32_t> seen;
+  // The tokens that may be chosen, as a bitmap of the same form: either empty, which allows all, or
+  // SeenWords(vocabulary) words. Bits beyond the vocabulary must be 0.
+  std::span<const uint32_t> allowed;
 };
 
-// Words of SampleRow::seen for a vocabulary of this size.
+// Words of SampleRow::seen and allowed for a vocabulary of this size.
 constexpr int64_t SeenWords(int64_t vocabulary) { return (vocabulary + 31) / 32; }
 
 // Returned in place of a token id if there is none to choose.
 inline constexpr int32_t kNoUsableLogit = -1;  // no logit is above -inf
-inline constexpr int32_t kAllExcluded = -2;  // edits exclude every token whose logit is above -inf
+// edits or `allowed` exclude every token whose logit is above -inf
+inline constexpr int32_t kAllExcluded = -2;
 
 // Chooses a token by the steps of kernels/base/candidates.h: ToWeights, KeepTopK, KeepTopP,
 // KeepMinP, Draw. `candidates` must be ordered by id, none NaN or +inf and at least one above -inf;
@@ -52,10 +57,10 @@ int32_t ChooseFrom(std::span<const float> logits, const SampleRow& how,
 // the total).
 //
 // FLOPs: one float64 exp per logit. Bytes: reads a row about 5 times, about 6 times more for each
-// of top_k, top_p and the draw after them, and once more for `seen`. In each call a device with its
-// own memory also receives 72 bytes per row, 12 per edit and vocabulary / 8 for `seen`. Edits grow
-// with the answer and the biases, not with the prompt, so a row takes at most 12 + 1 / 8 bytes per
-// token of the vocabulary.
+// of top_k, top_p and the draw after them, and once more for each of `seen` and `allowed`. In each
+// call a device with its own memory also receives 88 bytes per row, 12 per edit and vocabulary / 8
+// for each of `seen` and `allowed`. Edits grow with the answer and the biases, not with the prompt,
+// so a row takes at most 12 + 2 / 8 bytes per token of the vocabulary.
 struct SampleParams {
   MatrixView logits;                // [rows, vocabulary]; contents unspecified afterwards
   std::span<const SampleRow> rows;  // [rows]

@@ -61,14 +61,29 @@ struct SampleShared {
 
 ANNULUS_DEVICE SampleShared& Shared() { return *reinterpret_cast<SampleShared*>(SharedMemory()); }
 
+// Takes out what is not allowed, and tells the calling thread whether it met a token there that
+// could have been chosen.
+ANNULUS_DEVICE bool KeepAllowed(float* logits, int64_t count, const SampleRow& how) {
+  if (how.allowed.empty()) return false;
+  const uint32_t* const allowed = how.allowed.data();
+  bool excluded = false;
+  for (uint32_t i = ThreadIndex(); i < count; i += kThreads) {
+    if ((allowed[i / 32] >> i % 32 & 1) != 0) continue;
+    excluded |= ReadLogit(logits[i]) > kExcludedLogit;
+    logits[i] = kExcludedLogit;
+  }
+  SyncThreads();  // other threads have the edits of these tokens
+  return excluded;
+}
+
 // Whether a token was excluded that could have been chosen, for all threads. No token is in both
 // lists, so threads do not meet.
 ANNULUS_DEVICE bool Adjust(float* logits, int64_t count, const SampleRow& how) {
+  bool excluded = KeepAllowed(logits, count, how);
   const LogitEdit* const edits = how.edits.data();
   const uint32_t* const seen = how.seen.data();
   const int64_t edited = static_cast<int64_t>(how.edits.size());
-  if (edited == 0 && how.seen.empty()) return false;
-  bool excluded = false;
+  if (edited == 0 && how.seen.empty() && how.allowed.empty()) return false;
   for (int64_t i = ThreadIndex(); i < edited; i += kThreads) {
     const LogitEdit edit = edits[i];
     const float before = ReadLogit(logits[edit.token]);

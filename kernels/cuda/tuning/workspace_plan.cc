@@ -134,7 +134,7 @@ size_t ScoresUploads(const WorkShape& most) {
 }
 
 size_t SampleUploads(const WorkShape& most) {
-  const size_t row = sizeof(SampleRow) + Array<uint32_t>(SeenWords(most.vocabulary)) +
+  const size_t row = sizeof(SampleRow) + 2 * Array<uint32_t>(SeenWords(most.vocabulary)) +
                      Array<LogitEdit>(most.vocabulary);
   return static_cast<size_t>(most.sampled_rows) * row + kUploadAlignment;
 }
@@ -223,7 +223,7 @@ size_t HeldUploads(const WorkShape& most, const DeviceInfo& device) {
   // Before the layers ids and positions; behind them tokens are chosen, mostly without edits.
   const size_t outside = 4 * Array<int32_t>(most.items) +
                          static_cast<size_t>(most.sampled_rows) *
-                             (sizeof(SampleRow) + Array<uint32_t>(SeenWords(most.vocabulary)));
+                             (sizeof(SampleRow) + 2 * Array<uint32_t>(SeenWords(most.vocabulary)));
   return static_cast<size_t>(most.held_layers) * layer + Array<KvPageView>(most.held_pages) +
          outside;
 }

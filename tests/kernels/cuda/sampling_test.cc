@@ -41,10 +41,16 @@ SampleRow Drawn(int32_t top_k, float top_p, double uniform) {
 struct Lists {
   std::vector<LogitEdit> edits;
   std::vector<uint32_t> seen;
+  std::vector<uint32_t> allowed;
 
   void PutInto(SampleRow& row) const {
     row.edits = edits;
     row.seen = seen;
+    row.allowed = allowed;
+  }
+  void Allow(int64_t token, int64_t vocabulary) {
+    allowed.resize(SeenWords(vocabulary));
+    allowed[token / 32] |= uint32_t{1} << token % 32;
   }
   void See(int64_t token, int64_t vocabulary) {
     seen.resize(SeenWords(vocabulary));
@@ -78,7 +84,11 @@ class SampleTest : public EveryTable {
     Lists lists;
     const double share = OneOf(0.0, 0.01, 0.3, 1.0);
     const bool seeing = random_() % 2 == 0;
+    const bool masked = random_() % 2 == 0;
+    const double allowed = OneOf(0.0, 0.02, 0.5, 1.0);
+    if (masked) lists.Allow(static_cast<int64_t>(random_() % vocabulary), vocabulary);
     for (int32_t token = 0; token < vocabulary; ++token) {
+      if (masked && random_() * 0x1p-32 < allowed) lists.Allow(token, vocabulary);
       if (random_() * 0x1p-32 >= share) continue;
       if (seeing && random_() % 2 == 0) {
         lists.See(token, vocabulary);
@@ -122,7 +132,8 @@ TEST_P(SampleTest, ChoosesAsTheReference) {
           << " top_k " << row.top_k << " top_p " << row.top_p << " min_p " << row.min_p
           << " uniform " << row.uniform << " repetition " << row.penalties.repetition
           << " frequency " << row.penalties.frequency << " presence " << row.penalties.presence
-          << " edits " << row.edits.size() << " seen " << row.seen.size();
+          << " edits " << row.edits.size() << " seen " << row.seen.size() << " allowed "
+          << row.allowed.size();
     }
   }
 }
@@ -186,6 +197,46 @@ TEST_P(SampleTest, LogitsAreAdjustedBeforeTheChoice) {
     TestMatrix logits(1, 3);
     std::copy(c.logits.begin(), c.logits.end(), logits.row(0));
     EXPECT_EQ(SampleBy(table(), logits, std::vector{row}).front(), c.token) << "case " << i;
+  }
+}
+
+// By hand: what is not allowed is not chosen, whatever is done to its logit, and no filter counts
+// it.
+TEST_P(SampleTest, OnlyAllowedTokensAreChosen) {
+  constexpr int64_t kVocabulary = 70;
+  struct Case {
+    std::vector<int32_t> allowed;
+    std::vector<LogitEdit> edits;
+    int32_t top_k;
+    int32_t token;
+  };
+  const std::vector<Case> cases = {
+      {{3}, {}, 0, 3},
+      {{69, 5}, {}, 0, 5},
+      {{69, 5}, {{5, -1, kExcludedLogit}}, 0, 69},
+      {{4, 5}, {{0, -1, 100}, {5, -1, 100}}, 0, 5},
+      {{40, 41, 69}, {}, 2, 40},  // the first two of those allowed
+      {{7}, {{7, 1, kExcludedLogit}}, 0, kAllExcluded},
+      {{}, {}, 0, kAllExcluded},
+  };
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const Case& c = cases[i];
+      Lists lists;
+      lists.edits = c.edits;
+      lists.allowed.resize(SeenWords(kVocabulary));
+      for (const int32_t token : c.allowed) lists.Allow(token, kVocabulary);
+      SampleRow row;
+      row.temperature = temperature;
+      row.top_k = c.top_k;
+      row.uniform = 0.5;
+      lists.PutInto(row);
+      TestMatrix logits(1, kVocabulary);
+      // Descending, and so far apart that a draw takes the greatest.
+      for (int32_t t = 0; t < kVocabulary; ++t) logits.row(0)[t] = -60.0f * static_cast<float>(t);
+      EXPECT_EQ(SampleBy(table(), logits, std::vector{row}).front(), c.token)
+          << "case " << i << ", temperature " << temperature;
+    }
   }
 }
 

@@ -317,6 +317,8 @@ TEST_F(WorkspaceTest, ChoicesOfTokensTakeNothingMore) {
   SampleRow row;
   row.edits = edits;
   row.seen = seen;
+  const std::vector<uint32_t> allowed(seen.size(), 1);
+  row.allowed = allowed;
   const std::vector<SampleRow> rows(static_cast<size_t>(most.sampled_rows), row);
   TestMatrix logits(most.sampled_rows, most.vocabulary);
   logits.FillNormal(random_);
