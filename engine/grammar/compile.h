@@ -7,17 +7,17 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/api/output.h"
 #include "engine/base/memory_grant.h"
 #include "engine/base/work_meter.h"
 #include "engine/grammar/machine.h"
-#include "engine/grammar/output_constraint.h"
 
 namespace annulus {
 
 inline constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
 inline constexpr size_t kMaxChoices = 10000;
 // For the meter of one compilation: about 100 ms of one core at the most.
-inline constexpr int64_t kCompileSteps = int64_t{1} << 19;
+inline constexpr int64_t kCompileSteps = 400'000;
 // Most ways to read a text at once. A machine that needs more somewhere is refused or, where that
 // shows only while it runs, cannot go on there.
 inline constexpr size_t kMaxReadings = 1024;

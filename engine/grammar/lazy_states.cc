@@ -39,6 +39,7 @@ LazyStates::LazyStates(const Machine* machine, uint32_t longest)
   Reset();
   Close({machine_.start, kNoFrame});
   start_ = Intern();
+  start_status_ = status_;
 }
 
 void LazyStates::Reset() {
@@ -56,11 +57,11 @@ void LazyStates::Reset() {
 }
 
 bool LazyStates::Count(int64_t steps) {
-  steps_ += steps;
-  if (steps_ > kMaxSteps && status_.ok()) {
+  steps_left_ -= steps;
+  if (steps_left_ < 0 && status_.ok()) {
     status_ = absl::ResourceExhaustedError(
-        absl::StrCat("the output constraint takes more than ", kMaxSteps,
-                     " steps for one token: it is too ambiguous; use fewer nested repetitions"));
+        absl::StrCat("the output constraint takes more than ", kStepsPerCall,
+                     " steps for each token: it is too ambiguous; use fewer nested repetitions"));
   }
   return status_.ok();
 }
@@ -203,6 +204,7 @@ uint8_t LazyStates::LoopGroups(StateId state) {
     if ((leaves & group) != 0) continue;
     loops |= group;
     if (Next(state, static_cast<uint8_t>(byte)) != state) leaves |= group;
+    if (!status_.ok()) return 0;
   }
   states_[state].knows_loops = true;
   return states_[state].loops = loops & ~leaves;
@@ -246,6 +248,17 @@ StateId LazyStates::Representative(StateId state) {
   states_[state].representative = result;
   states_[result].representative = result;
   return result;
+}
+
+size_t LazyStates::SizeOf(StateId state) const {
+  absl::flat_hash_set<uint32_t> frames;
+  const State& of = states_[state];
+  for (uint32_t i = of.begin; i < of.end; ++i) {
+    for (uint32_t frame = threads_[i].frame; frame != kNoFrame && frames.insert(frame).second;) {
+      frame = frames_[frame].parent;
+    }
+  }
+  return frames.size() * sizeof(Frame) + (of.end - of.begin) * sizeof(Thread);
 }
 
 uint32_t LazyStates::Moved(const std::vector<Frame>& frames, uint32_t frame,

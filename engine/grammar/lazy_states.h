@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_GRAMMAR_LAZY_STATES_H_
 #define ANNULUS_ENGINE_GRAMMAR_LAZY_STATES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,8 +25,10 @@ inline constexpr StateId kDeadState = 0;
 // read the same text. Stacks are lists that share their tails. Not thread-safe.
 class LazyStates {
  public:
-  // Steps of one call of its owner, between two calls of Begin: some ten milliseconds.
-  static constexpr int64_t kMaxSteps = int64_t{1} << 20;
+  // Steps of its owner's calls: so many at once, a few milliseconds, and so many per call in the
+  // long run, so that no constraint delays each token of those that share its thread.
+  static constexpr int64_t kMaxSteps = int64_t{1} << 18;
+  static constexpr int64_t kStepsPerCall = int64_t{1} << 14;
   static constexpr int32_t kNoMask = -1;
 
   // `machine` must outlive this. `longest`: no token has more bytes; see Representative.
@@ -34,9 +37,13 @@ class LazyStates {
   StateId start() const { return start_; }
   bool accepts(StateId state) const { return states_[state].accepts; }
 
-  // Begins a call: steps are counted anew. An error of an earlier call stays.
-  void Begin() { steps_ = 0; }
-  // RESOURCE_EXHAUSTED if there were too many steps or threads; results are then worthless.
+  // Begins a call. An error of an earlier call is forgotten: it concerned that call's text alone.
+  void Begin() {
+    steps_left_ = std::min(kMaxSteps, steps_left_ + kStepsPerCall);
+    status_ = start_status_;
+  }
+  // RESOURCE_EXHAUSTED if the call took too many steps or threads; its results are then worthless,
+  // and nothing of them is kept.
   const absl::Status& status() const { return status_; }
 
   // The state after another byte.
@@ -59,6 +66,9 @@ class LazyStates {
 
   // A number that the owner keeps for a state.
   int32_t& mask_of(StateId state) { return states_[state].mask; }
+
+  // How much of the memory is the state's own and that of the stacks below it.
+  size_t SizeOf(StateId state) const;
 
   // Drops all states but those in `kept`, whose ids it replaces.
   void KeepOnly(std::span<StateId> kept);
@@ -143,8 +153,9 @@ class LazyStates {
   std::vector<Thread> seen_few_;  // searched one by one; the set takes over when there are many
   absl::flat_hash_set<Thread> seen_many_;
 
-  int64_t steps_ = 0;
+  int64_t steps_left_ = kMaxSteps;
   absl::Status status_;
+  absl::Status start_status_;  // of finding the first state
 };
 
 }  // namespace annulus

@@ -26,6 +26,8 @@ struct ByteEdge {
   uint8_t first = 0;
   uint8_t last = 0;
   NodeId target = kReturnNode;
+
+  bool operator==(const ByteEdge&) const = default;
 };
 
 struct Node {
@@ -49,6 +51,8 @@ struct Node {
   NodeId next = kReturnNode;
   uint32_t least = 0;
   uint32_t most = 0;
+
+  bool operator==(const Node&) const = default;
 };
 
 // Plain characters stand for themselves inside a JSON string: all but the quote, the backslash and
@@ -71,6 +75,8 @@ struct Machine {
 
   // Bytes that some literal text needs: no other byte can take their place.
   std::bitset<256> literal_bytes;
+
+  bool operator==(const Machine&) const = default;
 };
 
 }  // namespace annulus

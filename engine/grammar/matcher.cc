@@ -37,14 +37,23 @@ uint32_t GrammarCache::NewSlot(StateId state) {
   return slot;
 }
 
-absl::Status GrammarCache::MakeRoom() {
+absl::Status GrammarCache::Begin(uint32_t slot) {
   states_.Begin();
   ANNULUS_RETURN_IF_ERROR(states_.status());
-  if (bytes() <= max_bytes_) return absl::OkStatus();
-  rows_.clear();
-  for (const uint32_t slot : free_slots_) slots_[slot] = kDeadState;
-  states_.KeepOnly(std::span(slots_));
-  if (bytes() <= max_bytes_) return absl::OkStatus();
+  if (bytes() > max_bytes_) {
+    rows_.clear();
+    for (const uint32_t free : free_slots_) slots_[free] = kDeadState;
+    states_.KeepOnly(std::span(slots_));
+  }
+  while (bytes() > max_bytes_) {
+    const auto largest = std::max_element(
+        slots_.begin(), slots_.end(),
+        [this](StateId a, StateId b) { return states_.SizeOf(a) < states_.SizeOf(b); });
+    if (*largest == kDeadState) break;  // the machine's own first state takes as much
+    *largest = kDeadState;
+    states_.KeepOnly(std::span(slots_));
+  }
+  if (At(slot) != kDeadState) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the state of the output constraint takes more than ", max_bytes_,
                    " bytes: the answer is nested too deeply"));
@@ -59,8 +68,8 @@ absl::StatusOr<StateId> GrammarCache::Read(StateId from, absl::string_view bytes
   return from;
 }
 
-void GrammarCache::Walk(const TokenTrie::Tree& tree, bool plain, StateId state, uint32_t* words) {
-  const auto allow = [words](int32_t id) { words[id / 32] |= 1u << (id % 32); };
+template <typename Take>
+void GrammarCache::Walk(const TokenTrie::Tree& tree, bool plain, StateId state, const Take& take) {
   path_[0] = state;
   const size_t count = tree.nodes.size();
   for (size_t i = 0; i < count;) {
@@ -70,14 +79,14 @@ void GrammarCache::Walk(const TokenTrie::Tree& tree, bool plain, StateId state, 
       i = node.after;
       continue;
     }
-    uint32_t end = node.first + node.ends;
+    size_t end = node.first + node.ends;
     // All below is allowed if it goes on with plain characters where these may repeat, or with
     // bytes that lead nowhere else. A state that a byte led back to may well be one of the latter.
     const bool all =
         (plain && states_.plain_room(next) >= TokenTrie::kMaxPlainCharacters) ||
         (next == path_[node.depth - 1u] && (node.below & ~states_.LoopGroups(next)) == 0);
     if (all) end = node.after < count ? tree.nodes[node.after].first : tree.ids.size();
-    for (uint32_t id = node.first; id < end; ++id) allow(tree.ids[id]);
+    if (!take(std::span(tree.ids).subspan(node.first, end - node.first))) return;
     path_[node.depth] = next;
     i = all ? node.after : i + 1;
   }
@@ -90,10 +99,14 @@ absl::Status GrammarCache::Fill(StateId state, Row* row) {
     const std::span<const uint32_t> all = tokens_->PlainRow(room);
     std::copy(all.begin(), all.end(), row->words.begin());
   }
+  const auto allow = [words = row->words.data()](std::span<const int32_t> ids) {
+    for (const int32_t id : ids) words[id / 32] |= 1u << (id % 32);
+    return true;
+  };
   if (room < TokenTrie::kMaxPlainCharacters && states_.takes_plain_otherwise(state)) {
-    Walk(tokens_->plain(), /*plain=*/true, state, row->words.data());
+    Walk(tokens_->plain(), /*plain=*/true, state, allow);
   }
-  Walk(tokens_->others(), /*plain=*/false, state, row->words.data());
+  Walk(tokens_->others(), /*plain=*/false, state, allow);
   ANNULUS_RETURN_IF_ERROR(states_.status());
   if (states_.accepts(state)) {
     for (const int32_t id : end_ids_) row->words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
@@ -106,8 +119,25 @@ absl::Status GrammarCache::Fill(StateId state, Row* row) {
     row->only = static_cast<int32_t>(i * 32) + std::countr_zero(word);
   }
   if (allowed != 1) row->only.reset();
-  ANNULUS_CHECK(allowed > 0) << "a state of the output constraint allows no token";
-  return absl::OkStatus();
+  if (allowed > 0) return absl::OkStatus();
+  return absl::InternalError("a state of the output constraint allows no token");
+}
+
+absl::StatusOr<std::optional<int32_t>> GrammarCache::OnlyAt(StateId state) {
+  if (states_.accepts(state)) return std::nullopt;
+  std::optional<int32_t> only;
+  bool several = false;
+  const auto count = [&](std::span<const int32_t> ids) {
+    several = ids.size() > 1 || (only.has_value() && !ids.empty());
+    if (!several && !ids.empty()) only = ids.front();
+    return !several;
+  };
+  if (states_.plain_room(state) > 0 || states_.takes_plain_otherwise(state)) {
+    Walk(tokens_->plain(), /*plain=*/true, state, count);
+  }
+  if (!several) Walk(tokens_->others(), /*plain=*/false, state, count);
+  ANNULUS_RETURN_IF_ERROR(states_.status());
+  return several ? std::nullopt : only;
 }
 
 absl::StatusOr<TokenMask> GrammarCache::MaskAt(StateId state) {
@@ -144,7 +174,7 @@ absl::StatusOr<bool> GrammarMatcher::Advance(int32_t token) {
 }
 
 absl::StatusOr<bool> GrammarMatcher::AdvanceBytes(absl::string_view bytes) {
-  ANNULUS_RETURN_IF_ERROR(cache_->MakeRoom());
+  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
   ANNULUS_ASSIGN_OR_RETURN(const StateId next, cache_->Read(cache_->At(slot_), bytes));
   if (next == kDeadState) return false;
   cache_->At(slot_) = next;
@@ -154,8 +184,13 @@ absl::StatusOr<bool> GrammarMatcher::AdvanceBytes(absl::string_view bytes) {
 bool GrammarMatcher::may_end() const { return cache_->states_.accepts(cache_->At(slot_)); }
 
 absl::StatusOr<TokenMask> GrammarMatcher::Mask() const {
-  ANNULUS_RETURN_IF_ERROR(cache_->MakeRoom());
+  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
   return cache_->MaskAt(cache_->At(slot_));
+}
+
+absl::StatusOr<std::optional<int32_t>> GrammarMatcher::OnlyToken() const {
+  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
+  return cache_->OnlyAt(cache_->At(slot_));
 }
 
 }  // namespace annulus

@@ -27,11 +27,12 @@ struct TokenMask {
 };
 
 // What the matchers of one machine learn from each other: states, and masks by state. Takes at most
-// about `max_bytes`; when it is full, all is dropped but where its matchers are. Not thread-safe:
-// one for each machine and thread.
+// about `max_bytes`; when it is full, all is dropped but where its matchers are. If that alone
+// takes more, the matcher that takes most is ended. Not thread-safe: one for each machine and
+// thread.
 class GrammarCache {
  public:
-  static constexpr size_t kDefaultBytes = size_t{8} << 20;
+  static constexpr size_t kDefaultBytes = size_t{2} << 20;
 
   // `end_ids`: tokens that end the text; they need not be in the trie.
   GrammarCache(std::shared_ptr<const Machine> machine, std::shared_ptr<const TokenTrie> tokens,
@@ -52,13 +53,17 @@ class GrammarCache {
   uint32_t NewSlot(StateId state);
   void FreeSlot(uint32_t slot) { free_slots_.push_back(slot); }
 
-  // Drops what is cached if that is too much. RESOURCE_EXHAUSTED if the matchers need as much.
-  absl::Status MakeRoom();
+  // Begins a call for the matcher with this slot: drops what is cached if that is too much.
+  // RESOURCE_EXHAUSTED if this matcher was ended for it.
+  absl::Status Begin(uint32_t slot);
   absl::StatusOr<StateId> Read(StateId from, absl::string_view bytes);
   absl::StatusOr<TokenMask> MaskAt(StateId state);
   absl::Status Fill(StateId state, Row* row);
-  // Sets the bits of the tokens of `tree` that can be read from `state`.
-  void Walk(const TokenTrie::Tree& tree, bool plain, StateId state, uint32_t* words);
+  absl::StatusOr<std::optional<int32_t>> OnlyAt(StateId state);
+  // Calls take(ids) with the tokens of `tree` that can be read from `state`, some at a time, until
+  // it returns false.
+  template <typename Take>
+  void Walk(const TokenTrie::Tree& tree, bool plain, StateId state, const Take& take);
 
   const std::shared_ptr<const Machine> machine_;
   const std::shared_ptr<const TokenTrie> tokens_;
@@ -83,7 +88,7 @@ class GrammarMatcher {
 
   // Reads a token that does not end the text, or bytes. False, without a change, if the text could
   // not go on so. RESOURCE_EXHAUSTED if the constraint is too ambiguous here, or nested too deep,
-  // to go on; the matcher then cannot be used.
+  // to go on; this matcher then cannot be used, while others can.
   absl::StatusOr<bool> Advance(int32_t token);
   absl::StatusOr<bool> AdvanceBytes(absl::string_view bytes);
 
@@ -93,6 +98,10 @@ class GrammarMatcher {
   // Which tokens may come next. At least one is allowed, and none of them leads to where nothing
   // is. Errors of Advance.
   absl::StatusOr<TokenMask> Mask() const;
+
+  // The token, if one alone may come next and the text may not end here. Finds no mask for it, so
+  // it needs neither its time nor its memory. Errors of Advance.
+  absl::StatusOr<std::optional<int32_t>> OnlyToken() const;
 
  private:
   std::shared_ptr<GrammarCache> cache_;

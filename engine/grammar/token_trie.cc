@@ -96,11 +96,13 @@ TokenTrie::TokenTrie(std::vector<Token> tokens, int32_t vocabulary)
   others_ = TreeOf(others);
 }
 
-TokenTrie TokenTrie::FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary) {
+TokenTrie TokenTrie::FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary,
+                                   std::span<const int32_t> end_ids) {
   std::vector<Token> tokens;
   const int32_t most = std::min(vocabulary, tokenizer.vocabulary_size());
   for (int32_t id = 0; id < most; ++id) {
     if (!tokenizer.HasToken(id) || tokenizer.IsSpecial(id) || tokenizer.IsControl(id)) continue;
+    if (std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end()) continue;
     DecodeState inside;
     inside.at_start = false;
     inside.before_tokens = false;

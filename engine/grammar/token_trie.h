@@ -55,8 +55,10 @@ class TokenTrie {
   TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens, int32_t vocabulary);
 
   // The text tokens of a tokenizer, as they decode inside a text. Special and control tokens are
-  // left out. `vocabulary`: the model's, which may be larger or smaller.
-  static TokenTrie FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary);
+  // left out, and those that end the text. `vocabulary`: the model's, which may be larger or
+  // smaller.
+  static TokenTrie FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary,
+                                 std::span<const int32_t> end_ids = {});
 
   int32_t vocabulary() const { return vocabulary_; }
   size_t words() const { return static_cast<size_t>(SeenWords(vocabulary_)); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -197,6 +198,31 @@ TEST(HostileConstraint, AmbiguityEndsWhileItRuns) {
   absl::Status status;
   for (int i = 0; i < 2000 && status.ok(); ++i) status = matcher.AdvanceBytes("a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  // Others that share the cache go on.
+  GrammarMatcher other(cache);
+  ASSERT_TRUE(*other.AdvanceBytes("ab"));
+  EXPECT_TRUE(other.Mask().ok());
+}
+
+TEST(HostileConstraint, TheDeepestAnswerIsEndedAlone) {
+  auto vocabulary = testing::SmallVocabulary();
+  const auto machine = Compile(SchemaConstraint(R"({"type":"array","items":{"$ref":"#"}})"));
+  const auto cache = std::make_shared<GrammarCache>(
+      *machine, vocabulary.trie, std::vector<int32_t>{vocabulary.end}, size_t{1} << 20);
+  GrammarMatcher shallow(cache);
+  GrammarMatcher deep(cache);
+  ASSERT_TRUE(*shallow.AdvanceBytes("[[],"));
+  absl::Status status;
+  for (int depth = 0; depth < 1000000 && status.ok(); ++depth) {
+    status = deep.Advance('[').status();
+    if (depth % 100 == 0) ASSERT_TRUE(shallow.Mask().ok());
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nested too deep"));
+  EXPECT_EQ(deep.Mask().status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(*shallow.AdvanceBytes("[[[]]]]"));
+  EXPECT_TRUE(shallow.may_end());
+  EXPECT_LT(cache->bytes(), size_t{1} << 20);
 }
 
 TEST(HostileConstraint, Choices) {

@@ -76,6 +76,11 @@ std::vector<int32_t> CheckMask(const GrammarMatcher& matcher, const TokenTrie& t
   if (mask->only) {
     EXPECT_TRUE(Bit(kept, *mask->only));
   }
+  const auto only = matcher.OnlyToken();
+  EXPECT_TRUE(only.ok()) << only.status();
+  if (only.ok()) {
+    EXPECT_EQ(*only, matcher.may_end() ? std::nullopt : mask->only);
+  }
   return allowed;
 }
 
