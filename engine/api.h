@@ -16,6 +16,7 @@
 #include "engine/api/chat.h"
 #include "engine/api/load.h"
 #include "engine/api/options.h"
+#include "engine/api/output.h"
 #include "engine/api/plan.h"
 #include "engine/api/request.h"
 #include "engine/api/result.h"
@@ -120,6 +121,16 @@ class Engine {
   virtual absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
                                                  absl::string_view text,
                                                  const CancelFlag& cancel) const = 0;
+
+  // Compiles what an answer must look like, for RequestSpec::output. `tenant`: of the request; what
+  // was compiled for it before is found again. Asks `memory` for what it takes. Errors:
+  // - INVALID_ARGUMENT: kFieldPayload is "output"; the message has the path of a keyword, or the
+  //   limit.
+  // - CANCELLED, and the error of `memory`.
+  virtual absl::StatusOr<CompiledOutput> CompileOutput(const TenantId& tenant,
+                                                       const OutputConstraint& constraint,
+                                                       const CancelFlag& cancel,
+                                                       MemoryGrant& memory) const = 0;
 
   // Draws which blocks a policy attends in a sequence of a given length: see DrawBlockMap. If
   // `heads` is 0, uses the model's number of key/value heads.

@@ -16,6 +16,8 @@
 #include "engine/engine_seams.h"
 #include "engine/engine_setup.h"
 #include "engine/exchange/find_exchange.h"
+#include "engine/grammar/compile.h"
+#include "engine/grammar/output_compiler.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
@@ -26,6 +28,7 @@
 #include "engine/request/check_request.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
+#include "engine/scheduler/output_guide.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
@@ -62,6 +65,7 @@ class EngineImpl final : public Engine {
     std::unique_ptr<EngineImpl> engine(new EngineImpl(Settle(options, backend), seams));
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(engine->options_, backend, kernels));
     ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, engine->model_.ranks));
+    engine->outputs_ = std::make_unique<OutputCompiler>(engine->model_.ranks.tokens);
     ANNULUS_RETURN_IF_ERROR(engine->StartRanks(backend));
     ANNULUS_RETURN_IF_ERROR(engine->StartCoordinator(backend));
     return engine;
@@ -111,6 +115,7 @@ class EngineImpl final : public Engine {
           absl::StrCat("token id ", spec.prompt[i], " at index ", i,
                        " is not in the vocabulary; allowed are 0 to ", info.vocabulary - 1));
     }
+    ANNULUS_RETURN_IF_ERROR(CheckOutput(spec, info));
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     ANNULUS_RETURN_IF_ERROR(CheckKeeping(spec));
     if (spec.attention.has_value()) {
@@ -194,6 +199,19 @@ class EngineImpl final : public Engine {
                                          absl::string_view text,
                                          const CancelFlag& cancel) const override {
     return FrameDocuments(*model_.tokenizer, documents, text, cancel);
+  }
+
+  absl::StatusOr<CompiledOutput> CompileOutput(const TenantId& tenant,
+                                               const OutputConstraint& constraint,
+                                               const CancelFlag& cancel,
+                                               MemoryGrant& memory) const override {
+    const auto machine = outputs_->Compile(tenant, constraint, cancel, memory);
+    if (absl::IsInvalidArgument(machine.status())) {
+      return FieldError(machine.status().code(), "output", machine.status().message());
+    }
+    ANNULUS_RETURN_IF_ERROR(machine.status());
+    return CompiledOutput{
+        *machine, MachineBytes(**machine) + GrammarCache::kDefaultBytes + OutputGuide::kCacheBytes};
   }
 
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
@@ -304,6 +322,7 @@ class EngineImpl final : public Engine {
     coordinator.tiers = stores_->Levels(*metrics_);
     coordinator.comparer = stores_->comparer();
     coordinator.tokenizer = model_.tokenizer.get();
+    coordinator.tokens = model_.ranks.tokens;
     coordinator_ =
         std::make_unique<Coordinator>(coordinator, *ranks_, *metrics_, clock_,
                                       model_.info.end_of_text_ids, model_.info.vocabulary);
@@ -451,6 +470,7 @@ class EngineImpl final : public Engine {
   LoadedModel model_;
   size_t program_bytes_ = 0;
   MemoryPlan plan_;
+  std::unique_ptr<OutputCompiler> outputs_;
   PlanLimits limits_;
   FoundExchange exchange_;
   std::unique_ptr<RankPort> ranks_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/api/options.h"
+#include "engine/api/output.h"
 #include "engine/base/steady_time.h"
 #include "engine/base/tenant_id.h"
 #include "engine/sparse/assignment.h"
@@ -103,6 +104,7 @@ struct RequestSpec {
   // of submission.
   std::optional<SteadyTime> documents_found;
   SamplingParams sampling;
+  CompiledOutput output;  // what the answer must look like; default: anything
   // Absent: EngineOptions::attention. Layers for which the model itself defines a window stay
   // exact.
   std::optional<AttentionAssignment> attention;

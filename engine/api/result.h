@@ -198,6 +198,8 @@ struct Completion {
   absl::Status status;  // OK for kStop, kLength and kPrefilled; else why the request ended
   FinishReason finish_reason = FinishReason::kStop;
   std::string matched_stop;  // the stop string that ended the answer, if any
+  // RequestSpec::output was complete and could not go on before min_tokens.
+  bool output_below_min_tokens = false;
   Usage usage;
   Timings timings;
   AttentionReport attention;

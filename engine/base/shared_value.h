@@ -22,6 +22,8 @@ class SharedValue {
   bool has_value() const { return value_ != nullptr; }
   const T& operator*() const { return *value_; }
   const T* operator->() const { return value_.get(); }
+  // Null: no value.
+  const std::shared_ptr<const T>& pointer() const { return value_; }
 
   // Replaces the value by an unshared copy (or a new T if there is none) and returns it, to be
   // changed. Valid until the next assignment.

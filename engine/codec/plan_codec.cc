@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "annulus/internal/v1/step.pb.h"
+#include "engine/codec/machine_codec.h"
 #include "engine/codec/message_parts.h"
 #include "engine/codec/step_codec.h"
 #include "engine/sampling/validate.h"
@@ -13,8 +14,10 @@ namespace {
 namespace wire = internal::v1;
 using codec::Encode;
 using codec::kPositions;
+using codec::MachineMessage;
 using codec::Parse;
 using codec::Put;
+using codec::ReadMachine;
 using codec::Take;
 using codec::Within;
 using codec::Wrong;
@@ -53,6 +56,7 @@ wire::SamplingSetup ToMessage(const SamplingSetup& setup) {
   Put(setup.generated, message.mutable_generated());
   Put(setup.end_of_text_ids, message.mutable_end_of_text_ids());
   message.set_vocabulary(setup.vocabulary);
+  if (setup.output.has_value()) *message.mutable_output() = MachineMessage(*setup.output);
   return message;
 }
 
@@ -85,6 +89,9 @@ absl::StatusOr<SamplingSetup> FromMessage(const wire::SamplingSetup& message,
   if (setup.vocabulary != limits.vocabulary) {
     return Wrong(absl::StrCat("a vocabulary of ", setup.vocabulary, "; the model's has ",
                               limits.vocabulary));
+  }
+  if (message.has_output()) {
+    ANNULUS_ASSIGN_OR_RETURN(setup.output, ReadMachine(message.output()));
   }
   ANNULUS_RETURN_IF_ERROR(ValidateSampling(params, setup.vocabulary));
   for (const std::vector<int32_t>* ids :

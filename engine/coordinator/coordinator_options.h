@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_COORDINATOR_COORDINATOR_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 namespace annulus {
 
 class PageComparer;
+class TokenTrie;
 class Tokenizer;
 
 struct CoordinatorOptions {
@@ -32,6 +34,8 @@ struct CoordinatorOptions {
   std::vector<ContentHash> other_identities;  // see PageTier::Options
   PageComparer* comparer = nullptr;           // not null for KvVerify::kSample
   const Tokenizer* tokenizer = nullptr;       // the model's; not null for KvVerify::kSample
+  // The vocabulary's text, for output constraints; null: no request has one.
+  std::shared_ptr<const TokenTrie> tokens;
 };
 
 }  // namespace annulus

@@ -153,6 +153,8 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   if (!options.attention_gates.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(loaded.ranks.gates, LoadGates(options.attention_gates, loaded.ranks));
   }
+  loaded.ranks.tokens = std::make_shared<const TokenTrie>(
+      TokenTrie::FromTokenizer(*files.tokenizer, files.config.vocabulary, files.config.eos_ids));
   loaded.identity = IdentityOf(loaded.ranks, *tensors, backend);
   loaded.info = Describe(files, loaded.ranks, max_context, !options.weights_dtype.has_value());
   loaded.tokenizer = std::move(files.tokenizer);

@@ -27,6 +27,21 @@ absl::Status CheckPrefixes(const RequestSpec& spec) {
                    ", the tokens of the prompt"));
 }
 
+absl::Status CheckOutput(const RequestSpec& spec, const ModelInfo& model) {
+  if (spec.output.machine == nullptr) return absl::OkStatus();
+  if (spec.sampling.ignore_eos) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "sampling.ignore_eos",
+                      "ignore_eos goes on after the end of the text, which an output constraint "
+                      "sets; leave one of them out");
+  }
+  if (model.end_of_text_ids.empty()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, "output",
+                      "the model names no end-of-text token, so a constrained output could not "
+                      "end; add eos_token_id to its config.json");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckKeeping(const RequestSpec& spec) {
   if (!spec.pin && !spec.ttl.has_value()) return absl::OkStatus();
   if (!spec.prefill_only || spec.documents.empty()) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "engine/api/load.h"
 #include "engine/api/request.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sparse/assignment.h"
@@ -15,6 +16,9 @@ namespace annulus {
 
 // Checks RequestSpec::shared_prefixes. INVALID_ARGUMENT.
 absl::Status CheckPrefixes(const RequestSpec& spec);
+
+// Checks RequestSpec::output: whether the answer can end. INVALID_ARGUMENT.
+absl::Status CheckOutput(const RequestSpec& spec, const ModelInfo& model);
 
 // Checks RequestSpec::pin and ttl. INVALID_ARGUMENT.
 absl::Status CheckKeeping(const RequestSpec& spec);

@@ -73,7 +73,12 @@ void Request::Admit(Sequence* sequence) {
 void Request::TakeBackAdmission(bool has_begun) {
   sequence_ = nullptr;
   has_begun_ = has_begun;
+  StopGuessing();
+}
+
+void Request::StopGuessing() {
   lookup_.reset();
+  guide_.reset();
 }
 
 void Request::TakeAnswerBack() {
@@ -85,7 +90,7 @@ void Request::TakeAnswerBack() {
 
 void Request::Suspend() {
   sequence_ = nullptr;
-  lookup_.reset();
+  StopGuessing();
 }
 
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
@@ -174,11 +179,12 @@ const AttentionReport& Request::attention_report() {
 
 int64_t Request::lookup_bytes() const {
   if (!lookup_.has_value()) return 0;
-  return PromptLookup::BytesFor(prompt_tokens_ + spec_.sampling.max_tokens);
+  return PromptLookup::BytesFor(prompt_tokens_ + spec_.sampling.max_tokens) +
+         static_cast<int64_t>(guide_.has_value() ? OutputGuide::kCacheBytes : 0);
 }
 
 void Request::CountDraft(int drafted, int accepted) {
-  lookup_->Learn(drafted, accepted);
+  if (!draft_is_forced_) lookup_->Learn(drafted, accepted);
   drafted_tokens_ += drafted;
   accepted_tokens_ += accepted;
 }
@@ -261,6 +267,9 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.cache_miss = cache_miss_;
   completion.usage.drafted_tokens = drafted_tokens_;
   completion.usage.accepted_tokens = accepted_tokens_;
+  completion.output_below_min_tokens = spec_.output.machine != nullptr &&
+                                       reason == FinishReason::kStop &&
+                                       completion_tokens_ < spec_.sampling.min_tokens;
   completion.timings = timings_;
   completion.failed_step = std::move(failed_step_);
   const auto complete = [&] {

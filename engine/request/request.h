@@ -16,6 +16,7 @@
 #include "engine/request/attention_account.h"
 #include "engine/request/reader_pace.h"
 #include "engine/sampling/stop_matcher.h"
+#include "engine/scheduler/output_guide.h"
 #include "engine/scheduler/placement.h"
 #include "engine/scheduler/prompt_lookup.h"
 #include "engine/sparse/block_pattern.h"
@@ -61,11 +62,19 @@ class Request {
   const Sequence* sequence() const { return sequence_; }
   const Timings& timings() const { return timings_; }
 
-  // Turns on guessing of tokens until the sequence ends: see PromptLookup.
-  void GuessAhead(int64_t most_tokens) { lookup_.emplace(most_tokens); }
+  // Turns on guessing of tokens until the sequence ends: see PromptLookup. `guide`: of the
+  // request's output constraint.
+  void GuessAhead(int64_t most_tokens, std::optional<OutputGuide> guide) {
+    lookup_.emplace(most_tokens);
+    guide_ = std::move(guide);
+  }
   // Null if guessing is off.
   PromptLookup* lookup() { return lookup_.has_value() ? &*lookup_ : nullptr; }
   bool guesses() const { return lookup_.has_value(); }
+  // Null if guessing is off, or the output is not constrained.
+  OutputGuide* guide() { return guide_.has_value() ? &*guide_ : nullptr; }
+  // Says of the sequence's draft whether its tokens have no alternative (OutputGuide::Forced).
+  void NoteDraft(bool forced) { draft_is_forced_ = forced; }
   // Heap bytes that guessing takes.
   int64_t lookup_bytes() const;
   // Records that a step tried `drafted` guesses, of which the first `accepted` were right. Guessing
@@ -185,6 +194,7 @@ class Request {
  private:
   double Elapsed() const;
   void NoteTimes(TokenOutcome& outcome);
+  void StopGuessing();
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
   void PassOnRest(Completion& completion);
 
@@ -208,6 +218,8 @@ class Request {
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;
   std::optional<PromptLookup> lookup_;
+  std::optional<OutputGuide> guide_;
+  bool draft_is_forced_ = false;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   const bool reports_logprobs_;

@@ -109,8 +109,16 @@ absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
   sequence.begins_answer = update.setup.has_value() && update.setup->generated.empty();
   if (!update.setup.has_value() || sequence.home != state_.parts.rank) return absl::OkStatus();
   const SamplingSetup& setup = *update.setup;
-  sequence.sampler = std::make_unique<Sampler>(setup.params, setup.vocabulary,
-                                               setup.end_of_text_ids, setup.forced);
+  std::optional<GrammarMatcher> output;
+  if (setup.output.has_value()) {
+    if (!state_.grammars.can_match()) {
+      return absl::InvalidArgumentError(
+          "the plan constrains an answer, and this rank has no vocabulary");
+    }
+    output.emplace(state_.grammars.NewMatcher(setup.output.pointer(), setup.end_of_text_ids));
+  }
+  sequence.sampler = std::make_unique<Sampler>(
+      setup.params, setup.vocabulary, setup.end_of_text_ids, setup.forced, std::move(output));
   sequence.sampler->ObservePrompt(setup.prompt);
   for (const int32_t token : setup.generated) sequence.sampler->Observe(token);
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/grammar/token_trie.h"
 #include "engine/model/cache_groups.h"
 #include "engine/model/layer_graph.h"
 #include "engine/model/model_config.h"
@@ -29,6 +30,8 @@ struct RankModel {
   std::vector<std::vector<float>> inverse_frequencies;
 
   std::shared_ptr<const AttentionGates> gates;  // for the policy `learned`; null: none
+  // The vocabulary's text, for output constraints; null: there are none.
+  std::shared_ptr<const TokenTrie> tokens;
 
   float embedding_scale = 1;
   // For those of the layers' matrices whose dtype it needs (ActivationsOf). Expert routing always

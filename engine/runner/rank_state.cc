@@ -25,6 +25,7 @@ RankState::RankState(const RankParts& given)
       choice{ring.link(), *parts.backend, ops(),        stream(),
              config,      messages,       *parts.arena, model().gates.get()},
       chooser(choice),
-      sampler(choice) {}
+      sampler(choice),
+      grammars(model().tokens, GrammarCache::kDefaultBytes) {}
 
 }  // namespace annulus

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/heartbeat.h"
+#include "engine/grammar/grammar_caches.h"
 #include "engine/memory/kv_pool.h"
 #include "engine/memory/step_arena.h"
 #include "engine/ring/channel.h"
@@ -94,6 +95,7 @@ struct RankState {
   const ChoiceContext choice;
   BlockChooser chooser;
   CoverageSampler sampler;
+  GrammarCaches grammars;  // of the sequences whose home this rank is
   std::unordered_map<SequenceId, RankSequence> sequences;
   std::optional<SuspendedRun> suspended;
 

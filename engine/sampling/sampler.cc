@@ -1,6 +1,7 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <utility>
 
@@ -11,9 +12,19 @@
 #include "kernels/base/check.h"
 
 namespace annulus {
+namespace {
+
+// What a client is told: its constraint is at fault, and another try would end in the same way.
+absl::Status OutputError(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat("output: ", status.message()));
+}
+
+}  // namespace
 
 Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
-                 std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced)
+                 std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced,
+                 std::optional<GrammarMatcher> output)
     : vocabulary_(vocabulary),
       seed_(params.seed.value_or(0)),
       min_tokens_(params.min_tokens),
@@ -25,7 +36,8 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
       logprobs_(params.logprobs),
       forced_(std::move(forced)),
       logit_bias_(params.logit_bias.begin(), params.logit_bias.end()),
-      ending_ids_(params.stop_token_ids) {
+      ending_ids_(params.stop_token_ids),
+      output_(std::move(output)) {
   ANNULUS_CHECK(params.seed.has_value()) << "the engine draws the seed before";
   if (!params.ignore_eos) {
     ending_ids_.insert(ending_ids_.end(), end_of_text_ids.begin(), end_of_text_ids.end());
@@ -74,6 +86,15 @@ void Sampler::ObservePrompt(std::span<const int32_t> tokens) {
 void Sampler::Observe(int32_t token) {
   ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
   if (++generated_ == min_tokens_) AllowStops();
+  if (output_.has_value() && output_status_.ok() && !EndsText(token)) {
+    const absl::StatusOr<bool> read = output_->Advance(token);
+    if (!read.ok()) output_status_ = OutputError(read.status());
+    if (read.ok() && !*read) {
+      output_status_ = absl::InternalError(
+          absl::StrCat("token ", token, " does not keep to the output constraint"));
+    }
+    allowed_.clear();
+  }
   if (!penalizes()) return;
   LogitEdit& edit = EditOf(token);
   edit.count = std::max(edit.count, 0) + 1;
@@ -84,17 +105,44 @@ bool Sampler::EndsText(int32_t token) const {
   return std::binary_search(ending_ids_.begin(), ending_ids_.end(), token);
 }
 
-SampleRow Sampler::RowAt(int64_t position) const {
-  SampleRow row{temperature_, top_k_, top_p_, min_p_, 0, penalties_, edits_, seen_};
+void Sampler::FindAllowed() {
+  if (!output_.has_value() || !output_status_.ok() || !allowed_.empty()) return;
+  const absl::StatusOr<TokenMask> mask = output_->Mask();
+  if (!mask.ok()) {
+    output_status_ = OutputError(mask.status());
+    return;
+  }
+  allowed_.assign(mask->words.begin(), mask->words.end());
+  only_ = mask->only;
+  if (StopsAllowed()) return;
+  // Few tokens end the text, so most masks are found to have another one at their first words.
+  for (size_t word = 0; word < allowed_.size(); ++word) {
+    for (uint32_t bits = allowed_[word]; bits != 0; bits &= bits - 1) {
+      if (!EndsText(static_cast<int32_t>(32 * word) + std::countr_zero(bits))) return;
+    }
+  }
+  output_ends_ = true;
+  AllowStops();
+}
+
+SampleRow Sampler::RowAt(int64_t position) {
+  FindAllowed();
+  SampleRow row{temperature_, top_k_, top_p_, min_p_, 0, penalties_, edits_, seen_, allowed_};
   if (temperature_ > 0) row.uniform = UniformAt(seed_, static_cast<uint64_t>(position));
   return row;
 }
 
 absl::StatusOr<SampleResult> Sampler::ResultOf(int32_t token, int64_t position) const {
+  if (!output_status_.ok()) return output_status_;
   if (token == kNoUsableLogit) {
     return absl::InternalError(absl::StrCat(
         "the model gave no usable logit for position ", position,
         ": all are NaN or -inf; the checkpoint is damaged, or there is a bug in the kernels"));
+  }
+  if (token == kAllExcluded && output_.has_value() && StopsAllowed()) {
+    return absl::InternalError(absl::StrCat("the model gave no usable logit for position ",
+                                            position,
+                                            " to any token that the output constraint allows"));
   }
   if (token == kAllExcluded) {
     return absl::InvalidArgumentError(
@@ -107,12 +155,15 @@ absl::StatusOr<SampleResult> Sampler::ResultOf(int32_t token, int64_t position) 
 }
 
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int64_t position,
-                                             std::span<Candidate> workspace) const {
+                                             std::span<Candidate> workspace) {
   ANNULUS_CHECK(logits.size() == static_cast<size_t>(vocabulary_));
   ANNULUS_CHECK(workspace.size() >= logits.size());
   ANNULUS_CHECK(position >= 0);
+  const SampleRow row = RowAt(position);
+  // A token without alternative needs no draw.
+  const bool decided = !allowed_.empty() && only_.has_value();
   absl::StatusOr<SampleResult> result =
-      ResultOf(ChooseFrom(logits, RowAt(position), workspace), position);
+      ResultOf(decided ? *only_ : ChooseFrom(logits, row, workspace), position);
   if (result.ok() && logprobs_.has_value()) {
     result->logprob = LogprobOf(logits, result->token, *logprobs_);
   }

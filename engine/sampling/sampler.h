@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api/request.h"
 #include "engine/api/result.h"
+#include "engine/grammar/matcher.h"
 #include "kernels/base/candidates.h"
 #include "kernels/ops/sampling.h"
 
@@ -21,9 +22,9 @@ struct SampleResult {
 };
 
 // Chooses the next tokens of one sequence. Lives on the sequence's home rank. Order of application:
-// logit_bias, penalties, temperature, top_k, top_p, min_p, draw. The number drawn depends only on
-// (seed, position), so the result does not depend on what else is in the step or how prompts are
-// cut.
+// what an output constraint allows, logit_bias, penalties, temperature, top_k, top_p, min_p, draw.
+// The number drawn depends only on (seed, position), so the result does not depend on what else is
+// in the step or how prompts are cut.
 //
 // Repetition penalty: Keskar et al. (CTRL), arXiv 1909.05858, section 4.1, as Transformers applies
 // it: once per distinct token of prompt and answer; positive logits are divided, negative ones
@@ -33,13 +34,21 @@ struct SampleResult {
 // Memory, which is also what the op `sample` receives (kernels/ops/sampling.h): 12 bytes for each
 // distinct token of the answer (if a penalty is on), for each bias and, until min_tokens is
 // reached, for each token that ends the text; and with the repetition penalty one bit per
-// vocabulary entry, whatever the prompt's length. Not thread-safe.
+// vocabulary entry, whatever the prompt's length. A constraint takes another bit per vocabulary
+// entry besides its GrammarCache. Not thread-safe.
+//
+// Where a constraint leaves only tokens that end the text, they are chosen even if min_tokens has
+// not been reached. If the constraint turns out too ambiguous or too deep (GrammarMatcher), that
+// ends the sequence: ResultOf and Sample return INVALID_ARGUMENT.
 class Sampler {
  public:
   // `params` must have passed ValidateSampling and have a seed. `end_of_text_ids`: the model's.
-  // `forced`: ids that the answer begins with, whatever the logits say.
+  // `forced`: ids that the answer begins with, whatever the logits say. `output`: the constraint,
+  // at the beginning of the answer; its tokens that end the text must be among those ids, and its
+  // vocabulary as large.
   Sampler(const SamplingParams& params, int32_t vocabulary,
-          std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced = {});
+          std::span<const int32_t> end_of_text_ids, std::vector<int32_t> forced = {},
+          std::optional<GrammarMatcher> output = std::nullopt);
 
   // Records the prompt, in one or more parts. Each token counts once.
   void ObservePrompt(std::span<const int32_t> tokens);
@@ -52,15 +61,16 @@ class Sampler {
   // (greedy) takes the lowest id among the greatest logits. NaN counts as -inf. INTERNAL if no
   // logit is above -inf; INVALID_ARGUMENT if min_tokens excludes all that are.
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, int64_t position,
-                                      std::span<Candidate> workspace) const;
+                                      std::span<Candidate> workspace);
 
   // Whether a row's logits must reach the host. Log-probabilities need all of them.
   bool wants_logits() const { return logprobs_.has_value(); }
   // Whether the choice depends on the answer's tokens in addition to the logits.
-  bool depends_on_answer() const { return penalizes() || !StopsAllowed(); }
+  bool depends_on_answer() const { return penalizes() || !StopsAllowed() || output_.has_value(); }
   // The arguments with which the op `sample` chooses the token for `position` as Sample would. Its
-  // lists point into this sampler and are valid until the next Observe.
-  SampleRow RowAt(int64_t position) const;
+  // lists point into this sampler and are valid until the next Observe. If the constraint fails,
+  // the row allows everything, and ResultOf returns the error.
+  SampleRow RowAt(int64_t position);
   // What Sample would return if it chose `token`, except log-probabilities. For use after that op.
   absl::StatusOr<SampleResult> ResultOf(int32_t token, int64_t position) const;
 
@@ -68,8 +78,8 @@ class Sampler {
   // Such tokens are not chosen until min_tokens tokens have been observed.
   bool EndsText(int32_t token) const;
 
-  // Whether the answer has reached min_tokens, so that stops apply.
-  bool StopsAllowed() const { return generated_ >= min_tokens_; }
+  // Whether the answer has reached min_tokens, or cannot, so that stops apply.
+  bool StopsAllowed() const { return generated_ >= min_tokens_ || output_ends_; }
 
   int32_t generated() const { return generated_; }
 
@@ -79,6 +89,8 @@ class Sampler {
   }
   LogitEdit& EditOf(int32_t token);
   void AllowStops();
+  // Finds what the constraint allows next, unless that is known.
+  void FindAllowed();
 
   const int32_t vocabulary_;
   const uint64_t seed_;
@@ -94,8 +106,14 @@ class Sampler {
   std::vector<int32_t> ending_ids_;                          // sorted
 
   int32_t generated_ = 0;
-  std::vector<LogitEdit> edits_;  // for SampleRow, like `seen_`
+  std::vector<LogitEdit> edits_;  // for SampleRow, like `seen_` and `allowed_`
   std::vector<uint32_t> seen_;
+
+  std::optional<GrammarMatcher> output_;
+  absl::Status output_status_;
+  std::vector<uint32_t> allowed_;  // empty: not known yet
+  std::optional<int32_t> only_;    // with `allowed_`: the token, if it is one
+  bool output_ends_ = false;       // `allowed_` has nothing but tokens that end the text
 };
 
 }  // namespace annulus

@@ -9,6 +9,7 @@
 #include "engine/api/result.h"
 #include "engine/api/ring.h"
 #include "engine/base/shared_value.h"
+#include "engine/grammar/machine.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
 #include "kernels/ops/attention.h"
@@ -60,6 +61,7 @@ struct SamplingSetup {
   std::vector<int32_t> generated;
   std::vector<int32_t> end_of_text_ids;
   int32_t vocabulary = 0;
+  SharedValue<Machine> output;  // what the answer must look like; absent: anything
 
   bool operator==(const SamplingSetup&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "tests/server/fake_engine.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
 #include <new>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/grammar/compile.h"
 #include "engine/text/streaming_encoder.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
@@ -131,6 +133,21 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
   }
   const absl::Status error = Get(submit_error_);
   return absl::IsOutOfRange(error) ? error : absl::OkStatus();
+}
+
+absl::StatusOr<CompiledOutput> FakeEngine::CompileOutput(const TenantId&,
+                                                         const OutputConstraint& constraint,
+                                                         const CancelFlag& cancel,
+                                                         MemoryGrant& memory) const {
+  std::bitset<256> bytes;
+  bytes.set();
+  WorkMeter work("the output constraint", kCompileSteps, cancel);
+  const auto machine = CompileConstraint(constraint, bytes, &work, &memory);
+  if (absl::IsInvalidArgument(machine.status())) {
+    return Field("output", machine.status().message());
+  }
+  if (!machine.ok()) return machine.status();
+  return CompiledOutput{*machine, MachineBytes(**machine)};
 }
 
 absl::StatusOr<BlockMap> FakeEngine::MapAttention(BlockMapSpec spec,

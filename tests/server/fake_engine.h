@@ -122,6 +122,11 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
                                          absl::string_view text,
                                          const CancelFlag& cancel) const override;
+  // For the vocabulary of bytes.
+  absl::StatusOr<CompiledOutput> CompileOutput(const TenantId& tenant,
+                                               const OutputConstraint& constraint,
+                                               const CancelFlag& cancel,
+                                               MemoryGrant& memory) const override;
   // As if the model had two heads of keys and values.
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec, const CancelFlag& cancel) const override;
   const ModelInfo& model() const override {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/grammar/matcher.h"
 #include "engine/memory/page_book.h"
 #include "kernels/ops/sampling.h"
 
@@ -21,7 +22,7 @@ int64_t CountSummaries(const Sequence& sequence, size_t index) {
   return pages;
 }
 
-// Bytes that penalties take: see Sampler.
+// Bytes that penalties and the output constraint take: see Sampler.
 int64_t SamplingBytes(const Sequence& sequence) {
   const SamplingSetup& setup = *sequence.setup;
   const SamplingParams& params = setup.params;
@@ -31,7 +32,11 @@ int64_t SamplingBytes(const Sequence& sequence) {
   if (seen > 0 || params.frequency_penalty != 0 || params.presence_penalty != 0) {
     edits += params.max_tokens;
   }
-  return WaitingBytes(static_cast<int64_t>(setup.prompt.size())) + seen +
+  const int64_t output = setup.output.has_value()
+                             ? SeenWords(setup.vocabulary) * int64_t{sizeof(uint32_t)} +
+                                   static_cast<int64_t>(GrammarCache::kDefaultBytes)
+                             : 0;
+  return WaitingBytes(static_cast<int64_t>(setup.prompt.size())) + seen + output +
          std::min<int64_t>(edits, setup.vocabulary) * kBytesPerEdit;
 }
 

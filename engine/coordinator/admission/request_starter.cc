@@ -50,7 +50,11 @@ absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
   const Speculation wanted = spec.speculation.value_or(*use_.options.engine.speculation);
   if (wanted == Speculation::kNgram && sequence->attention == nullptr && !spec.prefill_only) {
-    request.GuessAhead(PlannedTokens(*sequence));
+    std::optional<OutputGuide> guide;
+    if (spec.output.machine != nullptr) {
+      guide.emplace(grammars_.NewMatcher(spec.output.machine, sequence->setup->end_of_text_ids));
+    }
+    request.GuessAhead(PlannedTokens(*sequence), std::move(guide));
   }
   if (!again) ReportBeginning(request, *sequence, start->cached);
   std::move(undo).Cancel();

@@ -11,6 +11,7 @@
 #include "engine/coordinator/coordinator_options.h"
 #include "engine/coordinator/ledger.h"
 #include "engine/coordinator/planning/policy_chooser.h"
+#include "engine/grammar/grammar_caches.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request/request.h"
 #include "engine/scheduler/admission.h"
@@ -33,7 +34,8 @@ class RequestStarter {
     StartFinder& finder;
     const SequenceMaker& sequences;
   };
-  explicit RequestStarter(const Parts& parts) : use_(parts) {}
+  explicit RequestStarter(const Parts& parts)
+      : use_(parts), grammars_(parts.options.tokens, OutputGuide::kCacheBytes) {}
 
   // Begins the request if there is room, and tells it what it begins with. `large`: see
   // StartFinder; with it, no room is kLeavesNoRoom. Errors of StartFinder::Find. If an error is
@@ -48,6 +50,7 @@ class RequestStarter {
   void ReportBeginning(Request& request, const Sequence& sequence, int32_t cached);
 
   const Parts use_;
+  GrammarCaches grammars_;  // of the requests' guides
 };
 
 }  // namespace annulus

@@ -31,6 +31,7 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
   }
   setup->end_of_text_ids = end_of_text_ids_;
   setup->vocabulary = vocabulary_;
+  setup->output = request.spec().output.machine;
   sequence->setup = std::move(setup);
   // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
   sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));

@@ -1,11 +1,13 @@
 #ifndef ANNULUS_TESTS_ENGINE_CODEC_PLAN_EXAMPLE_H_
 #define ANNULUS_TESTS_ENGINE_CODEC_PLAN_EXAMPLE_H_
 
+#include <bitset>
 #include <cstdint>
 #include <limits>
 #include <string>
 
 #include "engine/codec/step_codec.h"
+#include "engine/grammar/compile.h"
 
 // A plan for a ring of three ranks, for the tests of the codec and as a seed of its fuzzer.
 
@@ -54,6 +56,12 @@ inline SamplingSetup Setup() {
   setup.generated = {4, 5};
   setup.end_of_text_ids = {0};
   setup.vocabulary = kVocabulary;
+  WorkMeter work("the output constraint", kCompileSteps, CancelFlag::Never());
+  std::bitset<256> bytes;
+  bytes.set();
+  setup.output = CompileConstraint({OutputConstraint::Kind::kRegex, "(a|[b-d]{2,9}|.){3}", {}},
+                                   bytes, &work, &MemoryGrant::Unlimited())
+                     .value();
   return setup;
 }
 

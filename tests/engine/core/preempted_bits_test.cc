@@ -57,7 +57,8 @@ class PreemptedBitsTest : public ::testing::Test {
     return sink;
   }
 
-  // Greedy and drawn, with penalties, stops that never come, a least length, and guesses.
+  // Greedy and drawn, with penalties, stops that never come, a least length, and guesses. Check
+  // adds a constraint to the last.
   static std::vector<RequestSpec> Specs(int vocabulary, bool has_text) {
     std::vector<RequestSpec> specs;
     for (int i = 0; i < 5; ++i) {
@@ -92,7 +93,15 @@ class PreemptedBitsTest : public ::testing::Test {
     EngineOptions options = Options(model, ranks);
     options.admission = AdmissionMode::kExpected;
     const bool has_text = !model.starts_with("random:");
-    const std::vector<RequestSpec> specs = Specs(roomy->model().vocabulary, has_text);
+    std::vector<RequestSpec> specs = Specs(roomy->model().vocabulary, has_text);
+    if (has_text) {
+      specs[4].sampling.ignore_eos = false;
+      specs[4].output =
+          roomy
+              ->CompileOutput(TenantId(), {OutputConstraint::Kind::kRegex, "([a-z]+ ){90,}", {}},
+                              CancelFlag::Never(), MemoryGrant::Unlimited())
+              .value();
+    }
     // The longest of them in the worst case, and a little more.
     const int64_t pages = (168 + 40) / kPreemptedPage + ranks;
     options.kv_memory_bytes =
