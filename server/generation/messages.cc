@@ -106,6 +106,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
                                 ? v1::FINISH_REASON_LENGTH
                                 : v1::FINISH_REASON_STOP);
   if (!completion.matched_stop.empty()) message.set_matched_stop(completion.matched_stop);
+  message.set_output_below_min_tokens(completion.output_below_min_tokens);
   v1::Usage* usage = message.mutable_usage();
   usage->set_prompt_tokens(completion.usage.prompt_tokens);
   usage->set_completion_tokens(completion.usage.completion_tokens);

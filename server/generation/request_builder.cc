@@ -157,14 +157,59 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
 // refused.
 absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
   for (const auto& [given, field] :
-       {std::pair(spec.has_output(), "spec.output"),
-        {spec.has_tool_choice(), "spec.tool_choice"},
+       {std::pair(spec.has_tool_choice(), "spec.tool_choice"),
         {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
         {spec.has_reasoning_budget(), "spec.reasoning_budget"},
         {spec.sampling().has_prompt_logprobs(), "spec.sampling.prompt_logprobs"}}) {
     if (given) return FieldError(field, "this server does not support this; leave it out");
   }
   return absl::OkStatus();
+}
+
+absl::string_view OutputField(const v1::OutputConstraint& output) {
+  switch (output.form_case()) {
+    case v1::OutputConstraint::kJsonSchema:
+      return "spec.output.json_schema";
+    case v1::OutputConstraint::kRegex:
+      return "spec.output.regex";
+    case v1::OutputConstraint::kChoices:
+      return "spec.output.choices";
+    default:
+      return "spec.output";
+  }
+}
+
+absl::StatusOr<OutputConstraint> ReadOutput(const v1::OutputConstraint& output) {
+  switch (output.form_case()) {
+    case v1::OutputConstraint::kJsonSchema:
+      return OutputConstraint{OutputConstraint::Kind::kJsonSchema, output.json_schema(), {}};
+    case v1::OutputConstraint::kJsonObject:
+      return OutputConstraint{OutputConstraint::Kind::kJsonObject, "", {}};
+    case v1::OutputConstraint::kRegex:
+      return OutputConstraint{OutputConstraint::Kind::kRegex, output.regex(), {}};
+    case v1::OutputConstraint::kChoices: {
+      const auto& texts = output.choices().texts();
+      return OutputConstraint{OutputConstraint::Kind::kChoices, "", {texts.begin(), texts.end()}};
+    }
+    default:
+      return FieldError("spec.output",
+                        "it is empty; send one of json_schema, json_object, regex and choices");
+  }
+}
+
+// Compiles what the answer must look like; nothing if the spec does not say. Holds what it takes as
+// kWork.
+absl::StatusOr<CompiledOutput> CompileOutput(const v1::GenerationSpec& spec, const Engine& engine,
+                                             const TenantId& tenant, CallMemory& memory,
+                                             const CancelFlag& cancel) {
+  if (!spec.has_output()) return CompiledOutput{};
+  const size_t copy = spec.output().SpaceUsedLong();  // no smaller than the constraint's own texts
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, copy));
+  WorkGrant grant(memory, copy);
+  ANNULUS_ASSIGN_OR_RETURN(const OutputConstraint constraint, ReadOutput(spec.output()));
+  absl::StatusOr<CompiledOutput> compiled = engine.CompileOutput(tenant, constraint, cancel, grant);
+  if (!absl::IsInvalidArgument(compiled.status())) return compiled;
+  return FieldError(OutputField(spec.output()), compiled.status().message());
 }
 
 // Upper bound of the memory for names and frames, with every byte of a name escaped.
@@ -230,7 +275,8 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   RequestSpec& request = built.spec;
   request.documents_found = found.at;
   const std::vector<DocumentPtr>& documents = found.list;
-  const size_t foreseen = PromptWork(spec, engine.model().has_chat_template, documents);
+  const size_t foreseen =
+      request.output.bytes + PromptWork(spec, engine.model().has_chat_template, documents);
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, foreseen));
   WorkGrant grant(memory, foreseen);
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
@@ -324,6 +370,7 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   request.ignore_cache = spec.ignore_cache();
   ANNULUS_ASSIGN_OR_RETURN(request.speculation, ReadSpeculation(spec.speculation()));
   ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
+  ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, tenant, memory, cancel));
   FoundDocuments own;
   if (found == nullptr) {
     ANNULUS_ASSIGN_OR_RETURN(own, FindDocuments(spec, documents, tenant));
@@ -358,7 +405,8 @@ size_t LeastAnswerBytes(const v1::SamplingParams& sampling) {
 
 size_t KeptBytes(const RequestSpec& request) {
   constexpr size_t kMapNode = 64;
-  size_t bytes = (request.prompt.capacity() + request.shared_prefixes.capacity() +
+  size_t bytes = request.output.bytes +
+                 (request.prompt.capacity() + request.shared_prefixes.capacity() +
                   request.sampling.stop_token_ids.capacity()) *
                      sizeof(int32_t) +
                  request.sampling.logit_bias.size() * kMapNode;

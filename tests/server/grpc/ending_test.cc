@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 
 namespace annulus::server {
@@ -267,6 +268,22 @@ TEST(PromptMemoryTest, StretchesWithoutACutAreForeseen) {
       ReadStream(*server.inference(), TextStreamRequest(std::string(150'000, 'x'))).status;
   EXPECT_EQ(Details(refused).reason, "MEMORY_TOO_SMALL") << refused.error_message();
   EXPECT_EQ(Details(refused).field, "spec");
+}
+
+// A schema of some hundred kilobytes makes many times that while it is compiled.
+TEST(PromptMemoryTest, CompilingAnOutputConstraintIsBounded) {
+  TestServer server({"--max-prompts-memory", "4MiB"});
+  server.Serve();
+  const auto with_values = [](int values) {
+    v1::StreamGenerateRequest request = TextStreamRequest("x");
+    std::string schema = R"({"enum":[1)";
+    for (int i = 0; i < values; ++i) absl::StrAppend(&schema, ",\"value ", i, "\"");
+    request.mutable_spec()->mutable_output()->set_json_schema(schema + "]}");
+    return request;
+  };
+  const grpc::Status refused = ReadStream(*server.inference(), with_values(30'000)).status;
+  EXPECT_EQ(Details(refused).reason, "MEMORY_TOO_SMALL") << refused.error_message();
+  EXPECT_TRUE(ReadStream(*server.inference(), with_values(30)).status.ok());
 }
 
 TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {

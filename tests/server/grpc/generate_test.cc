@@ -274,8 +274,19 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_token_ids()->add_ids(257); }), "spec.token_ids");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(3); }), "spec.priority");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(-3); }), "spec.priority");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output(); }), "spec.output");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output()->set_regex("("); }),
+            "spec.output.regex");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output()->set_json_schema("{"); }),
+            "spec.output.json_schema");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output()->mutable_choices(); }),
+            "spec.output.choices");
+  EXPECT_EQ(field_of([](auto& spec) {
+              auto& choices = *spec.mutable_output()->mutable_choices();
+              for (int i = 0; i < 10001; ++i) choices.add_texts("a");
+            }),
+            "spec.output.choices.texts");
   // What is not served yet is refused, never ignored.
-  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_output()->set_regex("a"); }), "spec.output");
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_tool_choice(); }), "spec.tool_choice");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_parallel_tool_calls(true); }),
             "spec.parallel_tool_calls");
@@ -294,6 +305,28 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
             "spec.documents");
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_sampling()->set_top_p(0); }),
             "spec.sampling.top_p");
+}
+
+TEST_F(GenerateTest, OutputConstraintsAreCompiledForTheEngine) {
+  server_.engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script;
+    script.completion.output_below_min_tokens = spec.output.machine != nullptr;
+    return script;
+  });
+  auto request = TextRequest("x");
+  ASSERT_TRUE(Generate(request).ok());
+  EXPECT_EQ(server_.engine().submitted().back().output.machine, nullptr);
+  EXPECT_FALSE(response_.completion().output_below_min_tokens());
+  for (int form = 0; form < 4; ++form) {
+    v1::OutputConstraint& output = *request.mutable_spec()->mutable_output();
+    if (form == 0) output.set_json_schema(R"({"type":"integer"})");
+    if (form == 1) output.mutable_json_object();
+    if (form == 2) output.set_regex("a+");
+    if (form == 3) output.mutable_choices()->add_texts("yes");
+    ASSERT_TRUE(Generate(request).ok()) << form;
+    EXPECT_NE(server_.engine().submitted().back().output.machine, nullptr) << form;
+    EXPECT_TRUE(response_.completion().output_below_min_tokens());
+  }
 }
 
 TEST_F(GenerateTest, BeyondTheContextTellsTheNumbers) {
