@@ -357,10 +357,15 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
     if (written != 0) return written;
   }
   if (!generation.status.ok()) return session.CallFailed(generation.status, /*told=*/anything);
-  if (generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH &&
-      !spec.sampling().has_max_tokens()) {
+  const bool cut = generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH;
+  if (cut && (spec.has_output() || !spec.sampling().has_max_tokens())) {
     session.Warn(absl::StrCat("the answer was cut off after ", generation.token_ids.size(),
-                              " tokens; --max-tokens allows more"));
+                              " tokens", spec.has_output() ? ", so it is incomplete" : "",
+                              "; --max-tokens allows more"));
+  }
+  if (generation.completion->output_below_min_tokens()) {
+    session.Warn(absl::StrCat("the output constraint allowed only ", generation.token_ids.size(),
+                              " tokens, fewer than --min-tokens"));
   }
   if (!json) {
     const Console& console = session.console();

@@ -219,6 +219,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       "Examples:\n"
       "  annulus complete 'Once upon a time' --max-tokens 64\n"
       "  annulus complete 'In short: ' --document report.txt --temperature 0 --stop '\\n'\n"
+      "  annulus complete 'Berlin is in ' --choice Europe --choice Asia\n"
       "  generate-prompt | annulus complete --json > answer.json");
   complete.callback([&action, complete_options] {
     action = [complete_options](Session& session) {
@@ -245,6 +246,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
       "  annulus ask report.pdf 'What changed?' --show-prompt | less\n"
       "  annulus ask report.pdf --questions questions.txt --json > answers.jsonl\n"
+      "  annulus ask invoice.pdf 'Answer in JSON: number, date, total' --json-schema invoice.json\n"
       "  git log | annulus ask 'Who wrote most?'");
   ask.callback([&action, ask_options] {
     action = [ask_options](Session& session) { return RunAsk(session, *ask_options); };

@@ -77,7 +77,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
     absl::StrAppend(&help, Entry(command->get_name(), command->get_description()));
   }
   for (const char* group :
-       {kOwnGroup, kAttentionGroup, kSamplingGroup, kOutputGroup, kServerGroup}) {
+       {kOwnGroup, kAttentionGroup, kFormGroup, kSamplingGroup, kOutputGroup, kServerGroup}) {
     const auto options = OptionsOf(*app, group);
     if (!options.empty()) absl::StrAppend(&help, "\n", group, ":\n");
     for (const CLI::Option* option : options) {

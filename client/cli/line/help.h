@@ -7,11 +7,12 @@
 
 namespace annulus::client {
 
-// Groups of options in --help, which lists a command's own options first, then attention, sampling,
-// output and server.
+// Groups of options in --help, which lists a command's own options first, then attention, the form
+// of the answer, sampling, output and server.
 inline constexpr char kOutputGroup[] = "Output";
 inline constexpr char kSamplingGroup[] = "Sampling (default: the server's)";
 inline constexpr char kAttentionGroup[] = "Attention";
+inline constexpr char kFormGroup[] = "Form of the answer (one of these)";
 inline constexpr char kServerGroup[] = "Server";
 
 // Lays out --help: usage, purpose, arguments, commands, groups of options, examples. Wraps

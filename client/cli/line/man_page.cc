@@ -35,7 +35,7 @@ std::string ManOption(const CLI::Option& option) {
 
 bool IsShared(const std::string& group) {
   return group == kServerGroup || group == kOutputGroup || group == kSamplingGroup ||
-         group == kAttentionGroup;
+         group == kAttentionGroup || group == kFormGroup;
 }
 
 // The end of --help, with its examples verbatim.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/line/help.h"
 #include "client/format/text.h"
+#include "client/read/files.h"
 
 namespace annulus::client {
 namespace {
@@ -75,6 +76,52 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
           "adaptive")
       ->type_name("SHARE")
       ->group(kAttentionGroup);
+}
+
+std::string ReadSchema(const std::string& path) {
+  constexpr int64_t kMost = int64_t{1} << 20;  // the server's limit
+  absl::StatusOr<std::string> schema = LoadFile(path, kMost);
+  if (!schema.ok()) {
+    throw CLI::ValidationError("--json-schema", std::string(schema.status().message()));
+  }
+  if (FindInvalidUtf8(*schema).has_value()) {
+    throw CLI::ValidationError("--json-schema", path + " is not valid UTF-8; convert it first");
+  }
+  return *std::move(schema);
+}
+
+void AddFormOptions(CLI::App& command, v1::GenerationSpec& spec) {
+  CLI::Option* const schema = command
+                                  .add_option_function<std::string>(
+                                      "--json-schema",
+                                      [&spec](const std::string& path) {
+                                        spec.mutable_output()->set_json_schema(ReadSchema(path));
+                                      },
+                                      "The answer is JSON that satisfies the JSON schema in FILE")
+                                  ->type_name("FILE")
+                                  ->group(kFormGroup);
+  CLI::Option* const regex =
+      command
+          .add_option_function<std::string>(
+              "--regex",
+              [&spec](const std::string& text) { spec.mutable_output()->set_regex(text); },
+              "The answer matches this regular expression as a whole")
+          ->type_name("REGEX")
+          ->group(kFormGroup);
+  CLI::Option* const choice =
+      command
+          .add_option_function<std::vector<std::string>>(
+              "--choice",
+              [&spec](const std::vector<std::string>& texts) {
+                auto& choices = *spec.mutable_output()->mutable_choices()->mutable_texts();
+                choices.Assign(texts.begin(), texts.end());
+              },
+              "The answer is this text, or one of several; may be repeated")
+          ->allow_extra_args(false)
+          ->type_name("TEXT")
+          ->group(kFormGroup);
+  schema->excludes(regex)->excludes(choice);
+  regex->excludes(choice);
 }
 
 // `most_name` is `most` in words, for the message.
@@ -208,6 +255,7 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->check(CLI::IsMember({"off", "ngram"}))
       ->type_name("off|ngram");
   AddAttentionOptions(command, spec);
+  AddFormOptions(command, spec);
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens,
            "Largest number of tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens,

@@ -15,9 +15,9 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options);
 // Call it before parsing, so that flags override them.
 void ReadEnvironment(const Environment& environment, CommonOptions& options);
 
-// Adds flags for the model, the attention policy, the request (id, priority, digest, speculation)
-// and every field of SamplingParams; the last have the field's name with dashes. Flags that are not
-// given leave their fields unset. `spec` must outlive `command`.
+// Adds flags for the model, the attention policy, the form of the answer, the request (id,
+// priority, digest, speculation) and every field of SamplingParams; the last have the field's name
+// with dashes. Flags that are not given leave their fields unset. `spec` must outlive `command`.
 void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec);
 
 }  // namespace annulus::client

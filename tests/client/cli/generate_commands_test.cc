@@ -316,6 +316,40 @@ TEST_F(GenerateCommands, CutAnswersAreRemarkedUnlessAskedFor) {
   EXPECT_EQ(Run({"complete", "x", "--max-tokens", "1"}).err, "");
 }
 
+TEST_F(GenerateCommands, TheFormOfTheAnswerGoesToTheServer) {
+  const std::string schema = Write("schema.json", R"({"type":"object"})");
+  EXPECT_EQ(Run({"ask", Write("abc", "abc"), "x", "--json-schema", schema}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().output().json_schema(), R"({"type":"object"})");
+  EXPECT_EQ(Run({"complete", "x", "--regex", "[a-z]+, \\d"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().output().regex(), "[a-z]+, \\d");
+  EXPECT_EQ(Run({"complete", "x", "--choice", "yes, it is", "--choice", "no"}).exit_code, 0);
+  const auto& choices = server_.specs().back().output().choices().texts();
+  EXPECT_THAT(std::vector<std::string>(choices.begin(), choices.end()),
+              ::testing::ElementsAre("yes, it is", "no"));
+  EXPECT_EQ(Run({"complete", "x"}).exit_code, 0);
+  EXPECT_FALSE(server_.specs().back().has_output());
+  const size_t asked = server_.specs().size();
+  EXPECT_NE(Run({"complete", "x", "--regex", "a", "--choice", "b"}).exit_code, 0);
+  const CliResult absent = Run({"complete", "x", "--json-schema", folder_ / "none.json"});
+  EXPECT_NE(absent.exit_code, 0);
+  EXPECT_THAT(absent.err, HasSubstr("none.json"));
+  const CliResult binary = Run({"complete", "x", "--json-schema", Write("bad.json", "\xff")});
+  EXPECT_THAT(binary.err, HasSubstr("not valid UTF-8"));
+  EXPECT_EQ(server_.specs().size(), asked);
+}
+
+TEST_F(GenerateCommands, WhatIsLessThanTheFormOrTheLeastLengthIsRemarked) {
+  auto end = testing::CompletionEvent(v1::FINISH_REASON_LENGTH, 1);
+  server_.SetReply({.events = {testing::DeltaEvent("ye", {1}), end}});
+  const CliResult cut = Run({"complete", "x", "--choice", "yes", "--max-tokens", "1"});
+  EXPECT_THAT(cut.err, HasSubstr("so it is incomplete; --max-tokens allows"));
+  end.mutable_completion()->set_finish_reason(v1::FINISH_REASON_STOP);
+  end.mutable_completion()->set_output_below_min_tokens(true);
+  server_.SetReply({.events = {testing::DeltaEvent("yes", {1}), end}});
+  EXPECT_THAT(Run({"complete", "x", "--choice", "yes", "--min-tokens", "9"}).err,
+              HasSubstr("fewer than --min-tokens"));
+}
+
 TEST_F(GenerateCommands, TimingsGoToStandardError) {
   const CliResult result = Run({"complete", "x", "--timings"});
   EXPECT_EQ(result.out, "Once upon a time\n");
