@@ -153,6 +153,71 @@ absl::Status SetCoverage(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
+constexpr char kFormatSchema[] = "response_format.json_schema.schema";
+constexpr char kOutputJson[] = "structured_outputs.json";
+constexpr char kOutputRegex[] = "structured_outputs.regex";
+constexpr char kOutputChoice[] = "structured_outputs.choice";
+
+// The output constraint, which `field` gives and no other field may give too.
+absl::StatusOr<v1::OutputConstraint*> OutputOf(Request& request, absl::string_view field) {
+  if (!request.output_field.empty() && request.output_field != field) {
+    return Bad(absl::StrCat("stands beside ", request.output_field, "; send one of them"));
+  }
+  request.output_field = std::string(field);
+  return request.spec.mutable_output();
+}
+
+absl::Status SetFormat(Request& request, const Value& value) {
+  request.response_format = std::string(value.text);
+  if (value.text == "text" || value.text == "json_schema") return absl::OkStatus();
+  if (value.text != "json_object") {
+    return Bad(absl::StrCat(QuoteName(value.text),
+                            " is not supported: only \"text\", \"json_object\" and "
+                            "\"json_schema\""));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(auto* const output, OutputOf(request, "response_format.type"));
+  output->mutable_json_object();
+  return absl::OkStatus();
+}
+
+template <const char* kField>
+absl::Status SetSchema(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(auto* const output, OutputOf(request, kField));
+  output->set_json_schema(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetRegex(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(auto* const output, OutputOf(request, kOutputRegex));
+  output->set_regex(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status BeginChoices(Request& request, const Value&) {
+  ANNULUS_ASSIGN_OR_RETURN(auto* const output, OutputOf(request, kOutputChoice));
+  output->mutable_choices();
+  return absl::OkStatus();
+}
+
+absl::Status AddChoice(Request& request, const Value& value) {
+  auto& texts = *request.spec.mutable_output()->mutable_choices()->mutable_texts();
+  if (texts.size() >= kMostChoices) {
+    return Bad(absl::StrCat("at most ", kMostChoices, " choices are allowed"));
+  }
+  texts.Add(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status CheckFormat(const Request& request) {
+  const bool has_schema = request.output_field == kFormatSchema;
+  if ((request.response_format == "json_schema") == has_schema) return absl::OkStatus();
+  if (has_schema) {
+    return FieldError("response_format.type", "must be \"json_schema\" beside a schema");
+  }
+  return FieldError("response_format.json_schema",
+                    "is required with this type: {\"name\": \"..\", \"schema\": {..}}");
+}
+
 // Fields of both APIs. Those without effect on the answer are skipped.
 std::vector<Field> CommonFields() {
   return {
@@ -185,6 +250,18 @@ std::vector<Field> CommonFields() {
       {"stream_options", kObject},
       {"stream_options.include_usage", kBool, SetFlag<&Request::include_usage>},
       {"stream_options.continuous_usage_stats", kBool, SetFlag<&Request::continuous_usage>},
+      {"response_format", kObject},
+      {"response_format.type", kString, SetFormat, false, kMessageBytes},
+      {"response_format.json_schema", kObject},
+      {.path = "response_format.json_schema.name", .kinds = kString, .skip = true},
+      {.path = "response_format.json_schema.description", .kinds = kString, .skip = true},
+      {.path = "response_format.json_schema.strict", .kinds = kBool, .skip = true},
+      {kFormatSchema, kText, SetSchema<kFormatSchema>, false, kMessageBytes},
+      {"structured_outputs", kObject},
+      {kOutputJson, uint8_t(kString | kText), SetSchema<kOutputJson>, false, kMessageBytes},
+      {kOutputRegex, kString, SetRegex, false, kMessageBytes},
+      {kOutputChoice, kArray, BeginChoices, false, kMessageBytes},
+      {"structured_outputs.choice[]", kString, AddChoice, false, kMessageBytes},
       {"annulus", kObject},
       {"annulus.documents", kArray},
       {"annulus.documents[]", kString, AddDocument},
@@ -303,8 +380,6 @@ std::vector<Field> ChatFields() {
       {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
       {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
       {"continue_final_message", kBool, MustBeFalse},
-      {"response_format", kObject},
-      {"response_format.type", kString, MustBeDefault<'t'>},
       {"modalities", kArray},
       {"modalities[]", kString, MustBeDefault<'t'>},
       {"tools", kArray},
@@ -385,6 +460,7 @@ absl::Status Read(const std::vector<Field>& fields, const std::deque<std::string
                   Request& request, CallMemory& memory, const CancelFlag& cancel) {
   JsonTable<Request> table(fields, request);
   ANNULUS_RETURN_IF_ERROR(ReadJson(body, table, memory, cancel));
+  ANNULUS_RETURN_IF_ERROR(CheckFormat(request));
   return CheckStreamOptions(request);
 }
 
@@ -421,6 +497,7 @@ absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request)
   if (absl::ConsumePrefix(&field, "messages.template_options")) {
     return MoveField(status, "chat_template_kwargs");
   }
+  if (absl::StartsWith(field, "output")) return MoveField(status, request.output_field);
   absl::ConsumePrefix(&field, "messages.");
   for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
     if (absl::StartsWith(field, own)) return MoveField(status, absl::StrCat("annulus.", field));

@@ -24,6 +24,9 @@ struct OpenAiRequest {
   std::optional<int32_t> top_logprobs;
   bool has_max_completion_tokens = false;  // that name was used for max_tokens
 
+  std::string response_format;  // its type; empty: not given
+  std::string output_field;     // which field gave spec.output; empty: none
+
   // Of a prompt that is an array.
   int prompts = 0;
 };

@@ -203,6 +203,31 @@ TEST_F(ApiTest, TakesEveryFieldThatTheEngineHas) {
   EXPECT_EQ(logprobs[1]["top_logprobs"][0]["token"], "alternative");
 }
 
+TEST_F(ApiTest, ConstrainsTheAnswer) {
+  Start();
+  const json schema = {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}};
+  const std::vector<json> forms = {
+      {{"response_format", {{"type", "json_object"}}}},
+      {{"response_format",
+        {{"type", "json_schema"},
+         {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", schema}}}}}},
+      {{"structured_outputs", {{"json", schema}}}},
+      {{"structured_outputs", {{"json", schema.dump()}}}},
+      {{"structured_outputs", {{"regex", "a+"}}}},
+      {{"structured_outputs", {{"choice", {"yes", "no"}}}}},
+  };
+  for (const json& form : forms) {
+    for (const bool chat : {true, false}) {
+      const HttpReceived answer =
+          Post(chat ? kChat : kText, chat ? ChatBody(form) : TextBody(form));
+      ASSERT_EQ(answer.status, 200) << form << answer.body;
+      EXPECT_NE(Submitted().output.machine, nullptr) << form;
+    }
+  }
+  ASSERT_EQ(Post(kChat, ChatBody({{"response_format", {{"type", "text"}}}})).status, 200);
+  EXPECT_EQ(Submitted().output.machine, nullptr);
+}
+
 TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
   Start();
   struct Case {
@@ -218,7 +243,22 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kChat, {{"max_tokens", nullptr}, {"max_completion_tokens", 0}}, "max_completion_tokens"},
       {kChat, {{"n", 2}}, "n"},
       {kChat, {{"tools", {{{"type", "function"}}}}}, "tools[0]"},
-      {kChat, {{"response_format", {{"type", "json_object"}}}}, "response_format.type"},
+      {kChat, {{"response_format", {{"type", "xml"}}}}, "response_format.type"},
+      {kChat, {{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema"},
+      {kChat,
+       {{"response_format", {{"json_schema", {{"schema", json::object()}}}, {"type", "text"}}}},
+       "response_format.type"},
+      {kChat,
+       {{"response_format",
+         {{"type", "json_schema"}, {"json_schema", {{"schema", {{"not", json::object()}}}}}}}},
+       "response_format.json_schema.schema"},
+      {kText, {{"structured_outputs", {{"regex", "("}}}}, "structured_outputs.regex"},
+      {kText, {{"structured_outputs", {{"choice", json::array()}}}}, "structured_outputs.choice"},
+      {kText,
+       {{"structured_outputs", {{"choice", {"a"}}, {"regex", "a"}}}},
+       "structured_outputs.regex"},
+      {kText, {{"structured_outputs", {{"json", "{"}}}}, "structured_outputs.json"},
+      {kText, {{"structured_outputs", {{"grammar", "a"}}}}, "structured_outputs.grammar"},
       {kChat, {{"continue_final_message", true}}, "continue_final_message"},
       {kChat, {{"store", true}}, "store"},
       {kChat, {{"logprobs", false}, {"top_logprobs", 2}}, "top_logprobs"},
