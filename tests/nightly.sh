@@ -145,6 +145,8 @@ step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'the first session, from the sources' bash "$root/tests/deploy/quickstart_test.sh" "$build"
 step 'ids of every kind of GGUF vocabulary, by the package tokenizers' python3 \
   "$root/tests/engine/gguf/tokenizer_ids_test.py" "$build"
+ANNULUS_PRODUCTS=full step 'answers to 200 schemas, 1000 seeds each' python3 \
+  "$root/tests/server/http/structured_answers_test.py" "$build"
 step 'hostile clients, a minute each' python3 "$root/tests/abuse/abuse_test.py" "$build" 60
 step 'fuzzers, 10 minutes each' bash "$root/tests/fuzz/run.sh" "$build" 600
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"

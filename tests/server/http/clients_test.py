@@ -20,16 +20,17 @@ HELLO = [{"role": "user", "content": "Say hello."}]
 
 
 def skip(reason):
-    print(f"clients_test: {reason}: nothing was tried", file=sys.stderr)
+    print(f"{pathlib.Path(sys.argv[0]).name}: {reason}: nothing was tried", file=sys.stderr)
     sys.exit(SKIPPED)
 
 
-def install(folder):
+def install(build, package=PACKAGE):
+    folder = build / "python" / package
     if not folder.exists():
         done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--timeout", "15", "--retries", "2",
-                               "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder, PACKAGE])
+                               "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder, package])
         if done.returncode != 0:
-            skip(f"{PACKAGE} cannot be had from PyPI")
+            skip(f"{package} cannot be had from PyPI")
     sys.path.insert(0, str(folder))
 
 
@@ -65,7 +66,7 @@ def daemon(build, model, *flags):
 
 def check(condition, what):
     if not condition:
-        sys.exit(f"clients_test: {what}")
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {what}")
 
 
 def raises(kind, param, call):
@@ -122,7 +123,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
-    install(build / "python" / PACKAGE)
+    install(build)
     model = model_in(build / "models")
     import openai
 
@@ -144,4 +145,5 @@ def main():
         sys.exit("clients_test: without heartbeats the client did not give up, so they show nothing")
 
 
-main()
+if __name__ == "__main__":
+    main()
