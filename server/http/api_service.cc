@@ -14,6 +14,7 @@
 #include "server/http/generation_exchange.h"
 #include "server/http/http_errors.h"
 #include "server/http/routes.h"
+#include "server/http/work_exchange.h"
 
 namespace annulus::server {
 namespace {
@@ -179,6 +180,11 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   if (!route->for_probes) {
     const absl::Status admitted = context_.Admit(call);
     if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr);
+  }
+  if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
+    WorkExchange::Asked work{*handler, request.keep_alive, headers};
+    return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
+                                          std::move(reply));
   }
   if (reader == nullptr) {
     return AnswerNowWith(context_, call, std::get<AnswerNow>(route->handler), rest);

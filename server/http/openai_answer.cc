@@ -16,21 +16,19 @@ absl::string_view TextOf(const TokenLogprob& logprob, size_t index) {
   return index < logprob.texts.size() ? absl::string_view(logprob.texts[index]) : "";
 }
 
-// The bytes of a token; "null" where its text stands for a part of a character, whose bytes are not
-// known here.
-std::string BytesJson(absl::string_view text) {
-  constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
-  if (absl::StrContains(text, kReplacement)) return "null";
+std::string BytesJson(absl::string_view bytes) {
   std::string json = "[";
-  for (const char c : text) {
+  for (const char c : bytes) {
     absl::StrAppend(&json, json.size() > 1 ? "," : "", static_cast<unsigned char>(c));
   }
   return json + "]";
 }
 
-std::string TokenJson(absl::string_view text, float logprob) {
-  return absl::StrCat("\"token\":", JsonString(text), ",\"logprob\":", JsonNumber(logprob),
-                      ",\"bytes\":", BytesJson(text));
+// The token with this index in TokenLogprob::texts.
+std::string TokenJson(const TokenLogprob& entry, size_t index, float logprob) {
+  return absl::StrCat("\"token\":", JsonString(TextOf(entry, index)),
+                      ",\"logprob\":", JsonNumber(logprob),
+                      ",\"bytes\":", BytesJson(entry.BytesOf(index)));
 }
 
 std::string UsageJson(const Usage& usage) {
@@ -160,10 +158,10 @@ class ChatForm final : public OpenAiForm {
     std::string json;
     for (const TokenLogprob& logprob : delta.logprobs) {
       absl::StrAppend(&json, json.empty() ? "{" : ",{",
-                      TokenJson(TextOf(logprob, 0), logprob.logprob), ",\"top_logprobs\":[");
+                      TokenJson(logprob, 0, logprob.logprob), ",\"top_logprobs\":[");
       for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
         absl::StrAppend(&json, i == 0 ? "{" : ",{",
-                        TokenJson(TextOf(logprob, i + 1), logprob.alternatives[i].second), "}");
+                        TokenJson(logprob, i + 1, logprob.alternatives[i].second), "}");
       }
       json += "]}";
     }

@@ -324,6 +324,11 @@ absl::Status SetAddGenerationPrompt(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetContinueFinalMessage(Request& request, const Value& value) {
+  request.spec.mutable_messages()->set_continue_final_message(value.truth);
+  return absl::OkStatus();
+}
+
 absl::Status SetMaxCompletionTokens(Request& request, const Value& value) {
   request.has_max_completion_tokens = true;
   return SetInt32<&SamplingParams::set_max_tokens>(request, value);
@@ -350,9 +355,9 @@ absl::Status SetTopLogprobs(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
-std::vector<Field> ChatFields() {
-  std::vector<Field> fields = CommonFields();
-  const std::vector<Field> own = {
+// A conversation, and how it becomes a prompt.
+std::vector<Field> MessageFields() {
+  return {
       {"messages", kArray},
       {"messages[]", kObject, AddMessage, false, kMessageBytes},
       {"messages[].role", kString,
@@ -374,12 +379,20 @@ std::vector<Field> ChatFields() {
       {"messages[].tool_calls", kArray},
       {"messages[].function_call", Value::kNull},
       {"messages[].audio", Value::kNull},
+      {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
+      {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
+      {"continue_final_message", kBool, SetContinueFinalMessage, false, kMessageBytes},
+  };
+}
+
+std::vector<Field> ChatFields() {
+  std::vector<Field> fields = CommonFields();
+  const std::vector<Field> messages = MessageFields();
+  fields.insert(fields.end(), messages.begin(), messages.end());
+  const std::vector<Field> own = {
       {"max_completion_tokens", kNumber, SetMaxCompletionTokens},
       {"logprobs", kBool, SetChatLogprobs},
       {"top_logprobs", kNumber, SetTopLogprobs},
-      {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
-      {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
-      {"continue_final_message", kBool, MustBeFalse},
       {"modalities", kArray},
       {"modalities[]", kString, MustBeDefault<'t'>},
       {"tools", kArray},
@@ -436,6 +449,32 @@ std::vector<Field> CompletionFields() {
   return fields;
 }
 
+std::vector<Field> TokenizeFields() {
+  std::vector<Field> fields = MessageFields();
+  const std::vector<Field> own = {
+      {"", kObject},
+      {"model", kString, SetModel},
+      {"prompt", kString, SetPrompt},
+      {"add_special_tokens", kBool,
+       [](Request& request, const Value& value) {
+         request.add_special = value.truth;
+         return absl::OkStatus();
+       }},
+      {"return_token_strs", kBool, MustBeFalse},
+  };
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
+std::vector<Field> DetokenizeFields() {
+  return {
+      {"", kObject},
+      {"model", kString, SetModel},
+      {"tokens", kArray},
+      {"tokens[]", kNumber, AddPromptId, false, kIdBytes},
+  };
+}
+
 // Checks what concerns several fields.
 absl::Status FinishChat(Request& request) {
   if (!request.spec.has_messages() || request.spec.messages().messages().empty()) {
@@ -479,6 +518,25 @@ absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRe
   ANNULUS_RETURN_IF_ERROR(Read(fields, body, request, memory, cancel));
   if (request.prompts == 0) return FieldError("prompt", "is required: a text, or token ids");
   return absl::OkStatus();
+}
+
+absl::Status ReadTokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                 CallMemory& memory, const CancelFlag& cancel) {
+  static const auto& fields = *new std::vector<Field>(TokenizeFields());
+  ANNULUS_RETURN_IF_ERROR(Read(fields, body, request, memory, cancel));
+  if (request.spec.has_messages() == (request.prompts == 1)) {
+    return FieldError("prompt", "send either prompt, a text, or messages");
+  }
+  if (request.spec.has_messages() && request.add_special.value_or(false)) {
+    return FieldError("add_special_tokens", "the chat template writes special tokens itself");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDetokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                   CallMemory& memory, const CancelFlag& cancel) {
+  static const auto& fields = *new std::vector<Field>(DetokenizeFields());
+  return Read(fields, body, request, memory, cancel);
 }
 
 absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request) {

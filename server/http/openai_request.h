@@ -29,6 +29,8 @@ struct OpenAiRequest {
 
   // Of a prompt that is an array.
   int prompts = 0;
+  // Of /tokenize.
+  std::optional<bool> add_special;
 };
 
 // What a body of these forms may have. Both check the fields that this layer alone knows; all
@@ -36,6 +38,13 @@ struct OpenAiRequest {
 absl::Status ReadChatRequest(const std::deque<std::string>& body, OpenAiRequest& request,
                              CallMemory& memory, const CancelFlag& cancel);
 absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                   CallMemory& memory, const CancelFlag& cancel);
+
+// The same for POST /tokenize and /detokenize, as vLLM has them. The ids to detokenize are the spec's
+// token_ids.
+absl::Status ReadTokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
+                                 CallMemory& memory, const CancelFlag& cancel);
+absl::Status ReadDetokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
                                    CallMemory& memory, const CancelFlag& cancel);
 
 // Replaces the name of a GenerationSpec field in an error by the one of the request:

@@ -9,6 +9,7 @@
 #include "server/base/version.h"
 #include "server/http/json_text.h"
 #include "server/http/openai_answer.h"
+#include "server/http/tokenize_routes.h"
 #include "server/metrics/server_state.h"
 
 namespace annulus::server {
@@ -54,6 +55,8 @@ absl::StatusOr<HttpAnswer> Version(ServiceContext&, absl::string_view) {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", FormReader(ReadChatForm)},
     {"POST", "/v1/completions", FormReader(ReadCompletionForm)},
+    {"POST", "/tokenize", WorkHandler(AnswerTokenize)},
+    {"POST", "/detokenize", WorkHandler(AnswerDetokenize)},
     {"GET", "/v1/models", AnswerNow(ListModels)},
     {"GET", "/v1/models/*", AnswerNow(GetModel)},
     {"GET", "/health", AnswerNow(Health), /*for_probes=*/true},

@@ -1,7 +1,9 @@
 #ifndef ANNULUS_SERVER_HTTP_ROUTES_H_
 #define ANNULUS_SERVER_HTTP_ROUTES_H_
 
+#include <deque>
 #include <span>
+#include <string>
 #include <variant>
 
 #include "absl/strings/string_view.h"
@@ -14,13 +16,25 @@ namespace annulus::server {
 // Answers at once, on the listener's thread. `rest`: what stands for "*" in the route's path.
 using AnswerNow = absl::StatusOr<HttpAnswer> (*)(ServiceContext& context, absl::string_view rest);
 
+// What a WorkHandler may use.
+struct HttpWork {
+  ServiceContext& context;
+  const Caller& caller;
+  CallMemory& memory;  // holds the body's memory; the answer's must be held as kKept
+};
+// Reads a body and makes the answer, in the pool. Holds memory before it allocates, and ends early
+// if `cancel` is set. Errors name the fields of the body.
+using WorkHandler = absl::StatusOr<HttpAnswer> (*)(const HttpWork& work,
+                                                   const std::deque<std::string>& body,
+                                                   const CancelFlag& cancel);
+
 // A route: its path is also the call's name in the table of roles, in metrics and in the log. To
 // add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
 // row in call_roles.cc.
 struct Route {
   absl::string_view method;
   absl::string_view path;  // a "*" at its end stands for any rest
-  std::variant<AnswerNow, FormReader> handler;
+  std::variant<AnswerNow, FormReader, WorkHandler> handler;
   bool for_probes = false;  // open to everybody
 };
 

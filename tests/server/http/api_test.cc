@@ -201,6 +201,65 @@ TEST_F(ApiTest, TakesEveryFieldThatTheEngineHas) {
   EXPECT_EQ(logprobs[0]["token"], "token");
   EXPECT_EQ(logprobs[0]["bytes"], json({'t', 'o', 'k', 'e', 'n'}));
   EXPECT_EQ(logprobs[1]["top_logprobs"][0]["token"], "alternative");
+  // A part of a character has no text of its own, but bytes.
+  EXPECT_EQ(logprobs[1]["top_logprobs"][0]["bytes"], json({0xe2, 0x80}));
+}
+
+TEST_F(ApiTest, ContinuesTheLastMessage) {
+  Start();
+  const json messages = {{{"role", "user"}, {"content", "Hi"}},
+                         {{"role", "assistant"}, {"content", "It is"}}};
+  const HttpReceived answer =
+      Post(kChat, ChatBody({{"messages", messages}, {"continue_final_message", true}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const std::vector<int32_t> prompt = Submitted().prompt;
+  EXPECT_EQ(std::string(prompt.begin(), prompt.end()), "user:Hi|assistant:It is");
+}
+
+TEST_F(ApiTest, TokenizesAndDetokenizes) {
+  Start();
+  const json text = json::parse(Post("/tokenize", {{"model", "fake"}, {"prompt", "Hi"}}).body);
+  EXPECT_EQ(text, json({{"count", 3},
+                        {"max_model_len", server_->engine().model().max_context},
+                        {"tokens", {256, 'H', 'i'}},
+                        {"token_strs", nullptr}}));
+  const json plain = {{"prompt", ""}, {"add_special_tokens", false}};
+  EXPECT_EQ(json::parse(Post("/tokenize", plain).body)["tokens"], json::array());
+  // The ids of a chat are those that it is answered with.
+  json chat = ChatBody();
+  ASSERT_EQ(Post(kChat, chat).status, 200);
+  chat.erase("max_tokens");
+  EXPECT_EQ(json::parse(Post("/tokenize", chat).body)["tokens"], json(Submitted().prompt));
+
+  const json ids = {{"tokens", {'H', 256, 0xc3}}};
+  EXPECT_EQ(Post("/detokenize", ids).body.substr(0, 16), "{\"prompt\":\"H<s>");
+  EXPECT_EQ(Refused("/detokenize", {{"tokens", {300}}}, 400)["param"], "tokens");
+  EXPECT_EQ(Refused("/tokenize", json::object(), 400)["param"], "prompt");
+  EXPECT_EQ(Refused("/tokenize", {{"prompt", "Hi"}, {"messages", json::array()}}, 400)["param"],
+            "prompt");
+  EXPECT_EQ(Refused("/tokenize", {{"prompt", "Hi"}, {"model", "other"}}, 404)["code"],
+            "model_not_found");
+  EXPECT_EQ(Refused("/tokenize", {{"prompt", "Hi"}, {"return_token_strs", true}}, 400)["param"],
+            "return_token_strs");
+}
+
+// Work that had not begun when its client went away is never done.
+TEST_F(ApiTest, TokenizesNothingForClientsThatWentAway) {
+  Start({"--metrics", "127.0.0.1:0"});
+  server_->engine().set_tokenize_delay(milliseconds(100));
+  constexpr int kCalls = 40;
+  for (int i = 0; i < kCalls; ++i) {
+    HttpPeer(server_->http_port()).Send(PostJson("/tokenize", R"({"prompt": "Hi"})"));
+  }
+  std::map<std::string, double> samples;
+  const auto ended = [&](const std::string& code) {
+    return samples["annulus_http_requests_total{route=\"/tokenize\",code=\"" + code + "\"}"];
+  };
+  EXPECT_TRUE(Eventually([&] {
+    samples = ScrapeSamples(server_->metrics_address());
+    return ended("OK") + ended("CANCELLED") == kCalls;
+  }));
+  EXPECT_GT(ended("CANCELLED"), 0);
 }
 
 TEST_F(ApiTest, ConstrainsTheAnswer) {
@@ -259,7 +318,9 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
        "structured_outputs.regex"},
       {kText, {{"structured_outputs", {{"json", "{"}}}}, "structured_outputs.json"},
       {kText, {{"structured_outputs", {{"grammar", "a"}}}}, "structured_outputs.grammar"},
-      {kChat, {{"continue_final_message", true}}, "continue_final_message"},
+      {kChat,
+       {{"continue_final_message", true}, {"add_generation_prompt", true}},
+       "continue_final_message"},
       {kChat, {{"store", true}}, "store"},
       {kChat, {{"logprobs", false}, {"top_logprobs", 2}}, "top_logprobs"},
       {kChat, {{"stream_options", {{"include_usage", true}}}}, "stream_options"},

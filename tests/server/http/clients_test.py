@@ -99,6 +99,18 @@ def answers(openai, client):
     completed = client.completions.create(model="small", prompt="One, two,", max_tokens=4, temperature=0, logprobs=1)
     check("".join(completed.choices[0].logprobs.tokens) == completed.choices[0].text, f"{completed}")
 
+    # The answer goes on where the text that it is given ends.
+    begun = [*HELLO, {"role": "assistant", "content": text}]
+    rest = client.chat.completions.create(**{**arguments, "messages": begun},
+                                          extra_body={"continue_final_message": True})
+    with_rest = client.chat.completions.create(**{**arguments, "max_tokens": 24})
+    check(text + rest.choices[0].message.content == with_rest.choices[0].message.content, f"{rest} {with_rest}")
+    vllm = client.with_options(base_url=str(client.base_url).removesuffix("v1/"))
+    tokens = vllm.post("/tokenize", body={"messages": HELLO}, cast_to=object)
+    check(tokens["count"] == whole.usage.prompt_tokens == len(tokens["tokens"]), f"{tokens}")
+    back = vllm.post("/detokenize", body={"tokens": tokens["tokens"]}, cast_to=object)
+    check(HELLO[0]["content"] in back["prompt"], f"{back}")
+
     raises(openai.BadRequestError, "temperature",
            lambda: client.chat.completions.create(**{**arguments, "temperature": 9}))
     raises(openai.BadRequestError, "n", lambda: client.chat.completions.create(**arguments, n=3))
