@@ -2,16 +2,26 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/prefill.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
+namespace {
+
+// Memory of a choice beside its prompt and events: the object, its sink and table entries.
+constexpr size_t kChoiceBytes = 4096;
+// Small, so that all sinks of a call together take about as much as the single sink of other calls.
+constexpr SinkLimits kChoiceSink{.max_bytes = size_t{32} << 10, .max_deltas = 32};
+
+}  // namespace
 
 GenerationCall::GenerationCall(ServiceContext& context, CallContext call, SinkReader& reader,
                                CallMemory memory)
     : context_(context),
+      reader_(reader),
       call_(std::move(call)),
       job_(context.pool.NewId()),
       memory_(std::move(memory)),
@@ -61,15 +71,97 @@ void GenerationCall::Prepare(Engine& engine, const Decoder& decoder, const Cance
 absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
                                     const CancelFlag& cancel) {
   if (run_.aborted()) return absl::OkStatus();  // the sink has its end already
-  ANNULUS_ASSIGN_OR_RETURN(const AskedGeneration asked, decoder(memory_, cancel));
+  ANNULUS_ASSIGN_OR_RETURN(AskedGeneration asked, decoder(memory_, cancel));
   absl::Status status = [&]() -> absl::Status {
     if (asked.spec.has_request_id()) {
       ANNULUS_RETURN_IF_ERROR(CheckRequestId(asked.spec.request_id()));
       run_.set_request_id(asked.spec.request_id());
     }
+    if (asked.choices > 1) return SubmitChoices(engine, asked, cancel);
     return run_.Submit(engine, asked, most_answer_bytes_, memory_, cancel);
   }();
   return asked.prefill_only ? PlacePrefillField(std::move(status)) : status;
+}
+
+GenerationCall::Choice::Choice(ServiceContext& context, const CallContext& call, SinkReader& reader)
+    : memory(context.prompts), run(context, call, kChoiceSink, reader) {}
+
+GenerationRun& GenerationCall::RunOf(int choice) {
+  if (choice == 0) return run_;
+  std::lock_guard lock(mutex_);
+  return more_[static_cast<size_t>(choice) - 1]->run;
+}
+
+// Makes the choices after the first, and takes their places in the quotas.
+absl::Status GenerationCall::AddChoices(int count) {
+  std::vector<std::unique_ptr<Choice>> more;
+  for (int i = 1; i < count; ++i) {
+    Choice& choice = *more.emplace_back(std::make_unique<Choice>(context_, call_, reader_));
+    choice.run.set_request_id(absl::StrCat(run_.request_id(), "-", i));
+    ANNULUS_RETURN_IF_ERROR(choice.memory.Hold(CallMemory::kReceived, kChoiceBytes));
+    ANNULUS_RETURN_IF_ERROR(choice.run.TakePlace());
+  }
+  std::lock_guard lock(mutex_);
+  if (closed_) return absl::CancelledError("the call has ended");
+  more_ = std::move(more);
+  return absl::OkStatus();
+}
+
+// Submits all choices at once. The engine lets the others wait while the first one computes the
+// prompt.
+absl::Status GenerationCall::SubmitChoices(Engine& engine, AskedGeneration& asked,
+                                           const CancelFlag& cancel) {
+  v1::GenerationSpec& spec = asked.spec;
+  ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
+  // As for one choice; but one that follows an earlier request needs no place in the queue.
+  if (!spec.has_request_id()) ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
+  ANNULUS_RETURN_IF_ERROR(AddChoices(asked.choices));
+  CallMemory memory(context_.prompts);  // of the prompt that is copied for each choice
+  ANNULUS_ASSIGN_OR_RETURN(BuiltRequest built, BuildRequest(spec, engine, context_.documents,
+                                                            call_.caller.tenant, memory, cancel));
+  const uint64_t seed = *built.spec.sampling.seed;
+  absl::Status status;
+  for (int i = 0; i < asked.choices && status.ok(); ++i) {
+    GenerationRun& run = RunOf(i);
+    built.spec.sampling.seed = seed + static_cast<uint64_t>(i);
+    if (spec.sampling().has_seed()) spec.mutable_sampling()->set_seed(*built.spec.sampling.seed);
+    if (spec.has_request_id()) spec.set_request_id(run.request_id());
+    CallMemory& own = i == 0 ? memory_ : more_[static_cast<size_t>(i) - 1]->memory;
+    status = run.Submit(engine, asked, most_answer_bytes_, own, cancel, &built);
+    built.spec.ignore_cache = false;  // what the first one computes serves all
+  }
+  {
+    std::lock_guard lock(mutex_);
+    submitted_ = status.ok();
+    // A choice may have failed, and so ended the call, while others were submitted.
+    if (closed_) status = absl::CancelledError("the call has ended");
+  }
+  if (status.ok()) return status;
+  for (const auto& choice : more_) choice->run.Abort(status);
+  run_.Abort(status);
+  return status;
+}
+
+std::optional<GenerationCall::ChoiceEvent> GenerationCall::NextEvent() {
+  int count = 1;
+  {
+    std::lock_guard lock(mutex_);
+    count += static_cast<int>(more_.size());
+  }
+  for (int looked = 0; looked < count; ++looked) {
+    const int choice = turn_++ % count;
+    if (auto event = RunOf(choice).NextEvent()) return ChoiceEvent{choice, *std::move(event)};
+  }
+  return std::nullopt;
+}
+
+bool GenerationCall::queued() const {
+  std::lock_guard lock(mutex_);
+  return more_.empty() ? run_.queued() : submitted_;
+}
+
+void GenerationCall::ConcludeChoice(const ChoiceEvent& end) {
+  RunOf(end.choice).Conclude(std::get<Completion>(end.event));
 }
 
 void GenerationCall::Cancel() {
@@ -81,12 +173,16 @@ void GenerationCall::Cancel() {
 }
 
 void GenerationCall::Abort(absl::Status status) {
-  run_.Abort(std::move(status));
+  run_.Abort(status);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& choice : more_) choice->run.Abort(status);
+  }
   context_.pool.Cancel(job_);  // frees the request's bytes if the job has not begun
 }
 
-CallEnd GenerationCall::Conclude(const Completion& completion) {
-  run_.Conclude(completion);
+CallEnd GenerationCall::Conclude(const Completion& completion, int choice) {
+  RunOf(choice).Conclude(completion);
   const char* const main_field = call_.method == kPrefillDocument ? "name" : "spec";
   CallEnd end =
       context_.Conclude(call_, NameIfTooLarge(completion.status, main_field), run_.request_id());
@@ -98,6 +194,13 @@ CallEnd GenerationCall::Conclude(const Completion& completion) {
 
 void GenerationCall::Close() {
   run_.Close();
+  std::vector<Choice*> more;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const auto& choice : more_) more.push_back(choice.get());
+  }
+  for (Choice* const choice : more) choice->run.Close();
   context_.lifecycle.Leave(*this);
 }
 

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,8 +45,21 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   // the answer is certain to exceed `most_answer_bytes`, the call fails before any work.
   void Start(size_t request_bytes, Decoder decoder, size_t most_answer_bytes = SIZE_MAX);
 
-  // Gives access to the events, the request id and the origin.
+  // Gives access to the events, the request id and the origin, of the first choice.
   GenerationRun& run() { return run_; }
+
+  // An event of one of the request's choices (AskedGeneration::choices).
+  struct ChoiceEvent {
+    int choice;
+    SinkEvent event;
+  };
+  // Takes the next event, visiting the choices in turn; nullopt if there is none. For one reader,
+  // which ends the call with Conclude once every choice has ended, or one of them has failed.
+  std::optional<ChoiceEvent> NextEvent();
+  // Whether the engine has all choices, which may then wait for long.
+  bool queued() const;
+  // Logs the end of a choice that is not the last.
+  void ConcludeChoice(const ChoiceEvent& end);
 
   // Ends the call for a client that cancelled, disconnected, or whose deadline passed. Stops the
   // engine's work.
@@ -52,8 +68,9 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   // Stops the engine's work and ends the events with `status`, unless they have ended already.
   void Abort(absl::Status status) override;
 
-  // Counts and logs the end of the call. Returns what to tell the client.
-  CallEnd Conclude(const Completion& completion);
+  // Counts and logs the end of the call, with that of its last choice. Returns what to tell the
+  // client.
+  CallEnd Conclude(const Completion& completion, int choice = 0);
 
   // Detaches the reader. It is not called again once this returns.
   void Close();
@@ -64,14 +81,31 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   absl::Status Begin(size_t request_bytes, Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
+  absl::Status SubmitChoices(Engine& engine, AskedGeneration& asked, const CancelFlag& cancel);
+  absl::Status AddChoices(int count);
+  GenerationRun& RunOf(int choice);
+
+  // A choice after the first.
+  struct Choice {
+    Choice(ServiceContext& context, const CallContext& call, SinkReader& reader);
+    CallMemory memory;  // used by the job only
+    GenerationRun run;
+  };
 
   ServiceContext& context_;
+  SinkReader& reader_;
   const SteadyTime arrived_ = std::chrono::steady_clock::now();
   CallContext call_;  // constant once Start has returned
   const JobId job_;
   size_t most_answer_bytes_ = SIZE_MAX;  // set by Start, constant afterwards
   CallMemory memory_;                    // used by Start, later by the job only
   GenerationRun run_;
+  int turn_ = 0;  // the choice whose event is taken next; used by the reader only
+
+  mutable std::mutex mutex_;                   // guards everything below
+  std::vector<std::unique_ptr<Choice>> more_;  // only grows, before any of them is submitted
+  bool submitted_ = false;                     // the engine has all choices
+  bool closed_ = false;
 };
 
 }  // namespace annulus::server

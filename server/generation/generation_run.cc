@@ -101,7 +101,7 @@ absl::Status GenerationRun::TakePlace() {
 
 absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
                                    size_t most_answer_bytes, CallMemory& memory,
-                                   const CancelFlag& cancel) {
+                                   const CancelFlag& cancel, const BuiltRequest* built) {
   if (aborted()) return absl::OkStatus();  // the sink has its end already
   const v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
@@ -121,11 +121,8 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   }
   // Before the text is tokenized, which may take long: clients are promised a refusal within 50 ms.
   ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
-  const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
-  ANNULUS_ASSIGN_OR_RETURN(
-      BuiltRequest built,
-      BuildRequest(spec, engine, context_.documents, call_.caller.tenant, memory, cancel, found));
-  RequestSpec& request = built.spec;
+  ANNULUS_ASSIGN_OR_RETURN(BuiltRequest made, Build(engine, asked, memory, cancel, built));
+  RequestSpec& request = made.spec;
   if (asked.prefill_only) CutAfterDocuments(request);
   request.pin = asked.pin;
   request.ttl = asked.ttl;
@@ -134,8 +131,20 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   request.connection = call_.peer;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
-  if (content.empty()) return SubmitOwn(engine, spec, std::move(built), memory);
-  return SubmitShared(engine, spec, std::move(built), content, memory);
+  if (content.empty()) return SubmitOwn(engine, spec, std::move(made), memory);
+  return SubmitShared(engine, spec, std::move(made), content, memory);
+}
+
+absl::StatusOr<BuiltRequest> GenerationRun::Build(Engine& engine, const AskedGeneration& asked,
+                                                  CallMemory& memory, const CancelFlag& cancel,
+                                                  const BuiltRequest* built) const {
+  if (built != nullptr) {
+    ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, KeptBytes(built->spec)));
+    return *built;
+  }
+  const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
+  return BuildRequest(asked.spec, engine, context_.documents, call_.caller.tenant, memory, cancel,
+                      found);
 }
 
 absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,

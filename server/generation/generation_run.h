@@ -32,6 +32,9 @@ struct AskedGeneration {
   std::optional<std::chrono::milliseconds> ttl = std::nullopt;
   // The documents that the spec names, if the caller has looked them up already.
   std::optional<FoundDocuments> documents = std::nullopt;
+  // How many answers to give, 1 to 16. Answer i has the seed of the spec, or one that the server
+  // draws, plus i. For GenerationCall; a run gives one.
+  int choices = 1;
 };
 
 // One generation: takes a place in the caller's quotas, submits the request, and passes its events
@@ -52,9 +55,11 @@ class GenerationRun {
   // any work, if the answer is certain to exceed `most_answer_bytes`, and the error of
   // Engine::CheckQueue before it makes the prompt. Holds the memory that it needs in `memory`: as
   // kWork while it runs, then as kKept for the engine's copy of the request. (If the request has a
-  // request_id, the SharedGeneration holds the latter.) No-op after Abort.
+  // request_id, the SharedGeneration holds the latter.) No-op after Abort. `built`: what
+  // BuildRequest makes of the spec, to be copied; null: it is made here.
   absl::Status Submit(Engine& engine, const AskedGeneration& asked, size_t most_answer_bytes,
-                      CallMemory& memory, const CancelFlag& cancel);
+                      CallMemory& memory, const CancelFlag& cancel,
+                      const BuiltRequest* built = nullptr);
 
   // Takes the next event; nullopt if there is none. Taking the terminal event ends the place in the
   // quotas.
@@ -93,6 +98,9 @@ class GenerationRun {
   // Holds mutex_ from before the first event until shared_ is set, because NextEvent asks shared_
   // for more.
   absl::StatusOr<bool> Follow(const std::string& content);
+  absl::StatusOr<BuiltRequest> Build(Engine& engine, const AskedGeneration& asked,
+                                     CallMemory& memory, const CancelFlag& cancel,
+                                     const BuiltRequest* built) const;
   // Sets shared_; if this generation was aborted, leaves at once instead. mutex_ must be held.
   void AttachLocked(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;

@@ -20,7 +20,7 @@ struct AnswerFacts {
   std::string request_id;
   std::string model;
   int64_t created = 0;  // seconds since 1970
-  Usage usage = {};     // so far
+  Usage usage = {};     // so far, of all choices
 };
 
 // How one API answers a generation. Not thread-safe.
@@ -41,6 +41,14 @@ class AnswerForm {
   // Bytes that are gathered.
   virtual size_t gathered_bytes() const = 0;
   virtual std::string Whole(const AnswerFacts& facts, const Completion& completion) = 0;
+
+  // For forms whose requests may ask for several choices (AskedGeneration::choices).
+  // The calls that follow are about this choice.
+  virtual void UseChoice(int /*choice*/) {}
+  // A choice has ended that is not the last to end. Returns the events of a stream.
+  virtual std::string ChoiceEnd(const AnswerFacts& /*facts*/, const Completion& /*completion*/) {
+    return "";
+  }
 
   // Replaces the name of a GenerationSpec field in an error by the one of the request.
   virtual absl::Status PlaceField(absl::Status status) const = 0;

@@ -84,6 +84,7 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
   }
   std::lock_guard lock(mutex_);
   form_ = std::move(request.answer);
+  choices_ = request.asked.choices;
   return std::move(request.asked);
 }
 
@@ -112,7 +113,7 @@ void GenerationExchange::OnOver() {
 
 void GenerationExchange::OnBeat() {
   std::lock_guard lock(mutex_);
-  if (writing_ || finished_ || form_ == nullptr || !generation_->run().queued()) return;
+  if (writing_ || finished_ || form_ == nullptr || !generation_->queued()) return;
   if (form_->streams()) {
     return SendLocked(
         BodyLocked(absl::StrFormat(": annulus {\"processed\":%d,\"total\":%d,\"eta\":%.1f}\n\n",
@@ -127,20 +128,23 @@ void GenerationExchange::Advance() {
   std::lock_guard lock(mutex_);
   for (int taken = 0; !writing_ && !finished_; ++taken) {
     if (taken == kMostAtOnce) return generation_->run().ComeAgain();
-    std::optional<SinkEvent> event = generation_->run().NextEvent();
-    if (!event.has_value()) return;
-    if (Completion* const completion = std::get_if<Completion>(&*event)) {
-      EndLocked(std::move(*completion));
+    std::optional<GenerationCall::ChoiceEvent> next = generation_->NextEvent();
+    if (!next.has_value()) return;
+    if (form_ != nullptr) form_->UseChoice(next->choice);
+    if (Completion* const completion = std::get_if<Completion>(&next->event)) {
+      const bool more = ++ended_ < choices_ && completion->status.ok() && failure_.ok();
+      more ? EndChoiceLocked(*next) : EndLocked(std::move(*completion), next->choice);
     } else if (!gone_ && failure_.ok()) {
-      failure_ = Guarded([&] { return UseLocked(*event); });
+      failure_ = Guarded([&] { return UseLocked(next->choice, next->event); });
       if (!failure_.ok()) generation_->Abort(failure_);
     }
   }
 }
 
-void GenerationExchange::NoteLocked(const SinkEvent& event) {
+void GenerationExchange::NoteLocked(int choice, const SinkEvent& event) {
   facts_.request_id = generation_->run().request_id();
   if (const PromptProgress* const progress = std::get_if<PromptProgress>(&event)) {
+    if (choice > 0) return;  // the others reuse the prompt of the first
     progress_ = *progress;
     facts_.usage.prompt_tokens = progress->total;
     facts_.usage.cached_tokens = progress->cached;
@@ -149,13 +153,21 @@ void GenerationExchange::NoteLocked(const SinkEvent& event) {
   }
 }
 
-absl::Status GenerationExchange::UseLocked(const SinkEvent& event) {
-  NoteLocked(event);
+void GenerationExchange::AddUsageLocked(int choice, const Usage& usage) {
+  const int64_t answers = usage_.completion_tokens;
+  if (choice == 0) usage_ = usage;
+  usage_.completion_tokens = answers + usage.completion_tokens;
+}
+
+absl::Status GenerationExchange::UseLocked(int choice, const SinkEvent& event) {
+  NoteLocked(choice, event);
   const Delta* const delta = std::get_if<Delta>(&event);
   if (!form_->streams()) return delta == nullptr ? absl::OkStatus() : GatherLocked(*delta);
-  // Other events say that the request is queued: from now on the client waits for the stream.
+  // Other events say that the request is queued: from now on the client waits for the stream. Of
+  // several choices one may still be refused.
   const std::string events = delta == nullptr ? "" : form_->StreamDelta(facts_, *delta);
-  if (!events.empty() || !begun_) SendLocked(BodyLocked(events), HttpReply::End::kMore);
+  const bool begins = !begun_ && (choices_ == 1 || generation_->queued());
+  if (!events.empty() || begins) SendLocked(BodyLocked(events), HttpReply::End::kMore);
   return absl::OkStatus();
 }
 
@@ -195,7 +207,7 @@ void GenerationExchange::SendLocked(std::string bytes, HttpReply::End end) {
 
 absl::Status GenerationExchange::EncodeEndLocked(const Completion& completion, std::string& bytes) {
   facts_.request_id = generation_->run().request_id();
-  facts_.usage = completion.usage;
+  facts_.usage = usage_;
   const absl::string_view last = asked_.is_1_1 ? kLastChunk : "";
   if (form_->streams()) {
     bytes = absl::StrCat(BodyLocked(form_->StreamEnd(facts_, completion)), last);
@@ -228,8 +240,21 @@ std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply:
   return "";
 }
 
-void GenerationExchange::EndLocked(Completion completion) {
+void GenerationExchange::EndChoiceLocked(const GenerationCall::ChoiceEvent& end) {
+  const Completion& completion = std::get<Completion>(end.event);
+  AddUsageLocked(end.choice, completion.usage);
+  generation_->ConcludeChoice(end);
+  failure_ = Guarded([&]() -> absl::Status {
+    const std::string events = form_->ChoiceEnd(facts_, completion);
+    if (!events.empty() && !gone_) SendLocked(BodyLocked(events), HttpReply::End::kMore);
+    return absl::OkStatus();
+  });
+  if (!failure_.ok()) generation_->Abort(failure_);
+}
+
+void GenerationExchange::EndLocked(Completion completion, int choice) {
   finished_ = true;
+  AddUsageLocked(choice, completion.usage);
   std::string bytes;
   HttpReply::End end = HttpReply::End::kLast;
   // The engine may have finished successfully before it learned of the failure.
@@ -240,7 +265,8 @@ void GenerationExchange::EndLocked(Completion completion) {
   if (!completion.status.ok() && form_ != nullptr) {
     completion.status = form_->PlaceField(std::move(completion.status));
   }
-  const CallEnd told = generation_->Conclude(completion);
+  const CallEnd told = generation_->Conclude(completion, choice);
+  if (!completion.status.ok() && choices_ > 1) generation_->Abort(completion.status);
   if (!completion.status.ok()) bytes = EncodeErrorLocked(told, end);
   SendLocked(std::move(bytes), end);
 }

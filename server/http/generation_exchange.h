@@ -53,12 +53,14 @@ class GenerationExchange final : public HttpExchange,
                                        const CancelFlag& cancel);
   void Advance();
   // These require mutex_ to be held.
-  absl::Status UseLocked(const SinkEvent& event);
+  absl::Status UseLocked(int choice, const SinkEvent& event);
   absl::Status GatherLocked(const Delta& delta);
   absl::Status EncodeEndLocked(const Completion& completion, std::string& bytes);
   std::string EncodeErrorLocked(const CallEnd& end, HttpReply::End& after);
-  void EndLocked(Completion completion);
-  void NoteLocked(const SinkEvent& event);
+  void EndChoiceLocked(const GenerationCall::ChoiceEvent& end);
+  void EndLocked(Completion completion, int choice);
+  void NoteLocked(int choice, const SinkEvent& event);
+  void AddUsageLocked(int choice, const Usage& usage);
   // Frames a part of the body, with the status line before the first one.
   std::string BodyLocked(absl::string_view part);
   HttpAnswer AnswerLocked(int status, absl::string_view content_type) const;
@@ -74,6 +76,9 @@ class GenerationExchange final : public HttpExchange,
   CallMemory memory_;                 // for the answer that is gathered
   std::unique_ptr<AnswerForm> form_;  // null until the request was read
   AnswerFacts facts_;
+  int choices_ = 1;  // that the request asks for
+  int ended_ = 0;    // of them
+  Usage usage_;      // of those
   PromptProgress progress_;
   absl::Status failure_;  // not OK if part of the answer is missing
   bool begun_ = false;    // the status line was sent

@@ -1,10 +1,13 @@
 #include "server/http/openai_answer.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/http/json_text.h"
 #include "server/http/openai_request.h"
@@ -45,7 +48,8 @@ absl::string_view FinishReasonOf(const Completion& completion) {
 // What chat and completions share: the frame of chunks and answers around one choice.
 class OpenAiForm : public AnswerForm {
  public:
-  explicit OpenAiForm(OpenAiRequest request) : request_(std::move(request)) {}
+  // `choice`: which of the request's choices.
+  OpenAiForm(OpenAiRequest request, int choice) : request_(std::move(request)), choice_(choice) {}
 
   bool streams() const override { return request_.stream; }
 
@@ -54,22 +58,26 @@ class OpenAiForm : public AnswerForm {
     if (!std::exchange(begun_, true)) events = First(facts);
     const std::string logprobs = LogprobsOf(delta);
     if (delta.text.empty() && logprobs == "null") return events;
-    absl::StrAppend(&events, Chunk(facts, absl::StrCat("{\"index\":0,", DeltaJson(delta.text),
+    absl::StrAppend(&events, Chunk(facts, absl::StrCat(Index(), DeltaJson(delta.text),
                                                        ",\"logprobs\":", logprobs,
                                                        ",\"finish_reason\":null}")));
     return events;
   }
 
-  std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
+  std::string ChoiceEnd(const AnswerFacts& facts, const Completion& completion) override {
     std::string events;
     if (!std::exchange(begun_, true)) events = First(facts);
-    absl::StrAppend(&events, Chunk(facts, absl::StrCat("{\"index\":0,", EmptyDelta(),
+    absl::StrAppend(&events, Chunk(facts, absl::StrCat(Index(), EmptyDelta(),
                                                        ",\"logprobs\":null,\"finish_reason\":",
                                                        FinishReasonOf(completion), "}")));
+    return events;
+  }
+
+  std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
+    std::string events = ChoiceEnd(facts, completion);
     if (request_.include_usage) {
-      absl::StrAppend(&events,
-                      Event(absl::StrCat(Head(facts, /*chunk=*/true), ",\"choices\":[]",
-                                         ",\"usage\":", UsageJson(completion.usage), "}")));
+      absl::StrAppend(&events, Event(absl::StrCat(Head(facts, /*chunk=*/true), ",\"choices\":[]",
+                                                  ",\"usage\":", UsageJson(facts.usage), "}")));
     }
     return events + "data: [DONE]\n\n";
   }
@@ -83,10 +91,16 @@ class OpenAiForm : public AnswerForm {
   size_t gathered_bytes() const override { return text_.size() + LogprobsSize(); }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
-    return absl::StrCat(Head(facts, /*chunk=*/false), ",\"choices\":[{\"index\":0,",
-                        AnswerJson(text_), ",\"logprobs\":", GatheredLogprobs(),
-                        ",\"finish_reason\":", FinishReasonOf(completion),
-                        "}],\"usage\":", UsageJson(completion.usage), "}");
+    return WholeOf(facts, ChoiceJson(completion));
+  }
+  // A choice that has ended, and the answer with all of them, joined by commas.
+  std::string ChoiceJson(const Completion& completion) {
+    return absl::StrCat(Index(), AnswerJson(text_), ",\"logprobs\":", GatheredLogprobs(),
+                        ",\"finish_reason\":", FinishReasonOf(completion), "}");
+  }
+  std::string WholeOf(const AnswerFacts& facts, absl::string_view choices) const {
+    return absl::StrCat(Head(facts, /*chunk=*/false), ",\"choices\":[", choices,
+                        "],\"usage\":", UsageJson(facts.usage), "}");
   }
 
   absl::Status PlaceField(absl::Status status) const override {
@@ -94,6 +108,8 @@ class OpenAiForm : public AnswerForm {
   }
 
  protected:
+  // The beginning of a choice.
+  std::string Index() const { return absl::StrCat("{\"index\":", choice_, ","); }
   virtual absl::string_view IdPrefix() const = 0;
   virtual absl::string_view Object(bool chunk) const = 0;
   virtual std::string First(const AnswerFacts& facts) = 0;
@@ -128,8 +144,49 @@ class OpenAiForm : public AnswerForm {
   }
 
   const OpenAiRequest request_;
+  const int choice_;
   bool begun_ = false;
   std::string text_;
+};
+
+// Several choices of one request, each with a form of its own.
+class ChoicesForm final : public AnswerForm {
+ public:
+  explicit ChoicesForm(std::vector<std::unique_ptr<OpenAiForm>> forms)
+      : forms_(std::move(forms)), ended_(forms_.size()) {}
+
+  void UseChoice(int choice) override { now_ = static_cast<size_t>(choice); }
+  bool streams() const override { return forms_[0]->streams(); }
+  std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
+    return forms_[now_]->StreamDelta(facts, delta);
+  }
+  std::string ChoiceEnd(const AnswerFacts& facts, const Completion& completion) override {
+    if (streams()) return forms_[now_]->ChoiceEnd(facts, completion);
+    ended_[now_] = forms_[now_]->ChoiceJson(completion);
+    return "";
+  }
+  std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
+    return forms_[now_]->StreamEnd(facts, completion);
+  }
+  std::string StreamError(const HttpError& error) override { return forms_[0]->StreamError(error); }
+  void Gather(const Delta& delta) override { forms_[now_]->Gather(delta); }
+  size_t gathered_bytes() const override {
+    size_t bytes = 0;
+    for (const auto& form : forms_) bytes += form->gathered_bytes();
+    return bytes;
+  }
+  std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
+    ended_[now_] = forms_[now_]->ChoiceJson(completion);
+    return forms_[0]->WholeOf(facts, absl::StrJoin(ended_, ","));
+  }
+  absl::Status PlaceField(absl::Status status) const override {
+    return forms_[0]->PlaceField(std::move(status));
+  }
+
+ private:
+  const std::vector<std::unique_ptr<OpenAiForm>> forms_;
+  std::vector<std::string> ended_;  // their JSON, for a whole answer
+  size_t now_ = 0;
 };
 
 class ChatForm final : public OpenAiForm {
@@ -143,8 +200,9 @@ class ChatForm final : public OpenAiForm {
   }
   std::string First(const AnswerFacts& facts) override {
     return Chunk(facts,
-                 "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":"
-                 "null,\"finish_reason\":null}");
+                 absl::StrCat(Index(),
+                              "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":"
+                              "null,\"finish_reason\":null}"));
   }
   std::string DeltaJson(absl::string_view text) const override {
     return absl::StrCat("\"delta\":{\"content\":", JsonString(text), "}");
@@ -157,8 +215,8 @@ class ChatForm final : public OpenAiForm {
   static std::string Entries(const Delta& delta) {
     std::string json;
     for (const TokenLogprob& logprob : delta.logprobs) {
-      absl::StrAppend(&json, json.empty() ? "{" : ",{",
-                      TokenJson(logprob, 0, logprob.logprob), ",\"top_logprobs\":[");
+      absl::StrAppend(&json, json.empty() ? "{" : ",{", TokenJson(logprob, 0, logprob.logprob),
+                      ",\"top_logprobs\":[");
       for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
         absl::StrAppend(&json, i == 0 ? "{" : ",{",
                         TokenJson(logprob, i + 1, logprob.alternatives[i].second), "}");
@@ -267,7 +325,14 @@ absl::StatusOr<FormRequest> ReadForm(Reader reader, const std::deque<std::string
   form.asked.spec = std::move(request.spec);
   request.spec = v1::GenerationSpec();
   if (form.asked.spec.sampling().has_logprobs()) request.spec.mutable_sampling()->set_logprobs(0);
-  form.answer = std::make_unique<Form>(std::move(request));
+  form.asked.choices = request.choices;
+  if (request.choices == 1) {
+    form.answer = std::make_unique<Form>(std::move(request), 0);
+    return form;
+  }
+  std::vector<std::unique_ptr<OpenAiForm>> forms;
+  for (int i = 0; i < request.choices; ++i) forms.push_back(std::make_unique<Form>(request, i));
+  form.answer = std::make_unique<ChoicesForm>(std::move(forms));
   return form;
 }
 

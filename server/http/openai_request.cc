@@ -27,6 +27,7 @@ constexpr uint8_t kBool = Value::kBool, kNumber = Value::kNumber, kString = Valu
 // Of a message in a list, or an entry of a map, with their objects.
 constexpr size_t kMessageBytes = 512;
 constexpr size_t kIdBytes = 3 * sizeof(int32_t);
+constexpr int kMostAnswers = 16;
 
 absl::Status Bad(absl::string_view message) { return absl::InvalidArgumentError(message); }
 
@@ -63,6 +64,12 @@ template <int kOnly>
 absl::Status MustBeNumber(Request&, const Value& value) {
   if (value.number == kOnly) return absl::OkStatus();
   return Bad(absl::StrCat("must be ", kOnly, " here, or left out"));
+}
+
+absl::Status SetChoices(Request& request, const Value& value) {
+  ANNULUS_ASSIGN_OR_RETURN(request.choices, Int32Of(value));
+  if (request.choices >= 1 && request.choices <= kMostAnswers) return absl::OkStatus();
+  return Bad(absl::StrCat("must be 1 to ", kMostAnswers));
 }
 
 absl::Status SetSeed(Request& request, const Value& value) {
@@ -245,7 +252,7 @@ std::vector<Field> CommonFields() {
       {"logit_bias", kObject},
       {"logit_bias.*", kNumber, AddBias, false, kMessageBytes},
       {"priority", kNumber, SetPriority},
-      {"n", kNumber, MustBeNumber<1>},
+      {"n", kNumber, SetChoices},
       {"stream", kBool, SetFlag<&Request::stream>},
       {"stream_options", kObject},
       {"stream_options.include_usage", kBool, SetFlag<&Request::include_usage>},

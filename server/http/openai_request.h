@@ -19,6 +19,7 @@ struct OpenAiRequest {
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // every chunk of it has the usage so far
   bool echo = false;              // the answer begins with the prompt
+  int choices = 1;                // answers to give: `n`
   // Of chat.
   std::optional<bool> logprobs;
   std::optional<int32_t> top_logprobs;
@@ -40,8 +41,8 @@ absl::Status ReadChatRequest(const std::deque<std::string>& body, OpenAiRequest&
 absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRequest& request,
                                    CallMemory& memory, const CancelFlag& cancel);
 
-// The same for POST /tokenize and /detokenize, as vLLM has them. The ids to detokenize are the spec's
-// token_ids.
+// The same for POST /tokenize and /detokenize, as vLLM has them. The ids to detokenize are the
+// spec's token_ids.
 absl::Status ReadTokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
                                  CallMemory& memory, const CancelFlag& cancel);
 absl::Status ReadDetokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,

@@ -205,6 +205,81 @@ TEST_F(ApiTest, TakesEveryFieldThatTheEngineHas) {
   EXPECT_EQ(logprobs[1]["top_logprobs"][0]["bytes"], json({0xe2, 0x80}));
 }
 
+// Every choice is a request of its own with the seed of its number, and all are there at once.
+TEST_F(ApiTest, GivesSeveralChoices) {
+  Start();
+  const HttpReceived answer = Post(kChat, ChatBody({{"n", 3}, {"seed", 7}, {"logprobs", true}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json body = json::parse(answer.body);
+  ASSERT_EQ(body["choices"].size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["message"]["content"], "Hello");
+    EXPECT_EQ(body["choices"][i]["logprobs"]["content"].size(), 2u);
+    EXPECT_EQ(body["choices"][i]["finish_reason"], "stop");
+  }
+  EXPECT_EQ(body["usage"]["completion_tokens"], 6);
+  const std::vector<RequestSpec> submitted = server_->engine().submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(submitted[i].sampling.seed, 7 + i);
+    EXPECT_EQ(submitted[i].prompt, submitted[0].prompt);
+  }
+  EXPECT_EQ(body["usage"]["prompt_tokens"], submitted[0].prompt.size());
+  // A draw of the server's own, and the cache for all but the first.
+  ASSERT_EQ(Post(kText, TextBody({{"n", 2}, {"annulus", {{"ignore_cache", true}}}})).status, 200);
+  const std::vector<RequestSpec> drawn = server_->engine().submitted();
+  EXPECT_EQ(*drawn[4].sampling.seed, *drawn[3].sampling.seed + 1);
+  EXPECT_TRUE(drawn[3].ignore_cache);
+  EXPECT_FALSE(drawn[4].ignore_cache);
+}
+
+TEST_F(ApiTest, StreamsSeveralChoices) {
+  Start();
+  const json more = {{"n", 2}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  const HttpReceived answer = Post(kChat, ChatBody(more));
+  EXPECT_TRUE(answer.complete);
+  const std::vector<std::string> events = EventsOf(answer.body);
+  ASSERT_EQ(events.size(), 10u) << answer.body;  // role, two texts, end; usage and the last one
+  std::vector<std::string> texts(2);
+  std::vector<int> ends(2);
+  for (size_t i = 0; i < 8; ++i) {
+    const json choice = json::parse(events[i])["choices"][0];
+    const json& content = choice["delta"].value("content", json(""));
+    texts.at(choice["index"]) += content.get<std::string>();
+    ends.at(choice["index"]) += choice["finish_reason"].is_null() ? 0 : 1;
+  }
+  EXPECT_THAT(texts, ElementsAre("Hello", "Hello"));
+  EXPECT_THAT(ends, ElementsAre(1, 1));
+  EXPECT_EQ(json::parse(events[8])["usage"]["completion_tokens"], 4);
+  EXPECT_EQ(events[9], "[DONE]");
+}
+
+// What one choice is refused for ends the others, and is told as the answer's error.
+TEST_F(ApiTest, AChoiceThatFailsEndsTheOthers) {
+  Start();
+  std::atomic<int> asked{0};
+  server_->engine().set_scripter([&asked](const RequestSpec&) {
+    FakeScript script;
+    script.deltas = {"text"};
+    script.interval = milliseconds(1);
+    script.endless = asked++ != 1;
+    if (!script.endless) script.completion.status = absl::UnavailableError("rank 1 failed");
+    return script;
+  });
+  const json error = Refused(kChat, ChatBody({{"n", 3}}), 503);
+  EXPECT_EQ(error["code"], "rank_failed");
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(5000)));
+  // And a client that goes away ends all.
+  asked = 2;
+  {
+    HttpPeer peer(server_->http_port());
+    peer.Send(PostJson(kChat, ChatBody({{"n", 3}, {"stream", true}}).dump()));
+    ASSERT_TRUE(peer.ReadUntil("text"));
+  }
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(5000)));
+}
+
 TEST_F(ApiTest, ContinuesTheLastMessage) {
   Start();
   const json messages = {{{"role", "user"}, {"content", "Hi"}},
@@ -300,7 +375,8 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kChat, {{"max_tokens", 1.5}}, "max_tokens"},
       {kChat, {{"max_tokens", 1e12}}, "max_tokens"},
       {kChat, {{"max_tokens", nullptr}, {"max_completion_tokens", 0}}, "max_completion_tokens"},
-      {kChat, {{"n", 2}}, "n"},
+      {kChat, {{"n", 17}}, "n"},
+      {kText, {{"n", 0}}, "n"},
       {kChat, {{"tools", {{{"type", "function"}}}}}, "tools[0]"},
       {kChat, {{"response_format", {{"type", "xml"}}}}, "response_format.type"},
       {kChat, {{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema"},

@@ -99,6 +99,16 @@ def answers(openai, client):
     completed = client.completions.create(model="small", prompt="One, two,", max_tokens=4, temperature=0, logprobs=1)
     check("".join(completed.choices[0].logprobs.tokens) == completed.choices[0].text, f"{completed}")
 
+    drawn = {**arguments, "temperature": 1, "seed": 5}
+    several = client.chat.completions.create(**drawn, n=3)
+    alone = [client.chat.completions.create(**{**drawn, "seed": 5 + i}).choices[0].message for i in range(3)]
+    check([choice.message for choice in several.choices] == alone, f"{several} {alone}")
+    check(several.usage.completion_tokens == 36, f"{several.usage}")
+    texts = ["", "", ""]
+    for chunk in client.chat.completions.create(**drawn, n=3, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    check(texts == [message.content for message in alone], f"{texts} {alone}")
+
     # The answer goes on where the text that it is given ends.
     begun = [*HELLO, {"role": "assistant", "content": text}]
     rest = client.chat.completions.create(**{**arguments, "messages": begun},
@@ -113,7 +123,7 @@ def answers(openai, client):
 
     raises(openai.BadRequestError, "temperature",
            lambda: client.chat.completions.create(**{**arguments, "temperature": 9}))
-    raises(openai.BadRequestError, "n", lambda: client.chat.completions.create(**arguments, n=3))
+    raises(openai.BadRequestError, "n", lambda: client.chat.completions.create(**arguments, n=17))
     raises(openai.BadRequestError, "prompt",
            lambda: client.completions.create(model="small", prompt="word " * 9000, max_tokens=1))
     raises(openai.NotFoundError, None, lambda: client.chat.completions.create(**{**arguments, "model": "other"}))
