@@ -33,6 +33,7 @@ struct DocumentLimits {
 struct AttachLimits {
   size_t memory = 0;                    // bytes of all kept events
   std::chrono::milliseconds window{0};  // how long a complete answer is kept
+  std::chrono::milliseconds linger{0};  // how long a request that nobody follows goes on, if it may
 };
 
 // The configuration of the daemon. Defaults are those of EngineOptions and, for all else, only in

@@ -76,6 +76,10 @@ std::vector<Option> ServiceOptions() {
        "How often the server writes to an HTTP client whose answer has not begun, so that the "
        "client does not time out on long prompts.",
        Within(&ServerConfig::http_heartbeat, milliseconds(10), hours(1))},
+      {"http-linger", "TIME", "60s",
+       "How long an HTTP request with an Idempotency-Key goes on when its connection is closed, so "
+       "that a retry finds it; 0s: not at all.",
+       Within(&AttachLimits::linger, milliseconds(0), hours(1))},
       {"http-origins", "ORIGIN,..", "",
        "Origins of web pages that may use the HTTP API (CORS), such as https://chat.example; all "
        "others are refused.",

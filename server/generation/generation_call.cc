@@ -102,7 +102,7 @@ absl::Status GenerationCall::AddChoices(int count) {
     ANNULUS_RETURN_IF_ERROR(choice.run.TakePlace());
   }
   std::lock_guard lock(mutex_);
-  if (closed_) return absl::CancelledError("the call has ended");
+  if (ended_) return absl::CancelledError("the call has ended");
   more_ = std::move(more);
   return absl::OkStatus();
 }
@@ -133,8 +133,8 @@ absl::Status GenerationCall::SubmitChoices(Engine& engine, AskedGeneration& aske
   {
     std::lock_guard lock(mutex_);
     submitted_ = status.ok();
-    // A choice may have failed, and so ended the call, while others were submitted.
-    if (closed_) status = absl::CancelledError("the call has ended");
+    // The client may have gone, or a choice failed, while others were submitted.
+    if (ended_) status = absl::CancelledError("the call has ended");
   }
   if (status.ok()) return status;
   for (const auto& choice : more_) choice->run.Abort(status);
@@ -166,19 +166,41 @@ void GenerationCall::ConcludeChoice(const ChoiceEvent& end) {
 
 void GenerationCall::Cancel() {
   if (std::chrono::steady_clock::now() >= call_.deadline) {
-    Abort(DeadlinePassedError());
+    Leave(DeadlinePassedError(), /*lingers=*/true);
   } else {
-    Abort(absl::CancelledError("the client cancelled the call or disconnected"));
+    Leave(absl::CancelledError("the client cancelled the call or disconnected"), /*lingers=*/true);
   }
 }
 
-void GenerationCall::Abort(absl::Status status) {
-  run_.Abort(status);
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& choice : more_) choice->run.Abort(status);
+void GenerationCall::Abort(absl::Status status) { Leave(status, /*lingers=*/false); }
+
+void GenerationCall::Leave(const absl::Status& status, bool lingers) {
+  SetEnded();
+  for (GenerationRun* const run : Runs()) {
+    lingers ? run->AbortForClient(status) : run->Abort(status);
   }
   context_.pool.Cancel(job_);  // frees the request's bytes if the job has not begun
+}
+
+// From now on no choices are added: Runs() has all.
+void GenerationCall::SetEnded() {
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+}
+
+std::vector<GenerationRun*> GenerationCall::Runs() {
+  std::vector<GenerationRun*> runs = {&run_};
+  std::lock_guard lock(mutex_);
+  for (const auto& choice : more_) runs.push_back(&choice->run);
+  return runs;
+}
+
+void GenerationCall::Delivered() {
+  for (GenerationRun* const run : Runs()) run->Delivered();
+}
+
+void GenerationCall::KeepFailure() {
+  for (GenerationRun* const run : Runs()) run->KeepFailure();
 }
 
 CallEnd GenerationCall::Conclude(const Completion& completion, int choice) {
@@ -193,14 +215,8 @@ CallEnd GenerationCall::Conclude(const Completion& completion, int choice) {
 }
 
 void GenerationCall::Close() {
-  run_.Close();
-  std::vector<Choice*> more;
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-    for (const auto& choice : more_) more.push_back(choice.get());
-  }
-  for (Choice* const choice : more) choice->run.Close();
+  SetEnded();
+  for (GenerationRun* const run : Runs()) run->Close();
   context_.lifecycle.Leave(*this);
 }
 

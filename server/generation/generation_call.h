@@ -40,6 +40,9 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, CallContext call,
                                                 SinkReader& reader, CallMemory memory);
 
+  // Call before Start: see GenerationRun::MayFollow.
+  void MayFollow() { run_.MayFollow(); }
+
   // Starts the call. The reader may be called from now on, even before this returns.
   // `request_bytes` is the size of the request, which the transport keeps until the call ends. If
   // the answer is certain to exceed `most_answer_bytes`, the call fails before any work.
@@ -62,8 +65,12 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void ConcludeChoice(const ChoiceEvent& end);
 
   // Ends the call for a client that cancelled, disconnected, or whose deadline passed. Stops the
-  // engine's work.
+  // engine's work, unless that lingers.
   void Cancel();
+
+  // See GenerationRun; of all choices.
+  void Delivered();
+  void KeepFailure();
 
   // Stops the engine's work and ends the events with `status`, unless they have ended already.
   void Abort(absl::Status status) override;
@@ -84,6 +91,9 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   absl::Status SubmitChoices(Engine& engine, AskedGeneration& asked, const CancelFlag& cancel);
   absl::Status AddChoices(int count);
   GenerationRun& RunOf(int choice);
+  void SetEnded();
+  std::vector<GenerationRun*> Runs();
+  void Leave(const absl::Status& status, bool lingers);
 
   // A choice after the first.
   struct Choice {
@@ -105,7 +115,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   mutable std::mutex mutex_;                   // guards everything below
   std::vector<std::unique_ptr<Choice>> more_;  // only grows, before any of them is submitted
   bool submitted_ = false;                     // the engine has all choices
-  bool closed_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace annulus::server

@@ -95,14 +95,24 @@ GenerationRun::GenerationRun(ServiceContext& context, const CallContext& call,
 
 absl::Status GenerationRun::TakePlace() {
   std::optional<QuotaRefusal> refusal;
-  place_ = context_.quotas->Begin(call_.caller, refusal);
-  return refusal ? QuotaError(call_.caller.tenant, *refusal) : absl::OkStatus();
+  std::shared_ptr<QuotaPlace> place = context_.quotas->Begin(call_.caller, refusal);
+  std::lock_guard lock(mutex_);
+  place_ = std::move(place);
+  if (!refusal.has_value()) return absl::OkStatus();
+  refused_ = QuotaError(call_.caller.tenant, *refusal);
+  return may_follow_ && refusal->quota == Quota::kRunningRequests ? absl::OkStatus() : refused_;
+}
+
+std::shared_ptr<QuotaPlace> GenerationRun::place() const {
+  std::lock_guard lock(mutex_);
+  return place_;
 }
 
 absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
                                    size_t most_answer_bytes, CallMemory& memory,
                                    const CancelFlag& cancel, const BuiltRequest* built) {
   if (aborted()) return absl::OkStatus();  // the sink has its end already
+  if (asked.follows_only) return Follow(asked, /*content=*/"").status();
   const v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   const size_t answer_bytes = LeastAnswerBytes(spec.sampling());
@@ -110,15 +120,16 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
     return AnswerTooLargeError(answer_bytes, most_answer_bytes, "spec.sampling");
   }
   std::string content;
-  if (spec.has_request_id()) {
+  if (spec.has_request_id() || asked.lasting.unnamed) {
     ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, spec.ByteSizeLong()));
     content = ContentOf(asked, context_.documents, call_.caller.tenant);
-    ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(content));
+    ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(asked, content));
     if (follows) {
       context_.metrics.CountAttached();
       return absl::OkStatus();
     }
   }
+  if (place() == nullptr) return refused_;
   // Before the text is tokenized, which may take long: clients are promised a refusal within 50 ms.
   ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
   ANNULUS_ASSIGN_OR_RETURN(BuiltRequest made, Build(engine, asked, memory, cancel, built));
@@ -132,7 +143,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
   if (content.empty()) return SubmitOwn(engine, spec, std::move(made), memory);
-  return SubmitShared(engine, spec, std::move(made), content, memory);
+  return SubmitShared(engine, asked, std::move(made), content, memory);
 }
 
 absl::StatusOr<BuiltRequest> GenerationRun::Build(Engine& engine, const AskedGeneration& asked,
@@ -158,7 +169,7 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
     origin_ = OriginOf(engine, built);
   }
   ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
-  place_->CountTokens(prompt_tokens);
+  place()->CountTokens(prompt_tokens);
   std::lock_guard lock(mutex_);
   engine_ = &engine;
   id_ = id;
@@ -168,7 +179,7 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
 
 // The request belongs to all calls that follow it, so the engine gets no deadline: each call leaves
 // when its own deadline has passed.
-absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
+absl::Status GenerationRun::SubmitShared(Engine& engine, const AskedGeneration& asked,
                                          BuiltRequest built, const std::string& content,
                                          CallMemory& memory) {
   RequestSpec& request = built.spec;
@@ -179,9 +190,11 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpe
     const RequestKey name = key();
     std::lock_guard lock(mutex_);
     ANNULUS_ASSIGN_OR_RETURN(
-        claimed, context_.attach.Claim(name, content, sink_, std::chrono::steady_clock::now()));
+        claimed, context_.attach.Claim(name, content, sink_, std::chrono::steady_clock::now(),
+                                       asked.lasting));
     AttachLocked(claimed.generation);
   }
+  const std::shared_ptr<QuotaPlace> place = this->place();
   SharedGeneration& generation = *claimed.generation;
   if (!claimed.is_new) {
     context_.metrics.CountAttached();
@@ -197,29 +210,41 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const v1::GenerationSpe
     generation.SetOrigin(OriginOf(engine, built));
     ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
     ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
-                             SubmitTo(engine, spec, std::move(request), claimed.generation));
+                             SubmitTo(engine, asked.spec, std::move(request), claimed.generation));
     generation.Submitted(engine, id);
-    place_->CountTokens(prompt_tokens);
+    place->CountTokens(prompt_tokens);
     return absl::OkStatus();
   });
   if (!status.ok()) generation.Refused(status);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> GenerationRun::Follow(const std::string& content) {
-  const RequestKey name = key();
+absl::StatusOr<bool> GenerationRun::Follow(const AskedGeneration& asked,
+                                           const std::string& content) {
   std::lock_guard lock(mutex_);
-  ANNULUS_ASSIGN_OR_RETURN(
-      std::shared_ptr<SharedGeneration> there,
-      context_.attach.Follow(name, content, sink_, std::chrono::steady_clock::now()));
+  ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<SharedGeneration> there, FindLocked(asked, content));
   if (there == nullptr) return false;
+  request_id_ = there->request_id();
   AttachLocked(std::move(there));
   return true;
+}
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> GenerationRun::FindLocked(
+    const AskedGeneration& asked, const std::string& content) {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  const RequestKey name{call_.caller.tenant.name(), request_id_};
+  if (asked.follows_only) return context_.attach.FollowNamed(name, sink_, now);
+  if (asked.spec.has_request_id()) return context_.attach.Follow(name, content, sink_, now);
+  if (asked.joins) return context_.attach.Join(name.tenant, content, sink_, now);
+  return nullptr;
 }
 
 void GenerationRun::AttachLocked(std::shared_ptr<SharedGeneration> generation) {
   if (aborted_) return generation->Leave(*sink_);
   shared_ = std::move(generation);
+  // This call has a place of its own, or takes the one that the request lingered by.
+  std::shared_ptr<QuotaPlace> lingered = shared_->TakePlace();
+  if (place_ == nullptr) place_ = std::move(lingered);
 }
 
 v1::Origin GenerationRun::origin() const {
@@ -237,18 +262,22 @@ RequestKey GenerationRun::key() const { return {call_.caller.tenant.name(), requ
 std::optional<SinkEvent> GenerationRun::NextEvent() {
   std::optional<SinkEvent> event = sink_->Pop();
   std::shared_ptr<SharedGeneration> shared;
+  std::shared_ptr<QuotaPlace> place;
   {
     std::lock_guard lock(mutex_);
     shared = shared_;
+    place = place_;
   }
   if (shared != nullptr) shared->Refill(*sink_);
   const Delta* const delta = event ? std::get_if<Delta>(&*event) : nullptr;
-  if (delta != nullptr) place_->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
+  if (delta != nullptr && place != nullptr) {
+    place->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
+  }
   // End the place before the client learns of the end, because it may start its next request at
   // once.
   Completion* const end = event ? std::get_if<Completion>(&*event) : nullptr;
   if (end == nullptr) return event;
-  if (place_ != nullptr) place_->End();
+  if (place != nullptr) place->End();
   end->status = NoteKvRefusal(std::move(end->status), call_.caller, *context_.quotas);
   std::optional<CacheMiss>& miss = end->usage.cache_miss;
   if (miss.has_value() && miss->reason != CacheMiss::Reason::kIgnored &&
@@ -258,12 +287,23 @@ std::optional<SinkEvent> GenerationRun::NextEvent() {
   return event;
 }
 
-void GenerationRun::Abort(absl::Status status) {
-  End(std::move(status));  // before the engine can say CANCELLED
+// Hands over the place before the end of the events, which would end it.
+void GenerationRun::Leave(absl::Status status, bool lingers) {
   std::lock_guard lock(mutex_);
   aborted_ = true;
+  if (shared_ != nullptr) shared_->Leave(*sink_, lingers ? &place_ : nullptr);
+  End(std::move(status));  // before the engine can say CANCELLED
   if (engine_ != nullptr) engine_->Cancel(id_);
-  if (shared_ != nullptr) shared_->Leave(*sink_);
+}
+
+void GenerationRun::Delivered() {
+  std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) shared_->Delivered();
+}
+
+void GenerationRun::KeepFailure() {
+  std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) shared_->KeepFailure();
 }
 
 void GenerationRun::End(absl::Status status) {

@@ -35,6 +35,12 @@ struct AskedGeneration {
   // How many answers to give, 1 to 16. Answer i has the seed of the spec, or one that the server
   // draws, plus i. For GenerationCall; a run gives one.
   int choices = 1;
+  // How the request outlives this call, and how later ones find it.
+  Lasting lasting = {};
+  // This call repeats an earlier one, and joins its request if nobody follows that any more.
+  bool joins = false;
+  // This call only follows the request that the spec's request_id names, whatever it asks.
+  bool follows_only = false;
 };
 
 // One generation: takes a place in the caller's quotas, submits the request, and passes its events
@@ -47,6 +53,9 @@ class GenerationRun {
   GenerationRun(ServiceContext& context, const CallContext& call, const SinkLimits& limits,
                 SinkReader& reader);
 
+  // Call before TakePlace if the call may follow a request that lingers. As that has a place among
+  // the tenant's running requests, TakePlace then leaves it to Submit to refuse for lack of one.
+  void MayFollow() { may_follow_ = true; }
   // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED if one of them is used up.
   absl::Status TakePlace();
 
@@ -70,7 +79,9 @@ class GenerationRun {
   // Ends the events with `status`, unless they have ended already.
   void End(absl::Status status);
   // The same, and also stops the engine's work.
-  void Abort(absl::Status status);
+  void Abort(absl::Status status) { Leave(std::move(status), /*lingers=*/false); }
+  // The same for a client that has gone: work that lingers (Lasting) goes on.
+  void AbortForClient(absl::Status status) { Leave(std::move(status), /*lingers=*/true); }
   bool aborted() const;
   // Whether the engine has the request, which may then wait for long.
   bool queued() const;
@@ -78,6 +89,12 @@ class GenerationRun {
   // Call this when the terminal event was taken. Logs a successful generation, or the cause of a
   // failure.
   void Conclude(const Completion& completion);
+
+  // The client has received the whole answer.
+  void Delivered();
+  // Keeps a failure that comes from now on for the client's next call, see
+  // SharedGeneration::KeepFailure.
+  void KeepFailure();
 
   // Detaches the reader. It is not called again once this returns.
   void Close();
@@ -92,12 +109,16 @@ class GenerationRun {
  private:
   absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, BuiltRequest built,
                          CallMemory& memory);
-  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, BuiltRequest built,
+  absl::Status SubmitShared(Engine& engine, const AskedGeneration& asked, BuiltRequest built,
                             const std::string& content, CallMemory& memory);
-  // Follows the request with the same request_id, if there is one, and returns whether there is.
-  // Holds mutex_ from before the first event until shared_ is set, because NextEvent asks shared_
-  // for more.
-  absl::StatusOr<bool> Follow(const std::string& content);
+  std::shared_ptr<QuotaPlace> place() const;
+  // Follows an earlier request, if there is one that fits, and returns whether there is. Holds
+  // mutex_ from before the first event until shared_ is set, because NextEvent asks shared_ for
+  // more.
+  absl::StatusOr<bool> Follow(const AskedGeneration& asked, const std::string& content);
+  absl::StatusOr<std::shared_ptr<SharedGeneration>> FindLocked(const AskedGeneration& asked,
+                                                               const std::string& content);
+  void Leave(absl::Status status, bool lingers);
   absl::StatusOr<BuiltRequest> Build(Engine& engine, const AskedGeneration& asked,
                                      CallMemory& memory, const CancelFlag& cancel,
                                      const BuiltRequest* built) const;
@@ -109,9 +130,11 @@ class GenerationRun {
   ServiceContext& context_;
   const CallContext& call_;
   const std::shared_ptr<BoundedSink> sink_;
-  std::unique_ptr<QuotaPlace> place_;  // set by TakePlace; thread-safe itself
+  bool may_follow_ = false;
+  absl::Status refused_;  // why there is no place_, if TakePlace left it to Submit
 
   mutable std::mutex mutex_;
+  std::shared_ptr<QuotaPlace> place_;  // set by TakePlace; thread-safe itself
   std::string request_id_;
   v1::Origin origin_;  // of a request without a client's request_id
   bool aborted_ = false;

@@ -11,6 +11,7 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kEntryBytes = 1024;  // memory of an entry without events
+constexpr size_t kNoteBytes = 2048;   // of its note
 constexpr size_t kMostFollowers = 16;
 constexpr int64_t kRetryAttachMs = 1000;
 
@@ -40,16 +41,28 @@ absl::Status SlowFollower(const RequestKey& key) {
 
 }  // namespace
 
+absl::Status NoSuchRequestError(absl::string_view id) {
+  return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_REQUEST_NOT_FOUND, "request",
+                       id,
+                       absl::StrCat("no request ", QuoteName(id),
+                                    " that can be followed by its name runs here, and "
+                                    "none has ended within --attach-window; send it again"));
+}
+
 AttachTable::AttachTable(const AttachLimits& limits) : state_(std::make_shared<State>(limits)) {}
 
 AttachTable::~AttachTable() {
   Entries entries;  // destroyed without the lock
   std::lock_guard lock(state_->mutex);
   for (auto& [name, tenant] : state_->tenants) tenant.complete.clear();
+  state_->lingering.clear();
+  state_->unfollowed.clear();
   entries.swap(state_->entries);
 }
 
 void AttachTable::State::Drop(const SharedGeneration& generation) {
+  const auto alone = unfollowed.find({generation.key_.tenant, generation.content_});
+  if (alone != unfollowed.end() && alone->second == &generation) unfollowed.erase(alone);
   const auto tenant = tenants.find(generation.key_.tenant);
   if (tenant != tenants.end()) {
     auto& complete = tenant->second.complete;
@@ -134,8 +147,20 @@ void AttachTable::State::Expire(SteadyTime now) {
 }
 
 void AttachTable::Expire(SteadyTime now) {
-  std::lock_guard lock(state_->mutex);
-  state_->Expire(now);
+  std::vector<std::pair<Engine*, RequestId>> over;
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->Expire(now);
+    const std::set<SharedGeneration*> lingering = state_->lingering;
+    for (SharedGeneration* const one : lingering) {
+      // Nobody could follow a request whose events are not kept.
+      if (one->kept_ && now - one->left_ < state_->limits.linger) continue;
+      const std::shared_ptr<SharedGeneration> held = state_->entries.at(one->key_);
+      if (one->engine_ != nullptr) over.emplace_back(one->engine_, one->id_);
+      one->AbandonLocked();
+    }
+  }
+  for (const auto& [engine, id] : over) engine->Cancel(id);
 }
 
 size_t AttachTable::bytes() const { return state_->memory->used(); }
@@ -143,14 +168,16 @@ size_t AttachTable::bytes() const { return state_->memory->used(); }
 size_t AttachTable::most_bytes() const { return state_->memory->most(); }
 
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
-    const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+    const RequestKey& key, const std::string* content, const std::shared_ptr<BoundedSink>& sink,
     SteadyTime now) {
   state_->Expire(now);
   const auto found = state_->entries.find(key);
   if (found == state_->entries.end()) return std::shared_ptr<SharedGeneration>();
-  SharedGeneration& generation = *found->second;
-  if (generation.content_ != content) return OtherContent(key);
-  if (!generation.kept_) {
+  const std::shared_ptr<SharedGeneration> held = found->second;
+  SharedGeneration& generation = *held;
+  if (content != nullptr && generation.content_ != *content) return OtherContent(key);
+  const bool failed = generation.completion_.has_value() && !generation.completion_->status.ok();
+  if (!generation.kept_ && !failed) {
     return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                                  absl::StrCat("the request ", QuoteName(key.id),
                                               " is running for another call, but its events no "
@@ -167,26 +194,53 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
         kRetryAttachMs);
   }
   generation.AttachLocked(sink);
-  return found->second;
+  if (failed) state_->Drop(generation);  // the next call is to try again
+  return held;
 }
 
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::Follow(
     const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
     SteadyTime now) {
   std::lock_guard lock(state_->mutex);
-  return FollowLocked(key, content, sink, now);
+  return FollowLocked(key, &content, sink, now);
+}
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowNamed(
+    const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  auto there = FollowLocked(key, /*content=*/nullptr, sink, now);
+  if (there.ok() && *there == nullptr) return NoSuchRequestError(key.id);
+  return there;
+}
+
+std::shared_ptr<SharedGeneration> AttachTable::Join(const std::string& tenant,
+                                                    const std::string& content,
+                                                    const std::shared_ptr<BoundedSink>& sink,
+                                                    SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  const auto found = state_->unfollowed.find({tenant, content});
+  if (found == state_->unfollowed.end()) return nullptr;
+  const RequestKey key = found->second->key_;
+  return FollowLocked(key, &content, sink, now).value_or(nullptr);
+}
+
+std::shared_ptr<const AttachNote> AttachTable::NoteOf(const RequestKey& key) const {
+  std::lock_guard lock(state_->mutex);
+  const auto found = state_->entries.find(key);
+  return found == state_->entries.end() ? nullptr : found->second->lasting_.note;
 }
 
 absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
                                                         const std::string& content,
                                                         const std::shared_ptr<BoundedSink>& sink,
-                                                        SteadyTime now) {
+                                                        SteadyTime now, const Lasting& lasting) {
   std::lock_guard lock(state_->mutex);
   ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<SharedGeneration> there,
-                           FollowLocked(key, content, sink, now));
+                           FollowLocked(key, &content, sink, now));
   if (there != nullptr) return Claimed{std::move(there), false};
-  auto generation = std::make_shared<SharedGeneration>(state_, key, content);
-  generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size();
+  auto generation = std::make_shared<SharedGeneration>(state_, key, content, lasting);
+  generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size() +
+                       (lasting.note == nullptr ? 0 : kNoteBytes);
   generation->kept_ = state_->Resize(*generation, generation->bytes_);
   generation->AttachLocked(sink);
   state_->entries[key] = generation;
@@ -194,10 +248,11 @@ absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
 }
 
 SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key,
-                                   std::string content)
+                                   std::string content, Lasting lasting)
     : table_(std::move(table)),
       key_(std::move(key)),
       content_(std::move(content)),
+      lasting_(std::move(lasting)),
       lease_(table_->memory),
       tenant_lease_(table_->tenants[key_.tenant].memory) {}
 
@@ -241,6 +296,9 @@ void SharedGeneration::Refused(absl::Status status) {
 }
 
 void SharedGeneration::AttachLocked(const std::shared_ptr<BoundedSink>& sink) {
+  table_->lingering.erase(this);
+  const auto alone = table_->unfollowed.find({key_.tenant, content_});
+  if (alone != table_->unfollowed.end() && alone->second == this) table_->unfollowed.erase(alone);
   Follower& follower = followers_.emplace_back(Follower{sink});
   if (queued_.has_value()) sink->OnQueued(*queued_);
   if (progress_.has_value()) sink->OnProgress(*progress_);
@@ -316,20 +374,57 @@ void SharedGeneration::Refill(const BoundedSink& sink) {
   TrimLocked();
 }
 
-void SharedGeneration::Leave(const BoundedSink& sink) {
+void SharedGeneration::AbandonLocked() {
+  abandoned_ = true;
+  place_.reset();
+  table_->lingering.erase(this);
+  table_->Drop(*this);
+}
+
+void SharedGeneration::Leave(const BoundedSink& sink, std::shared_ptr<QuotaPlace>* place) {
   Engine* engine = nullptr;
   RequestId id = 0;
   {
     std::lock_guard lock(table_->mutex);
-    std::erase_if(followers_, [&](const Follower& one) { return one.sink.get() == &sink; });
+    const auto left =
+        std::erase_if(followers_, [&](const Follower& one) { return one.sink.get() == &sink; });
     TrimLocked();
-    if (!followers_.empty() || completion_.has_value() || abandoned_) return;
-    abandoned_ = true;
+    if (left == 0 || !followers_.empty() || abandoned_) return;
+    if (completion_.has_value()) {
+      const auto found = table_->entries.find(key_);
+      const bool there = found != table_->entries.end() && found->second.get() == this;
+      if (there && lasting_.unnamed) table_->unfollowed[{key_.tenant, content_}] = this;
+      return;
+    }
+    if (place != nullptr && lasting_.lingers && kept_ && table_->limits.linger.count() > 0) {
+      place_ = std::move(*place);
+      left_ = std::chrono::steady_clock::now();
+      table_->lingering.insert(this);
+      return;
+    }
     engine = engine_;
     id = id_;
-    table_->Drop(*this);
+    AbandonLocked();
   }
   if (engine != nullptr) engine->Cancel(id);
+}
+
+std::shared_ptr<QuotaPlace> SharedGeneration::TakePlace() {
+  std::lock_guard lock(table_->mutex);
+  return std::move(place_);
+}
+
+void SharedGeneration::Delivered() {
+  std::lock_guard lock(table_->mutex);
+  if (!lasting_.unnamed) return;
+  kept_ = false;
+  table_->Drop(*this);
+  TrimLocked();
+}
+
+void SharedGeneration::KeepFailure() {
+  std::lock_guard lock(table_->mutex);
+  keeps_failure_ = true;
 }
 
 void SharedGeneration::OnQueued(int position) {
@@ -353,10 +448,18 @@ void SharedGeneration::KeepLocked(Delta delta) {
 
 void SharedGeneration::OnDelta(Delta delta) {
   std::lock_guard lock(table_->mutex);
+  if (place_ != nullptr) place_->CountTokens(static_cast<int64_t>(delta.token_ids.size()));
   KeepLocked(std::move(delta));
   for (Follower& follower : followers_) FeedLocked(follower);
   EndSlowLocked();
   TrimLocked();
+}
+
+// Whether the request's end is kept for later calls; holds its memory.
+bool SharedGeneration::KeepsLocked(bool named) {
+  if (!named || table_->limits.window.count() == 0) return false;
+  if (completion_->status.ok()) return kept_ && table_->Resize(*this, bytes_);
+  return keeps_failure_ && table_->Resize(*this, bytes_);
 }
 
 void SharedGeneration::OnDone(Completion completion) {
@@ -364,15 +467,20 @@ void SharedGeneration::OnDone(Completion completion) {
   if (completion_.has_value()) return;
   engine_ = nullptr;
   request_memory_.reset();
+  place_.reset();
+  table_->lingering.erase(this);
   completed_ = std::chrono::steady_clock::now();
+  if (!completion.status.ok()) {  // nobody gets these any more
+    for (const Delta& delta : deltas_) bytes_ -= DeltaBytes(delta);
+    first_ += deltas_.size();
+    deltas_.clear();
+  }
   bytes_ += CompletionBytes(completion);
   completion_ = std::move(completion);
   if (completion_->status.ok()) origin_.set_ring_degree(completion_->attention.ring_degree);
   const auto found = table_->entries.find(key_);
   const bool named = found != table_->entries.end() && found->second.get() == this;
-  const bool stays = named && kept_ && completion_->status.ok() &&
-                     table_->limits.window.count() > 0 && table_->Resize(*this, bytes_);
-  if (stays) {
+  if (KeepsLocked(named)) {
     number_ = table_->next_number++;
     table_->tenants[key_.tenant].complete.emplace(number_, this);
   } else {

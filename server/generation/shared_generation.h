@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,11 +22,15 @@
 #include "server/base/memory_budget.h"
 #include "server/config/server_config.h"
 #include "server/generation/bounded_sink.h"
+#include "server/identity/quota_book.h"
 #include "server/work/call_memory.h"
 
 namespace annulus::server {
 
 class SharedGeneration;
+
+// NOT_FOUND: there is no request with this request_id to follow.
+absl::Status NoSuchRequestError(absl::string_view id);
 
 // Identifies a request by the request_id that its client chose, an idempotency key within the
 // tenant.
@@ -36,8 +41,25 @@ struct RequestKey {
   friend auto operator<=>(const RequestKey&, const RequestKey&) = default;
 };
 
-// The requests with a request_id: running ones, and those whose complete answer is still kept.
-// Thread-safe.
+// What a transport keeps of the call that made a request, for those that follow it by name.
+class AttachNote {
+ public:
+  virtual ~AttachNote() = default;
+};
+
+// How a request outlives the calls that follow it. Over gRPC it does not: when the last one leaves,
+// it ends.
+struct Lasting {
+  // When nobody follows it any more, it goes on for AttachLimits::linger.
+  bool lingers = false;
+  // The client gave it no name, so it is kept only until its answer was delivered. Until then, a
+  // call with the same content can join it once nobody follows it any more.
+  bool unnamed = false;
+  std::shared_ptr<const AttachNote> note = nullptr;
+};
+
+// The requests that later calls can follow, by their request_id or their content: running ones, and
+// those whose complete answer is still kept. Thread-safe.
 class AttachTable {
  public:
   explicit AttachTable(const AttachLimits& limits);
@@ -54,6 +76,16 @@ class AttachTable {
                                                            const std::shared_ptr<BoundedSink>& sink,
                                                            SteadyTime now);
 
+  // The same for a request of any content. NOT_FOUND if there is none.
+  absl::StatusOr<std::shared_ptr<SharedGeneration>> FollowNamed(
+      const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
+  // The same for the newest unnamed request of the tenant that has this content and that nobody
+  // follows any more; null if there is none.
+  std::shared_ptr<SharedGeneration> Join(const std::string& tenant, const std::string& content,
+                                         const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
+  // The note of a request; null if there is no such request, or if it has none.
+  std::shared_ptr<const AttachNote> NoteOf(const RequestKey& key) const;
+
   // The same, but creates the request if there is none. If `is_new`, the caller must submit it to
   // the engine with `generation` as its sink, and then call Submitted or Refused.
   struct Claimed {
@@ -61,9 +93,11 @@ class AttachTable {
     bool is_new = false;
   };
   absl::StatusOr<Claimed> Claim(const RequestKey& key, const std::string& content,
-                                const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
+                                const std::shared_ptr<BoundedSink>& sink, SteadyTime now,
+                                const Lasting& lasting = {});
 
-  // Drops answers whose window is over. Call it periodically.
+  // Drops answers whose window is over, and ends requests that have lingered for long enough. Call
+  // it periodically.
   void Expire(SteadyTime now);
 
   size_t bytes() const;       // memory of the kept events
@@ -104,12 +138,16 @@ class AttachTable {
     const std::shared_ptr<MemoryBudget> memory;
     std::mutex mutex;  // guards everything below, and all generations
     Entries entries;
+    std::set<SharedGeneration*> lingering;
+    // Complete unnamed requests that nobody follows, by tenant and content.
+    std::map<std::pair<std::string, std::string>, SharedGeneration*> unfollowed;
     std::map<std::string, Tenant> tenants;  // one for each tenant that the tokens file ever had
     uint64_t next_number = 0;
   };
 
+  // `content`: null for any.
   absl::StatusOr<std::shared_ptr<SharedGeneration>> FollowLocked(
-      const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+      const RequestKey& key, const std::string* content, const std::shared_ptr<BoundedSink>& sink,
       SteadyTime now);
 
   const std::shared_ptr<State> state_;
@@ -120,11 +158,14 @@ class AttachTable {
 // holds no more events than its limits allow, and gets more as its reader takes them. If there is
 // no memory to keep the events, a call that is behind is ended with SLOW_READER while another keeps
 // up, or if other tenants need the memory. When the last call leaves, the engine's request is
-// cancelled and the request_id becomes free.
+// cancelled and the request_id becomes free, at once or after a while (Lasting::lingers).
 class SharedGeneration final : public TokenSink {
  public:
   // Requires the table's mutex to be held.
-  SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content);
+  SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content,
+                   Lasting lasting);
+
+  const std::string& request_id() const { return key_.id; }
 
   // The functions down to Refused are for the call that claimed the request, origin() for all.
 
@@ -141,13 +182,21 @@ class SharedGeneration final : public TokenSink {
   void Submitted(Engine& engine, RequestId id);
   void Refused(absl::Status status);
 
-  // The next two are for all calls that follow the request, each with its own sink.
+  // The next ones are for all calls that follow the request, each with its own sink.
 
   // The reader of `sink` has taken an event, so there may be room for more of them.
   void Refill(const BoundedSink& sink);
   // The call of `sink` has ended: it gets no more events. The last one to leave cancels the
-  // request. No-op if `sink` does not follow.
-  void Leave(const BoundedSink& sink);
+  // request, unless it lingers: then it takes `place`, if there is one, and counts by it what it
+  // does. No-op if `sink` does not follow.
+  void Leave(const BoundedSink& sink, std::shared_ptr<QuotaPlace>* place = nullptr);
+  // Hands over the place of a request that lingered until this call; null if it has none.
+  std::shared_ptr<QuotaPlace> TakePlace();
+  // A client has received the whole answer.
+  void Delivered();
+  // If the request fails, keeps that for the next call that follows or joins it: this one cannot
+  // tell its client.
+  void KeepFailure();
 
   void OnQueued(int position) override;
   void OnProgress(const PromptProgress& progress) override;
@@ -168,6 +217,8 @@ class SharedGeneration final : public TokenSink {
   };
 
   void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
+  void AbandonLocked();
+  bool KeepsLocked(bool named);
   void FeedLocked(Follower& follower);
   bool BehindLocked(const Follower& follower) const;
   bool BeingReadLocked() const;  // whether some follower is behind
@@ -180,6 +231,7 @@ class SharedGeneration final : public TokenSink {
   const std::shared_ptr<AttachTable::State> table_;
   const RequestKey key_;
   const std::string content_;
+  const Lasting lasting_;
   // Guarded by the table's mutex.
   v1::Origin origin_;
   std::vector<Follower> followers_;
@@ -198,7 +250,10 @@ class SharedGeneration final : public TokenSink {
   Engine* engine_ = nullptr;  // set, with id_, while the engine has the request
   RequestId id_ = 0;
   bool abandoned_ = false;
-  mutable bool has_read_ = false;  // a follower that was behind has read since the last HasRoom
+  bool keeps_failure_ = false;
+  std::shared_ptr<QuotaPlace> place_;  // of the call that left it, while it lingers
+  SteadyTime left_{};                  // when that call left
+  mutable bool has_read_ = false;      // a follower that was behind has read since the last HasRoom
 };
 
 }  // namespace annulus::server

@@ -28,6 +28,10 @@ class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
 
+  // A form that begins anew, for the answer to the same request; null if this API has no such
+  // thing. Made before the answer begins.
+  virtual std::unique_ptr<AnswerForm> Again() const { return nullptr; }
+
   // Whether the answer is a stream of events (text/event-stream), or one JSON object.
   virtual bool streams() const = 0;
 

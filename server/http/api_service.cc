@@ -7,7 +7,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/config/loopback.h"
@@ -68,6 +70,22 @@ HttpAnswer Preflight(absl::string_view origin) {
   answer.headers.emplace_back("Access-Control-Allow-Headers: *, Authorization");
   answer.headers.emplace_back("Access-Control-Max-Age: 600");
   return answer;
+}
+
+// Whether an SDK says that it has sent this request before. Both SDKs do so without a key.
+bool IsRepeated(const HttpRequest& request) {
+  int count = 0;
+  return absl::SimpleAtoi(request.Find("x-stainless-retry-count"), &count) && count > 0;
+}
+
+// The query of a replay: "from=N", or nothing.
+absl::StatusOr<uint64_t> ReadFrom(absl::string_view query) {
+  uint64_t from = 0;
+  if (query.empty()) return from;
+  if (absl::ConsumePrefix(&query, "from=") && absl::SimpleAtoi(query, &from)) return from;
+  return FieldError("from",
+                    "must be the number of the first event to send, counted from 0; there "
+                    "is no other parameter");
 }
 
 CallContext ToCall(absl::string_view method, HttpRequest& request, const std::string& peer) {
@@ -132,7 +150,8 @@ std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,
   if (route == nullptr) {
     return Refusal(404, "not_found", absl::StrCat("there is nothing at ", QuoteName(request.path)));
   }
-  const bool reads = route->method == "GET" && request.method == "HEAD";
+  const bool reads = request.method == "HEAD" && route->method == "GET" &&
+                     std::holds_alternative<AnswerNow>(route->handler);
   if (request.method != route->method && !reads) {
     return Refusal(405, "method_not_allowed",
                    absl::StrCat(request.path, " takes ", route->method, " only"),
@@ -172,24 +191,30 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   const Route* const route = FindRoute(request.path, rest);
   if (auto refusal = CheckRoute(request, route)) return *std::move(refusal);
   GenerationExchange::Asked asked{.idempotency_key = std::string(request.Find("idempotency-key")),
+                                  .repeats = IsRepeated(request),
                                   .is_1_1 = request.is_1_1,
                                   .keep_alive = request.keep_alive,
                                   .headers = headers};
   CallContext call = ToCall(route->path, request, peer);
   const FormReader* const reader = std::get_if<FormReader>(&route->handler);
-  if (!route->for_probes) {
-    const absl::Status admitted = context_.Admit(call);
-    if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr);
-  }
+  const bool replays = std::holds_alternative<ReplayRoute>(route->handler);
+  const absl::Status admitted = [&]() -> absl::Status {
+    if (!route->for_probes) ANNULUS_RETURN_IF_ERROR(context_.Admit(call));
+    if (!replays) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(const uint64_t from, ReadFrom(request.query));
+    asked.replay = {std::string(rest), from};
+    return absl::OkStatus();
+  }();
+  if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr || replays);
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
     WorkExchange::Asked work{*handler, request.keep_alive, headers};
     return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
                                           std::move(reply));
   }
-  if (reader == nullptr) {
-    return AnswerNowWith(context_, call, std::get<AnswerNow>(route->handler), rest);
+  if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
+    return AnswerNowWith(context_, call, *answer, rest);
   }
-  asked.reader = *reader;
+  if (reader != nullptr) asked.reader = *reader;
   return std::make_shared<GenerationExchange>(context_, std::move(call), std::move(asked),
                                               std::move(reply));
 }

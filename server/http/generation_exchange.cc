@@ -44,6 +44,14 @@ int64_t SecondsSince1970() {
 
 }  // namespace
 
+// How a later call answers the same request.
+struct GenerationExchange::FormNote final : AttachNote {
+  FormNote(std::unique_ptr<const AnswerForm> form, int64_t created)
+      : form(std::move(form)), created(created) {}
+  const std::unique_ptr<const AnswerForm> form;  // null: only in the way that it was asked for
+  const int64_t created;
+};
+
 GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call, Asked asked,
                                        std::shared_ptr<HttpReply> reply)
     : context_(context),
@@ -57,16 +65,23 @@ GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call
 
 void GenerationExchange::Start(BodyBytes body) {
   const size_t held = body.held_bytes();
+  tenant_ = call_.caller.tenant.name();
   generation_ = GenerationCall::Create(context_, std::move(call_), *this, body.TakeMemory());
-  auto pieces = std::make_shared<std::deque<std::string>>(body.TakePieces());
-  generation_->Start(
-      held, [self = shared_from_this(), pieces](CallMemory& memory, const CancelFlag& cancel) {
-        auto asked = self->Read(*pieces, memory, cancel);
-        pieces->clear();
-        pieces->shrink_to_fit();
-        memory.Release(CallMemory::kReceived);
-        return asked;
-      });
+  if (asked_.repeats || asked_.replay.has_value() || !asked_.idempotency_key.empty()) {
+    generation_->MayFollow();
+  }
+  generation_->Start(held, DecoderOf(body.TakePieces()));
+}
+
+GenerationCall::Decoder GenerationExchange::DecoderOf(std::deque<std::string> body) {
+  auto pieces = std::make_shared<std::deque<std::string>>(std::move(body));
+  return [self = shared_from_this(), pieces](CallMemory& memory, const CancelFlag& cancel) {
+    auto asked = self->asked_.replay ? self->ReadReplay() : self->Read(*pieces, memory, cancel);
+    pieces->clear();
+    pieces->shrink_to_fit();
+    memory.Release(CallMemory::kReceived);
+    return asked;
+  };
 }
 
 void GenerationExchange::Refuse(const absl::Status& status) {
@@ -79,13 +94,44 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
                                                          CallMemory& memory,
                                                          const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(FormRequest request, asked_.reader(body, memory, cancel));
-  if (!asked_.idempotency_key.empty()) {
-    request.asked.spec.set_request_id(asked_.idempotency_key);
-  }
+  AskedGeneration& asked = request.asked;
+  const bool named = !asked_.idempotency_key.empty();
+  if (named) asked.spec.set_request_id(asked_.idempotency_key);
+  asked.joins = asked_.repeats;
+  asked.lasting = {.lingers = named,
+                   .unnamed = !named,
+                   .note = std::make_shared<FormNote>(request.answer->Again(), facts_.created)};
   std::lock_guard lock(mutex_);
   form_ = std::move(request.answer);
-  choices_ = request.asked.choices;
-  return std::move(request.asked);
+  choices_ = asked.choices;
+  return std::move(asked);
+}
+
+absl::StatusOr<AskedGeneration> GenerationExchange::ReadReplay() {
+  const std::string& id = asked_.replay->request_id;
+  AskedGeneration asked;
+  asked.spec.set_request_id(id);
+  asked.follows_only = true;
+  const auto note = std::static_pointer_cast<const FormNote>(context_.attach.NoteOf({tenant_, id}));
+  if (note == nullptr) return NoSuchRequestError(id);
+  std::unique_ptr<AnswerForm> form = note->form == nullptr ? nullptr : note->form->Again();
+  if (form == nullptr || !form->streams()) {
+    return FieldError("", absl::StrCat("the request ", QuoteName(id),
+                                       " was not for one stream; send it again, with its name as "
+                                       "Idempotency-Key"));
+  }
+  std::lock_guard lock(mutex_);
+  form_ = std::move(form);
+  facts_.created = note->created;
+  skip_ = asked_.replay->from;
+  return asked;
+}
+
+// Every event ends with an empty line, and has none within it.
+std::string GenerationExchange::SkipLocked(std::string events) {
+  size_t begin = 0;
+  for (; skip_ > 0 && begin < events.size(); --skip_) begin = events.find("\n\n", begin) + 2;
+  return events.substr(begin);
 }
 
 void GenerationExchange::OnWritten() {
@@ -108,7 +154,14 @@ void GenerationExchange::OnGone() {
 }
 
 void GenerationExchange::OnOver() {
-  if (generation_ != nullptr) generation_->Close();
+  if (generation_ == nullptr) return;
+  bool delivered = false;
+  {
+    std::lock_guard lock(mutex_);
+    delivered = finished_ && !gone_;
+  }
+  if (delivered) generation_->Delivered();
+  generation_->Close();
 }
 
 void GenerationExchange::OnBeat() {
@@ -165,7 +218,7 @@ absl::Status GenerationExchange::UseLocked(int choice, const SinkEvent& event) {
   if (!form_->streams()) return delta == nullptr ? absl::OkStatus() : GatherLocked(*delta);
   // Other events say that the request is queued: from now on the client waits for the stream. Of
   // several choices one may still be refused.
-  const std::string events = delta == nullptr ? "" : form_->StreamDelta(facts_, *delta);
+  const std::string events = delta == nullptr ? "" : SkipLocked(form_->StreamDelta(facts_, *delta));
   const bool begins = !begun_ && (choices_ == 1 || generation_->queued());
   if (!events.empty() || begins) SendLocked(BodyLocked(events), HttpReply::End::kMore);
   return absl::OkStatus();
@@ -193,6 +246,7 @@ std::string GenerationExchange::BodyLocked(absl::string_view part) {
   if (!std::exchange(begun_, true)) {
     HttpAnswer answer = AnswerLocked(200, streams ? kEventStream : kJson);
     if (streams) answer.headers.emplace_back("Cache-Control: no-cache");
+    if (!streams) generation_->KeepFailure();
     bytes = SerializeHead(answer, asked_.is_1_1 ? BodyFrame::kChunked : BodyFrame::kUntilClose,
                           asked_.keep_alive);
   }
@@ -210,7 +264,7 @@ absl::Status GenerationExchange::EncodeEndLocked(const Completion& completion, s
   facts_.usage = usage_;
   const absl::string_view last = asked_.is_1_1 ? kLastChunk : "";
   if (form_->streams()) {
-    bytes = absl::StrCat(BodyLocked(form_->StreamEnd(facts_, completion)), last);
+    bytes = absl::StrCat(BodyLocked(SkipLocked(form_->StreamEnd(facts_, completion))), last);
     return absl::OkStatus();
   }
   ANNULUS_RETURN_IF_ERROR(
@@ -234,7 +288,7 @@ std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply:
     return Serialize(answer, asked_.keep_alive && !refused_, /*with_body=*/true);
   }
   if (form_->streams()) {
-    return BodyLocked(form_->StreamError(error)) + (asked_.is_1_1 ? kLastChunk : "");
+    return BodyLocked(SkipLocked(form_->StreamError(error))) + (asked_.is_1_1 ? kLastChunk : "");
   }
   after = HttpReply::End::kBreak;
   return "";

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ namespace annulus::server {
 // each heartbeat writes something, so that clients do not give up during a long prompt: in streams
 // a comment with the progress, else a line feed before the JSON. A failure after the status line is
 // an error event in a stream; a JSON answer breaks off without its last chunk, so that no client
-// takes it for an answer.
+// takes it for an answer, and the client's next try is told the failure.
+//
+// A client that goes away ends the work, unless it sent an Idempotency-Key: see Lasting.
 //
 // While a write waits for a slow reader, events gather in the sink, and only there.
 class GenerationExchange final : public HttpExchange,
@@ -30,6 +33,13 @@ class GenerationExchange final : public HttpExchange,
   struct Asked {
     FormReader reader = nullptr;
     std::string idempotency_key;  // empty: none
+    bool repeats = false;         // an SDK's retry
+    // Instead of reading a body: replays the stream of this request, from an event on.
+    struct Replay {
+      std::string request_id;
+      uint64_t from;  // counted from 0
+    };
+    std::optional<Replay> replay = std::nullopt;
     bool is_1_1 = true;
     bool keep_alive = true;
     std::vector<std::string> headers = {};  // for every answer
@@ -49,8 +59,12 @@ class GenerationExchange final : public HttpExchange,
   void OnReady() override { Advance(); }
 
  private:
+  struct FormNote;
+
   absl::StatusOr<AskedGeneration> Read(const std::deque<std::string>& body, CallMemory& memory,
                                        const CancelFlag& cancel);
+  absl::StatusOr<AskedGeneration> ReadReplay();
+  GenerationCall::Decoder DecoderOf(std::deque<std::string> body);
   void Advance();
   // These require mutex_ to be held.
   absl::Status UseLocked(int choice, const SinkEvent& event);
@@ -61,6 +75,8 @@ class GenerationExchange final : public HttpExchange,
   void EndLocked(Completion completion, int choice);
   void NoteLocked(int choice, const SinkEvent& event);
   void AddUsageLocked(int choice, const Usage& usage);
+  // Leaves out the events before those that a replay is to begin with.
+  std::string SkipLocked(std::string events);
   // Frames a part of the body, with the status line before the first one.
   std::string BodyLocked(absl::string_view part);
   HttpAnswer AnswerLocked(int status, absl::string_view content_type) const;
@@ -70,15 +86,17 @@ class GenerationExchange final : public HttpExchange,
   CallContext call_;  // until Start or Refuse
   const Asked asked_;
   const std::shared_ptr<HttpReply> reply_;
+  std::string tenant_;                          // from Start on
   std::shared_ptr<GenerationCall> generation_;  // null until then
 
   std::mutex mutex_;
   CallMemory memory_;                 // for the answer that is gathered
   std::unique_ptr<AnswerForm> form_;  // null until the request was read
   AnswerFacts facts_;
-  int choices_ = 1;  // that the request asks for
-  int ended_ = 0;    // of them
-  Usage usage_;      // of those
+  int choices_ = 1;    // that the request asks for
+  int ended_ = 0;      // of them
+  uint64_t skip_ = 0;  // events to leave out: see Asked::replay
+  Usage usage_;        // of those
   PromptProgress progress_;
   absl::Status failure_;  // not OK if part of the answer is missing
   bool begun_ = false;    // the status line was sent

@@ -68,6 +68,12 @@ std::string PathOf(absl::string_view target) {
   return absl::StartsWith(target, "/") ? std::string(target) : std::string();
 }
 
+std::string QueryOf(absl::string_view target) {
+  target = target.substr(0, target.find('#'));
+  const size_t mark = target.find('?');
+  return mark == absl::string_view::npos ? "" : std::string(target.substr(mark + 1));
+}
+
 std::string SerializeHead(const HttpAnswer& answer, BodyFrame frame, bool keep_alive) {
   std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", Phrase(answer.status), "\r\n");
   if (answer.status != 204) {

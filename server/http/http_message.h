@@ -17,6 +17,7 @@ struct HttpRequest {
 
   std::string method;                // as sent: "GET"
   std::string path;                  // "/metrics", without the query
+  std::string query = {};            // "a=1&b=2"; empty: none
   std::vector<Header> headers = {};  // in order
   bool is_1_1 = true;                // false: HTTP/1.0
   bool keep_alive = false;           // whether the client wants to use the connection again
@@ -46,6 +47,8 @@ struct HttpFault {
 
 // "/metrics?x" and "http://host:1/metrics" -> "/metrics". Empty if the target has no path.
 std::string PathOf(absl::string_view target);
+// "/v1/streams/a?from=3" -> "from=3". Empty if there is none.
+std::string QueryOf(absl::string_view target);
 
 // How the length of an answer's body is told.
 enum class BodyFrame : uint8_t {

@@ -122,6 +122,7 @@ class OpenAiForm : public AnswerForm {
   virtual size_t LogprobsSize() const = 0;
   virtual std::string GatheredLogprobs() const = 0;
 
+  const OpenAiRequest& request() const { return request_; }
   bool wants_logprobs() const { return request_.spec.sampling().has_logprobs(); }
 
   std::string Chunk(const AnswerFacts& facts, absl::string_view choice) const {
@@ -193,6 +194,10 @@ class ChatForm final : public OpenAiForm {
  public:
   using OpenAiForm::OpenAiForm;
 
+  std::unique_ptr<AnswerForm> Again() const override {
+    return std::make_unique<ChatForm>(request(), /*choice=*/0);
+  }
+
  private:
   absl::string_view IdPrefix() const override { return "chatcmpl-"; }
   absl::string_view Object(bool chunk) const override {
@@ -246,6 +251,10 @@ class ChatForm final : public OpenAiForm {
 class CompletionForm final : public OpenAiForm {
  public:
   using OpenAiForm::OpenAiForm;
+
+  std::unique_ptr<AnswerForm> Again() const override {
+    return std::make_unique<CompletionForm>(request(), /*choice=*/0);
+  }
 
  private:
   // The four arrays of a legacy answer's log probabilities.

@@ -64,6 +64,7 @@ class RequestParser::Parser final : public http::basic_parser<true> {
                        error_code& error) override {
     request_.method = std::string(method);
     request_.path = PathOf(View(target));
+    request_.query = QueryOf(View(target));
     request_.is_1_1 = version >= 11;
     if (request_.path.empty()) {
       Refuse(400, "the request has no path; send \"GET /metrics HTTP/1.1\" and headers", error);

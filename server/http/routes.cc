@@ -55,6 +55,7 @@ absl::StatusOr<HttpAnswer> Version(ServiceContext&, absl::string_view) {
 constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", FormReader(ReadChatForm)},
     {"POST", "/v1/completions", FormReader(ReadCompletionForm)},
+    {"GET", "/v1/streams/*", ReplayRoute()},
     {"POST", "/tokenize", WorkHandler(AnswerTokenize)},
     {"POST", "/detokenize", WorkHandler(AnswerDetokenize)},
     {"GET", "/v1/models", AnswerNow(ListModels)},

@@ -28,13 +28,16 @@ using WorkHandler = absl::StatusOr<HttpAnswer> (*)(const HttpWork& work,
                                                    const std::deque<std::string>& body,
                                                    const CancelFlag& cancel);
 
+// Replays the stream of an earlier request: see GenerationExchange::Asked::Replay.
+struct ReplayRoute {};
+
 // A route: its path is also the call's name in the table of roles, in metrics and in the log. To
 // add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
 // row in call_roles.cc.
 struct Route {
   absl::string_view method;
   absl::string_view path;  // a "*" at its end stands for any rest
-  std::variant<AnswerNow, FormReader, WorkHandler> handler;
+  std::variant<AnswerNow, FormReader, WorkHandler, ReplayRoute> handler;
   bool for_probes = false;  // open to everybody
 };
 

@@ -33,6 +33,7 @@ constexpr Row kRows[] = {
     // Over HTTP: see server/http/routes.h.
     {"/v1/chat/completions", {Role::kGenerate}},
     {"/v1/completions", {Role::kGenerate}},
+    {"/v1/streams/*", {Role::kGenerate}},
     {"/tokenize", {Role::kGenerate}},
     {"/detokenize", {Role::kGenerate}},
     {"/v1/models", {}},

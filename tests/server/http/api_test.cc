@@ -59,9 +59,10 @@ json TextBody(const json& more = json::object()) {
 
 class ApiTest : public ::testing::Test {
  protected:
-  void Start(std::vector<std::string> flags = {}) {
+  void Start(std::vector<std::string> flags = {},
+             std::unique_ptr<const Authenticator> authenticator = nullptr) {
     flags.insert(flags.end(), {"--http", "127.0.0.1:0"});
-    server_ = std::make_unique<TestServer>(flags);
+    server_ = std::make_unique<TestServer>(flags, std::move(authenticator));
     server_->engine().set_chat_template(true);
     server_->Serve();
   }
@@ -622,6 +623,155 @@ TEST_F(ApiTest, SameRequestsByNameAreOne) {
   const HttpReceived second = Post(kText, TextBody(), "Idempotency-Key: name\r\n");
   EXPECT_EQ(json::parse(first.body)["choices"], json::parse(second.body)["choices"]);
   EXPECT_EQ(server_->engine().submitted().size(), 1u);
+}
+
+// Numbers, so that a gap or a repetition shows.
+FakeScript Numbers(int count, milliseconds interval) {
+  FakeScript script;
+  script.queued = {0};
+  script.interval = interval;
+  for (int i = 0; i < count; ++i) script.deltas.push_back(absl::StrCat(i, ","));
+  return script;
+}
+
+TEST_F(ApiTest, ARequestWithAKeyOutlivesItsConnection) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) { return Numbers(100, milliseconds(5)); });
+  const std::string key = "Idempotency-Key: name\r\n";
+  {
+    HttpPeer peer(server_->http_port());
+    peer.Send(PostJson(kText, TextBody({{"stream", true}}).dump(), key));
+    ASSERT_TRUE(peer.ReadUntil("3,"));
+  }
+  const HttpReceived again = Post(kText, TextBody(), key);
+  ASSERT_EQ(again.status, 200) << again.body;
+  EXPECT_THAT(json::parse(again.body)["choices"][0]["text"].get<std::string>(),
+              StartsWith("0,1,2,3,4,5,"));
+  EXPECT_EQ(json::parse(again.body)["usage"]["completion_tokens"], 100);
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+  EXPECT_TRUE(server_->engine().cancelled().empty());
+}
+
+TEST_F(ApiTest, ARequestWithAKeyLingersNoLongerThanAsked) {
+  Start({"--http-linger", "300ms"});
+  server_->engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
+  const auto begun = std::chrono::steady_clock::now();
+  HttpPeer peer(server_->http_port());
+  peer.Send(PostJson(kText, TextBody({{"stream", true}}).dump(), "Idempotency-Key: name\r\n"));
+  ASSERT_TRUE(peer.ReadUntil("word"));
+  peer.Leave();
+  EXPECT_TRUE(server_->engine().WaitUntilIdle(milliseconds(10'000)));
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, milliseconds(300));
+  EXPECT_EQ(server_->engine().cancelled().size(), 1u);
+}
+
+// Lets each tenant run one request at a time.
+class OneAtATime final : public Authenticator {
+ public:
+  absl::StatusOr<Caller> Authenticate(const CallContext&) const override {
+    Caller caller;
+    caller.quotas.running_requests = 1;
+    return caller;
+  }
+};
+
+// A request that lingers is the tenant's: others wait for it, but its own retry takes its place.
+TEST_F(ApiTest, ARequestThatLingersHasAPlaceInTheQuotas) {
+  Start({}, std::make_unique<OneAtATime>());
+  server_->engine().set_scripter([](const RequestSpec&) { return Numbers(200, milliseconds(5)); });
+  const std::string key = "Idempotency-Key: name\r\n";
+  {
+    HttpPeer peer(server_->http_port());
+    peer.Send(PostJson(kText, TextBody({{"stream", true}}).dump(), key));
+    ASSERT_TRUE(peer.ReadUntil("3,"));
+  }
+  EXPECT_EQ(Refused(kText, TextBody(), 429)["code"], "rate_limit_exceeded");
+  EXPECT_EQ(Post(kText, TextBody(), "Idempotency-Key: other\r\n").status, 429);
+  EXPECT_EQ(Post(kText, TextBody(), key).status, 200);
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+  EXPECT_EQ(Post(kText, TextBody()).status, 200);
+}
+
+TEST_F(ApiTest, ReplaysStreams) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) { return Numbers(20, milliseconds(2)); });
+  const json more = {{"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  HttpPeer peer(server_->http_port());
+  peer.Send(PostJson(kChat, ChatBody(more).dump(), "Idempotency-Key: name\r\n"));
+  ASSERT_TRUE(peer.ReadUntil("3,"));
+  const std::vector<std::string> running = EventsOf(Get("/v1/streams/name").body);
+  const std::vector<std::string> first = EventsOf(peer.ReadAnswer().body);
+  ASSERT_EQ(first.size(), 24u);  // role, twenty texts, end, usage and the last one
+  EXPECT_EQ(running, first);
+  for (const size_t from : {size_t{0}, size_t{3}, size_t{22}, size_t{24}, size_t{100}}) {
+    const HttpReceived later = Get(absl::StrCat("/v1/streams/name?from=", from));
+    EXPECT_EQ(later.status, 200);
+    EXPECT_TRUE(later.complete);
+    EXPECT_THAT(later.head, HasSubstr("x-request-id: name\r\n"));
+    const std::vector<std::string> rest(first.begin() + std::min(from, first.size()), first.end());
+    EXPECT_EQ(EventsOf(later.body), rest) << from;
+  }
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+
+  const HttpReceived unknown = Get("/v1/streams/other");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(json::parse(unknown.body)["error"]["code"], "request_not_found");
+  const HttpReceived number = Get("/v1/streams/name?from=first");
+  EXPECT_EQ(number.status, 400);
+  EXPECT_EQ(json::parse(number.body)["error"]["param"], "from");
+  EXPECT_EQ(Post(kChat, ChatBody(), "Idempotency-Key: whole\r\n").status, 200);
+  EXPECT_EQ(Get("/v1/streams/whole").status, 400);
+}
+
+// What a client could not be told, its next try is told; the one after that tries again.
+TEST_F(ApiTest, ARetryMeetsTheFailureThatBrokeItsAnswerOff) {
+  Start({"--http-heartbeat", "20ms"});
+  server_->engine().set_scripter([](const RequestSpec&) {
+    FakeScript script = Numbers(1, milliseconds(200));
+    script.completion.status = absl::UnavailableError("rank 1 failed");
+    return script;
+  });
+  const std::string retry = "x-stainless-retry-count: 1\r\n";
+  for (const std::string& named : {std::string(), std::string("Idempotency-Key: name\r\n")}) {
+    const size_t before = server_->engine().submitted().size();
+    EXPECT_FALSE(Post(kText, TextBody(), named).complete);
+    // Another call with the same content is another request.
+    if (named.empty()) {
+      EXPECT_FALSE(Post(kText, TextBody()).complete);
+    }
+    const size_t submitted = server_->engine().submitted().size();
+    EXPECT_EQ(submitted, before + (named.empty() ? 2 : 1));
+    const HttpReceived told = Post(kText, TextBody(), named + retry);
+    EXPECT_EQ(told.status, 503) << told.body;
+    EXPECT_EQ(json::parse(told.body)["error"]["code"], "rank_failed");
+    EXPECT_EQ(server_->engine().submitted().size(), submitted);
+    EXPECT_FALSE(Post(kText, TextBody(), named + retry).complete);
+    EXPECT_EQ(server_->engine().submitted().size(), submitted + 1);
+  }
+}
+
+// An answer that no client has received is there for a retry, and for nobody else.
+TEST_F(ApiTest, ARetryGetsTheAnswerThatWasNotDelivered) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas = {std::string(12 << 20, 'x')};  // more than the sockets hold
+    return script;
+  });
+  HttpPeer peer(server_->http_port());
+  peer.LimitReceiving(4096);
+  peer.Send(PostJson(kText, TextBody().dump()));
+  ASSERT_TRUE(peer.ReadUntil("HTTP/1.1 200"));
+  peer.Leave();
+  const std::string retry = "x-stainless-retry-count: 1\r\n";
+  EXPECT_TRUE(Post(kText, TextBody({{"seed", 1}}), retry).complete);  // other content
+  EXPECT_EQ(server_->engine().submitted().size(), 2u);
+  EXPECT_TRUE(Post(kText, TextBody(), retry).complete);
+  EXPECT_EQ(server_->engine().submitted().size(), 2u);
+  // It was delivered now.
+  EXPECT_TRUE(Post(kText, TextBody(), retry).complete);
+  EXPECT_EQ(server_->engine().submitted().size(), 3u);
 }
 
 TEST_F(ApiTest, ManyRequestsOfOneConnectionAndOfMany) {
