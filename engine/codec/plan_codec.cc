@@ -240,6 +240,10 @@ wire::PlanItem ToMessage(const PlanItem& item) {
   }
   message.set_sampled(item.sampled);
   Put(item.logits_positions, message.mutable_logits_positions());
+  if (item.score.has_value()) {
+    message.mutable_score()->set_alternatives(item.score->alternatives);
+    message.mutable_score()->set_next_token(item.score->next_token);
+  }
   return message;
 }
 
@@ -264,6 +268,12 @@ absl::Status CheckItem(const PlanItem& item, const CodecLimits& limits) {
         Within("the number of rows to sample", item.end - item.begin, 1, kMostSampledRows + 1));
     if (item.mode != RingMode::kPassQ) return Wrong("a sampled item that is not pass-Q");
     if (!item.logits_positions.empty()) return Wrong("a sampled item that returns logits");
+    if (item.score.has_value()) return Wrong("a sampled item that scores its prompt");
+  }
+  if (item.score.has_value()) {
+    ANNULUS_RETURN_IF_ERROR(
+        Within("the alternatives", item.score->alternatives, 0, kMaxLogprobs + 1));
+    ANNULUS_RETURN_IF_ERROR(Within("the token id", item.score->next_token, 0, limits.vocabulary));
   }
   int64_t last = item.begin - int64_t{1};
   for (const int32_t position : item.logits_positions) {
@@ -285,6 +295,9 @@ absl::StatusOr<PlanItem> FromMessage(const wire::PlanItem& message, const CodecL
   }
   item.sampled = message.sampled();
   item.logits_positions = Take(message.logits_positions());
+  if (message.has_score()) {
+    item.score = {message.score().alternatives(), message.score().next_token()};
+  }
   ANNULUS_RETURN_IF_ERROR(CheckItem(item, limits));
   return item;
 }

@@ -44,20 +44,41 @@ absl::Status FromMessage(const wire::Status& message) {
   return status;
 }
 
+wire::TokenLogprob ToMessage(const TokenLogprob& logprob) {
+  wire::TokenLogprob message;
+  message.set_token_id(logprob.token_id);
+  message.set_logprob(logprob.logprob);
+  for (const auto& [id, value] : logprob.alternatives) {
+    message.add_alternative_ids(id);
+    message.add_alternative_logprobs(value);
+  }
+  return message;
+}
+
+absl::StatusOr<TokenLogprob> FromMessage(const wire::TokenLogprob& from,
+                                         const CodecLimits& limits) {
+  if (from.alternative_ids_size() != from.alternative_logprobs_size()) {
+    return Wrong("alternatives whose lists differ in length");
+  }
+  ANNULUS_RETURN_IF_ERROR(Within("the token id", from.token_id(), 0, limits.vocabulary));
+  TokenLogprob logprob;
+  logprob.token_id = from.token_id();
+  logprob.logprob = from.logprob();
+  if (std::isnan(logprob.logprob)) return Wrong("a logprob that is no number");
+  for (int i = 0; i < from.alternative_ids_size(); ++i) {
+    ANNULUS_RETURN_IF_ERROR(Within("the token id", from.alternative_ids(i), 0, limits.vocabulary));
+    if (std::isnan(from.alternative_logprobs(i))) return Wrong("a logprob that is no number");
+    logprob.alternatives.emplace_back(from.alternative_ids(i), from.alternative_logprobs(i));
+  }
+  return logprob;
+}
+
 wire::SampledToken ToMessage(const SampledToken& token) {
   wire::SampledToken message;
   message.set_sequence(token.sequence);
   message.set_token(token.token);
   message.set_ends_text(token.ends_text);
-  if (token.logprob.has_value()) {
-    wire::TokenLogprob& logprob = *message.mutable_logprob();
-    logprob.set_token_id(token.logprob->token_id);
-    logprob.set_logprob(token.logprob->logprob);
-    for (const auto& [id, value] : token.logprob->alternatives) {
-      logprob.add_alternative_ids(id);
-      logprob.add_alternative_logprobs(value);
-    }
-  }
+  if (token.logprob.has_value()) *message.mutable_logprob() = ToMessage(*token.logprob);
   if (!token.status.ok()) *message.mutable_status() = ToMessage(token.status);
   return message;
 }
@@ -72,20 +93,8 @@ absl::StatusOr<SampledToken> FromMessage(const wire::SampledToken& message,
   if (token.status.ok()) {
     ANNULUS_RETURN_IF_ERROR(Within("the token id", token.token, 0, limits.vocabulary));
   }
-  if (!message.has_logprob()) return token;
-  const wire::TokenLogprob& from = message.logprob();
-  if (from.alternative_ids_size() != from.alternative_logprobs_size()) {
-    return Wrong("alternatives whose lists differ in length");
-  }
-  ANNULUS_RETURN_IF_ERROR(Within("the token id", from.token_id(), 0, limits.vocabulary));
-  TokenLogprob& logprob = token.logprob.emplace();
-  logprob.token_id = from.token_id();
-  logprob.logprob = from.logprob();
-  if (std::isnan(logprob.logprob)) return Wrong("a logprob that is not a number");
-  for (int i = 0; i < from.alternative_ids_size(); ++i) {
-    ANNULUS_RETURN_IF_ERROR(Within("the token id", from.alternative_ids(i), 0, limits.vocabulary));
-    if (std::isnan(from.alternative_logprobs(i))) return Wrong("a logprob that is not a number");
-    logprob.alternatives.emplace_back(from.alternative_ids(i), from.alternative_logprobs(i));
+  if (message.has_logprob()) {
+    ANNULUS_ASSIGN_OR_RETURN(token.logprob, FromMessage(message.logprob(), limits));
   }
   return token;
 }
@@ -94,6 +103,12 @@ absl::StatusOr<LogitsRow> FromMessage(const wire::LogitsRow& message, const Code
   if (message.logits_size() != limits.vocabulary) return Wrong("logits of another vocabulary");
   ANNULUS_RETURN_IF_ERROR(Within("the row of logits", message.position(), 0, kPositions));
   return LogitsRow{message.sequence(), message.position(), Take(message.logits())};
+}
+
+absl::StatusOr<ScoredRow> FromMessage(const wire::ScoredRow& message, const CodecLimits& limits) {
+  ScoredRow row{message.sequence(), message.position(), {}};
+  ANNULUS_ASSIGN_OR_RETURN(row.logprob, FromMessage(message.logprob(), limits));
+  return row;
 }
 
 wire::BlockPattern ToMessage(const BlockPattern& pattern) {
@@ -257,9 +272,24 @@ absl::Status CheckReport(const LayerAttention& part, const ItemIndex& items) {
   return absl::OkStatus();
 }
 
+absl::Status CheckScores(const RankResult& result, const ItemIndex& items) {
+  std::set<std::pair<SequenceId, int32_t>> rows;
+  for (const ScoredRow& row : result.scored) {
+    const auto wants = [&](const PlanItem& item) {
+      return item.score.has_value() && row.position >= item.begin && row.position < item.end &&
+             std::ssize(row.logprob.alternatives) <= item.score->alternatives;
+    };
+    if (items.Find(row.sequence, wants) == nullptr ||
+        !rows.insert({row.sequence, row.position}).second) {
+      return Wrong("a log probability that no item asked for");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
-  if (!EndsItsChunks(plan) &&
-      !(result.tokens.empty() && result.logits.empty() && result.attention.empty())) {
+  if (!EndsItsChunks(plan) && !(result.tokens.empty() && result.logits.empty() &&
+                                result.scored.empty() && result.attention.empty())) {
     return Wrong("answers of a chunk that is suspended");
   }
   const ItemIndex items(plan);
@@ -282,6 +312,7 @@ absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
       return Wrong("logits that no item asked for");
     }
   }
+  ANNULUS_RETURN_IF_ERROR(CheckScores(result, items));
   for (const LayerAttention& part : result.attention) {
     ANNULUS_RETURN_IF_ERROR(CheckReport(part, items));
   }
@@ -299,6 +330,12 @@ absl::StatusOr<std::string> EncodeResult(const RankResult& result, const CodecLi
     added.set_sequence(row.sequence);
     added.set_position(row.position);
     Put(row.logits, added.mutable_logits());
+  }
+  for (const ScoredRow& row : result.scored) {
+    wire::ScoredRow& added = *message.add_scored();
+    added.set_sequence(row.sequence);
+    added.set_position(row.position);
+    *added.mutable_logprob() = ToMessage(row.logprob);
   }
   wire::RingCounters& ring = *message.mutable_ring();
   ring.set_compute_seconds(result.ring.compute_seconds);
@@ -324,6 +361,10 @@ absl::StatusOr<RankResult> DecodeResult(absl::string_view bytes, const StepPlan&
   for (const wire::LogitsRow& from : message.logits()) {
     ANNULUS_ASSIGN_OR_RETURN(LogitsRow row, FromMessage(from, limits));
     result.logits.push_back(std::move(row));
+  }
+  for (const wire::ScoredRow& from : message.scored()) {
+    ANNULUS_ASSIGN_OR_RETURN(ScoredRow row, FromMessage(from, limits));
+    result.scored.push_back(std::move(row));
   }
   ANNULUS_ASSIGN_OR_RETURN(result.ring, FromMessage(message.ring()));
   for (const wire::LayerAttention& from : message.attention()) {

@@ -84,6 +84,7 @@ std::shared_ptr<const StepPlan> Coordinator::WithoutThoseThatLeft(
   for (RankResult& result : results) {
     std::erase_if(result.tokens, has_left);
     std::erase_if(result.logits, has_left);
+    std::erase_if(result.scored, has_left);
     std::erase_if(result.attention, has_left);
   }
   return rest;

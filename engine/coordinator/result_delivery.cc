@@ -25,6 +25,7 @@ void ResultDelivery::CountTimes(const StepPlan& plan, const std::vector<RankResu
 void ResultDelivery::Deliver(const StepPlan& plan, const std::vector<RankResult>& results,
                              Finish finish) {
   ReportProgress(plan);
+  UseScores(results);
   std::map<SequenceId, int> drafted;
   for (const PlanItem& item : plan.items) {
     if (item.sampled && item.end > item.begin + 1) {
@@ -65,6 +66,17 @@ void ResultDelivery::ReportProgress(const StepPlan& plan) {
     if (!waits && !went_on.contains(sequence->id)) continue;
     const Serving::PromptShare share = serving_.ShareWithSteps(request, ledger_.state());
     request.ReportProgress(share.processed, share.done, share.left);
+  }
+}
+
+// Each rank has those of its own pages.
+void ResultDelivery::UseScores(const std::vector<RankResult>& results) {
+  std::map<std::pair<SequenceId, int32_t>, const TokenLogprob*> scores;
+  for (const RankResult& result : results) {
+    for (const ScoredRow& row : result.scored) scores[{row.sequence, row.position}] = &row.logprob;
+  }
+  for (const auto& [row, logprob] : scores) {
+    ledger_.request(row.first).AddPromptLogprob(row.second, *logprob);
   }
 }
 

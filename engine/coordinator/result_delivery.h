@@ -36,6 +36,8 @@ class ResultDelivery {
   // Reports progress to requests whose prompt went on, and to those that have waited for their turn
   // for a while.
   void ReportProgress(const StepPlan& plan);
+  // Passes on log probabilities of prompts, in the order of their tokens.
+  void UseScores(const std::vector<RankResult>& results);
   // Uses the tokens of one sequence; `drafted` of its rows were guesses.
   void UseTokens(std::span<const SampledToken> tokens, int drafted, Finish finish);
   void CountTokens(Request& request, const Request::TokenOutcome& outcome);

@@ -53,6 +53,9 @@ Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink
       reports_logprobs_(spec_.sampling.logprobs.has_value()) {
   spec_.answered = 0;
   if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
+  if (!spec_.sampling.prompt_logprobs.has_value()) return;
+  spec_.ignore_cache = true;
+  prompt_logprobs_.reserve(spec_.prompt.size());
 }
 
 double Request::Elapsed() const { return SecondsBetween(submitted_, clock_.Now()); }
@@ -189,7 +192,29 @@ void Request::CountDraft(int drafted, int accepted) {
   accepted_tokens_ += accepted;
 }
 
+void Request::AddPromptLogprob(int64_t position, const TokenLogprob& logprob) {
+  if (position != std::ssize(prompt_logprobs_) || position + 1 >= prompt_tokens_) return;
+  prompt_logprobs_.push_back(logprob);
+}
+
+// In pieces: a sink passes on each delta as one event.
+void Request::PassOnPromptLogprobs() {
+  constexpr size_t kPiece = 256;
+  if (std::exchange(passed_prompt_logprobs_, true)) return;
+  for (size_t first = 0; first < prompt_logprobs_.size(); first += kPiece) {
+    const size_t end = std::min(first + kPiece, prompt_logprobs_.size());
+    Delta delta;
+    for (size_t i = first; i < end; ++i) {
+      delta.prompt_logprobs.push_back(
+          WithTexts(std::move(prompt_logprobs_[i]), detokenizer_.tokenizer()));
+    }
+    sink_->OnDelta(std::move(delta));
+  }
+  prompt_logprobs_ = std::vector<TokenLogprob>();
+}
+
 Request::TokenOutcome Request::AddTokens(std::span<const SampledToken> tokens) {
+  PassOnPromptLogprobs();
   TokenOutcome outcome;
   NoteTimes(outcome);
   Delta delta;

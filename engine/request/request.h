@@ -135,6 +135,10 @@ class Request {
   // Whether 0.3 s have passed since the last progress report, or since admission.
   bool ProgressIsDue() const;
 
+  // Takes the log probability of the prompt's token behind `position`. Ignores those that it has,
+  // as it gets them again after a preemption. The sink gets all of them before the first token.
+  void AddPromptLogprob(int64_t position, const TokenLogprob& logprob);
+
   struct TokenOutcome {
     std::optional<FinishReason> finished;
     std::optional<double> gap_seconds;  // since the last tokens; absent for the first
@@ -197,6 +201,7 @@ class Request {
   void StopGuessing();
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
   void PassOnRest(Completion& completion);
+  void PassOnPromptLogprobs();
 
   const RequestId id_;
   RequestSpec spec_;
@@ -223,6 +228,8 @@ class Request {
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   const bool reports_logprobs_;
+  std::vector<TokenLogprob> prompt_logprobs_;  // from the prompt's second token on, without texts
+  bool passed_prompt_logprobs_ = false;
   // The bytes that Completion::digest is computed from. Absent: a token had no log-probability.
   std::optional<std::string> digested_ = "";
   std::string matched_stop_;

@@ -16,7 +16,6 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxBiases = 1024;
-constexpr int32_t kMaxLogprobs = 20;
 
 // "top_p is 1.5, allowed is (0, 1]": field, given, allowed.
 template <typename Given>
@@ -98,6 +97,10 @@ absl::Status ValidateStops(const SamplingParams& params, int32_t vocabulary) {
 absl::Status ValidateLogits(const SamplingParams& params, int32_t vocabulary) {
   if (params.logprobs.has_value() && (*params.logprobs < 0 || *params.logprobs > kMaxLogprobs)) {
     return Refused("logprobs", *params.logprobs, absl::StrCat("0 to ", kMaxLogprobs));
+  }
+  if (params.prompt_logprobs.has_value() &&
+      (*params.prompt_logprobs < 0 || *params.prompt_logprobs > kMaxLogprobs)) {
+    return Refused("prompt_logprobs", *params.prompt_logprobs, absl::StrCat("0 to ", kMaxLogprobs));
   }
   if (params.logit_bias.size() > kMaxBiases) {
     return Refused("logit_bias", absl::StrCat(params.logit_bias.size(), " entries"),

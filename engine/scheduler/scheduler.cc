@@ -260,6 +260,9 @@ class Planner {
     item.begin = sequence.computed;
     item.end = end;
     item.tokens.assign(sequence.tokens.begin() + item.begin, sequence.tokens.begin() + end);
+    if (sequence.prompt_logprobs.has_value()) {
+      item.score = {*sequence.prompt_logprobs, sequence.tokens[end]};
+    }
     item.runs = Runs(sequence, item.begin, end);
     for (const RowRun& run : item.runs) prefill_rows_[run.rank] += run.count;
     item.mode = policy_.mode != RingMode::kAuto

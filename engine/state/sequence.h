@@ -53,6 +53,7 @@ struct Sequence {
   std::shared_ptr<const PatternPairs> pattern_pairs;
   std::shared_ptr<const SummaryPages> summaries;  // fixed at admission; null: none
   bool report_lists = false;                      // see SequenceTerms
+  std::optional<int32_t> prompt_logprobs;         // see SamplingParams
   int64_t rope_length = 0;                        // selects the rotary frequencies: see RopeLength
   bool setup_sent = false;                        // a plan has told the ranks `setup`
   bool announced = false;                         // a plan has told the ranks its terms and tables

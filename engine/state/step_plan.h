@@ -98,6 +98,14 @@ inline constexpr int kMostSampledRows = 16;
 // Stands for the token that the home rank sampled last for the sequence: see PlanItem::tokens.
 inline constexpr int32_t kLastSampled = -1;
 
+// What a prefill item is asked for by SamplingParams::prompt_logprobs.
+struct PromptScore {
+  int32_t alternatives = 0;
+  int32_t next_token = 0;  // the one after the item's last row
+
+  bool operator==(const PromptScore&) const = default;
+};
+
 // Rows [begin, end) of one sequence. There are two kinds:
 // - A prefill item computes prompt rows on the ranks that hold their pages. It yields no token.
 // - A sampled item runs on the home rank. The logits of its first row yield the next token. Further
@@ -117,6 +125,8 @@ struct PlanItem {
   std::vector<RowRun> runs;           // ascending; together they cover [begin, end)
   bool sampled = false;
   std::vector<int32_t> logits_positions;  // prefill rows to return logits of, ascending
+  // Of a prefill item: to return the log probability of every row's next token.
+  std::optional<PromptScore> score;
 
   bool operator==(const PlanItem&) const = default;
 };
@@ -160,7 +170,7 @@ inline bool EndsItsChunks(const StepPlan& plan) {
 
 // Whether the item's rows need the last layer's queries, not only its keys and values.
 inline bool NeedsLastLayer(const PlanItem& item) {
-  return item.sampled || !item.logits_positions.empty();
+  return item.sampled || item.score.has_value() || !item.logits_positions.empty();
 }
 
 // A token that a rank has sampled, or why it could not.
@@ -181,6 +191,15 @@ struct LogitsRow {
   std::vector<float> logits;  // [vocabulary]
 
   bool operator==(const LogitsRow&) const = default;
+};
+
+// The log probability of the token after a row of an item with PlanItem::score.
+struct ScoredRow {
+  SequenceId sequence = 0;
+  int32_t position = 0;  // of the row
+  TokenLogprob logprob;
+
+  bool operator==(const ScoredRow&) const = default;
 };
 
 // Time and traffic of one rank in one step.
@@ -227,6 +246,7 @@ struct RankResult {
   // contributes one token for each of its rows that count, in order.
   std::vector<SampledToken> tokens;
   std::vector<LogitsRow> logits;
+  std::vector<ScoredRow> scored;
   RingCounters ring;
   std::vector<LayerAttention> attention;  // for sequences with a policy
 

@@ -22,6 +22,7 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kLongestRequestId = 128;
+constexpr int kMostAlternatives = 20;  // of a token, with log probabilities
 
 absl::string_view InputField(const v1::GenerationSpec& spec) {
   switch (spec.input_case()) {
@@ -156,11 +157,9 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
 // An error for a field of the protocol that this server does not serve: what would be ignored is
 // refused.
 absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
-  for (const auto& [given, field] :
-       {std::pair(spec.has_tool_choice(), "spec.tool_choice"),
-        {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
-        {spec.has_reasoning_budget(), "spec.reasoning_budget"},
-        {spec.sampling().has_prompt_logprobs(), "spec.sampling.prompt_logprobs"}}) {
+  for (const auto& [given, field] : {std::pair(spec.has_tool_choice(), "spec.tool_choice"),
+                                     {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
+                                     {spec.has_reasoning_budget(), "spec.reasoning_budget"}}) {
     if (given) return FieldError(field, "this server does not support this; leave it out");
   }
   return absl::OkStatus();
@@ -311,6 +310,17 @@ absl::StatusOr<int32_t> ReadPriority(int32_t priority) {
                    "requests, below 0 after them"));
 }
 
+// Upper bound of the log probabilities of the prompt, which the engine gathers, with texts of
+// tokens of usual length.
+size_t PromptLogprobsBytes(const RequestSpec& request) {
+  constexpr size_t kTextBytes = sizeof(std::string) + 64;
+  const std::optional<int32_t> alternatives = request.sampling.prompt_logprobs;
+  if (!alternatives.has_value()) return 0;
+  const auto tokens = static_cast<size_t>(std::clamp(*alternatives, 0, kMostAlternatives)) + 1;
+  return request.prompt.size() *
+         (sizeof(TokenLogprob) + tokens * (sizeof(std::pair<int32_t, float>) + kTextBytes));
+}
+
 // The fields that are set; the model's defaults for the others.
 SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingParams& defaults) {
   SamplingParams params = defaults;
@@ -328,6 +338,7 @@ SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingPar
   params.stop_token_ids.assign(message.stop_token_ids().begin(), message.stop_token_ids().end());
   if (message.has_ignore_eos()) params.ignore_eos = message.ignore_eos();
   if (message.has_logprobs()) params.logprobs = message.logprobs();
+  if (message.has_prompt_logprobs()) params.prompt_logprobs = message.prompt_logprobs();
   params.logit_bias.insert(message.logit_bias().begin(), message.logit_bias().end());
   return params;
 }
@@ -399,7 +410,8 @@ size_t LeastAnswerBytes(const v1::SamplingParams& sampling) {
   // value 0 are not sent, but at most one of these can be 0.
   constexpr size_t kId = 1;
   constexpr size_t kLogprob = 7;
-  const size_t logprobs = static_cast<size_t>(std::clamp(sampling.logprobs(), 0, 20));
+  const size_t logprobs =
+      static_cast<size_t>(std::clamp(sampling.logprobs(), 0, kMostAlternatives));
   return static_cast<size_t>(tokens) * (kId + logprobs * kLogprob);
 }
 
@@ -414,7 +426,7 @@ size_t KeptBytes(const RequestSpec& request) {
   for (const PromptDocument& document : request.documents) {
     bytes += sizeof(document) + document.content.capacity();
   }
-  return bytes;
+  return bytes + PromptLogprobsBytes(request);
 }
 
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {

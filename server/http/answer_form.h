@@ -54,6 +54,11 @@ class AnswerForm {
     return "";
   }
 
+  // Whether the answer begins with the prompt. If so, SetEcho must be called before all else.
+  virtual bool echoes() const { return false; }
+  // The prompt, and what its first token, of which no log probability will come, is by itself.
+  virtual void SetEcho(const std::string& /*prompt*/, const std::string& /*first_token*/) {}
+
   // Replaces the name of a GenerationSpec field in an error by the one of the request.
   virtual absl::Status PlaceField(absl::Status status) const = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -11,6 +12,7 @@
 #include "server/base/errors.h"
 #include "server/http/json_text.h"
 #include "server/work/guarded.h"
+#include "server/work/work_cost.h"
 
 namespace annulus::server {
 namespace {
@@ -22,6 +24,8 @@ constexpr int kMostAtOnce = 256;
 // Copies of the gathered text that exist at a time: as an array that doubles, escaped, framed.
 constexpr size_t kCopies = 8;
 constexpr size_t kAnswerBytes = 4096;
+// Copies of a prompt that answers begin with: one for each choice.
+constexpr size_t kMostEchoes = 17;
 // Of one log probability in JSON, beside its text, and for each byte of that.
 constexpr size_t kLogprobBytes = 128;
 constexpr size_t kTextBytes = 12;
@@ -29,9 +33,11 @@ constexpr size_t kTextBytes = 12;
 // Upper bound of the bytes that a delta adds to an answer.
 size_t JsonBytes(const Delta& delta) {
   size_t bytes = JsonStringSize(delta.text);
-  for (const TokenLogprob& logprob : delta.logprobs) {
-    bytes += (1 + logprob.alternatives.size()) * kLogprobBytes;
-    for (const std::string& text : logprob.texts) bytes += kTextBytes * text.size();
+  for (const auto* const list : {&delta.logprobs, &delta.prompt_logprobs}) {
+    for (const TokenLogprob& logprob : *list) {
+      bytes += (1 + logprob.alternatives.size()) * kLogprobBytes;
+      for (const std::string& text : logprob.texts) bytes += kTextBytes * text.size();
+    }
   }
   return bytes;
 }
@@ -95,6 +101,9 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
                                                          const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(FormRequest request, asked_.reader(body, memory, cancel));
   AskedGeneration& asked = request.asked;
+  if (request.answer->echoes()) {
+    ANNULUS_RETURN_IF_ERROR(AddEcho(asked.spec, *request.answer, memory, cancel));
+  }
   const bool named = !asked_.idempotency_key.empty();
   if (named) asked.spec.set_request_id(asked_.idempotency_key);
   asked.joins = asked_.repeats;
@@ -105,6 +114,38 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
   form_ = std::move(request.answer);
   choices_ = asked.choices;
   return std::move(asked);
+}
+
+absl::Status GenerationExchange::AddEcho(const v1::GenerationSpec& spec, AnswerForm& form,
+                                         CallMemory& memory, const CancelFlag& cancel) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* const engine, context_.lifecycle.engine());
+  const auto& given = spec.token_ids().ids();
+  std::vector<int32_t> ids(given.begin(), given.end());
+  if (spec.has_text()) {
+    ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, TokenizeMemory::Of(spec.text())));
+    const auto made = engine->Tokenize(spec.text(), /*add_special=*/true, cancel);
+    if (!made.ok()) return WithField(made.status(), "prompt");
+    ids = *made;
+  }
+  // What it lacks is said where the prompt is made.
+  if (ids.empty()) return absl::OkStatus();
+  std::string prompt = spec.text();
+  if (!spec.has_text()) {
+    ANNULUS_ASSIGN_OR_RETURN(const size_t bytes,
+                             DetokenizeWork(*engine, ids, /*skip_special=*/false,
+                                            context_.config.max_message_bytes, cancel));
+    ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, bytes));
+    const auto text = engine->Detokenize(ids, /*skip_special=*/false, cancel);
+    if (!text.ok()) return WithField(text.status(), "prompt");
+    prompt = *text;
+  }
+  ANNULUS_ASSIGN_OR_RETURN(
+      const std::string first,
+      engine->Detokenize(std::span(ids).first(1), /*skip_special=*/false, cancel));
+  std::lock_guard lock(mutex_);
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, kMostEchoes * prompt.size()));
+  form.SetEcho(prompt, first);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AskedGeneration> GenerationExchange::ReadReplay() {

@@ -64,6 +64,9 @@ class GenerationExchange final : public HttpExchange,
   absl::StatusOr<AskedGeneration> Read(const std::deque<std::string>& body, CallMemory& memory,
                                        const CancelFlag& cancel);
   absl::StatusOr<AskedGeneration> ReadReplay();
+  // Tells a form that begins its answer with the prompt what that is.
+  absl::Status AddEcho(const v1::GenerationSpec& spec, AnswerForm& form, CallMemory& memory,
+                       const CancelFlag& cancel);
   GenerationCall::Decoder DecoderOf(std::deque<std::string> body);
   void Advance();
   // These require mutex_ to be held.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -180,6 +181,10 @@ class ChoicesForm final : public AnswerForm {
     ended_[now_] = forms_[now_]->ChoiceJson(completion);
     return forms_[0]->WholeOf(facts, absl::StrJoin(ended_, ","));
   }
+  bool echoes() const override { return forms_[0]->echoes(); }
+  void SetEcho(const std::string& prompt, const std::string& first_token) override {
+    for (const auto& form : forms_) form->SetEcho(prompt, first_token);
+  }
   absl::Status PlaceField(absl::Status status) const override {
     return forms_[0]->PlaceField(std::move(status));
   }
@@ -253,7 +258,13 @@ class CompletionForm final : public OpenAiForm {
   using OpenAiForm::OpenAiForm;
 
   std::unique_ptr<AnswerForm> Again() const override {
+    if (echoes()) return nullptr;  // would have to keep the prompt
     return std::make_unique<CompletionForm>(request(), /*choice=*/0);
+  }
+  bool echoes() const override { return request().echo; }
+  void SetEcho(const std::string& prompt, const std::string& first_token) override {
+    echo_ = prompt;
+    first_token_ = first_token;
   }
 
  private:
@@ -273,25 +284,39 @@ class CompletionForm final : public OpenAiForm {
 
   absl::string_view IdPrefix() const override { return "cmpl-"; }
   absl::string_view Object(bool) const override { return "text_completion"; }
-  std::string First(const AnswerFacts&) override { return ""; }
+  std::string First(const AnswerFacts& facts) override {
+    if (echo_.empty()) return "";
+    return Chunk(facts, absl::StrCat(Index(), DeltaJson(echo_),
+                                     ",\"logprobs\":null,\"finish_reason\":null}"));
+  }
   std::string DeltaJson(absl::string_view text) const override {
     return absl::StrCat("\"text\":", JsonString(text));
   }
   absl::string_view EmptyDelta() const override { return "\"text\":\"\""; }
-  std::string AnswerJson(absl::string_view text) const override { return DeltaJson(text); }
+  std::string AnswerJson(absl::string_view text) const override {
+    return DeltaJson(absl::StrCat(echo_, text));
+  }
 
+  void Add(absl::string_view text, absl::string_view logprob, absl::string_view alternatives,
+           Lists& lists) {
+    const absl::string_view comma = lists.tokens.empty() ? "" : ",";
+    absl::StrAppend(&lists.tokens, comma, JsonString(text));
+    absl::StrAppend(&lists.token_logprobs, comma, logprob);
+    absl::StrAppend(&lists.top_logprobs, comma, alternatives);
+    absl::StrAppend(&lists.text_offset, comma, offset_);
+    // In characters, as Python counts them.
+    offset_ += std::count_if(text.begin(), text.end(),
+                             [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+  }
   void Add(const Delta& delta, Lists& lists) {
-    for (const TokenLogprob& logprob : delta.logprobs) {
-      const absl::string_view comma = lists.tokens.empty() ? "" : ",";
-      const absl::string_view text = TextOf(logprob, 0);
-      absl::StrAppend(&lists.tokens, comma, JsonString(text));
-      absl::StrAppend(&lists.token_logprobs, comma, JsonNumber(logprob.logprob));
-      absl::StrAppend(&lists.top_logprobs, comma, Alternatives(logprob));
-      absl::StrAppend(&lists.text_offset, comma, offset_);
-      // In characters, as Python counts them.
-      offset_ += std::count_if(text.begin(), text.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-      });
+    // Nothing is known of how likely the first token is.
+    if (wants_logprobs() && first_token_.has_value()) {
+      Add(*std::exchange(first_token_, std::nullopt), "null", "null", lists);
+    }
+    for (const auto* const list : {&delta.prompt_logprobs, &delta.logprobs}) {
+      for (const TokenLogprob& logprob : *list) {
+        Add(TextOf(logprob, 0), JsonNumber(logprob.logprob), Alternatives(logprob), lists);
+      }
     }
   }
   // By text. Of two tokens with the same text, the likelier one counts.
@@ -306,17 +331,19 @@ class CompletionForm final : public OpenAiForm {
     return absl::StrCat("{", json, "}");
   }
   std::string LogprobsOf(const Delta& delta) override {
-    if (delta.logprobs.empty()) return "null";
+    if (delta.logprobs.empty() && delta.prompt_logprobs.empty()) return "null";
     Lists lists;
     Add(delta, lists);
     return lists.Json();
   }
   void AddLogprobs(const Delta& delta) override { Add(delta, lists_); }
-  size_t LogprobsSize() const override { return lists_.size(); }
+  size_t LogprobsSize() const override { return lists_.size() + echo_.size(); }
   std::string GatheredLogprobs() const override {
     return wants_logprobs() ? lists_.Json() : "null";
   }
 
+  std::string echo_;                        // the prompt, if the answer begins with it
+  std::optional<std::string> first_token_;  // of it, until its place in the lists is taken
   Lists lists_;
   int64_t offset_ = 0;
 };

@@ -448,7 +448,7 @@ std::vector<Field> CompletionFields() {
       {"prompt[]", uint8_t(kString | kNumber | kArray), AddPrompt, false, kIdBytes + 64},
       {"prompt[][]", kNumber, AddPromptId, false, kIdBytes},
       {"logprobs", kNumber, SetInt32<&SamplingParams::set_logprobs>},
-      {"echo", kBool, MustBeFalse},
+      {"echo", kBool, SetFlag<&Request::echo>},
       {"suffix", Value::kNull},
       {"best_of", kNumber, MustBeNumber<1>},
   };
@@ -495,6 +495,18 @@ absl::Status FinishChat(Request& request) {
   return absl::OkStatus();
 }
 
+// Log probabilities of an answer that begins with the prompt are also the prompt's.
+absl::Status FinishEcho(Request& request) {
+  if (!request.echo) return absl::OkStatus();
+  if (!request.spec.documents().empty()) {
+    return FieldError("echo", "is not possible with annulus.documents; leave one of them out");
+  }
+  if (!request.spec.sampling().has_logprobs()) return absl::OkStatus();
+  if (request.choices > 1) return FieldError("n", "must be 1 with echo and logprobs");
+  request.spec.mutable_sampling()->set_prompt_logprobs(request.spec.sampling().logprobs());
+  return absl::OkStatus();
+}
+
 absl::Status CheckStreamOptions(const Request& request) {
   if (request.stream || !(request.include_usage || request.continuous_usage)) {
     return absl::OkStatus();
@@ -524,7 +536,7 @@ absl::Status ReadCompletionRequest(const std::deque<std::string>& body, OpenAiRe
   static const auto& fields = *new std::vector<Field>(CompletionFields());
   ANNULUS_RETURN_IF_ERROR(Read(fields, body, request, memory, cancel));
   if (request.prompts == 0) return FieldError("prompt", "is required: a text, or token ids");
-  return absl::OkStatus();
+  return FinishEcho(request);
 }
 
 absl::Status ReadTokenizeRequest(const std::deque<std::string>& body, OpenAiRequest& request,
@@ -557,6 +569,7 @@ absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request)
   if (absl::ConsumePrefix(&field, "sampling.")) {
     if (field == "max_tokens" && request.has_max_completion_tokens) field = "max_completion_tokens";
     if (field == "logprobs" && request.top_logprobs.has_value()) field = "top_logprobs";
+    if (field == "prompt_logprobs") field = "logprobs";
     return MoveField(status, field);
   }
   if (absl::ConsumePrefix(&field, "messages.template_options")) {

@@ -248,6 +248,18 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
     progress.processed = progress.total * i / script.progress_events;
     request.sink->OnProgress(progress);
   }
+  if (request.spec.sampling.prompt_logprobs.has_value()) {
+    Delta scores;
+    for (size_t i = 1; i < request.spec.prompt.size(); ++i) {
+      TokenLogprob& logprob = scores.prompt_logprobs.emplace_back();
+      logprob.token_id = request.spec.prompt[i];
+      logprob.logprob = -0.25f * static_cast<float>(i);
+      logprob.alternatives = {{logprob.token_id, logprob.logprob}};
+      const std::string text(1, static_cast<char>(logprob.token_id));
+      logprob.texts = {text, text};
+    }
+    request.sink->OnDelta(std::move(scores));
+  }
   do {
     for (const std::string& text : script.deltas) {
       ANNULUS_RETURN_IF_ERROR(Pause(request));

@@ -31,6 +31,8 @@ class CollectingSink : public TokenSink {
     text_ += delta.text;
     ids_.insert(ids_.end(), delta.token_ids.begin(), delta.token_ids.end());
     logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());
+    prompt_logprobs_.insert(prompt_logprobs_.end(), delta.prompt_logprobs.begin(),
+                            delta.prompt_logprobs.end());
     if (ids_.size() >= full_after_) has_room_ = false;
     changed_.notify_all();
   }
@@ -87,6 +89,10 @@ class CollectingSink : public TokenSink {
     std::lock_guard lock(mutex_);
     return logprobs_;
   }
+  std::vector<TokenLogprob> prompt_logprobs() const {
+    std::lock_guard lock(mutex_);
+    return prompt_logprobs_;
+  }
   std::vector<PromptProgress> progress() const {
     std::lock_guard lock(mutex_);
     return progress_;
@@ -106,6 +112,7 @@ class CollectingSink : public TokenSink {
   std::string text_;
   std::vector<int32_t> ids_;
   std::vector<TokenLogprob> logprobs_;
+  std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<PromptProgress> progress_;
   std::vector<int> queued_;
   std::optional<Completion> completion_;

@@ -26,6 +26,8 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
   setup->forced = request.forced();
+  setup->params.prompt_logprobs.reset();  // the ranks learn it by item
+  sequence->prompt_logprobs = request.spec().sampling.prompt_logprobs;
   if (setup->params.repetition_penalty != 1) {
     setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/sampling/logprobs.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -31,7 +32,7 @@ std::vector<StepHead::Row> StepHead::ListRows() const {
     for (int64_t row = rows_.item_first[i]; row < rows_.item_end(i); ++row) {
       const bool listed = std::binary_search(item.logits_positions.begin(),
                                              item.logits_positions.end(), rows_.positions[row]);
-      if (!item.sampled && !listed) continue;
+      if (!item.sampled && !listed && !item.score.has_value()) continue;
       wanted.push_back({&item, row, ChosenOnDevice(item)});
     }
   }
@@ -115,14 +116,25 @@ absl::Status StepHead::SampleOrCopy(std::span<const Row> rows) {
   return absl::OkStatus();
 }
 
+void StepHead::UsePromptRow(const PlanItem& item, int32_t position, std::span<const float> logits,
+                            RankResult& result) {
+  if (item.score.has_value()) {
+    const bool last = position + 1 == item.end;
+    const int32_t next = last ? item.score->next_token : item.tokens[position + 1 - item.begin];
+    result.scored.push_back(
+        {item.sequence, position, LogprobOf(logits, next, item.score->alternatives)});
+  }
+  if (!std::binary_search(item.logits_positions.begin(), item.logits_positions.end(), position)) {
+    return;
+  }
+  result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
+}
+
 void StepHead::UseRow(const Row& row, size_t index, RankResult& result) {
   const PlanItem& item = *row.item;
   const int32_t position = rows_.positions[row.row];
   const std::span<const float> logits = SeenLogits(index, 1);
-  if (!item.sampled) {
-    result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
-    return;
-  }
+  if (!item.sampled) return UsePromptRow(item, position, logits, result);
   // A guessed row counts if the row before it gave the token that it holds.
   if (position > item.begin && row.row != next_row_) return;
   next_row_ = -1;

@@ -15,7 +15,8 @@
 
 namespace annulus {
 
-// The end of a step on one rank: logits of the rows that want them, and sampling. Everything passed
+// The end of a step on one rank: logits of the rows that want them, sampling, and the log
+// probabilities of a prompt's tokens. Everything passed
 // to the constructor must outlive it.
 class StepHead {
  public:
@@ -44,6 +45,8 @@ class StepHead {
   absl::Status SampleOrCopy(std::span<const Row> rows);
   Sampler& SamplerOf(const PlanItem& item) const;
   bool ChosenOnDevice(const PlanItem& item) const;
+  static void UsePromptRow(const PlanItem& item, int32_t position, std::span<const float> logits,
+                           RankResult& result);
   void UseRow(const Row& row, size_t index, RankResult& result);
 
   RankState& state_;

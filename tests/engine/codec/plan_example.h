@@ -93,12 +93,14 @@ inline StepPlan Plan() {
   item.mode = RingMode::kPassKv;
   item.runs = {{0, 32, 3}, {2, 35, 1}};
   item.logits_positions = {33, 35};
+  item.score = {2, 999};
   plan.items.push_back(item);
   item.begin = 35;
   item.tokens = {999};
   item.mode = RingMode::kPassQ;
   item.runs = {{2, 35, 1}};
   item.logits_positions = {};
+  item.score.reset();
   item.sampled = true;
   plan.items.push_back(item);
   item.sequence = 10;

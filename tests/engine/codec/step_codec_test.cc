@@ -43,6 +43,7 @@ RankResult Result() {
   token.logprob.reset();
   result.tokens.push_back(token);
   result.logits.push_back({9, 35, std::vector<float>(kVocabulary, -1.0f / 3)});
+  result.scored.push_back({9, 33, TokenLogprob{12, -0.5f, {{7, -0.25f}, {12, -0.5f}}, {}, {}}});
   result.ring = {0.1, 0.2, 0.3, 4, 5, 6};
   LayerAttention part;
   part.sequence = 9;
@@ -150,8 +151,17 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
   EXPECT_THAT(refusal([&](StepPlan& p) { p.items[1].mode = RingMode::kPassKv; }),
               HasSubstr("not pass-Q"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.items[2].sequence = 9; }), HasSubstr("two items"));
-  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).logits_positions.clear(); }),
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                item(p).logits_positions.clear();
+                item(p).score.reset();
+              }),
               HasSubstr("out of order"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).score->alternatives = 21; }),
+              HasSubstr("alternatives 21"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).score->next_token = kVocabulary; }),
+              HasSubstr("token id 1000"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.items[1].score.emplace(); }),
+              HasSubstr("scores its prompt"));
 }
 
 TEST(StepCodec, ResultsThatCannotBeAreRefused) {
@@ -185,6 +195,15 @@ TEST(StepCodec, ResultsThatCannotBeAreRefused) {
               HasSubstr("rate"));
   EXPECT_THAT(refusal([](RankResult& r) { r.logits.push_back(r.logits[0]); }),
               HasSubstr("no item asked"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.scored[0].position = 36; }),
+              HasSubstr("no item asked"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.scored.push_back(r.scored[0]); }),
+              HasSubstr("no item asked"));
+  EXPECT_THAT(
+      refusal([](RankResult& r) { r.scored[0].logprob.alternatives.emplace_back(1, -1.0f); }),
+      HasSubstr("no item asked"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.scored[0].logprob.token_id = -1; }),
+              HasSubstr("token id -1"));
 }
 
 // One of these in a sum would stay in it for as long as the coordinator runs.
@@ -202,6 +221,9 @@ TEST(StepCodec, AnswersOfASuspendedChunkAreRefused) {
   EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
   result = RankResult();
   result.logits = Result().logits;
+  EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
+  result = RankResult();
+  result.scored = Result().scored;
   EXPECT_THAT(refusal(result), HasSubstr("chunk that is suspended"));
   result = RankResult();
   result.attention = Result().attention;
@@ -282,6 +304,8 @@ PlanItem RandomItem(SequenceId sequence, bool sampled, std::mt19937& random) {
     ++item.runs.back().count;
   }
   if (sampled && item.tokens.size() == 1 && Below(random, 2) == 0) item.tokens = {kLastSampled};
+  if (!sampled && Below(random, 3) == 0)
+    item.score = {Below(random, 21), Below(random, kVocabulary)};
   return item;
 }
 
@@ -370,6 +394,11 @@ RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
     if (item.sampled) {
       const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}, {}};
       result.tokens.push_back({item.sequence, Below(random, kVocabulary), false, logprob, {}});
+    }
+    if (item.score.has_value()) {
+      TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}, {}};
+      logprob.alternatives.resize(static_cast<size_t>(item.score->alternatives));
+      result.scored.push_back({item.sequence, item.begin, logprob});
     }
     for (const int32_t position : item.logits_positions) {
       auto& row = result.logits.emplace_back(item.sequence, position, std::vector<float>());

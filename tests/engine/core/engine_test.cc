@@ -95,6 +95,41 @@ TEST_F(EngineTest, ProgressGrowsToTheWholePrompt) {
   EXPECT_EQ(sink->done_calls(), 1);
 }
 
+// A prompt that ends with an answer has that answer's bits, on any ring, though parts of it are
+// cached.
+TEST_F(EngineTest, PromptsHaveTheLogProbabilitiesThatAnswersHad) {
+  const bench::DemoDocument document = Document(kSanitized ? 700 : 1500, 4);
+  for (const int ranks : {1, 3}) {
+    auto engine = Make(Options(ranks));
+    RequestSpec spec = Spec(*engine, document.text + document.facts[0].cue, 12);
+    spec.sampling.logprobs = 3;
+    spec.sampling.ignore_eos = true;
+    const auto answered = Start(*engine, spec);
+    ASSERT_TRUE(answered->Wait().has_value());
+    EXPECT_TRUE(answered->prompt_logprobs().empty());
+    const std::vector<TokenLogprob> expected = answered->logprobs();
+    const size_t before = spec.prompt.size();
+    const std::vector<int32_t> ids = answered->ids();
+    spec.prompt.insert(spec.prompt.end(), ids.begin(), ids.end());
+    spec.sampling.prompt_logprobs = 3;
+    spec.sampling.max_tokens = 1;
+    const auto scored = Start(*engine, spec);
+    const auto done = scored->Wait();
+    ASSERT_TRUE(done.has_value() && done->status.ok());
+    EXPECT_EQ(done->usage.cached_tokens, 0);
+    const std::vector<TokenLogprob> logprobs = scored->prompt_logprobs();
+    ASSERT_EQ(logprobs.size(), spec.prompt.size() - 1);
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      ASSERT_EQ(logprobs[i].token_id, spec.prompt[i + 1]);
+    }
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(logprobs[before - 1 + i], expected[i])
+          << "token " << i << ", " << ranks << " ranks";
+    }
+    EXPECT_EQ(PagesHeldSoon(*engine), 0);
+  }
+}
+
 TEST_F(EngineTest, CancelStopsWithinAChunkAndFreesPages) {
   auto engine = Make(Options());
   auto sink = std::make_shared<CollectingSink>();

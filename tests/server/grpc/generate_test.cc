@@ -117,8 +117,12 @@ TEST_F(GenerateTest, GathersTheWholeAnswer) {
   auto request = TextRequest("hi");
   request.mutable_spec()->set_request_id("mine 1");
   request.mutable_spec()->mutable_sampling()->set_logprobs(1);
+  request.mutable_spec()->mutable_sampling()->set_prompt_logprobs(1);
   ASSERT_TRUE(Generate(request).ok());
   EXPECT_EQ(response_.text(), "abc");
+  ASSERT_EQ(response_.prompt_logprobs_size(), 2);  // of "hi", after the beginning of text
+  EXPECT_EQ(response_.prompt_logprobs(1).text(), "i");
+  EXPECT_EQ(response_.prompt_logprobs(1).logprob(), -0.5f);
   EXPECT_THAT(response_.token_ids(), ElementsAre(0, 1, 2));
   ASSERT_EQ(response_.logprobs_size(), 3);
   EXPECT_EQ(response_.logprobs(2).text(), "token");
@@ -291,8 +295,6 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
   EXPECT_EQ(field_of([](auto& spec) { spec.set_parallel_tool_calls(true); }),
             "spec.parallel_tool_calls");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_reasoning_budget(0); }), "spec.reasoning_budget");
-  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_sampling()->set_prompt_logprobs(0); }),
-            "spec.sampling.prompt_logprobs");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(""); }), "spec.request_id");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(std::string(129, 'x')); }),
             "spec.request_id");

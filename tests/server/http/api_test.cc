@@ -148,6 +148,39 @@ TEST_F(ApiTest, CompletesTextsAndIds) {
   EXPECT_EQ(json::parse(events[1])["usage"]["prompt_tokens"], 3);
 }
 
+TEST_F(ApiTest, EchoesThePromptWithItsLogProbabilities) {
+  Start();
+  const json body = {{"prompt", "Hi"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}};
+  const json choice = json::parse(Post(kText, body).body)["choices"][0];
+  EXPECT_EQ(choice["text"], "HiHello");
+  const json& logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"<s>", "H", "i", "token", "token"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({nullptr, -0.25, -0.5, -0.5, -0.5}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
+  EXPECT_EQ(logprobs["top_logprobs"][2], json({{"i", -0.5}}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 3, 4, 5, 10}));
+  // Ids, no log probabilities, several choices.
+  const json ids = {{"prompt", {72, 105}}, {"echo", true}, {"n", 2}};
+  const json choices = json::parse(Post(kText, ids).body)["choices"];
+  EXPECT_EQ(choices[1]["text"], "HiHello");
+  EXPECT_EQ(choices[1]["logprobs"], nullptr);
+  EXPECT_FALSE(Submitted().sampling.prompt_logprobs.has_value());
+
+  json stream = body;
+  stream["stream"] = true;
+  std::string text;
+  json tokens = json::array();
+  for (const std::string& event : EventsOf(Post(kText, stream).body)) {
+    if (event == "[DONE]") break;
+    const json part = json::parse(event)["choices"][0];
+    text += part["text"].get<std::string>();
+    if (part["logprobs"].is_null()) continue;
+    for (const json& token : part["logprobs"]["tokens"]) tokens.push_back(token);
+  }
+  EXPECT_EQ(text, "HiHello");
+  EXPECT_EQ(tokens, logprobs["tokens"]);
+}
+
 TEST_F(ApiTest, TakesEveryFieldThatTheEngineHas) {
   Start();
   const HttpReceived answer =
@@ -414,7 +447,8 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kText, {{"prompt", json::array()}}, "prompt"},
       {kText, {{"prompt", {300}}}, "prompt"},
       {kText, {{"prompt", nullptr}}, "prompt"},
-      {kText, {{"echo", true}}, "echo"},
+      {kText, {{"echo", true}, {"annulus", {{"documents", {"a"}}}}}, "echo"},
+      {kText, {{"echo", true}, {"logprobs", 1}, {"n", 2}}, "n"},
       {kText, {{"best_of", 3}}, "best_of"},
       {kText, {{"logit_bias", {{"x", 1}}}}, "logit_bias.x"},
       {kText, {{"stop", std::vector<std::string>(17, "s")}}, "stop[16]"},
