@@ -22,6 +22,9 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kMostHeadBytes = size_t{16} << 10;
+// One client's bodies take at most the budget divided by this, but always one of them.
+constexpr size_t kBodyShares = 4;
+constexpr size_t kLeastShares = 64;
 
 // Refuses a request that no call is made of: there is nothing to count, and no line in the log.
 HttpAnswer Refusal(int status, absl::string_view code, std::string message,
@@ -91,6 +94,7 @@ absl::StatusOr<uint64_t> ReadFrom(absl::string_view query) {
 CallContext ToCall(absl::string_view method, HttpRequest& request, const std::string& peer) {
   CallContext call{.method = method,
                    .peer = peer,
+                   .connection = request.connection,
                    .headers = std::move(request.headers),
                    .certificate_names = std::move(request.certificate_names)};
   if (const std::string* const parent = call.FindHeader("traceparent")) {
@@ -123,7 +127,30 @@ HttpAnswer AnswerNowWith(ServiceContext& context, const CallContext& call, Answe
 }  // namespace
 
 ApiService::ApiService(ServiceContext& context)
-    : context_(context), on_loopback_(IsLoopbackAddress(context.config.http)) {}
+    : context_(context),
+      on_loopback_(IsLoopbackAddress(context.config.http)),
+      body_share_(std::max(context.prompts->limit() / kBodyShares,
+                           BodyBytes::MemoryOf(context.config.max_message_bytes))) {}
+
+uint64_t ApiService::AddPeer(const std::string& peer) { return context_.peers.Add(peer, {}); }
+
+void ApiService::RemovePeer(uint64_t number) { context_.peers.Remove(number); }
+
+bool ApiService::IsCondemned(uint64_t number) { return context_.peers.IsCondemned(number); }
+
+std::shared_ptr<MemoryBudget> ApiService::BodyShareOf(const std::string& client) {
+  std::weak_ptr<MemoryBudget>& known = body_shares_[client];
+  std::shared_ptr<MemoryBudget> share = known.lock();
+  if (share != nullptr) return share;
+  share = std::make_shared<MemoryBudget>(body_share_);
+  known = share;
+  // Those of clients that have left: at most as many as there are others.
+  if (body_shares_.size() >= sweep_at_) {
+    absl::erase_if(body_shares_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = 2 * body_shares_.size() + kLeastShares;
+  }
+  return share;
+}
 
 // Keeps web pages out: see the class.
 std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) const {
@@ -170,9 +197,15 @@ std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,
   return std::nullopt;
 }
 
+// Counts a request that no call is made of with those whose caller is not known.
+HttpAnswer ApiService::Refused(const HttpRequest& request, HttpAnswer answer) {
+  context_.peers.CountRefused(request.connection, std::chrono::steady_clock::now());
+  return answer;
+}
+
 HttpService::Opening ApiService::Open(HttpRequest request, const std::string& peer,
                                       std::shared_ptr<HttpReply> reply) {
-  if (auto refusal = CheckSource(request)) return *std::move(refusal);
+  if (auto refusal = CheckSource(request)) return Refused(request, *std::move(refusal));
   const std::string origin(request.Find("origin"));
   if (request.method == "OPTIONS" && !origin.empty()) return Preflight(origin);
   std::vector<std::string> headers = OriginHeaders(origin);
@@ -189,7 +222,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                            std::shared_ptr<HttpReply> reply) {
   absl::string_view rest;
   const Route* const route = FindRoute(request.path, rest);
-  if (auto refusal = CheckRoute(request, route)) return *std::move(refusal);
+  if (auto refusal = CheckRoute(request, route)) return Refused(request, *std::move(refusal));
   GenerationExchange::Asked asked{.idempotency_key = std::string(request.Find("idempotency-key")),
                                   .repeats = IsRepeated(request),
                                   .is_1_1 = request.is_1_1,
@@ -207,7 +240,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   }();
   if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr || replays);
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
-    WorkExchange::Asked work{*handler, request.keep_alive, headers};
+    WorkExchange::Asked work{*handler, request.keep_alive, headers, BodyShareOf(ClientOf(call))};
     return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
                                           std::move(reply));
   }
@@ -215,6 +248,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
     return AnswerNowWith(context_, call, *answer, rest);
   }
   if (reader != nullptr) asked.reader = *reader;
+  asked.body_share = BodyShareOf(ClientOf(call));
   return std::make_shared<GenerationExchange>(context_, std::move(call), std::move(asked),
                                               std::move(reply));
 }

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "server/base/memory_budget.h"
 #include "server/generation/service_context.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_listener.h"
@@ -27,16 +29,28 @@ class ApiService final : public HttpService {
   Opening Open(HttpRequest request, const std::string& peer,
                std::shared_ptr<HttpReply> reply) override;
   HttpAnswer OnFault(const HttpFault& fault) override;
+  uint64_t AddPeer(const std::string& peer) override;
+  void RemovePeer(uint64_t number) override;
+  bool IsCondemned(uint64_t number) override;
 
  private:
   std::optional<HttpAnswer> CheckSource(const HttpRequest& request) const;
+  HttpAnswer Refused(const HttpRequest& request, HttpAnswer answer);
   // `route`: null if there is none.
   std::optional<HttpAnswer> CheckRoute(const HttpRequest& request, const Route* route) const;
   Opening OpenRoute(HttpRequest request, const std::vector<std::string>& headers,
                     const std::string& peer, std::shared_ptr<HttpReply> reply);
 
+  std::shared_ptr<MemoryBudget> BodyShareOf(const std::string& client);
+
   ServiceContext& context_;
   const bool on_loopback_;
+  // What bodies of one client may hold together while they come, so that those who send slowly, or
+  // not to the end, cannot use up the memory for requests. By client, while any comes; used by the
+  // listener's thread only.
+  const size_t body_share_;
+  absl::flat_hash_map<std::string, std::weak_ptr<MemoryBudget>> body_shares_;
+  size_t sweep_at_ = 0;
 };
 
 // Starts the listener on config.http. UNAVAILABLE if the address cannot be used. `service` must

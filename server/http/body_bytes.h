@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,10 +21,16 @@ class BodyBytes {
  public:
   static constexpr size_t kPiece = size_t{16} << 10;
 
-  explicit BodyBytes(std::shared_ptr<MemoryBudget> budget) : memory_(std::move(budget)) {}
+  // `share`: what bodies of one client may hold together while they come; null: all of the budget.
+  explicit BodyBytes(std::shared_ptr<MemoryBudget> budget,
+                     std::shared_ptr<MemoryBudget> share = nullptr);
 
-  // Errors of CallMemory::Hold; then nothing was added.
+  // Errors of CallMemory::Hold, and RESOURCE_EXHAUSTED if the share is used up; then nothing was
+  // added.
   absl::Status Append(absl::string_view bytes);
+
+  // The memory that a body of this size takes.
+  static size_t MemoryOf(size_t size);
 
   size_t size() const { return size_; }
   // The memory that it takes.
@@ -36,6 +43,7 @@ class BodyBytes {
 
  private:
   CallMemory memory_;
+  std::optional<MemoryLease> share_;
   std::deque<std::string> pieces_;
   size_t size_ = 0;
 };

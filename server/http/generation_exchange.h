@@ -42,13 +42,15 @@ class GenerationExchange final : public HttpExchange,
     std::optional<Replay> replay = std::nullopt;
     bool is_1_1 = true;
     bool keep_alive = true;
-    std::vector<std::string> headers = {};  // for every answer
+    std::vector<std::string> headers = {};               // for every answer
+    std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange
   };
 
   // `call` is admitted.
   GenerationExchange(ServiceContext& context, CallContext call, Asked asked,
                      std::shared_ptr<HttpReply> reply);
 
+  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.body_share; }
   void Start(BodyBytes body) override;
   void Refuse(const absl::Status& status) override;
   void OnWritten() override;

@@ -48,11 +48,15 @@ HttpConnection::HttpConnection(std::unique_ptr<PeerStream> stream, std::string p
       service_(service),
       budget_(std::move(budget)),
       replies_(std::move(replies)),
+      peer_number_(service.AddPeer(peer_)),
       events_(EPOLLIN) {
   AwaitRequest(now);
 }
 
-HttpConnection::~HttpConnection() { EndExchange(/*gone=*/true); }
+HttpConnection::~HttpConnection() {
+  EndExchange(/*gone=*/true);
+  service_.RemovePeer(peer_number_);
+}
 
 void HttpConnection::EndExchange(bool gone) {
   if (exchange_ == nullptr) return;
@@ -153,7 +157,9 @@ HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
   const bool with_body = request.method != "HEAD";
   keep_alive_ = request.keep_alive && limits_.keep_alive;
   request.certificate_names = stream_->certificate_names();
+  request.connection = peer_number_;
   auto opening = service_.Open(std::move(request), peer_, replies_(request_));
+  if (service_.IsCondemned(peer_number_)) return Next::kClose;
   if (const HttpAnswer* const answer = std::get_if<HttpAnswer>(&opening)) {
     // After an unread body, the start of the next request is unknown.
     keep_alive_ = keep_alive_ && !has_body;
@@ -162,7 +168,7 @@ HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
   }
   exchange_ = std::get<std::shared_ptr<HttpExchange>>(std::move(opening));
   phase_ = Phase::kBody;
-  body_.emplace(budget_);
+  body_.emplace(budget_, exchange_->body_share());
   body_since_ = now;
   deadline_ = now + limits_.body_time;
   if (has_body && parser_->expects_continue() && input_.empty()) {

@@ -94,6 +94,7 @@ class HttpConnection {
   HttpService& service_;
   const std::shared_ptr<MemoryBudget> budget_;
   const ReplyMaker replies_;
+  const uint64_t peer_number_;
 
   Phase phase_ = Phase::kIdle;
   SteadyTime deadline_;

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "server/base/memory_budget.h"
 #include "server/http/body_bytes.h"
 #include "server/http/http_message.h"
 
@@ -32,6 +33,8 @@ class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
 
+  // What the bodies of the caller's requests may hold together while they come; null: no limit.
+  virtual std::shared_ptr<MemoryBudget> body_share() const { return nullptr; }
   // The request has come. Must lead to an answer by HttpReply, now or later. Called once, or
   // Refuse.
   virtual void Start(BodyBytes body) = 0;
@@ -58,6 +61,12 @@ class HttpService {
   // thread; must not block.
   virtual Opening Open(HttpRequest request, const std::string& peer,
                        std::shared_ptr<HttpReply> reply) = 0;
+  // A service may count how the requests of a connection end. Returns a number for one that has
+  // come from `peer`; RemovePeer is called with it when the connection ends.
+  virtual uint64_t AddPeer(const std::string& /*peer*/) { return 0; }
+  virtual void RemovePeer(uint64_t /*number*/) {}
+  // Whether the connection must be closed now, without an answer.
+  virtual bool IsCondemned(uint64_t /*number*/) { return false; }
   // The answer to bytes that are not a request, or no request accepted here.
   virtual HttpAnswer OnFault(const HttpFault& fault) = 0;
   // All requests that have come by now were passed to Open. Called on the listener's thread, each

@@ -22,6 +22,7 @@ struct HttpRequest {
   bool is_1_1 = true;                // false: HTTP/1.0
   bool keep_alive = false;           // whether the client wants to use the connection again
   bool has_body = false;
+  uint64_t connection = 0;  // see HttpService::AddPeer
   // Names in the client's certificate, which the listener has verified; empty: no certificate.
   std::vector<std::string> certificate_names = {};
   // Of HttpResponder: requests of one round had all come before the first of them was answered, so

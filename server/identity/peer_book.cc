@@ -103,6 +103,12 @@ std::vector<PeerBook::Number> PeerBook::TakeCondemned() {
   return std::exchange(condemned_, {});
 }
 
+bool PeerBook::IsCondemned(Number number) const {
+  std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  return found != peers_.end() && found->second.condemned;
+}
+
 size_t PeerBook::size() const {
   std::lock_guard lock(mutex_);
   return peers_.size();

@@ -14,10 +14,10 @@
 
 namespace annulus::server {
 
-// The clients of the connections that the relay carries. gRPC sees only the relay's sockets, so
-// what TLS proved about a client, and how its calls end, is looked up and counted here by the peer
-// name that gRPC reports for a call. gRPC has that name from the kernel, and the relay alone gives
-// it sockets, so a client can neither choose nor send one. Thread-safe.
+// The clients of the connections that the relay carries, and of those over HTTP. gRPC sees only the
+// relay's sockets, so what TLS proved about a client, and how its calls end, is looked up and
+// counted here by the peer name that gRPC reports for a call. gRPC has that name from the kernel,
+// and the relay alone gives it sockets, so a client can neither choose nor send one. Thread-safe.
 //
 // Limits calls that end without a valid identity or name an unknown method: these cost work, and
 // nobody has to be known for it. Each client address has a level that such calls lower and time
@@ -58,6 +58,9 @@ class PeerBook {
 
   // Returns the connections that must be closed for their refused calls, each once.
   std::vector<Number> TakeCondemned();
+  // Whether this one must. For a transport that asks after each of its calls; TakeCondemned names
+  // its connections too.
+  bool IsCondemned(Number number) const;
 
   size_t size() const;
 

@@ -17,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "deploy"))
 
 import abuse
 import daemon
-import kinds
 from http2 import Target
 
 MOMENT = 0.3
@@ -34,10 +33,13 @@ def cut_off(metrics):
 
 def try_all(build, folder, tls, chosen, seconds, judges_times):
     flags = daemon.certificate(folder) if tls else []
-    with daemon.Daemon(build, "--model", "builtin:recall", *flags) as one:
+    with daemon.Daemon(build, "--model", "builtin:recall", "--http", "127.0.0.1:0", *flags) as one:
         print(f"== {'TLS' if tls else 'no TLS'}", flush=True)
-        target = Target(one.address, f"{folder}/cert.pem" if tls else None)
-        good = abuse.abuse(target, chosen, CONNECTIONS, seconds, one.process.pid, judges_times)
+        good = True
+        for side, address in ((abuse.GRPC, one.address), (abuse.HTTP, one.http)):
+            target = Target(address, f"{folder}/cert.pem" if tls else None)
+            own = [kind for kind in chosen if kind in side.kinds]
+            good = abuse.abuse(side, target, own, CONNECTIONS, seconds, one.process.pid, judges_times) and good
         if cut_off(one.metrics) == 0:
             print("FAILED: no connection was cut off for a flood of frames")
             good = False
@@ -55,7 +57,8 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         for tls in (False, True):
-            chosen = list(kinds.KINDS) if long else list(kinds.KINDS)[(seed + tls) % 2::2]
+            every = [*abuse.GRPC.kinds, *abuse.HTTP.kinds]
+            chosen = every if long else every[(seed + tls) % 2::2]
             good = try_all(build, pathlib.Path(folder), tls, chosen, seconds, long) and good
     sys.exit(0 if good else 1)
 

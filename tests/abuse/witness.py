@@ -50,15 +50,19 @@ class Witness:
 
 
 def watch(target, seconds):
+    return times_of(Witness, target, seconds)
+
+
+def times_of(kind, target, seconds):
     """Times of calls for so long, and of one on a new connection each second, sorted. Raises if a call fails."""
     until = time.monotonic() + seconds
     times, next_newcomer = [], 0.0
-    steady = Witness(target)
+    steady = kind(target)
     while time.monotonic() < until:
         times.append(steady.ask())
         if time.monotonic() >= next_newcomer:
             next_newcomer = time.monotonic() + 1
-            newcomer = Witness(target)
+            newcomer = kind(target)
             newcomer.ask()
             newcomer.close()
         time.sleep(PAUSE)

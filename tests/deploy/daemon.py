@@ -30,7 +30,7 @@ def certificate(folder):
 
 
 class Daemon:
-    """Listens on free ports: `address` and `metrics`. It has started once it serves, or has found that it has no
+    """Listens on free ports: `address`, `metrics` and, with --http, `http`. It has started once it serves, or has found that it has no
     device to serve with. From then on nobody reads its log. `variables` are added to its environment."""
 
     def __init__(self, build, *flags, variables=None):
@@ -43,6 +43,8 @@ class Daemon:
             ports = re.search(r" (?:ready|no_device) .* port=(\d+) .*metrics_port=(\d+)", line)
             if ports:
                 self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports.groups())
+                http = re.search(r" http_port=(\d+)", line)
+                self.http = f"127.0.0.1:{http[1]}" if http else None
                 return
         sys.exit("annulusd did not start:\n" + "".join(lines))
 

@@ -17,6 +17,7 @@
 #include "server/http/routes.h"
 #include "server/identity/call_roles.h"
 #include "tests/server/certificates.h"
+#include "tests/server/grpc/named_tenants.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/server/test_server.h"
@@ -806,6 +807,59 @@ TEST_F(ApiTest, ARetryGetsTheAnswerThatWasNotDelivered) {
   // It was delivered now.
   EXPECT_TRUE(Post(kText, TextBody(), retry).complete);
   EXPECT_EQ(server_->engine().submitted().size(), 3u);
+}
+
+// As over gRPC: calls that nobody has to be known for end with their connection.
+TEST_F(ApiTest, ConnectionsWithTooManyRefusedRequestsAreClosed) {
+  Start({}, std::make_unique<NamedTenants>());
+  HttpPeer stranger(server_->http_port());
+  int answered = 0;
+  while (answered < 5000) {
+    const bool lost = answered % 2 == 0;
+    const HttpReceived answer =
+        stranger.Ask(lost ? "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                          : "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    if (answer.status == 0) break;
+    EXPECT_EQ(answer.status, lost ? 404 : 401);
+    ++answered;
+  }
+  EXPECT_GE(answered, 1000);
+  EXPECT_LT(answered, 5000);
+  EXPECT_TRUE(stranger.ReadToEnd());
+  // Those of the same address that are known go on.
+  EXPECT_EQ(Get("/v1/models", "Host: localhost\r\nx-tenant: a\r\n").status, 200);
+}
+
+// Bodies that do not come to their end take a part of the memory for requests, not all.
+TEST_F(ApiTest, UnfinishedBodiesOfOneClientLeaveMemoryForOthers) {
+  Start({"--max-prompts-memory", "8MiB", "--max-message-size", "1MiB"},
+        std::make_unique<NamedTenants>());
+  json pad;  // which reading takes no memory for
+  for (int i = 0; i < 9000; ++i) pad[absl::StrCat(i)] = std::string(90, 'x');
+  const std::string body = TextBody({{"metadata", pad}}).dump();
+  const std::string whole = PostJson(kText, body, "x-tenant: a\r\n");
+  const std::string most = whole.substr(0, whole.size() - 1);
+  std::vector<std::unique_ptr<HttpPeer>> peers;
+  for (int i = 0; i < 3; ++i) {
+    peers.push_back(std::make_unique<HttpPeer>(server_->http_port()));
+    ASSERT_TRUE(peers.back()->Send(most));
+  }
+  // Two have room. Which of them are read to their end first is not known.
+  const auto answered = [](const auto& peer) { return peer->CanRead(); };
+  std::vector<std::unique_ptr<HttpPeer>>::iterator refused;
+  ASSERT_TRUE(Eventually([&] {
+    refused = std::find_if(peers.begin(), peers.end(), answered);
+    return refused != peers.end();
+  }));
+  const HttpReceived refusal = (*refused)->ReadAnswer();
+  EXPECT_EQ(refusal.status, 429);
+  EXPECT_EQ(json::parse(refusal.body)["error"]["code"], "queue_full");
+  EXPECT_THAT(refusal.body, HasSubstr("that have not come whole"));
+  peers.erase(refused);
+  EXPECT_EQ(Ask(PostJson(kText, TextBody().dump(), "x-tenant: b\r\n")).status, 200);
+  for (const auto& peer : peers) {
+    EXPECT_EQ(peer->Ask(whole.substr(whole.size() - 1)).status, 200);
+  }
 }
 
 TEST_F(ApiTest, ManyRequestsOfOneConnectionAndOfMany) {

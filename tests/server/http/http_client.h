@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 #define ANNULUS_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -51,6 +52,11 @@ class HttpPeer {
       if (!ReadSome()) return false;
     }
     return true;
+  }
+  // Whether something has come, or the connection has ended.
+  bool CanRead() const {
+    pollfd descriptor{descriptor_, POLLIN, 0};
+    return poll(&descriptor, 1, 0) > 0;
   }
   const std::string& received() const { return received_; }
   // Whether the server closes the connection; drops what comes before that.
