@@ -64,10 +64,10 @@ absl::StatusOr<TokenLogprob> FromMessage(const wire::TokenLogprob& from,
   TokenLogprob logprob;
   logprob.token_id = from.token_id();
   logprob.logprob = from.logprob();
-  if (std::isnan(logprob.logprob)) return Wrong("a logprob that is no number");
+  if (std::isnan(logprob.logprob)) return Wrong("a logprob that is not a number");
   for (int i = 0; i < from.alternative_ids_size(); ++i) {
     ANNULUS_RETURN_IF_ERROR(Within("the token id", from.alternative_ids(i), 0, limits.vocabulary));
-    if (std::isnan(from.alternative_logprobs(i))) return Wrong("a logprob that is no number");
+    if (std::isnan(from.alternative_logprobs(i))) return Wrong("a logprob that is not a number");
     logprob.alternatives.emplace_back(from.alternative_ids(i), from.alternative_logprobs(i));
   }
   return logprob;

@@ -45,22 +45,27 @@ def slow_body(target, over):
 
 def byte_a_second(target, over):
     """Many connections, half of which are within a head and the others within a body."""
-    connections = []
+    def begun(number):
+        connection = target.connect()
+        if number % 2:
+            connection.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
+        connection.settimeout(1 / SHARE)
+        return connection
+
+    connections = [begun(number) for number in range(SHARE)]
     try:
-        for number in range(SHARE):
-            connections.append(target.connect())
-            if number % 2:
-                connections[-1].sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
-        while not over():
-            for number, connection in enumerate(connections):
-                try:
-                    connection.sendall(b"G")
-                except OSError:
-                    connection.close()
-                    connections[number] = target.connect()
-            until = time.monotonic() + 1
-            while not over() and time.monotonic() < until:
-                time.sleep(WAIT)
+        for number in itertools.cycle(range(SHARE)):
+            if over():
+                return
+            try:
+                connections[number].sendall(b"G")
+                if connections[number].recv(65536) == b"":
+                    raise ConnectionResetError
+            except TimeoutError:
+                pass
+            except OSError:
+                connections[number].close()
+                connections[number] = begun(number)
     finally:
         for connection in connections:
             connection.close()

