@@ -1,13 +1,15 @@
 #include "engine/sampling/validate.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/api/field_errors.h"
 #include "engine/base/field_error.h"
 #include "engine/text/utf8.h"
-#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -27,102 +29,104 @@ absl::Status Refused(const std::string& field, const Given& given, absl::string_
 // Written so that NaN, for which every comparison is false, is refused.
 bool Within(float value, float low, float high) { return value >= low && value <= high; }
 
-absl::Status ValidateLengths(const SamplingParams& params) {
-  if (params.max_tokens < 1) return Refused("max_tokens", params.max_tokens, "1 or more");
-  if (params.min_tokens < 0 || params.min_tokens > params.max_tokens) {
-    return Refused("min_tokens", params.min_tokens,
-                   absl::StrCat("0 to max_tokens (", params.max_tokens, ")"));
+// Errors of fields.
+using Violations = std::vector<absl::Status>;
+
+void ValidateLengths(const SamplingParams& params, Violations& found) {
+  if (params.max_tokens < 1) found.push_back(Refused("max_tokens", params.max_tokens, "1 or more"));
+  if (params.min_tokens < 0 || params.min_tokens > std::max(1, params.max_tokens)) {
+    found.push_back(Refused("min_tokens", params.min_tokens,
+                            absl::StrCat("0 to max_tokens (", params.max_tokens, ")")));
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateFilters(const SamplingParams& params) {
+void ValidateFilters(const SamplingParams& params, Violations& found) {
   if (!Within(params.temperature, 0, 2)) {
-    return Refused("temperature", params.temperature, "0 (greedy) or up to 2");
+    found.push_back(Refused("temperature", params.temperature, "0 (greedy) or up to 2"));
   }
   if (!(params.top_p > 0 && params.top_p <= 1)) {
-    return Refused("top_p", params.top_p, "above 0, up to 1 (off)");
+    found.push_back(Refused("top_p", params.top_p, "above 0, up to 1 (off)"));
   }
-  if (params.top_k < 0) return Refused("top_k", params.top_k, "0 (off) or more");
-  if (!Within(params.min_p, 0, 1)) return Refused("min_p", params.min_p, "0 (off) to 1");
-  return absl::OkStatus();
+  if (params.top_k < 0) found.push_back(Refused("top_k", params.top_k, "0 (off) or more"));
+  if (!Within(params.min_p, 0, 1)) found.push_back(Refused("min_p", params.min_p, "0 (off) to 1"));
 }
 
-absl::Status ValidatePenalties(const SamplingParams& params) {
+void ValidatePenalties(const SamplingParams& params, Violations& found) {
   if (!Within(params.frequency_penalty, -2, 2)) {
-    return Refused("frequency_penalty", params.frequency_penalty, "-2 to 2");
+    found.push_back(Refused("frequency_penalty", params.frequency_penalty, "-2 to 2"));
   }
   if (!Within(params.presence_penalty, -2, 2)) {
-    return Refused("presence_penalty", params.presence_penalty, "-2 to 2");
+    found.push_back(Refused("presence_penalty", params.presence_penalty, "-2 to 2"));
   }
   if (!(params.repetition_penalty > 0 && params.repetition_penalty <= 10)) {
-    return Refused("repetition_penalty", params.repetition_penalty, "above 0, up to 10; 1 is off");
+    found.push_back(
+        Refused("repetition_penalty", params.repetition_penalty, "above 0, up to 10; 1 is off"));
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateToken(const std::string& field, int32_t token, int32_t vocabulary) {
-  if (token >= 0 && token < vocabulary) return absl::OkStatus();
-  return Refused(field, absl::StrCat("token id ", token),
-                 absl::StrCat("0 to ", vocabulary - 1, " (the model's vocabulary)"));
+void ValidateToken(const std::string& field, int32_t token, int32_t vocabulary, Violations& found) {
+  if ((token >= 0 && token < vocabulary) || found.size() >= kMostFieldErrors) return;
+  found.push_back(Refused(field, absl::StrCat("token id ", token),
+                          absl::StrCat("0 to ", vocabulary - 1, " (the model's vocabulary)")));
 }
 
-absl::Status ValidateStops(const SamplingParams& params, int32_t vocabulary) {
+void ValidateStops(const SamplingParams& params, int32_t vocabulary, Violations& found) {
   if (params.stop.size() > kMaxStops) {
-    return Refused("stop", absl::StrCat(params.stop.size(), " strings"),
-                   absl::StrCat("at most ", kMaxStops));
+    found.push_back(Refused("stop", absl::StrCat(params.stop.size(), " strings"),
+                            absl::StrCat("at most ", kMaxStops)));
   }
   for (size_t i = 0; i < params.stop.size(); ++i) {
     const size_t bytes = params.stop[i].size();
     if (bytes < 1 || bytes > kMaxStopBytes) {
-      return Refused(absl::StrCat("stop[", i, "]"), absl::StrCat(bytes, " bytes long"),
-                     absl::StrCat("1 to ", kMaxStopBytes, " bytes"));
+      found.push_back(Refused(absl::StrCat("stop[", i, "]"), absl::StrCat(bytes, " bytes long"),
+                              absl::StrCat("1 to ", kMaxStopBytes, " bytes")));
     }
     if (const std::optional<size_t> offset = FirstInvalidUtf8(params.stop[i])) {
-      return Refused(absl::StrCat("stop[", i, "]"), absl::StrCat("no text from byte ", *offset),
-                     "valid UTF-8");
+      found.push_back(Refused(absl::StrCat("stop[", i, "]"),
+                              absl::StrCat("no text from byte ", *offset), "valid UTF-8"));
     }
   }
   if (params.stop_token_ids.size() > kMaxStopTokenIds) {
-    return Refused("stop_token_ids", absl::StrCat(params.stop_token_ids.size(), " ids"),
-                   absl::StrCat("at most ", kMaxStopTokenIds));
+    found.push_back(Refused("stop_token_ids", absl::StrCat(params.stop_token_ids.size(), " ids"),
+                            absl::StrCat("at most ", kMaxStopTokenIds)));
   }
   for (size_t i = 0; i < params.stop_token_ids.size(); ++i) {
-    ANNULUS_RETURN_IF_ERROR(ValidateToken(absl::StrCat("stop_token_ids[", i, "]"),
-                                          params.stop_token_ids[i], vocabulary));
+    ValidateToken(absl::StrCat("stop_token_ids[", i, "]"), params.stop_token_ids[i], vocabulary,
+                  found);
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateLogits(const SamplingParams& params, int32_t vocabulary) {
+void ValidateLogits(const SamplingParams& params, int32_t vocabulary, Violations& found) {
   if (params.logprobs.has_value() && (*params.logprobs < 0 || *params.logprobs > kMaxLogprobs)) {
-    return Refused("logprobs", *params.logprobs, absl::StrCat("0 to ", kMaxLogprobs));
+    found.push_back(Refused("logprobs", *params.logprobs, absl::StrCat("0 to ", kMaxLogprobs)));
   }
   if (params.prompt_logprobs.has_value() &&
       (*params.prompt_logprobs < 0 || *params.prompt_logprobs > kMaxLogprobs)) {
-    return Refused("prompt_logprobs", *params.prompt_logprobs, absl::StrCat("0 to ", kMaxLogprobs));
+    found.push_back(
+        Refused("prompt_logprobs", *params.prompt_logprobs, absl::StrCat("0 to ", kMaxLogprobs)));
   }
   if (params.logit_bias.size() > kMaxBiases) {
-    return Refused("logit_bias", absl::StrCat(params.logit_bias.size(), " entries"),
-                   absl::StrCat("at most ", kMaxBiases));
+    found.push_back(Refused("logit_bias", absl::StrCat(params.logit_bias.size(), " entries"),
+                            absl::StrCat("at most ", kMaxBiases)));
   }
   for (const auto& [token, bias] : params.logit_bias) {
-    ANNULUS_RETURN_IF_ERROR(ValidateToken("logit_bias", token, vocabulary));
+    ValidateToken("logit_bias", token, vocabulary, found);
     if (!Within(bias, -100, 100)) {
-      return Refused(absl::StrCat("logit_bias[", token, "]"), bias, "-100 to 100");
+      found.push_back(Refused(absl::StrCat("logit_bias[", token, "]"), bias, "-100 to 100"));
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status ValidateSampling(const SamplingParams& params, int32_t vocabulary) {
-  ANNULUS_RETURN_IF_ERROR(ValidateLengths(params));
-  ANNULUS_RETURN_IF_ERROR(ValidateFilters(params));
-  ANNULUS_RETURN_IF_ERROR(ValidatePenalties(params));
-  ANNULUS_RETURN_IF_ERROR(ValidateStops(params, vocabulary));
-  return ValidateLogits(params, vocabulary);
+  Violations found;
+  ValidateLengths(params, found);
+  ValidateFilters(params, found);
+  ValidatePenalties(params, found);
+  ValidateStops(params, vocabulary, found);
+  ValidateLogits(params, vocabulary, found);
+  return JoinFieldErrors(found);
 }
 
 }  // namespace annulus

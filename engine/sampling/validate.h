@@ -12,9 +12,9 @@ namespace annulus {
 // The most alternatives to a token whose log probabilities can be asked for.
 inline constexpr int32_t kMaxLogprobs = 20;
 
-// Checks every field against the ranges in engine/api/request.h. INVALID_ARGUMENT for the first
-// violation: the payload kFieldPayload names the field ("top_p", "stop[2]"), and the message has
-// the given value and the allowed range. Ids must be in [0, vocabulary).
+// Checks every field against the ranges in engine/api/request.h. INVALID_ARGUMENT for violations:
+// the payload kFieldPayload names the field ("sampling.top_p"), and the message has the given value
+// and the allowed range; several are joined (JoinFieldErrors). Ids must be in [0, vocabulary).
 absl::Status ValidateSampling(const SamplingParams& params, int32_t vocabulary);
 
 }  // namespace annulus

@@ -7,6 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/api.h"
 #include "google/protobuf/util/time_util.h"
@@ -24,6 +27,7 @@ constexpr char kReasonNamePrefix[] = "ERROR_REASON_";
 constexpr char kDomain[] = "annulus";
 constexpr size_t kLongestMessage = 1024;
 constexpr size_t kLongestShownName = 64;
+constexpr size_t kLongestOfSeveral = 160;  // sentences about a field each
 
 std::string Printable(absl::string_view text, size_t longest) {
   std::string clean(text.substr(0, longest));
@@ -78,6 +82,19 @@ std::string ReasonName(const absl::Status& status) {
   return std::string(name);
 }
 
+// The fields that an error is about, each with its sentence: see JoinFieldErrors.
+std::vector<std::pair<std::string, std::string>> Violations(absl::string_view fields,
+                                                            absl::string_view message) {
+  const std::vector<std::string> names = absl::StrSplit(fields, '\n');
+  const std::vector<std::string> sentences = absl::StrSplit(message, '\n');
+  if (names.size() == 1 || names.size() != sentences.size()) {
+    return {{std::string(fields), std::string(message)}};
+  }
+  std::vector<std::pair<std::string, std::string>> violations;
+  for (size_t i = 0; i < names.size(); ++i) violations.emplace_back(names[i], sentences[i]);
+  return violations;
+}
+
 void AddErrorInfo(const absl::Status& status, google::rpc::Status& wire) {
   google::rpc::ErrorInfo info;
   info.set_domain(kDomain);
@@ -94,9 +111,13 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
   AddErrorInfo(status, wire);
   if (const auto field = Payload(status, kFieldPayload)) {
     google::rpc::BadRequest bad_request;
-    auto* violation = bad_request.add_field_violations();
-    violation->set_field(Printable(*field, kLongestShownName));
-    violation->set_description(wire.message());
+    const auto violations = Violations(*field, status.message());
+    const size_t longest = violations.size() == 1 ? kLongestMessage : kLongestOfSeveral;
+    for (const auto& [name, sentence] : violations) {
+      auto* violation = bad_request.add_field_violations();
+      violation->set_field(Printable(name, kLongestShownName));
+      violation->set_description(Printable(sentence, longest));
+    }
     wire.add_details()->PackFrom(bad_request);
   }
   int64_t milliseconds = 0;
@@ -115,6 +136,15 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
     info.set_description(wire.message());
     wire.add_details()->PackFrom(info);
   }
+}
+
+// The message as clients see it: of several violations, one after the other.
+std::string ShownMessage(const absl::Status& status) {
+  const auto fields = Payload(status, kFieldPayload);
+  const bool several = fields.has_value() && absl::StrContains(*fields, '\n');
+  const std::string message(status.message());
+  return Printable(several ? absl::StrReplaceAll(message, {{"\n", "; "}}) : message,
+                   kLongestMessage);
 }
 
 // The same error with another message, about `field`.
@@ -141,6 +171,20 @@ absl::Status MoveField(const absl::Status& status, absl::string_view field) {
   const bool is_named =
       old.has_value() && !old->empty() && absl::ConsumePrefix(&text, absl::StrCat(*old, ": "));
   return About(status, field, is_named ? absl::StrCat(field, ": ", text) : std::string(text));
+}
+
+absl::Status MoveFields(const absl::Status& status,
+                        absl::FunctionRef<std::string(absl::string_view)> place) {
+  const auto fields = Payload(status, kFieldPayload);
+  if (!fields.has_value()) return status;
+  std::vector<std::string> names, sentences;
+  for (const auto& [name, sentence] : Violations(*fields, status.message())) {
+    absl::string_view text = sentence;
+    const bool is_named = !name.empty() && absl::ConsumePrefix(&text, absl::StrCat(name, ": "));
+    names.push_back(place(name));
+    sentences.push_back(is_named ? absl::StrCat(names.back(), ": ", text) : sentence);
+  }
+  return About(status, absl::StrJoin(names, "\n"), absl::StrJoin(sentences, "\n"));
 }
 
 absl::Status WithField(const absl::Status& status, absl::string_view field) {
@@ -222,7 +266,7 @@ google::rpc::Status ToWireStatus(const absl::Status& status, absl::string_view r
     AddErrorInfo(status, wire);
   } else {
     wire.set_code(static_cast<int>(status.code()));
-    wire.set_message(Printable(status.message(), kLongestMessage));
+    wire.set_message(ShownMessage(status));
     AddDetails(status, wire);
   }
   if (!request_id.empty()) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "annulus/v1/errors.pb.h"
@@ -27,6 +28,11 @@ absl::Status FieldError(absl::string_view field, absl::string_view message);
 // Returns the same error about another field: replaces the path in BadRequest, and at the front of
 // the message if it is there.
 absl::Status MoveField(const absl::Status& status, absl::string_view field);
+
+// The same for an error about several fields (JoinFieldErrors): replaces each by what `place` makes
+// of it. Returns errors that name no field as they are.
+absl::Status MoveFields(const absl::Status& status,
+                        absl::FunctionRef<std::string(absl::string_view field)> place);
 
 // Names the field that an error is about, in BadRequest and at the front of the message.
 absl::Status WithField(const absl::Status& status, absl::string_view field);

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/api/field_errors.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
@@ -343,6 +344,30 @@ SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingPar
   return params;
 }
 
+// Reads the fields that need no prompt, so that a request is told all that is wrong with them.
+absl::Status ReadFields(const v1::GenerationSpec& spec, const Engine& engine,
+                        RequestSpec& request) {
+  std::vector<absl::Status> errors;
+  const auto take = [&errors](auto read, auto& into) {
+    if (read.ok()) {
+      into = *std::move(read);
+    } else {
+      errors.push_back(read.status());
+    }
+  };
+  take(ReadAttention(spec.attention(), "spec.attention"), request.attention);
+  take(ReadSpeculation(spec.speculation()), request.speculation);
+  take(ReadPriority(spec.priority()), request.priority);
+  request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
+  RequestSpec alone;
+  alone.prompt = {0};
+  alone.sampling = request.sampling;
+  // Whether it is too large can be told only of the whole.
+  const absl::Status sampling = engine.Validate(alone);
+  if (absl::IsInvalidArgument(sampling)) errors.push_back(PlaceField(spec, sampling));
+  return JoinFieldErrors(errors);
+}
+
 }  // namespace
 
 absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
@@ -375,12 +400,10 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   request.tenant = tenant;
   // Check these fields before doing much work.
   ANNULUS_RETURN_IF_ERROR(RefuseUnserved(spec));
-  ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
+  ANNULUS_RETURN_IF_ERROR(ReadFields(spec, engine, request));
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();
   request.ignore_cache = spec.ignore_cache();
-  ANNULUS_ASSIGN_OR_RETURN(request.speculation, ReadSpeculation(spec.speculation()));
-  ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
   ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, tenant, memory, cancel));
   FoundDocuments own;
   if (found == nullptr) {
@@ -388,7 +411,6 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
     found = &own;
   }
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, built));
-  request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {
@@ -430,12 +452,9 @@ size_t KeptBytes(const RequestSpec& request) {
 }
 
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {
-  const auto payload = status.GetPayload(kFieldPayload);
-  if (!payload.has_value()) return status;
-  const std::string field(*payload);
-  const std::string place =
-      field == "input" ? std::string(InputField(spec)) : absl::StrCat("spec.", field);
-  return MoveField(status, place);
+  return MoveFields(status, [&spec](absl::string_view field) {
+    return field == "input" ? std::string(InputField(spec)) : absl::StrCat("spec.", field);
+  });
 }
 
 absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& status,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/api/field_errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/json_text.h"
@@ -163,7 +164,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Handler(JsonForm& form, CallMemory& memory) : form_(form), memory_(memory) {}
 
-  const absl::Status& status() const { return status_; }
+  // Why the reading ended, or what the form refused.
+  absl::Status status() const { return status_.ok() ? JoinFieldErrors(violations_) : status_; }
   std::optional<size_t> error_position() const { return error_position_; }
 
   // Reserves memory for the stored part plus `bytes`.
@@ -220,12 +222,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool Shut(char bracket);
   bool Take(JsonValue value, const JsonForm::Rule& rule);
   bool CaptureScalar(const JsonValue& value, absl::string_view json);
+  bool Note(absl::Status violation);
   bool Refuse(const JsonValue& value);
   std::string Where() const;
 
   JsonForm& form_;
   CallMemory& memory_;
   absl::Status status_;
+  std::vector<absl::Status> violations_;
   std::optional<size_t> error_position_;
   size_t charged_ = 0;
   size_t held_ = 0;
@@ -300,8 +304,16 @@ bool Handler::EnterValue() {
   return true;
 }
 
+// Goes on behind a value that the form refuses, so that a client is told all that is wrong at once.
+bool Handler::Note(absl::Status violation) {
+  if (!absl::IsInvalidArgument(violation)) return Fail(std::move(violation));
+  if (!Charge(3 * (violation.message().size() + 256))) return false;
+  violations_.push_back(std::move(violation));
+  return violations_.size() < kMostFieldErrors || Fail(JoinFieldErrors(violations_));
+}
+
 bool Handler::Refuse(const JsonValue& value) {
-  return Fail(FieldError(Where(), form_.Reason(path_, value.kind)));
+  return Note(FieldError(Where(), form_.Reason(path_, value.kind)));
 }
 
 bool Handler::Take(JsonValue value, const JsonForm::Rule& rule) {
@@ -310,7 +322,7 @@ bool Handler::Take(JsonValue value, const JsonForm::Rule& rule) {
   absl::Status status = form_.Take(path_, value);
   if (status.ok()) return true;
   const bool named = status.GetPayload(kFieldPayload).has_value();
-  return Fail(named ? std::move(status) : WithField(status, Where()));
+  return Note(named ? std::move(status) : WithField(status, Where()));
 }
 
 bool Handler::CaptureScalar(const JsonValue& value, absl::string_view json) {
@@ -341,14 +353,18 @@ bool Handler::Open(Kind kind) {
   if (!capture_.has_value()) {
     EnterValue();
     const JsonForm::Rule* const rule = form_.Find(path_, kind);
-    if (rule == nullptr) return Refuse({.kind = kind});
-    if (rule->use == JsonUse::kSkip) {
+    if (rule == nullptr || rule->use == JsonUse::kSkip) {
       skipped_ = 1;
-      return true;
+      return rule != nullptr || Refuse({.kind = kind});
     }
     if (rule->use == JsonUse::kTake) {
+      const size_t before = violations_.size();
       if (!Charge(3 * sizeof(Level)) || !Take({.kind = kind}, *rule)) return false;
-      levels_.push_back({kind == Kind::kArray, path_.size()});
+      if (violations_.size() > before) {
+        skipped_ = 1;
+      } else {
+        levels_.push_back({kind == Kind::kArray, path_.size()});
+      }
       return true;
     }
     capture_.emplace();

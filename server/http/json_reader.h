@@ -57,7 +57,8 @@ class JsonForm {
   virtual const Rule* Find(absl::string_view path, JsonValue::Kind kind) const = 0;
   // Why Find gave null: a sentence about the field.
   virtual std::string Reason(absl::string_view path, JsonValue::Kind kind) const = 0;
-  // Takes a value. An error ends the reading; the reader names the field, unless the error does.
+  // Takes a value. INVALID_ARGUMENT refuses it, and all in it; other errors end the reading. The
+  // reader names the field, unless the error does.
   virtual absl::Status Take(absl::string_view path, const JsonValue& value) = 0;
 };
 
@@ -65,8 +66,8 @@ class JsonForm {
 // memory is held in `memory`: as kWork while this runs, and as kDecoded for what the form took.
 //
 // INVALID_ARGUMENT, with the field if there is one, if the text is not JSON, if it nests deeper
-// than 64, if a key of an object comes twice, or if the form refuses a value; errors of
-// CallMemory::Hold; CANCELLED.
+// than 64, if a key of an object comes twice, or if the form refuses values: all of them are named
+// (JoinFieldErrors); errors of CallMemory::Hold; CANCELLED.
 absl::Status ReadJson(const std::deque<std::string>& pieces, JsonForm& form, CallMemory& memory,
                       const CancelFlag& cancel);
 

@@ -514,6 +514,23 @@ absl::Status CheckStreamOptions(const Request& request) {
   return FieldError("stream_options", "needs stream: true");
 }
 
+// The name that a field of GenerationSpec has here.
+std::string OpenAiName(absl::string_view field, const OpenAiRequest& request) {
+  if (field == "text" || absl::StartsWith(field, "token_ids")) return "prompt";
+  if (absl::ConsumePrefix(&field, "sampling.")) {
+    if (field == "max_tokens" && request.has_max_completion_tokens) return "max_completion_tokens";
+    if (field == "logprobs" && request.top_logprobs.has_value()) return "top_logprobs";
+    return field == "prompt_logprobs" ? "logprobs" : std::string(field);
+  }
+  if (absl::ConsumePrefix(&field, "messages.template_options")) return "chat_template_kwargs";
+  if (absl::StartsWith(field, "output")) return request.output_field;
+  absl::ConsumePrefix(&field, "messages.");
+  for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
+    if (absl::StartsWith(field, own)) return absl::StrCat("annulus.", field);
+  }
+  return field == "request_id" ? "Idempotency-Key" : std::string(field);
+}
+
 absl::Status Read(const std::vector<Field>& fields, const std::deque<std::string>& body,
                   Request& request, CallMemory& memory, const CancelFlag& cancel) {
   JsonTable<Request> table(fields, request);
@@ -559,28 +576,10 @@ absl::Status ReadDetokenizeRequest(const std::deque<std::string>& body, OpenAiRe
 }
 
 absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request) {
-  const auto payload = status.GetPayload(kFieldPayload);
-  if (!payload.has_value()) return status;
-  const std::string whole(*payload);
-  absl::string_view field = whole;
-  if (!absl::ConsumePrefix(&field, "spec.")) return status;
-  const bool is_input = field == "text" || absl::StartsWith(field, "token_ids");
-  if (is_input) return MoveField(status, "prompt");
-  if (absl::ConsumePrefix(&field, "sampling.")) {
-    if (field == "max_tokens" && request.has_max_completion_tokens) field = "max_completion_tokens";
-    if (field == "logprobs" && request.top_logprobs.has_value()) field = "top_logprobs";
-    if (field == "prompt_logprobs") field = "logprobs";
-    return MoveField(status, field);
-  }
-  if (absl::ConsumePrefix(&field, "messages.template_options")) {
-    return MoveField(status, "chat_template_kwargs");
-  }
-  if (absl::StartsWith(field, "output")) return MoveField(status, request.output_field);
-  absl::ConsumePrefix(&field, "messages.");
-  for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
-    if (absl::StartsWith(field, own)) return MoveField(status, absl::StrCat("annulus.", field));
-  }
-  return MoveField(status, field == "request_id" ? "Idempotency-Key" : field);
+  return MoveFields(status, [&request](absl::string_view field) {
+    const absl::string_view whole = field;
+    return absl::ConsumePrefix(&field, "spec.") ? OpenAiName(field, request) : std::string(whole);
+  });
 }
 
 }  // namespace annulus::server

@@ -17,11 +17,11 @@ namespace annulus::server {
 namespace {
 
 // An id with its comma: ten digits at most.
-constexpr size_t kIdBytes = 11;
+constexpr size_t kIdDigits = 11;
 // An answer without its ids or text.
-constexpr size_t kAnswerBytes = 256;
+constexpr size_t kFrameBytes = 256;
 // Copies of an answer that exist at a time: a text grows by doubling, and is framed.
-constexpr size_t kCopies = 4;
+constexpr size_t kTextCopies = 4;
 
 // Turns the engine's INVALID_ARGUMENT about a text or ids into an error of that field.
 absl::Status AsField(absl::string_view field, const absl::Status& status) {
@@ -32,7 +32,7 @@ absl::Status AsField(absl::string_view field, const absl::Status& status) {
 absl::Status HoldAnswer(const HttpWork& work, size_t bytes) {
   const size_t most = work.context.config.max_message_bytes;
   if (bytes > most) return AnswerTooLargeError(bytes, most);
-  return work.memory.Hold(CallMemory::kKept, kCopies * bytes);
+  return work.memory.Hold(CallMemory::kKept, kTextCopies * bytes);
 }
 
 absl::StatusOr<std::vector<int32_t>> IdsOf(const HttpWork& work, const Engine& engine,
@@ -59,7 +59,7 @@ absl::StatusOr<HttpAnswer> AnswerTokenize(const HttpWork& work, const std::deque
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, work.context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(work.context.CheckModel(request.spec.model()));
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsOf(work, *engine, request, cancel));
-  ANNULUS_RETURN_IF_ERROR(HoldAnswer(work, kAnswerBytes + kIdBytes * ids.size()));
+  ANNULUS_RETURN_IF_ERROR(HoldAnswer(work, kFrameBytes + kIdDigits * ids.size()));
   HttpAnswer answer{.content_type = "application/json"};
   answer.body = absl::StrCat("{\"count\":", ids.size(),
                              ",\"max_model_len\":", engine->model().max_context, ",\"tokens\":[");
@@ -85,7 +85,7 @@ absl::StatusOr<HttpAnswer> AnswerDetokenize(const HttpWork& work,
   ANNULUS_RETURN_IF_ERROR(work.memory.Hold(CallMemory::kWork, bytes));
   const auto text = engine->Detokenize(ids, /*skip_special=*/false, cancel);
   if (!text.ok()) return AsField("tokens", text.status());
-  ANNULUS_RETURN_IF_ERROR(HoldAnswer(work, kAnswerBytes + JsonStringSize(*text)));
+  ANNULUS_RETURN_IF_ERROR(HoldAnswer(work, kFrameBytes + JsonStringSize(*text)));
   HttpAnswer answer{.content_type = "application/json"};
   answer.body = absl::StrCat("{\"prompt\":", JsonString(*text), "}");
   return answer;

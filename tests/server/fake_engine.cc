@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/api/field_errors.h"
 #include "engine/grammar/compile.h"
 #include "engine/text/streaming_encoder.h"
 #include "engine/text/tokenizer.h"
@@ -113,19 +114,21 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
     if (id < 0 || id >= kVocabulary) return Field("input", absl::StrCat("no token has id ", id));
   }
   const SamplingParams& sampling = spec.sampling;
-  if (sampling.max_tokens < 1) return Field("sampling.max_tokens", "must be at least 1");
-  if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) {
-    return Field("sampling.temperature", "must be 0 to 2");
-  }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    return Field("sampling.top_p", "must be in (0, 1]");
-  if (sampling.top_k < 0) return Field("sampling.top_k", "must be at least 0");
-  if (sampling.stop.size() > 16) return Field("sampling.stop", "at most 16 are allowed");
+  std::vector<absl::Status> wrong;
+  const auto check = [&wrong](bool good, const char* field, const char* message) {
+    if (!good) wrong.push_back(Field(field, message));
+  };
+  check(sampling.max_tokens >= 1, "sampling.max_tokens", "must be at least 1");
+  check(sampling.temperature >= 0 && sampling.temperature <= 2, "sampling.temperature",
+        "must be 0 to 2");
+  check(sampling.top_p > 0 && sampling.top_p <= 1, "sampling.top_p", "must be in (0, 1]");
+  check(sampling.top_k >= 0, "sampling.top_k", "must be at least 0");
+  check(sampling.stop.size() <= 16, "sampling.stop", "at most 16 are allowed");
   for (const auto& [id, bias] : sampling.logit_bias) {
-    if (id < 0 || id >= kVocabulary || !(std::abs(bias) <= 100)) {
-      return Field("sampling.logit_bias", "ids of the vocabulary and values from -100 to 100");
-    }
+    check(id >= 0 && id < kVocabulary && std::abs(bias) <= 100, "sampling.logit_bias",
+          "ids of the vocabulary and values from -100 to 100");
   }
+  ANNULUS_RETURN_IF_ERROR(JoinFieldErrors(wrong));
   const int64_t needed = static_cast<int64_t>(spec.prompt.size()) + sampling.max_tokens;
   const int64_t max_context = model().max_context;
   if (needed > max_context) {

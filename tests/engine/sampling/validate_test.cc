@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -68,6 +69,25 @@ TEST(ValidateSamplingTest, DefaultsAndEveryLimitAreAccepted) {
   };
   EXPECT_EQ(Validate(least), absl::OkStatus());
   EXPECT_EQ(Validate(greatest), absl::OkStatus());
+}
+
+TEST(ValidateSamplingTest, AllViolationsAreNamed) {
+  const absl::Status status = Validate([](SamplingParams& params) {
+    params.max_tokens = -5;
+    params.top_p = 2;
+    params.stop = {"", "x", ""};
+    params.prompt_logprobs = 21;
+  });
+  EXPECT_EQ(status.GetPayload(kFieldPayload).value_or(absl::Cord()),
+            "sampling.max_tokens\nsampling.top_p\nsampling.stop[0]\nsampling.stop[2]\n"
+            "sampling.prompt_logprobs");
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("max_tokens is -5"), HasSubstr("top_p is 2"), HasSubstr("0 to 20")));
+  // Not more than anybody reads.
+  const absl::Status many =
+      Validate([](SamplingParams& params) { params.stop_token_ids.assign(1000, -1); });
+  const std::string fields(many.GetPayload(kFieldPayload).value());
+  EXPECT_EQ(std::count(fields.begin(), fields.end(), '\n'), 7);
 }
 
 TEST(ValidateSamplingTest, TokenCountsOutOfRange) {

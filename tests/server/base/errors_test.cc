@@ -8,6 +8,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
+#include "engine/api/field_errors.h"
+#include "google/rpc/error_details.pb.h"
 #include "server/generation/request_builder.h"
 #include "tests/server/test_server.h"
 
@@ -110,6 +112,31 @@ TEST(Errors, AnErrorThatMovesToAnotherFieldSaysSoInItsMessage) {
   other = MoveField(other, "name");
   EXPECT_EQ(other.message(), "nothing to say");
   EXPECT_EQ(Details(ToGrpcStatus(other)).field, "name");
+}
+
+TEST(Errors, AllViolationsOfARequestAreListed) {
+  const absl::Status joined =
+      JoinFieldErrors({FieldError("spec.priority", "3 is not allowed"),
+                       FieldError("spec.sampling.top_p", "must be\nsmaller")});
+  const grpc::Status status = ToGrpcStatus(joined);
+  EXPECT_EQ(status.error_message(),
+            "spec.priority: 3 is not allowed; spec.sampling.top_p: must be smaller");
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  google::rpc::BadRequest bad_request;
+  for (const auto& detail : details.details()) detail.UnpackTo(&bad_request);
+  ASSERT_EQ(bad_request.field_violations_size(), 2);
+  EXPECT_EQ(bad_request.field_violations(1).field(), "spec.sampling.top_p");
+  EXPECT_EQ(bad_request.field_violations(1).description(), "spec.sampling.top_p: must be smaller");
+
+  const absl::Status moved =
+      MoveFields(joined, [](absl::string_view field) { return absl::StrCat("my ", field); });
+  EXPECT_EQ(moved.message(),
+            "my spec.priority: 3 is not allowed\nmy spec.sampling.top_p: must be "
+            "smaller");
+  EXPECT_TRUE(JoinFieldErrors({}).ok());
+  const absl::Status other = absl::CancelledError("x");
+  EXPECT_EQ(JoinFieldErrors({FieldError("a", "b"), other}), other);
 }
 
 TEST(Errors, WhatIsTooLargeNamesAField) {

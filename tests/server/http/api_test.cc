@@ -473,6 +473,28 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
   }
 }
 
+TEST_F(ApiTest, NamesAllThatItRefuses) {
+  Start();
+  const json form = Refused(
+      kChat, ChatBody({{"temperature", "hot"}, {"nothing", {{"at", {"all"}}}}, {"n", 40}}), 400);
+  EXPECT_EQ(form["param"], "n");  // as nlohmann sorts them
+  for (const char* part : {"n: must be 1 to 16; ", "nothing: this server does not know",
+                           "temperature: must be a number"}) {
+    EXPECT_THAT(form["message"].get<std::string>(), HasSubstr(part));
+  }
+  const json ranges =
+      Refused(kChat, ChatBody({{"temperature", 9}, {"top_k", -1}, {"priority", 7}}), 400);
+  EXPECT_EQ(ranges["param"], "priority");
+  for (const char* part : {"priority: 7 is not allowed", "must be 0 to 2", "must be at least 0"}) {
+    EXPECT_THAT(ranges["message"].get<std::string>(), HasSubstr(part));
+  }
+  // Not without end.
+  json many = ChatBody();
+  for (int i = 0; i < 100; ++i) many[absl::StrCat("a", i)] = 1;
+  const std::string message = Refused(kChat, many, 400)["message"];
+  EXPECT_LE(message.size(), 1100u);
+}
+
 // Each reason, and whether SDKs are to repeat the request.
 TEST_F(ApiTest, TellsReasonsAsHttpDoes) {
   Start({"--max-message-size", "64KiB"});
