@@ -215,7 +215,9 @@ TEST(HostileConstraint, TheDeepestAnswerIsEndedAlone) {
   absl::Status status;
   for (int depth = 0; depth < 1000000 && status.ok(); ++depth) {
     status = deep.Advance('[').status();
-    if (depth % 100 == 0) ASSERT_TRUE(shallow.Mask().ok());
+    if (depth % 100 == 0) {
+      ASSERT_TRUE(shallow.Mask().ok());
+    }
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("nested too deep"));
