@@ -68,7 +68,7 @@ struct CommandLine {
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(kExamples);
     AddCommonOptions(app, common);
-    AddGenerateCommands(app, common, action, given.size());
+    AddGenerateCommands(app, common, action, environment, given.size());
     AddPlanCommand(app, common, action, given.size());
     AddChatCommand(app, common, action);
     AddBatchCommand(app, common, action);

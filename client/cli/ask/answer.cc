@@ -257,7 +257,8 @@ void ShowReading(Session& session, const v1::PromptProgress& progress) {
   session.progress().Show(sample);
 }
 
-std::string AnswerJson(const Generation& generation, bool interrupted) {
+std::string AnswerJson(const Generation& generation, bool interrupted,
+                       const AnswerOptions& options) {
   JsonWriter json;
   json.BeginObject();
   json.Key("text").String(generation.text);
@@ -287,6 +288,7 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
     for (const v1::TokenLogprob& token : generation.logprobs) WriteJson(MessageJson(token), json);
     json.EndArray();
   }
+  if (options.more_members) options.more_members(generation.text, json);
   json.EndObject();
   return json.text();
 }
@@ -350,7 +352,8 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   const bool anything =
       generation.status.ok() || !generation.token_ids.empty() || options.json_lines;
   if (anything && (json || !options.output.empty())) {
-    std::string all = json ? AnswerJson(generation, session.interrupted()) : generation.text;
+    std::string all =
+        json ? AnswerJson(generation, session.interrupted(), options) : generation.text;
     if (options.json_lines) all.replace(0, 1, "{\"event\":\"end\",");
     const bool ended = absl::EndsWith(all, "\n");
     const int written = WriteOutput(session, options.output, absl::StrCat(all, ended ? "" : "\n"));

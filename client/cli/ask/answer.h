@@ -1,10 +1,12 @@
 #ifndef ANNULUS_CLIENT_CLI_ASK_ANSWER_H_
 #define ANNULUS_CLIENT_CLI_ASK_ANSWER_H_
 
+#include <functional>
 #include <string>
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
+#include "client/format/json.h"
 #include "client/generation.h"
 
 namespace annulus::client {
@@ -13,6 +15,8 @@ struct AnswerOptions {
   bool timings = false;     // a summary on standard error
   bool json_lines = false;  // each event as a JSON object on a line of its own
   std::string output;       // file for the answer; empty: standard output
+  // Adds members to the object of --json, given the answer's text. May be empty.
+  std::function<void(const std::string& text, JsonWriter& json)> more_members{};
 };
 
 // Runs a generation and writes the answer: to standard output as it arrives; with --json as one
@@ -25,7 +29,8 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
 // The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error", or
 // "unknown" for reasons that only newer servers have. Fields that a failed generation cannot know
 // are null.
-std::string AnswerJson(const Generation& generation, bool interrupted);
+std::string AnswerJson(const Generation& generation, bool interrupted,
+                       const AnswerOptions& options = {});
 
 // Explains to people why no more of a prompt was reused: "ends: .." or "none: ..", or empty for a
 // reason that only newer servers have.

@@ -1,9 +1,11 @@
 #include "client/cli/ask/ask_many.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -29,6 +31,7 @@ class Pool {
         options_(options),
         first_answers_(!options.first_alone),
         reached_(options.served_before),
+        read_(options.tokens.size(), 0),
         start_(std::chrono::steady_clock::now()) {}
 
   grpc::Status Run(const std::function<bool(Asked)>& take) {
@@ -55,14 +58,20 @@ class Pool {
   // begins.
   class Serving : public GenerationObserver {
    public:
-    explicit Serving(Pool& pool) : pool_(pool) {}
+    Serving(Pool& pool, size_t index) : pool_(pool), index_(index) {}
     ~Serving() override {
       const std::lock_guard lock(pool_.mutex_);
       if (served_) --pool_.served_;
       pool_.changed_.notify_all();
     }
     void OnQueued(const v1::Queued& /*queued*/) override { Note(false); }
-    void OnProgress(const v1::PromptProgress& /*progress*/) override { Note(false); }
+    void OnProgress(const v1::PromptProgress& progress) override {
+      Note(false);
+      if (progress.total() > 0) {
+        pool_.NoteRead(index_, static_cast<double>(progress.processed()) /
+                                   static_cast<double>(progress.total()));
+      }
+    }
     void OnDelta(const v1::Delta& /*delta*/) override { Note(true); }
     bool served() const { return served_; }
 
@@ -79,6 +88,7 @@ class Pool {
     }
 
     Pool& pool_;
+    const size_t index_;
     bool served_ = false;
     bool answers_ = false;
   };
@@ -92,12 +102,20 @@ class Pool {
         if (stopped_ || next_ == requests_.size()) return;
         index = next_++;
       }
-      Asked asked{index, Try(requests_[index])};
+      Asked asked{index, Try(index)};
       const std::lock_guard lock(mutex_);
       first_answers_ = true;  // in case the first request ended without an answer
+      if (!read_.empty()) read_[index] = options_.tokens[index];
       ended_.push_back(std::move(asked));
       changed_.notify_all();
     }
+  }
+
+  // `share` of the prompt of request `index` is read.
+  void NoteRead(size_t index, double share) {
+    const std::lock_guard lock(mutex_);
+    if (read_.empty()) return;
+    read_[index] = std::llround(share * static_cast<double>(options_.tokens[index]));
   }
 
   // How long to wait before the next try after this status; nullopt: do not retry.
@@ -109,13 +127,13 @@ class Pool {
     return lost ? std::optional(kBackSoon) : std::nullopt;
   }
 
-  Generation Try(const v1::GenerationSpec& spec) {
+  Generation Try(size_t index) {
     for (int tried = 0;;) {
       std::optional<Generation> generation;
       bool was_served = false;
       {
-        Serving serving(*this);
-        generation = StreamGenerate(session_.connection(), spec, serving);
+        Serving serving(*this, index);
+        generation = StreamGenerate(session_.connection(), requests_[index], serving);
         was_served = serving.served();
       }
       const auto wait = BackAfter(generation->status);
@@ -159,10 +177,16 @@ class Pool {
   void Show(int64_t done) {
     ProgressSample sample;
     sample.phase = options_.phase;
-    sample.unit = ProgressSample::Unit::kItems;
-    sample.cached = options_.done_before;
-    sample.done = options_.done_before + done;
-    sample.total = options_.done_before + static_cast<int64_t>(requests_.size());
+    if (options_.tokens.empty()) {
+      sample.unit = ProgressSample::Unit::kItems;
+      sample.cached = options_.done_before;
+      sample.done = options_.done_before + done;
+      sample.total = options_.done_before + static_cast<int64_t>(requests_.size());
+    } else {
+      const std::lock_guard lock(mutex_);
+      sample.done = std::accumulate(read_.begin(), read_.end(), int64_t{0});
+      sample.total = std::accumulate(options_.tokens.begin(), options_.tokens.end(), int64_t{0});
+    }
     sample.elapsed =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     session_.progress().Show(sample);
@@ -173,6 +197,7 @@ class Pool {
   const AskManyOptions& options_;
   bool first_answers_;  // the others may start; guarded by mutex_, as are the fields below it
   bool reached_;        // the server has taken at least one request
+  std::vector<int64_t> read_;  // with options.tokens, tokens that are read, by request
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
   std::condition_variable changed_;

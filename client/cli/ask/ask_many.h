@@ -20,6 +20,9 @@ struct AskManyOptions {
   int concurrency = 4;              // requests at a time; values below 1 count as 1
   const char* phase = "Answering";  // name shown with the progress
   int64_t done_before = 0;          // further items that progress counts as done already
+  // Tokens of each request's prompt. If given, progress counts tokens that are read, in place of
+  // requests that have ended.
+  std::vector<int64_t> tokens{};
   // Start the other requests only when the answer to the first begins, so that they reuse the
   // prompt that it has read.
   bool first_alone = false;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/ask/ask_many.h"
-#include "client/cli/ask/text_parts.h"
 #include "client/cli/input/inputs.h"
 #include "client/cli/outputs.h"
 #include "client/documents.h"
@@ -22,31 +21,18 @@
 namespace annulus::client {
 namespace {
 
-// Tokens of the context reserved for document titles and frames, the chat template and the
-// question.
-constexpr int64_t kReservedTokens = 512;
-// Parts are sized by the text's mean number of bytes per token. This share leaves room for parts
-// whose tokens are shorter.
-constexpr double kCutShare = 0.8;
-// The server refuses documents that exceed the context. Whether one does is estimated from samples;
-// this share leaves room for samples whose tokens are longer than the rest's.
-constexpr double kStoreShare = 0.9;
-constexpr size_t kSampleBytes = 16 << 10;
 constexpr int kMostRounds = 8;
 
 }  // namespace
 
 int MapReduce::Run(const std::vector<std::string>& docs) {
-  std::vector<v1::Document> there;
-  const grpc::Status listed = ListDocuments(session_.connection(), &there);
-  if (!listed.ok()) return session_.CallFailed(listed);
-  for (const v1::Document& document : there) before_.insert(document.name());
-  int exit_code = FindBudget();
+  int exit_code = parts_.Begin();
+  if (exit_code == 0) exit_code = FindBudget();
   if (exit_code == 0) exit_code = ReadDocs(docs);
   v1::GenerationSpec* const spec = &options_.spec;
   if (exit_code == 0) FitToModel(session_, model_, std::span(&spec, 1));
   if (exit_code == 0) exit_code = Reduce();
-  DeleteOwn();
+  parts_.Delete();
   return EndWith(exit_code, session_, &provided_);
 }
 
@@ -54,17 +40,20 @@ int MapReduce::Reduce() {
   std::vector<Text> texts = texts_;
   std::string question = preset_.part;
   for (int round = 0; round < kMostRounds; ++round) {
-    if (Fits(texts)) return AskAll(texts, round == 0 ? preset_.question : preset_.merge);
+    if (parts_.Fits(texts)) {
+      return AskAll(texts, round == 0 ? preset_.question : preset_.merge);
+    }
     std::vector<Text> parts;
-    int exit_code = Cut(texts, &parts);
+    int exit_code = CutAndStore(texts, &parts);
     std::vector<std::string> answers;
     if (exit_code == 0) exit_code = AskParts(parts, question, &answers);
     if (exit_code != 0) return exit_code;
     if (preset_.merge.empty()) return PrintJoined(answers);
-    texts.clear();
-    exit_code = AddFile({"notes", absl::StrJoin(answers, "\n\n")}, &texts);
+    Text notes{.title = "notes", .text = absl::StrJoin(answers, "\n\n")};
+    exit_code = CountTokens(session_, model_.name(), notes.text, &notes.tokens);
+    if (exit_code == 0 && notes.tokens <= parts_.budget()) exit_code = parts_.Store(&notes);
     if (exit_code != 0) return exit_code;
-    if (!texts.back().name.empty()) own_.insert(texts.back().name);
+    texts = {std::move(notes)};
     question = preset_.merge;
   }
   return session_.Misuse(
@@ -74,13 +63,8 @@ int MapReduce::Reduce() {
 int MapReduce::FindBudget() {
   const grpc::Status status = DescribeModel(session_, options_.spec.model(), &model_);
   if (!status.ok()) return session_.CallFailed(status);
-  const int64_t context = model_.max_context();
-  const int64_t answer = SpecFor("").sampling().max_tokens();
-  budget_ = context - answer - kReservedTokens;
-  if (budget_ >= kReservedTokens) return 0;
-  return session_.Misuse(absl::StrCat(
-      "the model reads ", FormatCount(context), " tokens, which leaves no room for documents with ",
-      FormatCount(answer), " tokens of answer; lower --max-tokens or use 'annulus ask'"));
+  // The answer to the question about the text is at most as long as that to the parts.
+  return parts_.SetBudget(model_, SpecFor("").sampling().max_tokens(), /*question_tokens=*/0);
 }
 
 int MapReduce::ReadDocs(const std::vector<std::string>& docs) {
@@ -108,8 +92,8 @@ int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
     if (!found.ok()) return session_.Misuse(found.status().message());
     files = *std::move(found);
   } else if (!exists && doc != kStandardInput) {
-    ProvidedDocuments provided;  // a name on the server
-    const int exit_code = ProvideDocuments(session_, {doc}, options_.choice, &provided);
+    GatheredDocuments gathered;  // a name on the server
+    const int exit_code = GatherDocuments(session_, {doc}, options_.choice, &gathered);
     if (exit_code == 0) sources->push_back({doc, {doc, ""}});
     return exit_code;
   }
@@ -156,35 +140,16 @@ int MapReduce::CheckCount(const std::vector<Source>& sources) {
 }
 
 int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
-  // A token has at least one byte, so a text of at most budget_ bytes fits.
-  if (!read.text.ok() || static_cast<int64_t>(read.text->size()) <= budget_) {
+  // A token has at least one byte, so a text of at most as many bytes as tokens fits.
+  if (!read.text.ok() || static_cast<int64_t>(read.text->size()) <= parts_.budget()) {
     return Store(read, texts);
   }
   int64_t tokens = 0;
-  const int exit_code = Estimate(*read.text, &tokens);
+  const int exit_code = CountTokens(session_, model_.name(), *read.text, &tokens);
   if (exit_code != 0) return exit_code;
-  if (static_cast<double>(tokens) < kStoreShare * static_cast<double>(budget_)) {
-    return Store(read, texts);
-  }
+  if (tokens <= parts_.budget()) return Store(read, texts);
   for (const std::string& remark : read.remarks) session_.Warn(remark);
-  texts->push_back({"", read.title, *read.text, std::max(tokens, budget_ + 1)});
-  return 0;
-}
-
-int MapReduce::Estimate(const std::string& text, int64_t* tokens) {
-  const std::vector<absl::string_view> parts = CutText(text, kSampleBytes);
-  v1::TokenizeRequest request;
-  request.set_model(options_.spec.model());
-  request.set_add_special(false);
-  request.set_text(
-      absl::StrCat(parts.front(), parts[parts.size() / 2], parts.size() > 2 ? parts.back() : ""));
-  v1::TokenizeResponse response;
-  Call call(session_.connection());
-  const grpc::Status status =
-      session_.connection().inference().Tokenize(call.context(), request, &response);
-  if (!status.ok()) return session_.CallFailed(status);
-  *tokens = static_cast<int64_t>(static_cast<double>(text.size()) * response.token_ids_size() /
-                                 static_cast<double>(request.text().size()));
+  texts->push_back({.title = read.title, .text = *read.text, .tokens = tokens});
   return 0;
 }
 
@@ -193,7 +158,10 @@ int MapReduce::Store(const FileText& read, std::vector<Text>* texts) {
   const int exit_code = ProvideText(session_, read, options_.choice, &provided_);
   if (exit_code != 0 || provided_.documents.size() == before) return exit_code;
   const v1::Document& document = provided_.documents.back();
-  texts->push_back({document.name(), read.title, *read.text, document.token_count()});
+  texts->push_back({.name = document.name(),
+                    .title = read.title,
+                    .text = *read.text,
+                    .tokens = document.token_count()});
   if (texts->back().title.empty()) texts->back().title = document.name();
   return 0;
 }
@@ -208,34 +176,13 @@ int MapReduce::Measure(const std::string& name, Text* text) {
   return 0;
 }
 
-bool MapReduce::Fits(const std::vector<Text>& texts) const {
-  int64_t tokens = 0;
-  for (const Text& text : texts) tokens += text.tokens;
-  return tokens <= budget_ && texts.size() <= kMostDocuments;
-}
-
-int MapReduce::Cut(const std::vector<Text>& texts, std::vector<Text>* parts) {
-  for (const Text& text : texts) {
-    if (text.tokens <= budget_) {
-      parts->push_back(text);
-      continue;
-    }
-    if (text.text.empty()) {
-      return session_.Misuse(absl::StrCat(text.name, " has ", FormatCount(text.tokens),
-                                          " tokens, more than the context, and is stored only on "
-                                          "the server; give its file to split it"));
-    }
-    const double bytes = static_cast<double>(text.text.size()) * kCutShare *
-                         static_cast<double>(budget_) / static_cast<double>(text.tokens);
-    const std::vector<absl::string_view> cuts = CutText(text.text, static_cast<size_t>(bytes));
-    for (size_t i = 0; i < cuts.size(); ++i) {
-      const std::string title = absl::StrCat(text.title, ", part ", i + 1, " of ", cuts.size());
-      const int exit_code = Store({title, std::string(cuts[i])}, parts);
-      if (exit_code != 0) return exit_code;
-      own_.insert(parts->back().name);
-    }
+int MapReduce::CutAndStore(const std::vector<Text>& texts, std::vector<Text>* parts) {
+  int exit_code = parts_.Cut(texts, parts);
+  for (Text& part : *parts) {
+    if (exit_code != 0) return exit_code;
+    exit_code = parts_.Store(&part);
   }
-  return 0;
+  return exit_code;
 }
 
 v1::GenerationSpec MapReduce::SpecFor(const std::string& question) const {
@@ -255,26 +202,27 @@ v1::GenerationSpec MapReduce::SpecFor(const std::string& question) const {
 
 int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& question,
                         std::vector<std::string>* answers) {
-  // Consecutive parts that fit into one request share it.
   std::vector<v1::GenerationSpec> requests;
   std::vector<std::string> titles;
-  int64_t tokens = budget_;
-  for (const Text& part : parts) {
-    if (requests.empty() || tokens + part.tokens > budget_ ||
-        static_cast<size_t>(requests.back().documents_size()) == kMostDocuments) {
+  std::vector<int64_t> tokens;
+  const std::vector<size_t> begins = parts_.Group(parts);
+  for (size_t i = 0, next = 0; i < parts.size(); ++i) {
+    if (next < begins.size() && begins[next] == i) {
+      ++next;
       requests.push_back(SpecFor(question));
       requests.back().clear_request_id();  // the id is for the final question
-      titles.push_back(OnOneLine(part.title));
-      tokens = 0;
+      titles.push_back(OnOneLine(parts[i].title));
+      tokens.push_back(0);
     } else {
-      absl::StrAppend(&titles.back(), ", ", OnOneLine(part.title));
+      absl::StrAppend(&titles.back(), ", ", OnOneLine(parts[i].title));
     }
-    tokens += part.tokens;
-    requests.back().add_documents(part.name);
+    requests.back().add_documents(parts[i].name);
+    tokens.back() += parts[i].tokens;
   }
   answers->resize(requests.size());
   grpc::Status failure;
-  const AskManyOptions many{.concurrency = options_.concurrency, .phase = "Parts"};
+  const AskManyOptions many{
+      .concurrency = options_.concurrency, .phase = "Parts", .tokens = tokens};
   const grpc::Status status = AskMany(session_, requests, many, [&](Asked asked) {
     failure = asked.generation.status;
     (*answers)[asked.index] = absl::StrCat(titles[asked.index], ":\n", asked.generation.text);
@@ -299,15 +247,6 @@ int MapReduce::PrintJoined(const std::vector<std::string>& answers) {
     text = absl::StrCat(json.EndObject().text(), "\n");
   }
   return WriteOutput(session_, options_.answer.output, text);
-}
-
-void MapReduce::DeleteOwn() {
-  // Delete the parts, also after an interruption, because nobody else uses them. Ignore failures:
-  // the answer is not affected.
-  session_.ForgetInterruption();
-  for (const std::string& name : own_) {
-    if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);
-  }
 }
 
 }  // namespace annulus::client

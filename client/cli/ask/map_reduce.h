@@ -1,12 +1,12 @@
 #ifndef ANNULUS_CLIENT_CLI_ASK_MAP_REDUCE_H_
 #define ANNULUS_CLIENT_CLI_ASK_MAP_REDUCE_H_
 
-#include <set>
 #include <string>
 #include <vector>
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/ask/answer.h"
+#include "client/cli/ask/document_parts.h"
 #include "client/cli/ask/preset.h"
 #include "client/cli/input/provide.h"
 #include "client/cli/session.h"
@@ -27,19 +27,13 @@ class MapReduce {
  public:
   // `session` and `preset` must outlive this object.
   MapReduce(Session& session, const Preset& preset, const MapReduceOptions& options)
-      : session_(session), preset_(preset), options_(options) {}
+      : session_(session), preset_(preset), options_(options), parts_(session) {}
 
   // Prints the answer. Returns the exit code.
   int Run(const std::vector<std::string>& docs);
 
  private:
-  // A document or a part of one.
-  struct Text {
-    std::string name;  // on the server; empty if it is too long to store there and must be cut
-    std::string title;
-    std::string text;  // empty if only the server has it
-    int64_t tokens = 0;
-  };
+  using Text = DocumentText;
 
   // What a DOC stands for.
   struct Source {
@@ -52,17 +46,14 @@ class MapReduce {
   int CheckCount(const std::vector<Source>& sources);
   int AddFile(const FileText& read, std::vector<Text>* texts);
   int Store(const FileText& read, std::vector<Text>* texts);
-  int Estimate(const std::string& text, int64_t* tokens);
   int Measure(const std::string& name, Text* text);
   int FindBudget();
-  bool Fits(const std::vector<Text>& texts) const;
-  int Cut(const std::vector<Text>& texts, std::vector<Text>* parts);
+  int CutAndStore(const std::vector<Text>& texts, std::vector<Text>* parts);
   int AskParts(const std::vector<Text>& parts, const std::string& question,
                std::vector<std::string>* answers);
   int AskAll(const std::vector<Text>& texts, const std::string& question);
   v1::GenerationSpec SpecFor(const std::string& question) const;
   int PrintJoined(const std::vector<std::string>& answers);
-  void DeleteOwn();
   int Reduce();
 
   Session& session_;
@@ -70,10 +61,8 @@ class MapReduce {
   MapReduceOptions options_;
   std::vector<Text> texts_;
   v1::Model model_;
-  int64_t budget_ = 0;            // the most tokens of documents in one request
-  std::set<std::string> before_;  // documents that were on the server before Run
-  std::set<std::string> own_;     // parts and notes that Run has stored
-  ProvidedDocuments provided_;    // all that Run has stored
+  DocumentParts parts_;         // also stores the notes
+  ProvidedDocuments provided_;  // the documents that Run has stored whole
 };
 
 }  // namespace annulus::client

@@ -87,21 +87,39 @@ class AnswersInOrder {
   grpc::Status failure_;
 };
 
-// Asks the questions that AskTogether has left.
-grpc::Status AskOneByOne(Session& session, const v1::GenerationSpec& base,
-                         const std::vector<std::string>& questions, const AskedTogether& together,
-                         const std::function<bool(Asked)>& take) {
+// Asks the questions that AskTogether has left, by their whole requests.
+grpc::Status AskOneByOne(Session& session, const std::vector<v1::GenerationSpec>& specs,
+                         const AskedTogether& together, const std::function<bool(Asked)>& take) {
   const std::vector<size_t>& left = together.left;
-  std::vector<v1::GenerationSpec> specs(left.size(), base);
-  for (size_t i = 0; i < left.size(); ++i) PlaceQuestion(questions[left[i]], specs[i]);
+  std::vector<v1::GenerationSpec> requests;
+  for (const size_t index : left) requests.push_back(specs[index]);
   const AskManyOptions options{.concurrency = kQuestionsAtOnce,
-                               .done_before = static_cast<int64_t>(questions.size() - left.size()),
-                               .first_alone = left.size() == questions.size(),
+                               .done_before = static_cast<int64_t>(specs.size() - left.size()),
+                               .first_alone = left.size() == specs.size(),
                                .served_before = together.served};
-  return AskMany(session, specs, options, [&](Asked asked) {
+  return AskMany(session, requests, options, [&](Asked asked) {
     asked.index = left[asked.index];
     return take(std::move(asked));
   });
+}
+
+// Runs `ask`, prints the answers that it takes in the order of the questions, and returns the exit
+// code.
+int AskAll(Session& session, const std::vector<std::string>& questions, bool timings,
+           const std::function<grpc::Status(const std::function<bool(Asked)>& take)>& ask) {
+  AnswersInOrder answers(session, questions, timings);
+  const grpc::Status status = ask([&](Asked asked) {
+    answers.Take(std::move(asked));
+    return session.CanPrint();
+  });
+  answers.PrintRest();
+  if (!session.CanPrint()) return session.Finish();
+  if (!status.ok()) return session.CallFailed(status);
+  const auto failed = static_cast<int>(questions.size()) - answers.answered();
+  if (failed == 0) return session.Finish();
+  if (questions.size() == 1) return session.CallFailed(answers.failure(), true);
+  session.Warn(absl::StrCat(failed, " of ", questions.size(), " questions failed"));
+  return answers.answered() > 0 ? kExitPartial : ExitCode(answers.failure());
 }
 
 absl::Status WrongLine(size_t line, absl::string_view what) {
@@ -146,24 +164,22 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
 
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
                  const std::vector<std::string>& questions, bool timings) {
-  AnswersInOrder answers(session, questions, timings);
-  const auto take = [&](Asked asked) {
-    answers.Take(std::move(asked));
-    return session.CanPrint();
-  };
-  const AskedTogether together = AskTogether(session, base, questions, take);
-  grpc::Status status = together.status;
-  if (status.ok() && !together.left.empty() && session.CanPrint()) {
-    status = AskOneByOne(session, base, questions, together, take);
-  }
-  answers.PrintRest();
-  if (!session.CanPrint()) return session.Finish();
-  if (!status.ok()) return session.CallFailed(status);
-  const auto failed = static_cast<int>(questions.size()) - answers.answered();
-  if (failed == 0) return session.Finish();
-  if (questions.size() == 1) return session.CallFailed(answers.failure(), true);
-  session.Warn(absl::StrCat(failed, " of ", questions.size(), " questions failed"));
-  return answers.answered() > 0 ? kExitPartial : ExitCode(answers.failure());
+  std::vector<v1::GenerationSpec> specs(questions.size(), base);
+  for (size_t i = 0; i < questions.size(); ++i) PlaceQuestion(questions[i], specs[i]);
+  return AskAll(session, questions, timings, [&](const std::function<bool(Asked)>& take) {
+    const AskedTogether together = AskTogether(session, base, questions, take);
+    if (!together.status.ok() || together.left.empty() || !session.CanPrint()) {
+      return together.status;
+    }
+    return AskOneByOne(session, specs, together, take);
+  });
+}
+
+int AskSpecs(Session& session, const std::vector<v1::GenerationSpec>& specs,
+             const std::vector<std::string>& questions, bool timings) {
+  return AskAll(session, questions, timings, [&](const std::function<bool(Asked)>& take) {
+    return AskMany(session, specs, {.concurrency = kQuestionsAtOnce}, take);
+  });
 }
 
 }  // namespace annulus::client

@@ -26,6 +26,10 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text);
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
                  const std::vector<std::string>& questions, bool timings);
 
+// The same for questions that share nothing: specs[i] is the whole request of questions[i].
+int AskSpecs(Session& session, const std::vector<v1::GenerationSpec>& specs,
+             const std::vector<std::string>& questions, bool timings);
+
 }  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_CLI_ASK_QUESTIONS_H_

@@ -172,7 +172,8 @@ int Chat::AddDocuments(const std::vector<std::string>& docs) {
         "annulus documents put - --name NAME");
   }
   ProvidedDocuments provided;
-  const int exit_code = ProvideDocuments(session_, docs, options_.choice, &provided);
+  const int exit_code =
+      ProvideDocuments(session_, docs, options_.choice, options_.spec.model(), &provided);
   skipped_ += provided.skipped + provided.incomplete;
   if (exit_code != 0) return exit_code;
   std::vector<std::string> known = conversation_.documents;

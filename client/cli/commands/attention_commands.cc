@@ -245,7 +245,8 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   spec.set_ignore_cache(true);  // reused rows would have no attention to show
   ProvidedDocuments provided;
   int exit_code = CheckText(session, "--prompt", options.prompt);
-  if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
+  if (exit_code == 0)
+    exit_code = ProvideDocuments(session, options.documents, {}, spec.model(), &provided);
   if (exit_code != 0) return exit_code;
   FitToModel(session, spec);
   PlaceQuestion(options.prompt, spec);

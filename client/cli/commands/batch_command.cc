@@ -129,7 +129,8 @@ class Batch {
     quiet.progress = "never";
     Session aside(session_, console, quiet);
     ProvidedDocuments names;
-    const int exit_code = ProvideDocuments(aside, {doc}, options_.choice, &names);
+    const int exit_code =
+        ProvideDocuments(aside, {doc}, options_.choice, options_.spec.model(), &names);
     const bool is_for_all = exit_code == kExitInterrupted ||
                             exit_code == 64 + grpc::StatusCode::UNAVAILABLE ||
                             exit_code == 64 + grpc::StatusCode::UNAUTHENTICATED ||

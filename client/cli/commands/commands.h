@@ -10,9 +10,10 @@ namespace annulus::client {
 // Each function adds one group of commands to `app`. When the command line names one of them,
 // parsing stores in `action` how to run it. `common` and `action` must outlive `app`.
 
-// complete, ask. `argument_count` is the number of words on the command line.
+// complete, ask. `environment` is read at once. `argument_count` is the number of words on the
+// command line.
 void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
-                         size_t argument_count);
+                         const Environment& environment, size_t argument_count);
 // plan
 void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count);
 // documents put, list, show, get, unpin, delete

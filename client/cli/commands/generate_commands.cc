@@ -1,9 +1,12 @@
-#include <filesystem>
+#include <algorithm>
 #include <memory>
-#include <system_error>
+#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/ask/answer.h"
+#include "client/cli/ask/ask_in_parts.h"
+#include "client/cli/ask/part_journal.h"
 #include "client/cli/ask/questions.h"
 #include "client/cli/chat/message_json.h"
 #include "client/cli/commands/commands.h"
@@ -24,8 +27,9 @@ struct GenerateOptions {
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the last one is the question
   DocumentChoice choice;
-  bool is_question = false;              // send the prompt as a message, not as plain text
   bool show_prompt = false;              // print the prompt instead of an answer
+  bool whole = false;                    // refuse documents that are longer than the context
+  std::string journal;                   // see PartJournalPath
   std::optional<std::string> questions;  // file of questions; then all `documents` are documents
 };
 
@@ -42,21 +46,6 @@ int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& 
   if (piped || options.prompt == kStandardInput) return ReadText(session, what, text);
   *text = options.prompt.value_or("");
   return CheckText(session, what, *text);
-}
-
-// Puts the prompt into the spec.
-int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
-                  v1::GenerationSpec& spec) {
-  std::string text;
-  const int exit_code = ReadPrompt(session, what, options, &text);
-  if (exit_code != 0) return exit_code;
-  if (const int bad = PlaceSystem(session, options.system, spec); bad != 0) return bad;
-  if (options.is_question || !options.system.empty()) {
-    PlaceQuestion(text, spec);
-  } else {
-    spec.set_text(text);
-  }
-  return 0;
 }
 
 int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
@@ -80,27 +69,101 @@ int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
   return session.Finish();
 }
 
-int Generate(Session& session, absl::string_view what, const GenerateOptions& options) {
+// The documents of `ask`, ready for the question.
+struct AskedDocuments {
+  v1::Model model;             // empty if the server does not describe it
+  GatheredDocuments gathered;  // if they are too long for the model, else moved from
+  ProvidedDocuments provided;  // if they fit
+  bool fit = true;
+};
+
+// Gathers the documents of `ask` and uploads them if they fit beside the questions. Refuses those
+// that do not if options.whole.
+int PlaceDocuments(Session& session, const GenerateOptions& options,
+                   const std::vector<std::string>& questions, AskedDocuments* asked) {
+  int exit_code = GatherDocuments(session, options.documents, options.choice, &asked->gathered);
+  if (exit_code != 0) return exit_code;
+  // Ignore a failure: the call that follows will report it.
+  if (DescribeModel(session, options.spec.model(), &asked->model).ok()) {
+    constexpr size_t kFrameTokens = 64;  // of each document and of the template, about
+    size_t longest = 0;                  // a token has at least one byte
+    for (const std::string& question : questions) longest = std::max(longest, question.size());
+    const size_t others = options.system.size() + longest +
+                          kFrameTokens * (asked->gathered.documents.size() + 1) +
+                          static_cast<size_t>(options.spec.sampling().max_tokens());
+    exit_code = CheckRoom(session, asked->model, static_cast<int64_t>(others), &asked->gathered,
+                          &asked->fit);
+    if (exit_code != 0) return exit_code;
+  }
+  if (asked->fit) return UploadDocuments(session, asked->gathered, &asked->provided);
+  if (!options.whole && !options.show_prompt) return 0;
+  return session.Misuse(
+      absl::StrCat(TooLongText(asked->model, asked->gathered), ". Nothing was uploaded. Without ",
+                   options.whole ? "--whole" : "--show-prompt", " they are read in parts"));
+}
+
+// Asks about documents that are too long for the model.
+int AskLong(Session& session, const GenerateOptions& options, AskedDocuments& asked,
+            const std::vector<std::string>& questions) {
+  AskInPartsOptions in_parts{.spec = options.spec,
+                             .system = options.system,
+                             .answer = options.answer,
+                             .journal = options.journal,
+                             .is_file_of_questions = options.questions.has_value()};
+  v1::GenerationSpec* const spec = &in_parts.spec;
+  FitToModel(session, asked.model, std::span(&spec, 1));
+  const bool partial = asked.gathered.skipped > 0 || asked.gathered.incomplete > 0;
+  const int exit_code =
+      AskInParts(session, asked.model, in_parts, std::move(asked.gathered), questions);
+  return exit_code == 0 && partial ? kExitPartial : exit_code;
+}
+
+// Adds the documents to the spec of `ask`, and fits it to the model.
+void PlaceInSpec(Session& session, const AskedDocuments& asked, v1::GenerationSpec& spec) {
+  v1::GenerationSpec* const alone = &spec;
+  if (!asked.model.name().empty()) FitToModel(session, asked.model, std::span(&alone, 1));
+  for (const auto& document : asked.provided.documents) spec.add_documents(document.name());
+}
+
+int Ask(Session& session, const GenerateOptions& options) {
+  if (CountStandardInput(options) > 1) {
+    return session.Misuse("standard input (-) can be used once only");
+  }
+  // Check the question first, so that a wrong one does not cost an upload.
+  std::string question;
+  v1::GenerationSpec spec = options.spec;
+  int exit_code = ReadPrompt(session, "QUESTION", options, &question);
+  if (exit_code == 0) exit_code = PlaceSystem(session, options.system, spec);
+  if (exit_code != 0) return exit_code;
+  PlaceQuestion(question, spec);
+  AskedDocuments asked;
+  exit_code = PlaceDocuments(session, options, {question}, &asked);
+  if (exit_code != 0) return exit_code;
+  if (!asked.fit) return AskLong(session, options, asked, {question});
+  PlaceInSpec(session, asked, spec);
+  const int answered =
+      options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);
+  return EndWith(answered, session, &asked.provided);
+}
+
+int Complete(Session& session, const GenerateOptions& options) {
   if (CountStandardInput(options) > 1) {
     return session.Misuse("standard input (-) can be used only once");
   }
   v1::GenerationSpec spec = options.spec;
   ProvidedDocuments provided;
   // Check the prompt first, so that a wrong one does not cost an upload.
-  int exit_code = ProvidePrompt(session, what, options, spec);
+  std::string text;
+  int exit_code = ReadPrompt(session, "PROMPT", options, &text);
   if (exit_code == 0) {
-    exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
+    exit_code =
+        ProvideDocuments(session, options.documents, options.choice, spec.model(), &provided);
   }
   if (exit_code != 0) return exit_code;
-  if (options.is_question) {
-    FitToModel(session, spec);
-  } else {
-    FitToModel(session, spec.model(), {});
-  }
+  spec.set_text(text);
+  FitToModel(session, spec.model(), {});
   for (const auto& document : provided.documents) spec.add_documents(document.name());
-  const int answered =
-      options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);
-  return EndWith(answered, session, &provided);
+  return EndWith(Answer(session, spec, options.answer), session, &provided);
 }
 
 // Asks the questions of a file about the documents.
@@ -132,13 +195,13 @@ int AskFile(Session& session, const GenerateOptions& options) {
   }
   v1::GenerationSpec spec = options.spec;
   if (const int bad = PlaceSystem(session, options.system, spec); bad != 0) return bad;
-  ProvidedDocuments provided;
-  const int exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
+  AskedDocuments asked;
+  const int exit_code = PlaceDocuments(session, options, *questions, &asked);
   if (exit_code != 0) return exit_code;
-  FitToModel(session, spec);
-  for (const auto& document : provided.documents) spec.add_documents(document.name());
+  if (!asked.fit) return AskLong(session, options, asked, *questions);
+  PlaceInSpec(session, asked, spec);
   const int answered = AskQuestions(session, spec, *questions, options.answer.timings);
-  return EndWith(answered, session, &provided);
+  return EndWith(answered, session, &asked.provided);
 }
 
 int RunComplete(Session& session, const GenerateOptions& options) {
@@ -150,18 +213,17 @@ int RunComplete(Session& session, const GenerateOptions& options) {
   if (!options.prompt.has_value() && CountStandardInput(options) > 0) {
     GenerateOptions without_prompt = options;
     without_prompt.prompt = "";
-    return Generate(session, "PROMPT", without_prompt);
+    return Complete(session, without_prompt);
   }
-  return Generate(session, "PROMPT", options);
+  return Complete(session, options);
 }
 
 int RunAsk(Session& session, const GenerateOptions& options) {
   GenerateOptions ask = options;
-  ask.is_question = true;
   if (ask.questions.has_value()) return AskFile(session, ask);
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
-  if (!ask.documents.empty()) return Generate(session, "QUESTION", ask);
+  if (!ask.documents.empty()) return Ask(session, ask);
   // Only now look at standard input. If a document is named it belongs to someone else, for example
   // to a shell loop that reads a list of files.
   Console& console = session.console();
@@ -176,7 +238,7 @@ int RunAsk(Session& session, const GenerateOptions& options) {
         console.in_is_terminal ? "" : "; standard input is empty"));
   }
   ask.documents = {kStandardInput};
-  return Generate(session, "QUESTION", ask);
+  return Ask(session, ask);
 }
 
 std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& common) {
@@ -205,7 +267,7 @@ std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& com
 }  // namespace
 
 void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
-                         size_t argument_count) {
+                         const Environment& environment, size_t argument_count) {
   CLI::App& complete = *app.add_subcommand("complete", "Continue a text");
   const auto complete_options = AddShared(complete, common);
   complete.add_option("PROMPT", complete_options->prompt,
@@ -229,10 +291,15 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
 
   CLI::App& ask = *app.add_subcommand("ask", "Ask a question about documents");
   const auto ask_options = AddShared(ask, common);
-  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "standard input");
-  ask.add_option("-s,--system", ask_options->system, "System message")->type_name("TEXT");
+  ask_options->journal = PartJournalPath(environment);
+  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "what is piped in");
+  ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
+      ->type_name("TEXT");
   ask.add_flag("--show-prompt", ask_options->show_prompt,
-               "Print the whole prompt, documents included, instead of asking");
+               "Print what the model would see, documents and all, and ask nothing");
+  ask.add_flag("--whole", ask_options->whole,
+               "Refuse documents that are longer than the model's context, in place of reading "
+               "them in parts");
   ask.add_option("--questions", ask_options->questions,
                  "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "
                  "JSON lines with \"question\". Every argument is then a DOC, and the documents "

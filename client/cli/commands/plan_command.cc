@@ -122,7 +122,8 @@ int RunPlan(Session& session, const PlanOptions& options) {
   if (const int bad = PlaceSystem(session, options.system, spec); bad != 0) return bad;
   PlaceQuestion(question, spec);
   ProvidedDocuments provided;
-  const int exit_code = ProvideDocuments(session, documents, options.choice, &provided);
+  const int exit_code =
+      ProvideDocuments(session, documents, options.choice, spec.model(), &provided);
   if (exit_code != 0) return exit_code;
   for (const auto& document : provided.documents) spec.add_documents(document.name());
   v1::PlanResponse plan;

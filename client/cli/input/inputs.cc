@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/ask/text_parts.h"
 #include "client/failure.h"
 #include "client/format/text.h"
 #include "client/read/encoding.h"
@@ -71,6 +72,25 @@ grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model*
       session.connection().models().GetModel(call.context(), request, &response);
   if (status.ok()) *model = std::move(*response.mutable_model());
   return status;
+}
+
+int CountTokens(Session& session, const std::string& model, absl::string_view text,
+                int64_t* tokens) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  *tokens = 0;
+  v1::TokenizeRequest request;
+  request.set_model(model);
+  request.set_add_special(false);
+  for (const absl::string_view piece : CutText(text, kPieceBytes)) {
+    request.set_text(std::string(piece));
+    v1::TokenizeResponse response;
+    Call call(session.connection());
+    const grpc::Status status =
+        session.connection().inference().Tokenize(call.context(), request, &response);
+    if (!status.ok()) return session.CallFailed(status);
+    *tokens += response.token_ids_size();
+  }
+  return 0;
 }
 
 void FitToModel(Session& session, const std::string& name,

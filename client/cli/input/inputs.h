@@ -38,6 +38,11 @@ void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 // Asks the server for the description of a model. An empty name means the only model.
 grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model* model);
 
+// Counts the tokens of a text by the tokenizer of a model on the server. Counts a text of more than
+// 1 MiB in pieces, each of which may make one token more.
+int CountTokens(Session& session, const std::string& model, absl::string_view text,
+                int64_t* tokens);
+
 // Adapts questions about documents to a model. If neither the question nor the model's publisher
 // says how to draw tokens, sets temperature 0: drawing from the whole vocabulary garbles what a
 // document says. Warns if the model is a built-in demonstration, which cannot answer real

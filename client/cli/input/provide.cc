@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/input/inputs.h"
 #include "client/documents.h"
 #include "client/failure.h"
@@ -17,6 +18,24 @@ namespace {
 
 // The most text that is held in memory before it is uploaded: far more than a model reads.
 constexpr int64_t kMostHeldBytes = int64_t{1} << 30;
+
+std::string NameOf(const GatheredDocument& document) {
+  if (!document.content.has_value()) return document.stored.name();
+  return document.content->title.empty() ? "standard input" : document.content->title;
+}
+
+// Counts the tokens of a document.
+int Count(Session& session, const v1::Model& model, GatheredDocument& document) {
+  DocumentContent& content = *document.content;
+  if (content.size > kMostHeldBytes) {
+    return session.Misuse(absl::StrCat(NameOf(document), " holds ", FormatBytes(content.size),
+                                       " of text; at most ", FormatBytes(kMostHeldBytes),
+                                       " are read at a time; give parts of it"));
+  }
+  content.stream->clear();
+  content.stream->seekg(0);
+  return CountTokens(session, model.name(), ReadAll(*content.stream), &document.tokens);
+}
 
 // Uploads a text unless the server has it with the same title. The model sees the title, so a text
 // with another title is a different document.
@@ -38,11 +57,11 @@ int UploadOnce(Session& session, DocumentContent& content, ProvidedDocuments* pr
   return 0;
 }
 
-// Reads the documents of a command line, and uploads them afterwards.
+// Reads the documents of a command line.
 class Gatherer {
  public:
-  Gatherer(Session& session, const DocumentChoice& choice, ProvidedDocuments& provided)
-      : session_(session), choice_(choice), provided_(provided) {}
+  Gatherer(Session& session, const DocumentChoice& choice, GatheredDocuments& gathered)
+      : session_(session), choice_(choice), gathered_(gathered) {}
 
   int Add(const std::string& doc) {
     if (doc == kStandardInput) {
@@ -74,11 +93,11 @@ class Gatherer {
         return read.incomplete ? kExitPartial : misuse;
       }
       session_.Warn(absl::StrCat("skipped: ", message));
-      ++provided_.skipped;
+      ++gathered_.skipped;
       return 0;
     }
     for (const std::string& remark : read.remarks) session_.Warn(remark);
-    provided_.incomplete += choice_.strict && read.incomplete ? 1 : 0;
+    gathered_.incomplete += choice_.strict && read.incomplete ? 1 : 0;
     std::istringstream text(*read.text);
     absl::StatusOr<DocumentContent> content = ReadDocument(text);
     if (!content.ok()) return session_.Misuse(content.status().message());
@@ -89,35 +108,14 @@ class Gatherer {
                                           FormatBytes(kMostHeldBytes),
                                           " of text; give fewer documents"));
     }
-    gathered_.push_back({std::move(*content), {}});
-    return 0;
-  }
-
-  int UploadAll() {
-    if (gathered_.empty() && provided_.skipped > 0 && provided_.documents.empty()) {
-      return session_.Misuse("none of the documents can be read");
-    }
-    for (Gathered& gathered : gathered_) {
-      if (!gathered.content.has_value()) {
-        provided_.documents.push_back(std::move(gathered.stored));
-        continue;
-      }
-      const int exit_code = UploadOnce(session_, *gathered.content, &provided_);
-      if (exit_code != 0) return exit_code;
-      gathered.content.reset();
-    }
+    gathered_.documents.push_back({std::move(*content)});
     return 0;
   }
 
  private:
-  struct Gathered {
-    std::optional<DocumentContent> content;  // nullopt: it is on the server
-    v1::Document stored;
-  };
-
   // Misuse if `more` documents of `what` would be too many for one request.
   int CheckCount(const std::string& what, size_t more) {
-    const size_t before = provided_.documents.size() + gathered_.size();
+    const size_t before = gathered_.documents.size();
     if (before + more <= kMostDocuments) return 0;
     return session_.Misuse(absl::StrCat(
         what, " has ", FormatCount(static_cast<int64_t>(more)),
@@ -149,7 +147,7 @@ class Gatherer {
       absl::StatusOr<DocumentContent> content = OpenDocument(path);
       if (content.ok()) {
         const int exit_code = CheckCount(path, 1);
-        if (exit_code == 0) gathered_.push_back({std::move(*content), {}});
+        if (exit_code == 0) gathered_.documents.push_back({std::move(*content)});
         return exit_code;
       }
     }
@@ -166,7 +164,8 @@ class Gatherer {
     const grpc::Status found = GetDocument(session_.connection(), name, &document);
     if (found.ok()) {
       const int exit_code = CheckCount(name, 1);
-      if (exit_code == 0) gathered_.push_back({std::nullopt, std::move(document)});
+      if (exit_code == 0)
+        gathered_.documents.push_back({std::nullopt, document, document.token_count()});
       return exit_code;
     }
     if (found.error_code() != grpc::StatusCode::NOT_FOUND) {
@@ -186,31 +185,106 @@ class Gatherer {
 
   Session& session_;
   const DocumentChoice& choice_;
-  ProvidedDocuments& provided_;
-  std::vector<Gathered> gathered_;
+  GatheredDocuments& gathered_;
   int64_t held_bytes_ = 0;  // of texts in memory
 };
 
 }  // namespace
 
-int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
-                     const DocumentChoice& choice, ProvidedDocuments* provided) {
-  Gatherer gatherer(session, choice, *provided);
+int GatherDocuments(Session& session, const std::vector<std::string>& docs,
+                    const DocumentChoice& choice, GatheredDocuments* gathered) {
+  Gatherer gatherer(session, choice, *gathered);
   for (const std::string& doc : docs) {
     const int exit_code = gatherer.Add(doc);
     if (exit_code != 0) return exit_code;
   }
-  const int exit_code = gatherer.UploadAll();
-  if (exit_code != 0) WithdrawUploads(session, provided);
-  return exit_code;
+  if (gathered->documents.empty() && gathered->skipped > 0) {
+    return session.Misuse("none of the documents can be read");
+  }
+  return 0;
+}
+
+int CheckRoom(Session& session, const v1::Model& model, int64_t others, GatheredDocuments* gathered,
+              bool* fit) {
+  const int64_t room = model.max_context() - others;
+  int64_t most = 0;  // a token has at least one byte
+  for (const GatheredDocument& document : gathered->documents) {
+    most += document.content.has_value() ? document.content->size : document.tokens;
+  }
+  *fit = most < room;
+  if (*fit) return 0;
+  int64_t tokens = 0;
+  for (GatheredDocument& document : gathered->documents) {
+    const int exit_code = document.content.has_value() ? Count(session, model, document) : 0;
+    if (exit_code != 0) return exit_code;
+    tokens += document.tokens;
+  }
+  *fit = tokens < room;
+  return 0;
+}
+
+std::string TooLongText(const v1::Model& model, const GatheredDocuments& gathered) {
+  int64_t tokens = 0;
+  std::vector<std::string> longest;
+  for (const GatheredDocument& document : gathered.documents) {
+    tokens += document.tokens;
+    longest.push_back(absl::StrCat(NameOf(document), " has ", FormatCount(document.tokens)));
+  }
+  constexpr size_t kMostNamed = 8;
+  const size_t more = longest.size() > kMostNamed ? longest.size() - kMostNamed : 0;
+  longest.resize(longest.size() - more);
+  const bool one = gathered.documents.size() == 1;
+  return absl::StrCat(
+      one ? "" : absl::StrCat("the documents have ", FormatCount(tokens), " tokens together: "),
+      absl::StrJoin(longest, ", "), one ? " tokens" : "",
+      more > 0 ? absl::StrCat(" and ", more, " more documents") : "", ". The model ", model.name(),
+      " reads ", FormatCount(model.max_context()), " at a time, question and answer included");
+}
+
+int UploadDocuments(Session& session, GatheredDocuments& gathered, ProvidedDocuments* provided) {
+  provided->skipped += gathered.skipped;
+  provided->incomplete += gathered.incomplete;
+  for (GatheredDocument& document : gathered.documents) {
+    if (!document.content.has_value()) {
+      provided->documents.push_back(std::move(document.stored));
+      continue;
+    }
+    const int exit_code = UploadOnce(session, *document.content, provided);
+    if (exit_code != 0) {
+      WithdrawUploads(session, provided);
+      return exit_code;
+    }
+    document.content.reset();
+  }
+  return 0;
+}
+
+int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
+                     const DocumentChoice& choice, const std::string& model_name,
+                     ProvidedDocuments* provided) {
+  GatheredDocuments gathered;
+  int exit_code = GatherDocuments(session, docs, choice, &gathered);
+  if (exit_code != 0) return exit_code;
+  v1::Model model;
+  // Ignore a failure: the call that follows will report it.
+  if (!gathered.documents.empty() && DescribeModel(session, model_name, &model).ok()) {
+    bool fit = false;
+    exit_code = CheckRoom(session, model, /*others=*/0, &gathered, &fit);
+    if (exit_code != 0) return exit_code;
+    if (!fit) {
+      return session.Misuse(absl::StrCat(TooLongText(model, gathered),
+                                         ". Nothing was uploaded. 'annulus ask' and 'annulus "
+                                         "summarize' read longer documents in parts"));
+    }
+  }
+  return UploadDocuments(session, gathered, provided);
 }
 
 int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
                 ProvidedDocuments* provided) {
-  const int skipped = provided->skipped;
-  Gatherer gatherer(session, choice, *provided);
-  const int exit_code = gatherer.AddText(read);
-  return exit_code != 0 || provided->skipped > skipped ? exit_code : gatherer.UploadAll();
+  GatheredDocuments gathered;
+  const int exit_code = Gatherer(session, choice, gathered).AddText(read);
+  return exit_code != 0 ? exit_code : UploadDocuments(session, gathered, provided);
 }
 
 void WithdrawUploads(Session& session, ProvidedDocuments* provided) {

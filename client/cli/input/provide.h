@@ -2,11 +2,15 @@
 #define ANNULUS_CLIENT_CLI_INPUT_PROVIDE_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "annulus/v1/document.pb.h"
+#include "annulus/v1/model.pb.h"
 #include "client/cli/session.h"
+#include "client/documents.h"
 #include "client/read/files.h"
 #include "client/read/read.h"
 
@@ -25,6 +29,20 @@ struct DocumentChoice {
   bool strict = false;           // a file of which a part cannot be read makes the exit code 3
 };
 
+// A document of a command line: read here and not uploaded yet, or known to the server.
+struct GatheredDocument {
+  std::optional<DocumentContent> content{};  // nullopt: it is on the server
+  v1::Document stored{};                     // if it is on the server
+  int64_t tokens = 0;                        // 0: not counted
+};
+
+// The documents of a command line, in order.
+struct GatheredDocuments {
+  std::vector<GatheredDocument> documents;
+  int skipped = 0;     // number of files that cannot be read
+  int incomplete = 0;  // with choice.strict, number of files of which a part cannot be read
+};
+
 // The documents of a request.
 struct ProvidedDocuments {
   std::vector<v1::Document> documents;  // as they are on the server, in order
@@ -36,16 +54,32 @@ struct ProvidedDocuments {
 // The functions that return int return 0 on success. On failure they print an error and return the
 // exit code.
 
-// Makes sure that every DOC is on the server, and appends it to `provided`. A DOC is, in this order
-// of precedence: "-" for standard input, a file or folder here, a pattern, or the name of a
-// document on the server. Uploads a file under ContentName, unless the server has it already; if
-// the server has its text with another title, under TitledName. Uploads are transient.
-//
-// Reads all files first, and uploads nothing if one cannot be read or if `provided` would have more
-// than kMostDocuments. Misuse in these cases, and if no document can be read. Takes back the
-// uploads if one of them fails.
+// Reads every DOC. A DOC is, in this order of precedence: "-" for standard input, a file or folder
+// here, a pattern, or the name of a document on the server. Uploads nothing. Misuse if one cannot
+// be read, if no document can be read, or if there are more than kMostDocuments.
+int GatherDocuments(Session& session, const std::vector<std::string>& docs,
+                    const DocumentChoice& choice, GatheredDocuments* gathered);
+
+// Whether the documents fit into one request to the model, with `others` more tokens. Counts their
+// tokens first, by the model's tokenizer on the server, unless their bytes show that they fit.
+// Returns the exit code in place of a failure.
+int CheckRoom(Session& session, const v1::Model& model, int64_t others, GatheredDocuments* gathered,
+              bool* fit);
+
+// Says which documents are too long for the model: their tokens, and how many the model reads. Call
+// it if CheckRoom has found that they do not fit.
+std::string TooLongText(const v1::Model& model, const GatheredDocuments& gathered);
+
+// Makes sure that all gathered documents are on the server, and appends them to `provided`. Uploads
+// a file under ContentName, unless the server has it already; if the server has its text with
+// another title, under TitledName. Uploads are transient. Takes them back if one of them fails.
+int UploadDocuments(Session& session, GatheredDocuments& gathered, ProvidedDocuments* provided);
+
+// Gathers documents and uploads them, unless they are too long for the model with this name (empty:
+// the only one): that is Misuse.
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
-                     const DocumentChoice& choice, ProvidedDocuments* provided);
+                     const DocumentChoice& choice, const std::string& model,
+                     ProvidedDocuments* provided);
 
 // Does the same for one text that has been read from a file, or that could not be read: then skips
 // it, or fails, as choice.skip_unreadable says. Does not limit the number.
