@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "client/draw/attention_picture.h"
 #include "client/draw/axis.h"
 #include "client/draw/svg_canvas.h"
@@ -20,14 +25,27 @@ namespace {
 // The value to colour for one layer and head; nullopt if unknown.
 using ValueOf = absl::FunctionRef<std::optional<double>(const v1::AttentionDetail&)>;
 
+// The smallest and the largest of some values.
+struct Span {
+  void Add(double value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  std::string Text() const {
+    const std::string low = FormatShare(least), high = FormatShare(most);
+    return low == high ? low : absl::StrCat(low, " to ", high);
+  }
+
+  double least = 1;
+  double most = 0;
+};
+
 // The range from the smallest to the largest known value.
-struct Range {
+struct Range : Span {
   Range(const v1::AttentionReport& report, ValueOf value_of) {
     for (const v1::AttentionDetail& detail : report.details()) {
       const std::optional<double> value = value_of(detail);
-      if (!value.has_value()) continue;
-      least = std::min(least, *value);
-      most = std::max(most, *value);
+      if (value.has_value()) Add(*value);
     }
   }
 
@@ -36,9 +54,6 @@ struct Range {
     const double share = (value - least) / (most - least);
     return 1 + static_cast<int>(std::lround(share * (CellScale::kSteps - 1)));
   }
-
-  double least = 1;
-  double most = 0;
 };
 
 std::string Swatch(Color color) {
@@ -128,9 +143,49 @@ absl::Status CheckDetail(const v1::AttentionDetail& detail) {
   return absl::OkStatus();
 }
 
+// Layers and heads with the same map.
+struct SharedMap {
+  const v1::AttentionDetail* first = nullptr;
+  std::map<int, std::vector<int>> heads;  // by layer, ascending
+  Span density;
+  Span coverage;
+  bool sampled = false;  // whether the coverage of any is known
+};
+
+// In the order of their first layers and heads.
+std::vector<SharedMap> ShareMaps(const v1::AttentionReport& report) {
+  std::vector<SharedMap> shared;
+  std::map<std::pair<absl::string_view, absl::string_view>, size_t> known;
+  for (const v1::AttentionDetail& detail : report.details()) {
+    const auto [at, is_new] = known.try_emplace({detail.map(), detail.computed()}, shared.size());
+    if (is_new) shared.emplace_back().first = &detail;
+    SharedMap& map = shared[at->second];
+    map.heads[detail.layer()].push_back(detail.kv_head());
+    map.density.Add(detail.density());
+    if (detail.has_sampled_coverage()) map.coverage.Add(detail.sampled_coverage());
+    map.sampled = map.sampled || detail.has_sampled_coverage();
+  }
+  return shared;
+}
+
+// "layer 3, heads 0 to 7", or for several layers "layers 0 to 4, heads 0 to 7; layer 5, head 1".
+std::string Names(const std::map<int, std::vector<int>>& heads) {
+  std::vector<std::string> names;
+  for (auto at = heads.begin(); at != heads.end();) {
+    std::vector<int> layers;
+    const std::vector<int>& same = at->second;
+    for (; at != heads.end() && at->second == same; ++at) layers.push_back(at->first);
+    names.push_back(absl::StrCat(layers.size() == 1 ? "layer " : "layers ", FormatNumbers(layers),
+                                 same.size() == 1 ? ", head " : ", heads ", FormatNumbers(same)));
+  }
+  return absl::StrJoin(names, "; ");
+}
+
 // A map with ticks beside and below it.
-absl::StatusOr<std::string> Map(const v1::AttentionDetail& detail, int64_t prompt_tokens,
+absl::StatusOr<std::string> Map(const SharedMap& shared, int64_t prompt_tokens,
                                 const CellScale& scale) {
+  const v1::AttentionDetail& detail = *shared.first;
+  const std::string names = Names(shared.heads);
   constexpr int kSquare = 160;
   constexpr int kAdvance = 6;  // upper bound for the width of a digit
   const int side = static_cast<int>(std::lround(std::sqrt(detail.map().size())));
@@ -143,10 +198,10 @@ absl::StatusOr<std::string> Map(const v1::AttentionDetail& detail, int64_t promp
   std::string svg = absl::StrFormat(
       "<figure><svg class=\"map\" width=\"%d\" height=\"200\" viewBox=\"0 -14 %d 200\" "
       "role=\"img\" "
-      "aria-label=\"blocks of layer %d, head %d\">\n<image x=\"%d\" width=\"%d\" height=\"%d\" "
+      "aria-label=\"blocks of %s\">\n<image x=\"%d\" width=\"%d\" height=\"%d\" "
       "href=\"data:image/png;base64,%s\"/>\n<text y=\"-5\">queries (tokens)</text>\n"
       "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">keys (tokens)</text>\n",
-      width, width, detail.layer(), detail.kv_head(), left, kSquare, kSquare,
+      width, width, names, left, kSquare, kSquare,
       absl::Base64Escape(*png), left + kSquare / 2, kSquare + 24);
   for (const int64_t tick : ticks) {
     const int at = static_cast<int>(tick * kSquare / std::max<int64_t>(1, prompt_tokens));
@@ -158,11 +213,8 @@ absl::StatusOr<std::string> Map(const v1::AttentionDetail& detail, int64_t promp
                           left, at, left + at, kSquare, left - 5, at + (tick == 0 ? 7 : 3), label,
                           left + at, kSquare + 12, tick == 0 ? "start" : "middle", label);
   }
-  std::string caption = absl::StrFormat("layer %d, head %d<br>density %s", detail.layer(),
-                                        detail.kv_head(), FormatShare(detail.density()));
-  if (detail.has_sampled_coverage()) {
-    absl::StrAppend(&caption, ", coverage ", FormatShare(detail.sampled_coverage()));
-  }
+  std::string caption = absl::StrCat(names, "<br>density ", shared.density.Text());
+  if (shared.sampled) absl::StrAppend(&caption, ", coverage ", shared.coverage.Text());
   return absl::StrCat(svg, "</svg><figcaption>", caption, "</figcaption></figure>\n");
 }
 
@@ -190,8 +242,8 @@ absl::StatusOr<std::string> Maps(const v1::AttentionReport& report, int64_t prom
       "<h2>Chosen blocks</h2>\n<p>Queries go down and keys across; the prompt begins at the top "
       "left.</p>\n",
       MapsLegend(scale, gaps), "<div class=\"maps\">\n");
-  for (const v1::AttentionDetail& detail : report.details()) {
-    const auto map = Map(detail, prompt_tokens, scale);
+  for (const SharedMap& shared : ShareMaps(report)) {
+    const auto map = Map(shared, prompt_tokens, scale);
     if (!map.ok()) return map.status();
     html += *map;
   }

@@ -69,7 +69,7 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
     absl::StrAppend(&numbers, "  ", FormatCount(sample.cached),
                     sample.unit == ProgressSample::Unit::kItems ? " from before" : " cached");
   }
-  const std::string head = absl::StrFormat("%-11s", sample.phase);
+  const std::string head = absl::StrFormat("%-10s ", sample.phase);
   if (!sample.total.has_value() || *sample.total <= 0) return absl::StrCat(head, numbers);
 
   const double fraction =

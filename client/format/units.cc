@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 namespace annulus::client {
@@ -53,6 +54,27 @@ std::string FormatDuration(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 3600) return absl::StrFormat("%d min %d s", whole / 60, whole % 60);
   return absl::StrFormat("%d h %d min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string FormatNumbers(const std::vector<int>& numbers) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    parts.push_back(end == i ? absl::StrCat(numbers[i])
+                             : absl::StrCat(numbers[i], " to ", numbers[end]));
+    i = end + 1;
+  }
+  constexpr size_t kMostShown = 20;
+  if (parts.size() > kMostShown) {
+    const size_t more = parts.size() - kMostShown;
+    parts.resize(kMostShown);
+    return absl::StrCat(absl::StrJoin(parts, ", "), " and ", more, " more");
+  }
+  if (parts.size() < 2) return absl::StrJoin(parts, "");
+  const std::string last = parts.back();
+  parts.pop_back();
+  return absl::StrCat(absl::StrJoin(parts, ", "), " and ", last);
 }
 
 std::optional<double> ParseSeconds(absl::string_view text) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -23,6 +24,10 @@ std::string FormatBytes(int64_t bytes);
 // 0.0123 -> "12 ms", 4.2 -> "4.20 s", 42 -> "42.0 s", 183 -> "3 min 3 s", 3840 -> "1 h 4 min".
 // Durations that are negative, not finite, or 1e9 s and more become "?".
 std::string FormatDuration(double seconds);
+
+// Joins numbers in ascending order: "3", "3 and 5", "0 to 7", "0 to 2, 5 and 7". After 20 ranges:
+// "... and 4 more".
+std::string FormatNumbers(const std::vector<int>& numbers);
 
 // Parses "2h", "1.5d", "30m", "90s" or a plain number of seconds. nullopt for any other text and
 // for numbers that are negative or not finite.

@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/format/text.h"
+#include "client/format/units.h"
 #include "client/read/child.h"
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_hidden.h"
@@ -105,28 +105,6 @@ absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes, R
   return absl::OkStatus();
 }
 
-// Numbers such as "2 to 10 and 14".
-std::string Ranges(const std::vector<int>& numbers) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i;
-    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
-    parts.push_back(end == i ? absl::StrCat(numbers[i])
-                             : absl::StrCat(numbers[i], " to ", numbers[end]));
-    i = end + 1;
-  }
-  constexpr size_t kMostShown = 20;
-  if (parts.size() > kMostShown) {
-    const size_t more = parts.size() - kMostShown;
-    parts.resize(kMostShown);
-    return absl::StrCat(absl::StrJoin(parts, ", "), " and ", more, " more");
-  }
-  if (parts.size() == 1) return parts[0];
-  const std::string last = parts.back();
-  parts.pop_back();
-  return absl::StrCat(absl::StrJoin(parts, ", "), " and ", last);
-}
-
 // The pages that show pictures.
 struct Pictures {
   std::set<int> any;
@@ -168,7 +146,7 @@ void TellScannedPages(absl::string_view what, const std::vector<std::string>& pa
   const bool one = scanned.size() == 1;
   context.incomplete = true;
   context.remarks.push_back(absl::StrCat(
-      what, ": ", one ? "page " : "pages ", Ranges(scanned), one ? " shows" : " show",
+      what, ": ", one ? "page " : "pages ", FormatNumbers(scanned), one ? " shows" : " show",
       " a picture and ", one ? "holds" : "hold", " no text, so nothing of ", one ? "it" : "them",
       " is read. Add a text layer first, for example with ocrmypdf IN.pdf OUT.pdf"));
 }

@@ -178,6 +178,21 @@ TEST(ExplainPage, ComparesWithDenseAttention) {
                                               HasSubstr("&lt;i&gt;other&lt;/i&gt;")));
 }
 
+TEST(ExplainPage, HeadsWithEqualMapsShareOne) {
+  ExplainedRun run = ExamplePage();
+  v1::AttentionReport& report = *run.answer.completion.mutable_attention();
+  v1::AttentionDetail detail = report.details(1);
+  for (const auto& [layer, head] : {std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
+    detail.set_layer(layer);
+    detail.set_kv_head(head);
+    detail.set_sampled_coverage(layer == 1 ? 0.75 : 0.5);
+    *report.add_details() = detail;
+  }
+  const std::string page = ExplainPage(run).value();
+  EXPECT_EQ(Count(page, "href=\"data:image/png;base64,iVBORw0KGgo"), 2u);
+  EXPECT_THAT(page, HasSubstr("layers 1 to 2, heads 1 to 2<br>density 0.125, coverage 0.5 to 0.75"));
+}
+
 TEST(ExplainPage, BearsEmptyReportsAndRefusesBrokenMaps) {
   EXPECT_THAT(ExplainPage(ExplainedRun()).value(), HasSubstr("The server told nothing of them"));
   ExplainedRun run = ExamplePage();

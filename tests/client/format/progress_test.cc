@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 ProgressSample Reading(int64_t done, int64_t total) {
   ProgressSample sample;
@@ -32,6 +33,12 @@ TEST(ProgressLine, ShowsTokensRateAndEta) {
             "ETA 6.20 s");
   EXPECT_EQ(ProgressLine(sample, 0),
             "Reading     50%  32,768/65,536 tokens  16,384 tok/s  ETA 6.20 s");
+}
+
+TEST(ProgressLine, KeepsABlankAfterALongPhase) {
+  ProgressSample sample = Reading(400, 400);
+  sample.phase = "Reading densely";
+  EXPECT_THAT(ProgressLine(sample, 0), StartsWith("Reading densely 100%  400/400 tokens"));
 }
 
 TEST(ProgressLine, EstimatesTheEndFromTheRate) {

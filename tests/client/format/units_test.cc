@@ -1,9 +1,11 @@
 #include "client/format/units.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 namespace annulus::client {
 namespace {
@@ -56,6 +58,16 @@ TEST(Units, Rates) {
   EXPECT_EQ(FormatRate(5244.3), "5,244");
   EXPECT_EQ(FormatRate(std::nan("")), "?");
   EXPECT_EQ(FormatRate(INFINITY), "?");
+}
+
+TEST(Units, Numbers) {
+  EXPECT_EQ(FormatNumbers({}), "");
+  EXPECT_EQ(FormatNumbers({3}), "3");
+  EXPECT_EQ(FormatNumbers({3, 5}), "3 and 5");
+  EXPECT_EQ(FormatNumbers({0, 1, 2, 5, 7, 8}), "0 to 2, 5 and 7 to 8");
+  std::vector<int> odd;
+  for (int i = 0; i < 24; ++i) odd.push_back(2 * i + 1);
+  EXPECT_THAT(FormatNumbers(odd), ::testing::EndsWith("37, 39 and 4 more"));
 }
 
 TEST(ParseSeconds, TakesUnitsAndBareNumbers) {
