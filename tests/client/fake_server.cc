@@ -326,7 +326,7 @@ class FakeServer::Admin final : public v1::AdminService::Service {
     const std::lock_guard lock(server_.mutex_);
     ++server_.load_requests_;
     *response = server_.load_;
-    return Status::OK;
+    return server_.load_status_;
   }
 
  private:
@@ -408,9 +408,10 @@ void FakeServer::SetInfo(v1::GetServerInfoResponse info) {
   const std::lock_guard lock(mutex_);
   info_ = std::move(info);
 }
-void FakeServer::SetLoad(v1::GetLoadResponse load) {
+void FakeServer::SetLoad(v1::GetLoadResponse load, Status status) {
   const std::lock_guard lock(mutex_);
   load_ = std::move(load);
+  load_status_ = std::move(status);
 }
 
 int FakeServer::load_requests() const {

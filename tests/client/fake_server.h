@@ -60,7 +60,7 @@ class FakeServer {
   void LoseBytes(size_t bytes) { lost_bytes_ = bytes; }
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
-  void SetLoad(v1::GetLoadResponse load);
+  void SetLoad(v1::GetLoadResponse load, grpc::Status status = {});
   int load_requests() const;   // answered so far
   int model_requests() const;  // of GetModel, answered so far
   void SetAttentionMap(v1::MapAttentionResponse map);
@@ -109,6 +109,7 @@ class FakeServer {
   std::vector<v1::Model> models_;
   v1::GetServerInfoResponse info_;
   v1::GetLoadResponse load_;
+  grpc::Status load_status_;
   int load_requests_ = 0;
   int model_requests_ = 0;
   std::vector<v1::GenerationSpec> specs_;

@@ -270,21 +270,27 @@ std::string DescribeSharedDevice(const v1::GetLoadResponse& load) {
                       load.ranks_size() == 1 ? " rank\n" : " ranks\n");
 }
 
+// What every caller may see.
+std::string DescribeInfo(const v1::GetServerInfoResponse& info, absl::string_view server) {
+  return absl::StrCat("server    annulusd ", info.version(), " at ", server, ", ",
+                      StateName(info.state()), ", up ", FormatDuration(info.uptime()), "\n",  //
+                      "models    ",
+                      info.models().empty() ? "none yet" : absl::StrJoin(info.models(), ", "),  //
+                      "\nattention ", info.attention(), " for requests that name no policy\n");
+}
+
 // Everything except the table of ranks.
 std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load,
                            absl::string_view server, bool verbose) {
-  return absl::StrCat(
-      "server    annulusd ", info.version(), " at ", server, ", ", StateName(info.state()), ", up ",
-      FormatDuration(info.uptime()), "\n",                                                     //
-      "models    ", info.models().empty() ? "none yet" : absl::StrJoin(info.models(), ", "),   //
-      "\nattention ", info.attention(), " for requests that name no policy\n",                 //
-      "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
-      load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
-      "health    ", DescribeHealth(info, load), "\n",                                          //
-      verbose ? "" : DescribeSharedDevice(load),                                               //
-      "KV        ", DescribePages(load), "\n", DescribeMemory(load),
-      verbose ? DescribeExchange(load.exchange()) : "", verbose ? DescribeTransport(load) : "",
-      "\n");
+  return absl::StrCat(DescribeInfo(info, server),  //
+                      "requests  ", load.running(), " running (at most ",
+                      info.limits().max_running(), "), ",                                        //
+                      load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",  //
+                      "health    ", DescribeHealth(info, load), "\n",                            //
+                      verbose ? "" : DescribeSharedDevice(load),                                 //
+                      "KV        ", DescribePages(load), "\n", DescribeMemory(load),
+                      verbose ? DescribeExchange(load.exchange()) : "",
+                      verbose ? DescribeTransport(load) : "", "\n");
 }
 
 // Clears a terminal, so that a watched status stays in place.
@@ -303,12 +309,24 @@ int RunStatus(Session& session, const StatusOptions& options) {
   if (!status.ok()) return session.CallFailed(status);
   Call load_call(session.connection());
   status = session.connection().admin().GetLoad(load_call.context(), v1::GetLoadRequest(), &load);
-  if (!status.ok()) return session.CallFailed(status);
+  // Callers without the role metrics or admin see the server, but not its load.
+  const bool hidden = status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+  if (!status.ok() && !hidden) return session.CallFailed(status);
   if (session.options().json) {
-    session.Print(JsonLine(StatusJson(info, load)));
+    nlohmann::ordered_json json = StatusJson(info, load);
+    if (hidden) json["load"] = nullptr;
+    session.Print(JsonLine(json));
     return session.Finish();
   }
   if (options.clear) ClearScreen(session);
+  if (hidden) {
+    session.PrintWrapped(
+        absl::StrCat(DescribeInfo(info, session.connection().server()),
+                     "load      not shown: it takes the role metrics or admin, which this caller "
+                     "does not have\n"),
+        kStatusIndent);
+    return session.Finish();
+  }
   session.PrintWrapped(DescribeServer(info, load, session.connection().server(), options.verbose),
                        kStatusIndent);
   session.Print(RankTable(load, options.verbose, session.table_columns()));

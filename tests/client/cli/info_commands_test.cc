@@ -58,6 +58,16 @@ class InfoCommands : public ::testing::Test {
   FakeServer server_;
 };
 
+TEST_F(InfoCommands, StatusShowsEveryCallerWhatItMaySee) {
+  server_.SetLoad({}, {grpc::StatusCode::PERMISSION_DENIED, "GetLoad takes the role metrics"});
+  const CliResult result = Run({"status"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("annulusd 0.1.0 at "));
+  EXPECT_THAT(result.out, ::testing::HasSubstr("load      not shown: it takes the role metrics"));
+  EXPECT_THAT(result.out, ::testing::Not(::testing::HasSubstr("RANK")));
+  EXPECT_THAT(Run({"status", "--json"}).out, ::testing::EndsWith("\"load\":null}\n"));
+}
+
 TEST_F(InfoCommands, ModelsDescribesThem) {
   EXPECT_EQ(Run({"models"}).out,
             "tiny\n"
