@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -72,8 +73,8 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<double>(
           "--coverage", [&spec](double share) { spec.mutable_attention()->set_coverage(share); },
-          "Attend at least this share of the attention mass, (0, 1]; without --attention: policy "
-          "adaptive")
+          "Keep at least this share of the attention, (0, 1]; without --attention: adaptive")
+      ->check(Within(kAboveZero, 1, "above 0, up to 1"))
       ->type_name("SHARE")
       ->group(kAttentionGroup);
 }
@@ -198,6 +199,16 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
       ->type_name("NAME");
 }
 
+CLI::Validator Within(double least, double most, std::string range) {
+  return CLI::Validator(
+      [least, most, range = std::move(range)](std::string& text) {
+        double value = 0;
+        const bool wrong = absl::SimpleAtod(text, &value) && !(value >= least && value <= most);
+        return wrong ? absl::StrCat(text, " is not allowed: ", range) : std::string();
+      },
+      "");
+}
+
 void ReadEnvironment(const Environment& environment, CommonOptions& options) {
   if (const auto server = environment("ANNULUS_SERVER")) options.connection.server = *server;
   if (const auto token = environment("ANNULUS_TOKEN")) options.connection.token = *token;
@@ -234,7 +245,8 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<int32_t>(
           "--priority", [&spec](const int32_t& priority) { spec.set_priority(priority); },
-          "-2 to 2; above 0: before your other requests, below 0: after them")
+          "Above 0: before your other requests, below: after them; -2 to 2")
+      ->check(Within(-2, 2, "-2 to 2"))
       ->type_name("N")
       ->group(kServerGroup);
   command
@@ -257,25 +269,35 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   AddAttentionOptions(command, spec);
   AddFormOptions(command, spec);
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens,
-           "Largest number of tokens to generate");
+           "Largest number of tokens to generate")
+      ->check(Within(1, kAnyNumber, "1 or more"));
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens,
-           "Smallest number of tokens to generate");
+           "Smallest number of tokens to generate")
+      ->check(Within(0, kAnyNumber, "0 or more"));
   AddField(command, sampling, "-t,--temperature", &P::set_temperature,
            "0 (always the most likely token) to 2. Default: the model's; 0 for document questions "
-           "if it has none");
-  AddField(command, sampling, "--top-p", &P::set_top_p, "Probability mass to draw from, (0, 1]");
+           "if it has none")
+      ->check(Within(0, 2, "0 to 2"));
+  AddField(command, sampling, "--top-p", &P::set_top_p, "Probability mass to draw from, (0, 1]")
+      ->check(Within(kAboveZero, 1, "above 0, up to 1"));
   AddField(command, sampling, "--top-k", &P::set_top_k,
-           "Number of most likely tokens to draw from; 0: all");
+           "Number of most likely tokens to draw from; 0: all")
+      ->check(Within(0, kAnyNumber, "0 (off) or more"));
   AddField(command, sampling, "--min-p", &P::set_min_p,
-           "Minimum probability relative to the most likely token, [0, 1]");
-  AddField(command, sampling, "--frequency-penalty", &P::set_frequency_penalty, "[-2, 2]");
-  AddField(command, sampling, "--presence-penalty", &P::set_presence_penalty, "[-2, 2]");
-  AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty, "(0, 10]");
+           "Minimum probability relative to the most likely token, [0, 1]")
+      ->check(Within(0, 1, "0 (off) to 1"));
+  AddField(command, sampling, "--frequency-penalty", &P::set_frequency_penalty, "[-2, 2]")
+      ->check(Within(-2, 2, "-2 to 2"));
+  AddField(command, sampling, "--presence-penalty", &P::set_presence_penalty, "[-2, 2]")
+      ->check(Within(-2, 2, "-2 to 2"));
+  AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty, "(0, 10]")
+      ->check(Within(kAboveZero, 10, "above 0, up to 10"));
   AddField(command, sampling, "--seed", &P::set_seed,
            "Seed of the random draws, to make them repeatable");
   AddField(command, sampling, "--logprobs", &P::set_logprobs,
            "Show the log probability of each token and this many alternatives, 0 to 20: as a table "
-           "on standard error, or in --json");
+           "on standard error, or in --json")
+      ->check(Within(0, 20, "0 to 20"));
   command
       .add_flag_callback(
           "--ignore-eos", [sampling] { sampling->set_ignore_eos(true); },
