@@ -14,6 +14,7 @@
 #include "client/cli/commands/commands.h"
 #include "client/cli/input/inputs.h"
 #include "client/cli/input/provide.h"
+#include "client/cli/line/document_options.h"
 #include "client/cli/line/help.h"
 #include "client/cli/line/options.h"
 #include "client/cli/outputs.h"
@@ -324,10 +325,7 @@ void AddExplain(CLI::App& attention, CommonOptions& common, Action& action) {
   CLI::App& explain = *attention.add_subcommand(
       "explain", "Run a request and write an HTML page about its attention");
   const auto options = std::make_shared<ExplainOptions>();
-  explain
-      .add_option("--document", options->documents,
-                  "Texts to place before the prompt: files, - or names of documents on the server")
-      ->type_name("DOC...");
+  AddDocumentFlag(explain, options->documents);
   explain.add_option("--prompt", options->prompt, "What to ask")->required()->type_name("TEXT");
   explain
       .add_option("-o,--output", options->output,

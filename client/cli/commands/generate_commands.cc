@@ -271,16 +271,13 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   CLI::App& complete = *app.add_subcommand("complete", "Continue a text");
   const auto complete_options = AddShared(complete, common);
   complete.add_option("PROMPT", complete_options->prompt,
-                      "Text to continue; - or no argument: standard input, byte for byte");
-  complete
-      .add_option("--document", complete_options->documents,
-                  "Documents to put before the text of PROMPT: files, - or names of documents on "
-                  "the server. Give this option after PROMPT")
-      ->type_name("DOC...");
+                      "Text to continue; - or absent: standard input, byte for byte");
+  AddDocumentFlag(complete, complete_options->documents);
   complete.footer(
       "Examples:\n"
       "  annulus complete 'Once upon a time' --max-tokens 64\n"
-      "  annulus complete 'In short: ' --document report.txt --temperature 0 --stop '\\n'\n"
+      "  annulus complete --document report.txt 'In short: ' --temperature 0 --stop '\\n'\n"
+      "  annulus complete --document a.txt --document b.txt 'Both say: '\n"
       "  annulus complete 'Berlin is in ' --choice Europe --choice Asia\n"
       "  generate-prompt | annulus complete --json > answer.json");
   complete.callback([&action, complete_options] {

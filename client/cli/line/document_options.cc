@@ -1,6 +1,7 @@
 #include "client/cli/line/document_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/line/help.h"
 #include "client/read/encoding.h"
 
 namespace annulus::client {
@@ -43,6 +44,15 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
           "or auto (chooses for each page)")
       ->check(CLI::IsMember({"auto", "reading", "layout"}))
       ->type_name("ORDER");
+}
+
+void AddDocumentFlag(CLI::App& command, std::vector<std::string>& documents) {
+  command
+      .add_option(kDocumentFlag, documents,
+                  "A text to place before the prompt: a file, - or the name of a document on the "
+                  "server; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("DOC");
 }
 
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {

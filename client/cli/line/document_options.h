@@ -14,6 +14,10 @@ namespace annulus::client {
 // Adds --with, --encoding and --pdf. `options` must outlive `command`.
 void AddReadOptions(CLI::App& command, ReadOptions& options);
 
+// Adds --document, which takes one document and may be repeated. `documents` must outlive
+// `command`.
+void AddDocumentFlag(CLI::App& command, std::vector<std::string>& documents);
+
 // Adds --include, --exclude, --skip-unreadable, --strict and the options of AddReadOptions.
 // `choice` must outlive `command`.
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);

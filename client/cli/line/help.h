@@ -7,6 +7,9 @@
 
 namespace annulus::client {
 
+// The flag that places a document before a prompt.
+inline constexpr char kDocumentFlag[] = "--document";
+
 // Groups of options in --help, which lists a command's own options first, then attention, the form
 // of the answer, sampling, output and server.
 inline constexpr char kOutputGroup[] = "Output";

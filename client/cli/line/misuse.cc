@@ -47,7 +47,13 @@ std::string DescribeUnknown(const CLI::App& command, const std::string& word, bo
     return absl::StrCat("unknown command: ", word, Question(MeantWord(word, commands)),
                         "\nCommands: ", absl::StrJoin(commands, ", "));
   }
-  return absl::StrCat("unexpected argument: ", word, "; put quotes around a text with spaces");
+  const CLI::Option* const document = command.get_option_no_throw(kDocumentFlag);
+  if (document != nullptr && document->count() > 0) {
+    return absl::StrCat("one argument too many: ", word, "; ", kDocumentFlag,
+                        " takes one document: repeat it for each (", kDocumentFlag, " a.txt ",
+                        kDocumentFlag, " b.txt), and put a text with blanks into quotes");
+  }
+  return absl::StrCat("one argument too many: ", word, "; a text with blanks needs quotes");
 }
 
 std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {

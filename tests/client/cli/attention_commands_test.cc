@@ -160,7 +160,7 @@ TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
   info.set_version("1.2.3");
   info.add_models("tiny");
   server_.SetInfo(info);
-  CliResult result = Run({"explain", "--document", Path("doc.txt"), "stored", "--prompt",
+  CliResult result = Run({"explain", "--document", Path("doc.txt"), "--document", "stored", "--prompt",
                           "Tell <me>", "--coverage", "0.9", "-o", Path("page.html")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "Once upon a time\n");
