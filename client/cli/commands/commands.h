@@ -16,7 +16,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
                          const Environment& environment, size_t argument_count);
 // plan
 void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count);
-// documents put, list, show, get, unpin, delete
+// documents put, list, show, get, unpin, delete; ls, rm
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 // models, status
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);
@@ -29,7 +29,7 @@ void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action);
 // summarize, extract. `environment` must outlive `app`.
 void AddPresetCommands(CLI::App& app, CommonOptions& common, Action& action,
                        const Environment& environment);
-// help, completion
+// help, version, completion
 void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action);
 // tokenize
 void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action);

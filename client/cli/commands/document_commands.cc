@@ -373,6 +373,35 @@ double ReadTtl(const std::string& text) {
                    " is not a time: give seconds, or a number with a unit, such as 30m, 2h or 7d"));
 }
 
+using RunDocuments = int (*)(Session&, const DocumentOptions&);
+
+struct DocumentCommand {
+  const char* name;
+  const char* help;
+  RunDocuments run;
+};
+
+CLI::App* AddDocumentCommand(CLI::App& parent, const DocumentCommand& described,
+                             const std::shared_ptr<DocumentOptions>& options, CommonOptions& common,
+                             Action& action) {
+  CLI::App& command = *parent.add_subcommand(described.name, described.help);
+  AddCommonOptions(command, common);
+  command.callback([&action, options, run = described.run] {
+    action = [options, run](Session& session) { return run(session, *options); };
+  });
+  return &command;
+}
+
+void AddPatterns(CLI::App& list, DocumentOptions& options) {
+  list.add_option("PATTERN...", options.arguments,
+                  "Only names and titles that match, for example 'rep*'");
+}
+
+void AddNamesToDelete(CLI::App& remove, DocumentOptions& options) {
+  remove.add_option("NAME...", options.arguments, "Names on the server, or patterns")->required();
+  remove.add_flag("-f,--force", options.force, "No error if nothing matches a NAME");
+}
+
 }  // namespace
 
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
@@ -381,14 +410,8 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   documents.require_subcommand(1);
   documents.footer("Examples:\n  annulus documents put book.txt\n  annulus documents list");
   const auto options = std::make_shared<DocumentOptions>();
-  const auto add = [&](const char* name, const char* help,
-                       int (*run)(Session&, const DocumentOptions&)) {
-    CLI::App& command = *documents.add_subcommand(name, help);
-    AddCommonOptions(command, common);
-    command.callback([&action, options, run] {
-      action = [options, run](Session& session) { return run(session, *options); };
-    });
-    return &command;
+  const auto add = [&](const char* name, const char* help, RunDocuments run) {
+    return AddDocumentCommand(documents, {name, help, run}, options, common, action);
   };
 
   CLI::App* put = add("put", "Upload files as documents", &RunPut);
@@ -427,8 +450,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
 
   CLI::App* list = add("list", "List the documents on the server (also: ls)", &RunList);
   list->alias("ls");
-  list->add_option("PATTERN...", options->arguments,
-                   "Only names and titles that match, for example 'rep*'");
+  AddPatterns(*list, *options);
   list->footer("Examples:\n  annulus documents list\n  annulus documents list --json");
 
   CLI::App* show = add("show", "Describe documents", &RunShow);
@@ -452,10 +474,21 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
 
   CLI::App* remove = add("delete", "Delete documents (also: rm)", &RunDelete);
   remove->alias("rm");
-  remove->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
-  remove->add_flag("-f,--force", options->force, "No error if nothing matches a NAME");
+  AddNamesToDelete(*remove, *options);
   remove->footer(
       "Examples:\n  annulus documents delete book.txt\n  annulus documents rm 'draft*' --force");
+
+  // The same, for those who type them without "documents".
+  CLI::App* ls = AddDocumentCommand(
+      app, {"ls", "List the documents on the server, as 'documents list' does", &RunList}, options,
+      common, action);
+  AddPatterns(*ls, *options);
+  ls->footer("Examples:\n  annulus ls\n  annulus ls '*.pdf'");
+  CLI::App* rm = AddDocumentCommand(
+      app, {"rm", "Delete documents from the server, as 'documents delete' does", &RunDelete},
+      options, common, action);
+  AddNamesToDelete(*rm, *options);
+  rm->footer("Examples:\n  annulus rm book.txt\n  annulus rm 'draft*' --force");
 }
 
 }  // namespace annulus::client

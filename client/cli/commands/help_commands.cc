@@ -72,7 +72,16 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
     };
   });
 
-  CLI::App& completion = *app.add_subcommand("completion", "Print a shell completion script");
+  CLI::App& version = *app.add_subcommand("version", "Print the version, as --version does");
+  version.callback([&app, &action] {
+    action = [&app](Session& session) {
+      session.Print(absl::StrCat(app.version(), "\n"));
+      return session.Finish();
+    };
+  });
+
+  CLI::App& completion =
+      *app.add_subcommand("completion", "Print a script that completes command lines in a shell");
   const auto what = std::make_shared<std::string>();
   completion
       .add_option("SHELL", *what,

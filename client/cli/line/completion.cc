@@ -28,7 +28,8 @@ Values ValuesOf(const CLI::App& command, const CLI::Option& option) {
     const bool is_model = option.check_lname("model");
     return is_model ? Values::kModels : ValuesOf(option.get_type_name());
   }
-  const bool of_server = FullName(command).find(" documents ") != std::string::npos;
+  const bool of_server = absl::StrContains(FullName(command), " documents ") ||
+                         command.check_name("ls") || command.check_name("rm");
   const std::string name = option.get_name(true);
   return of_server && !absl::StartsWith(name, "FILE") ? Values::kDocuments : ValuesOf(name);
 }

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
 
 namespace annulus::client {
 namespace {
@@ -16,6 +17,24 @@ TEST(Help, PrintsTheHelpOfACommand) {
             RunCliInProcess({"documents", "delete", "--help"}).out);
   EXPECT_EQ(RunCliInProcess({"help"}).out, RunCliInProcess({"--help"}).out);
   EXPECT_EQ(RunCliInProcess({"help", "nothing"}).exit_code, 2);
+}
+
+TEST(Help, ShortWordsAtTheTopMeanWhatTheyDoElsewhere) {
+  const auto version = RunCliInProcess({"version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_EQ(version.out, RunCliInProcess({"--version"}).out);
+  testing::FakeServer server;
+  server.AddDocument("book.txt", "text", "A book");
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--server", server.address()});
+    return RunCliInProcess(arguments).out;
+  };
+  EXPECT_THAT(run({"ls"}), HasSubstr("A book"));
+  EXPECT_EQ(run({"ls"}), run({"documents", "list"}));
+  EXPECT_THAT(run({"ls", "*book"}), HasSubstr("A book"));  // by its title
+  EXPECT_THAT(run({"ls", "none*"}), Not(HasSubstr("A book")));
+  EXPECT_EQ(run({"rm", "book.txt"}), "deleted book.txt\n");
+  EXPECT_TRUE(server.documents().empty());
 }
 
 TEST(Help, TheManualHasEveryCommandAndOptionOnce) {
