@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace annulus::client {
 namespace {
@@ -79,6 +83,32 @@ absl::Status WalkFolder(const std::string& folder, bool with_hidden, const Take&
   return absl::OkStatus();
 }
 
+// The ending of a file's name in lower case, without its dot.
+std::string EndingOf(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  return absl::AsciiStrToLower(absl::StripPrefix(ending, "."));
+}
+
+bool BringsNoText(const std::string& ending) {
+  static const auto& endings = *new std::set<std::string>{
+      "css", "js",   "mjs",  "map",  "png",  "jpg", "jpeg",  "gif", "webp", "avif", "bmp", "ico",
+      "svg", "tif",  "tiff", "woff", "woff2", "ttf", "otf",  "eot", "mp3",  "ogg",  "wav", "mp4",
+      "webm"};
+  return endings.contains(ending);
+}
+
+std::string DescribeLeftOut(const std::string& folder, const std::map<std::string, int>& left_out) {
+  int count = 0;
+  std::vector<std::string> kinds;
+  for (const auto& [ending, files] : left_out) {
+    count += files;
+    kinds.push_back(absl::StrCat(files, " ", ending));
+  }
+  if (count == 0) return "";
+  return absl::StrCat(folder, ": left out ", count, count == 1 ? " file that is" : " files that are",
+                      " no document (", absl::StrJoin(kinds, ", "), "); --include takes them");
+}
+
 }  // namespace
 
 bool IsPattern(absl::string_view path) {
@@ -105,8 +135,8 @@ bool MatchesPattern(absl::string_view pattern, absl::string_view path) {
   return row.back();
 }
 
-absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_pattern,
-                                                   const FileChoice& choice) {
+absl::StatusOr<FoundFiles> FindFiles(const std::string& folder_or_pattern,
+                                     const FileChoice& choice) {
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(folder_or_pattern, error);
   const Split split = is_folder ? Split{folder_or_pattern, "**"} : SplitPattern(folder_or_pattern);
@@ -115,25 +145,33 @@ absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_
   }
   const bool with_hidden =
       absl::StartsWith(split.pattern, ".") || absl::StrContains(split.pattern, "/.");
-  std::vector<std::string> found;
+  FoundFiles found;
+  std::map<std::string, int> left_out;  // by ending
   const absl::Status walked = WalkFolder(split.folder, with_hidden, [&](const std::string& path) {
     if (!MatchesPattern(split.pattern, path) || !Chosen(choice, path)) return true;
+    const std::string ending = EndingOf(path);
+    if (is_folder && choice.include.empty() && BringsNoText(ending)) {
+      ++left_out[ending];
+      return true;
+    }
     const bool here = split.folder == "." && !is_folder;
-    found.push_back(here ? path : (std::filesystem::path(split.folder) / path).string());
-    return found.size() <= kMaxFiles;
+    found.files.push_back(here ? path : (std::filesystem::path(split.folder) / path).string());
+    return found.files.size() <= kMaxFiles;
   });
   if (!walked.ok()) return walked;
-  if (found.size() > kMaxFiles) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        folder_or_pattern, " matches more than ", kMaxFiles, " files; select some with --include"));
+  if (found.files.size() > kMaxFiles) {
+    return absl::ResourceExhaustedError(absl::StrCat(folder_or_pattern, " stands for more than ",
+                                                     kMaxFiles, " files; choose by --include"));
   }
-  if (found.empty()) {
+  found.left_out = DescribeLeftOut(folder_or_pattern, left_out);
+  if (found.files.empty()) {
     return absl::NotFoundError(absl::StrCat(
         "no file ", is_folder ? "is in " : "matches ", folder_or_pattern,
         choice.include.empty() && choice.exclude.empty() ? ""
-                                                         : " that --include and --exclude leave"));
+                                                         : " that --include and --exclude leave",
+        found.left_out.empty() ? "" : absl::StrCat("; ", found.left_out)));
   }
-  std::sort(found.begin(), found.end());
+  std::sort(found.files.begin(), found.files.end());
   return found;
 }
 

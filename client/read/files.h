@@ -26,12 +26,21 @@ bool IsPattern(absl::string_view path);
 // matches the dot at the beginning of a name.
 bool MatchesPattern(absl::string_view pattern, absl::string_view path);
 
-// Returns the files in a folder and its subfolders, or those that match a pattern, sorted. Leaves
-// out files and folders whose names begin with a dot, unless the pattern has such a name. Does not
-// follow links to folders. NOT_FOUND if there is no such file, RESOURCE_EXHAUSTED for more than
+// The files that a folder or a pattern stands for.
+struct FoundFiles {
+  std::vector<std::string> files;  // sorted
+  // One sentence about the files of a folder that are no documents; empty if there are none.
+  std::string left_out;
+};
+
+// Finds the files in a folder and its subfolders, or those that match a pattern. Leaves out files
+// and folders whose names begin with a dot, unless the pattern has such a name. Of a folder, unless
+// choice.include says what to take, leaves out what saved pages bring along, by the names' endings:
+// style sheets, scripts, pictures, fonts, sound and films. Does not follow links to folders.
+// NOT_FOUND if there is no such file, RESOURCE_EXHAUSTED for more than
 // 10,000 files or if the folder has more than 1,000,000 entries.
-absl::StatusOr<std::vector<std::string>> FindFiles(const std::string& folder_or_pattern,
-                                                   const FileChoice& choice);
+absl::StatusOr<FoundFiles> FindFiles(const std::string& folder_or_pattern,
+                                     const FileChoice& choice);
 
 // Reads a whole file. NOT_FOUND if it cannot be opened, RESOURCE_EXHAUSTED if it has more than
 // `limit` bytes, DATA_LOSS if reading fails.

@@ -88,9 +88,10 @@ int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
   std::error_code error;
   const bool exists = std::filesystem::exists(doc, error);
   if ((!exists && IsPattern(doc)) || std::filesystem::is_directory(doc, error)) {
-    absl::StatusOr<std::vector<std::string>> found = FindFiles(doc, options_.choice.files);
+    absl::StatusOr<FoundFiles> found = FindFiles(doc, options_.choice.files);
     if (!found.ok()) return session_.Misuse(found.status().message());
-    files = *std::move(found);
+    if (!found->left_out.empty()) session_.Warn(found->left_out);
+    files = std::move(found->files);
   } else if (!exists && doc != kStandardInput) {
     GatheredDocuments gathered;  // a name on the server
     const int exit_code = GatherDocuments(session_, {doc}, options_.choice, &gathered);

@@ -96,7 +96,8 @@ int PrintDocument(Session& session, const v1::Document& document,
 }
 
 // Expands the arguments of `put` (files, folders, patterns) to files; keeps "-".
-absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::string>& arguments) {
+absl::StatusOr<std::vector<std::string>> FilesToPut(Session& session,
+                                                    const std::vector<std::string>& arguments) {
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
     std::error_code error;
@@ -107,9 +108,10 @@ absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::strin
       files.push_back(argument);
       continue;
     }
-    absl::StatusOr<std::vector<std::string>> found = FindFiles(argument, {});
+    const absl::StatusOr<FoundFiles> found = FindFiles(argument, {});
     if (!found.ok()) return found.status();
-    files.insert(files.end(), found->begin(), found->end());
+    if (!found->left_out.empty()) session.Warn(found->left_out);
+    files.insert(files.end(), found->files.begin(), found->files.end());
   }
   return files;
 }
@@ -167,7 +169,7 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
 int PrintDocuments(Session& session, const std::vector<PutDocument>& documents);
 
 int RunPut(Session& session, const DocumentOptions& options) {
-  const absl::StatusOr<std::vector<std::string>> files = FilesToPut(options.arguments);
+  const absl::StatusOr<std::vector<std::string>> files = FilesToPut(session, options.arguments);
   if (!files.ok()) return session.Misuse(files.status().message());
   if (files->size() > 1 && (!options.name.empty() || options.title.has_value())) {
     return session.Misuse(

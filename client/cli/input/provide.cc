@@ -71,14 +71,15 @@ class Gatherer {
     const bool exists = std::filesystem::exists(doc, error);
     if (exists && !std::filesystem::is_directory(doc, error)) return AddFile(doc);
     if (!exists && !IsPattern(doc)) return AddNamed(doc);
-    const absl::StatusOr<std::vector<std::string>> files = FindFiles(doc, choice_.files);
-    if (!files.ok()) return session_.Misuse(files.status().message());
+    const absl::StatusOr<FoundFiles> found = FindFiles(doc, choice_.files);
+    if (!found.ok()) return session_.Misuse(found.status().message());
+    if (!found->left_out.empty()) session_.Warn(found->left_out);
     // If some are skipped, the number is known only after reading them.
     if (!choice_.skip_unreadable) {
-      const int exit_code = CheckCount(doc, files->size());
+      const int exit_code = CheckCount(doc, found->files.size());
       if (exit_code != 0) return exit_code;
     }
-    for (const std::string& file : *files) {
+    for (const std::string& file : found->files) {
       const int exit_code = AddFile(file);
       if (exit_code != 0) return exit_code;
     }

@@ -125,6 +125,25 @@ TEST_F(AskedDocuments, CountsThemBeforeTheFirstUpload) {
   EXPECT_EQ(Documents().size(), 64u);
 }
 
+TEST_F(AskedDocuments, LeavesOutWhatIsNoDocumentInAFolder) {
+  std::filesystem::create_directories(folder_ / "saved" / "page_files");
+  Write("saved/page.html", "<p>The answer is 7.</p>");
+  Write("saved/page_files/style.css", "p { color: red }");
+  Write("saved/page_files/a.JS", "alert(1)");
+  Write("saved/page_files/b.js", "alert(2)");
+  Write("saved/logo.png", "\x89PNG\r\n\x1a\n");
+  const CliResult result = Run({"ask", folder_ / "saved", "What?"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Documents().size(), 1u);
+  EXPECT_THAT(result.err, HasSubstr("saved: left out 4 files that are no document (1 css, 2 js, "
+                                    "1 png); --include takes them\n"));
+  EXPECT_EQ(Run({"ask", folder_ / "saved", "--include", "*.js", "What?"}).exit_code, 0);
+  EXPECT_EQ(Documents().size(), 1u);
+  std::filesystem::remove(folder_ / "saved" / "page.html");
+  EXPECT_THAT(Run({"documents", "put", folder_ / "saved"}).err,
+              HasSubstr("no file is in " + (folder_ / "saved").string() + "; "));
+}
+
 // Reads all before it uploads the first.
 TEST_F(AskedDocuments, UploadsNothingIfOneCannotBeRead) {
   EXPECT_EQ(
