@@ -175,6 +175,44 @@ std::string Wrapped(absl::string_view text, int columns, int indent) {
   return absl::StrJoin(lines, "\n");
 }
 
+std::string WordWrap::Add(absl::string_view text, int columns) {
+  constexpr size_t kLongestHeld = 32;
+  columns_ = static_cast<size_t>(std::max(columns, 1));
+  std::string result;
+  for (const char c : text) {
+    if (c == ' ' || c == '\n') {
+      absl::StrAppend(&result, TakeWord());
+      inside_ = false;
+    }
+    if (c == '\n') {
+      absl::StrAppend(&result, blanks_, "\n");
+      blanks_.clear();
+      column_ = 0;
+    } else if (c == ' ') {
+      blanks_ += c;
+    } else {
+      if (word_.size() >= kLongestHeld && !IsContinuation(c)) {
+        absl::StrAppend(&result, TakeWord());
+        inside_ = true;
+      }
+      word_ += c;
+    }
+  }
+  return result;
+}
+
+std::string WordWrap::TakeWord() {
+  if (word_.empty()) return "";
+  const size_t width = DisplayWidth(word_);
+  const bool wraps = !inside_ && column_ > 0 && column_ + blanks_.size() + width > columns_;
+  std::string result = absl::StrCat(wraps ? "\n" : blanks_, word_);
+  // The terminal itself breaks what is longer than a line.
+  column_ = ((wraps ? 0 : column_ + blanks_.size()) + width) % (columns_ + 1);
+  blanks_.clear();
+  word_.clear();
+  return result;
+}
+
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known) {
   constexpr size_t kMostSlips = 3;
   std::string meant;

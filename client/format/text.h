@@ -41,6 +41,26 @@ std::string Wrapped(absl::string_view text, int columns, int indent);
 // replaced or swapped with a neighbour. The word with the fewest changes wins.
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known);
 
+// Wraps a text at its words while it arrives. A word is held back until it ends, but not if it is
+// longer than 32 bytes. Not thread-safe.
+class WordWrap {
+ public:
+  // Returns what can be written by now, for a terminal of `columns`.
+  std::string Add(absl::string_view text, int columns);
+
+  // Returns what was held back.
+  std::string Finish() { return TakeWord(); }
+
+ private:
+  std::string TakeWord();
+
+  size_t columns_ = 80;
+  size_t column_ = 0;    // where the next character is written
+  std::string blanks_;   // before word_
+  std::string word_;     // what is held back
+  bool inside_ = false;  // the beginning of word_ is written already
+};
+
 }  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_FORMAT_TEXT_H_

@@ -12,6 +12,7 @@
 #include "client/cli/outputs.h"
 #include "client/draw/explain_page.h"
 #include "client/format/json.h"
+#include "client/format/text.h"
 #include "client/format/units.h"
 
 namespace annulus::client {
@@ -106,6 +107,7 @@ class LiveAnswer : public GenerationObserver {
   // Ends the last printed line. A complete answer gets a line even if it is empty.
   void EndLine(bool complete) {
     session_.progress().Clear();
+    if (prints_) session_.Print(wrap_.Finish());
     if (!prints_ || ends_in_newline_.value_or(!complete)) return;
     session_.Print("\n");
   }
@@ -130,7 +132,8 @@ class LiveAnswer : public GenerationObserver {
 
   void PrintText(const std::string& text) {
     if (SharesTerminal()) session_.progress().Clear();
-    session_.Print(text);
+    const Console& console = session_.console();
+    session_.Print(console.out_is_terminal ? wrap_.Add(text, console.columns()) : text);
     ends_in_newline_ = text.back() == '\n';
   }
 
@@ -147,6 +150,7 @@ class LiveAnswer : public GenerationObserver {
   Session& session_;
   const bool prints_;
   const bool json_lines_;
+  WordWrap wrap_;  // on a terminal
   int64_t tokens_ = 0;
   std::optional<SteadyTime> decode_start_;  // time of the last prompt progress, or first delta
   std::optional<bool> ends_in_newline_;     // nullopt: nothing printed yet

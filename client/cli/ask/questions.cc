@@ -73,7 +73,7 @@ class AnswersInOrder {
           absl::StrCat("question ", next_ + 1, " failed: ", generation.status.error_message()));
       return;
     }
-    session_.Print(generation.text);
+    session_.PrintWrapped(generation.text, /*indent=*/0);
     if (!absl::EndsWith(generation.text, "\n")) session_.Print("\n");
     if (timings_) session_.Remark(TimingsText(*generation.completion), kTimingsIndent);
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace annulus::client {
 namespace {
 
@@ -92,6 +94,27 @@ TEST(MeantWord, FindsASlip) {
   EXPECT_EQ(MeantWord("--verbose", known), "");
   EXPECT_EQ(MeantWord("", known), "");
   EXPECT_EQ(MeantWord("-t", known), "");
+}
+
+// In whatever pieces the text arrives.
+TEST(WordWrap, BreaksLinesAtWords) {
+  const std::string text = "One two three\n  four \u00e4\u00f6\u00fc five-six\n\nend ";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    WordWrap wrap;
+    std::string result;
+    for (size_t at = 0; at < text.size(); at += size) {
+      result += wrap.Add(text.substr(at, size), 9);
+    }
+    result += wrap.Finish();
+    EXPECT_EQ(result, "One two\nthree\n  four\n\u00e4\u00f6\u00fc\nfive-six\n\nend") << size;
+  }
+}
+
+TEST(WordWrap, HoldsNoLongWordBack) {
+  WordWrap wrap;
+  EXPECT_EQ(wrap.Add("to ", 40), "to");
+  EXPECT_EQ(wrap.Add(std::string(40, 'x'), 40), "\n" + std::string(32, 'x'));
+  EXPECT_EQ(wrap.Finish(), std::string(8, 'x'));
 }
 
 }  // namespace
