@@ -7,7 +7,12 @@ bool Cancellation::Cancel() {
   const bool is_first = !cancelled_;
   cancelled_ = true;
   for (grpc::ClientContext* call : calls_) call->TryCancel();
-  return is_first && !calls_.empty();
+  return is_first && (stays_ || !calls_.empty());
+}
+
+void Cancellation::Stay() {
+  const std::lock_guard lock(mutex_);
+  stays_ = true;
 }
 
 bool Cancellation::cancelled() const {

@@ -13,13 +13,17 @@ namespace annulus::client {
 class Cancellation {
  public:
   // Cancels all calls in flight, and every call that is made before Rearm(). Returns false if no
-  // call was in flight, or if this was already cancelled.
+  // call was in flight (but see Stay), or if this was already cancelled.
   bool Cancel();
 
   bool cancelled() const;
 
   // Resets this object, so that new calls run again. Calls that were cancelled stay cancelled.
   void Rearm();
+
+  // From now on, Cancel() without a call in flight returns true too, if it was not cancelled before.
+  // For programs that go on after an interruption.
+  void Stay();
 
   // Registers one call for cancellation during the lifetime of the scope.
   class Scope {
@@ -38,6 +42,7 @@ class Cancellation {
  private:
   mutable std::mutex mutex_;
   bool cancelled_ = false;
+  bool stays_ = false;
   std::set<grpc::ClientContext*> calls_;
 };
 

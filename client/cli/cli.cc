@@ -70,7 +70,7 @@ struct CommandLine {
     AddCommonOptions(app, common);
     AddGenerateCommands(app, common, action, environment, given.size());
     AddPlanCommand(app, common, action, given.size());
-    AddChatCommand(app, common, action);
+    AddChatCommand(app, common, action, environment);
     AddBatchCommand(app, common, action);
     AddPresetCommands(app, common, action, environment);
     AddDocumentCommands(app, common, action);

@@ -68,6 +68,10 @@ class Session {
   // Resets the interruption, so that further calls can be made.
   void ForgetInterruption() { cancellation_.Rearm(); }
 
+  // From now on, an interruption between calls does not end the program; a second one before
+  // ForgetInterruption does.
+  void StayWhenInterrupted() { cancellation_.Stay(); }
+
   // Writes to standard output and flushes. On a terminal, replaces control characters, because the
   // text may come from a model or a server.
   void Print(absl::string_view text);

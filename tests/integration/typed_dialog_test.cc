@@ -118,6 +118,9 @@ TEST_F(TypedDialogTest, InterruptionStopsAnAnswerAndNotTheConversation) {
   chat.Type("half a quest");
   chat.ReadUntil("quest");
   chat.Type("\x03");
+  chat.ReadUntil("Ctrl-C again");
+  chat.AwaitPrompt("> ");
+  chat.Type("\x03");
   chat.ReadUntil("code=130");
   EXPECT_EQ(chat.Wait(), 0);
 }

@@ -1,6 +1,7 @@
 #include "client/cli/chat/chat.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/chat/chat_archive.h"
 #include "client/cli/input/inputs.h"
 #include "client/cli/input/provide.h"
 #include "client/cli/outputs.h"
@@ -60,6 +62,7 @@ Chat::Chat(Session& session, const ChatOptions& options, LineSource& lines)
       options_(options),
       lines_(lines),
       to_person_(session.console().in_is_terminal) {
+  if (to_person_ && !options_.folder.empty()) saved_as_ = NewChat(options_.folder);
   BeginAnew();
 }
 
@@ -71,7 +74,9 @@ void Chat::BeginAnew() {
 }
 
 int Chat::Run() {
+  if (to_person_) session_.StayWhenInterrupted();
   int exit_code = CheckText(session_, "--system", options_.system);
+  if (exit_code == 0 && options_.continues) exit_code = ContinueLast();
   if (exit_code == 0) exit_code = AddDocuments(options_.documents);
   if (exit_code != 0) return exit_code;
   FitToModel(session_, options_.spec);
@@ -84,6 +89,7 @@ int Chat::Run() {
     if (!to_person_ || !session_.console().out.good()) return exit_code;
     session_.ForgetInterruption();
   }
+  if (interrupted_) return kExitInterrupted;
   return skipped_ > 0 ? kExitPartial : session_.Finish();
 }
 
@@ -100,8 +106,17 @@ void Chat::Greet() {
 
 bool Chat::NextEntry(std::string* entry) {
   entry->clear();
+  bool interrupted = false;
+  session_.ForgetInterruption();
   while (const std::optional<std::string> line =
              lines_.Next(entry->empty() ? kPrompt : kPromptBelow)) {
+    if (lines_.interrupted()) {
+      entry->clear();
+      interrupted_ = std::exchange(interrupted, true);
+      if (interrupted_) return false;
+      session_.Remark("Ctrl-C again, or Ctrl-D, leaves.\n", 0);
+      continue;
+    }
     absl::StrAppend(entry, *line);
     if (!absl::EndsWith(*entry, "\\")) return true;
     entry->back() = '\n';
@@ -126,6 +141,7 @@ int Chat::Ask(const std::string& question) {
   if (exit_code == 0 || !answer.empty()) {
     conversation_.messages.push_back(MakeMessage("user", question));
     conversation_.messages.push_back(MakeMessage("assistant", answer));
+    SaveByItself();
   }
   return exit_code;
 }
@@ -157,10 +173,14 @@ int Chat::Help(const std::string& /*argument*/) {
     absl::StrAppendFormat(&text, "%-16s%s\n", absl::StrCat(command.name, " ", command.argument),
                           command.help);
   }
-  absl::StrAppend(
-      &text,
-      "Anything else is a question. A line that ends in \\ continues on the next one.\nCtrl-C "
-      "stops an answer and keeps the part received; at the prompt it ends the chat.\n");
+  absl::StrAppend(&text,
+                  "Anything else is a question. A line that ends in \\ goes on in the next one.\n"
+                  "Ctrl-C stops an answer and keeps what there is of it; at the prompt, the second "
+                  "one leaves.\n");
+  if (!saved_as_.empty()) {
+    absl::StrAppend(&text,
+                    "The conversation is saved after each answer: annulus chat --continue\n");
+  }
   session_.Remark(text, 16);
   return 0;
 }
@@ -189,7 +209,35 @@ int Chat::AddDocuments(const std::vector<std::string>& docs) {
     return EndWith(refused, session_, &provided);
   }
   conversation_.documents = std::move(known);
+  for (const std::string& doc : docs) {
+    std::error_code error;
+    if (!std::filesystem::exists(doc, error) && !IsPattern(doc)) continue;  // a name on the server
+    const std::string path = std::filesystem::absolute(doc, error).string();
+    std::vector<std::string>& files = conversation_.files;
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
+  }
   return 0;
+}
+
+void Chat::SaveByItself() {
+  if (saved_as_.empty()) return;
+  const absl::Status saved = SaveChat(saved_as_, conversation_);
+  if (saved.ok()) return;
+  session_.Warn(absl::StrCat("the conversation is not saved by itself: ", saved.message()));
+  saved_as_.clear();
+}
+
+int Chat::ContinueLast() {
+  const std::string newest = options_.folder.empty() ? "" : NewestChat(options_.folder);
+  if (newest.empty()) {
+    return session_.Misuse(
+        absl::StrCat("no conversation was saved", options_.folder.empty()
+                                                      ? ": neither HOME nor XDG_STATE_HOME is set"
+                                                      : absl::StrCat(" in ", options_.folder)));
+  }
+  const int exit_code = Take(newest);
+  if (exit_code == 0 && to_person_) saved_as_ = newest;
+  return exit_code;
 }
 
 int Chat::Docs(const std::string& argument) {
@@ -227,16 +275,33 @@ int Chat::Save(const std::string& file) {
 
 int Chat::Load(const std::string& file) {
   if (file.empty()) return session_.Misuse("/load needs a file: /load talk.json");
+  return Take(file);
+}
+
+// Goes on with a saved conversation. Uploads documents again that the server does not have any
+// more, if the conversation knows their files.
+int Chat::Take(const std::string& file) {
   const absl::StatusOr<std::string> text = LoadFile(file, kLongestConversation);
   if (!text.ok()) return session_.Misuse(text.status().message());
   absl::StatusOr<Conversation> loaded = ParseConversation(file, *text);
   if (!loaded.ok()) return session_.Misuse(loaded.status().message());
+  std::vector<std::string> there;
   for (const std::string& name : loaded->documents) {
     v1::Document document;
     const grpc::Status status = GetDocument(session_.connection(), name, &document);
-    if (!status.ok()) return session_.CallFailed(status);
+    const bool absent = status.error_code() == grpc::StatusCode::NOT_FOUND;
+    if (status.ok()) there.push_back(name);
+    if (!status.ok() && (!absent || loaded->files.empty())) return session_.CallFailed(status);
   }
-  conversation_ = *std::move(loaded);
+  Conversation before = std::exchange(conversation_, *std::move(loaded));
+  if (there.size() < conversation_.documents.size()) {
+    conversation_.documents = std::move(there);
+    const int exit_code = AddDocuments(std::vector<std::string>(conversation_.files));
+    if (exit_code != 0) {
+      conversation_ = std::move(before);
+      return exit_code;
+    }
+  }
   session_.Remark(absl::StrCat(conversation_.messages.size(), " messages and ",
                                conversation_.documents.size(), " documents from ", file, "\n"),
                   0);

@@ -19,11 +19,14 @@ struct ChatOptions {
   std::string system;  // system message before the first question; empty: none
   std::vector<std::string> documents;
   DocumentChoice choice;
+  std::string folder;      // see ChatFolder; empty: conversations are not saved
+  bool continues = false;  // go on with the conversation that was saved last
 };
 
 // A conversation about documents. Each line is either a question, which is sent with the whole
 // conversation so far, or a command that begins with a slash. On a terminal, the chat continues
-// after a failed or interrupted answer; if lines are piped in, the first failure ends it.
+// after a failed or interrupted answer, saves the conversation after each, and needs two Ctrl-C at
+// the prompt to leave; if lines are piped in, the first failure ends it.
 class Chat {
  public:
   // All must outlive the chat.
@@ -51,6 +54,9 @@ class Chat {
   int Quit(const std::string& argument);
 
   int AddDocuments(const std::vector<std::string>& docs);
+  int Take(const std::string& file);
+  int ContinueLast();
+  void SaveByItself();
   void BeginAnew();
 
   Session& session_;
@@ -58,9 +64,11 @@ class Chat {
   LineSource& lines_;
   const bool to_person_;  // a person types the lines on a terminal
   Conversation conversation_;
+  std::string saved_as_;  // file that the conversation is saved to by itself; empty: none
   int asked_ = 0;
   int skipped_ = 0;  // number of documents that cannot be read
   bool left_ = false;
+  bool interrupted_ = false;  // left by Ctrl-C
 };
 
 }  // namespace annulus::client

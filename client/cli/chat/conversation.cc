@@ -1,6 +1,7 @@
 #include "client/cli/chat/conversation.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/input/json_input.h"
@@ -32,7 +33,9 @@ std::string ConversationJson(const Conversation& conversation) {
   for (const v1::Message& message : conversation.messages) {
     messages.push_back({{"role", message.role()}, {"content", message.content()}});
   }
-  const Json json = {{"documents", conversation.documents}, {"messages", std::move(messages)}};
+  const Json json = {{"documents", conversation.documents},
+                     {"files", conversation.files},
+                     {"messages", std::move(messages)}};
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
@@ -45,15 +48,17 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std
   if (!parsed.has_value()) return wrong("it is not JSON in UTF-8, or too deep");
   const Json& json = *parsed;
   if (!json.is_object()) return wrong("it is not a JSON object");
-  const Json documents = ArrayAt(json, "documents");
   const Json messages = ArrayAt(json, "messages");
-  if (documents.is_null()) return wrong("\"documents\" is not an array");
   if (messages.is_null()) return wrong("\"messages\" is not an array");
   Conversation conversation;
-  for (const Json& document : documents) {
-    if (!document.is_string())
-      return wrong("\"documents\" has an entry that is not a document name");
-    conversation.documents.push_back(document.get<std::string>());
+  for (const auto& [key, names] :
+       {std::pair("documents", &conversation.documents), std::pair("files", &conversation.files)}) {
+    const Json array = ArrayAt(json, key);
+    if (array.is_null()) return wrong(absl::StrCat("\"", key, "\" is not an array"));
+    for (const Json& name : array) {
+      if (!name.is_string()) return wrong(absl::StrCat("\"", key, "\" holds what is no name"));
+      names->push_back(name.get<std::string>());
+    }
   }
   for (const Json& entry : messages) {
     const std::optional<std::string> role = StringAt(entry, "role");

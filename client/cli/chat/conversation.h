@@ -13,11 +13,13 @@ namespace annulus::client {
 // A conversation of `annulus chat`, as it is saved and loaded.
 struct Conversation {
   std::vector<std::string> documents;  // names on the server, in order
+  std::vector<std::string> files;      // absolute paths that the documents were read from, if known
   std::vector<v1::Message> messages;   // roles and contents only
 };
 
-// Formats a conversation as {"documents": [..], "messages": [{"role": "..", "content": ".."}, ..]},
-// indented, so that people can read and edit it.
+// Formats a conversation as
+// {"documents": [..], "files": [..], "messages": [{"role": "..", "content": ".."}, ..]}, indented,
+// so that people can read and edit it.
 std::string ConversationJson(const Conversation& conversation);
 
 // Parses the format of ConversationJson. INVALID_ARGUMENT if the text does not have that form;

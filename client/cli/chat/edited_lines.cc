@@ -33,17 +33,26 @@ class TerminalLines : public LineSource {
     el_set(editor_.get(), EL_CLIENTDATA, this);
     el_set(editor_.get(), EL_PROMPT, &TerminalLines::Prompt);
     el_set(editor_.get(), EL_EDITOR, "emacs");
+    // While a line is edited, Ctrl-C is a key and no signal.
+    el_set(editor_.get(), EL_SETTY, "-d", "intr=", nullptr);
+    el_set(editor_.get(), EL_ADDFN, kInterrupt, "Forget the line", &TerminalLines::Interrupt);
+    el_set(editor_.get(), EL_BIND, "^C", kInterrupt, nullptr);
     el_set(editor_.get(), EL_SIGNAL, 1);  // restores the terminal when the program is suspended
     el_source(editor_.get(), nullptr);
   }
 
   std::optional<std::string> Next(const std::string& prompt) override {
     prompt_ = prompt;
+    interrupted_ = false;
     int size = 0;
     const char* const line = el_gets(editor_.get(), &size);
     if (line == nullptr || size <= 0) {
       std::fputc('\n', stderr);
       return std::nullopt;
+    }
+    if (interrupted_) {
+      std::fputc('\n', stderr);
+      return "";
     }
     const absl::string_view text =
         absl::StripSuffix(absl::string_view(line, static_cast<size_t>(size)), "\n");
@@ -52,14 +61,27 @@ class TerminalLines : public LineSource {
     return std::string(text);
   }
 
+  bool interrupted() const override { return interrupted_; }
+
  private:
-  static const char* Prompt(EditLine* editor) {
+  static constexpr char kInterrupt[] = "annulus-interrupt";
+
+  static TerminalLines* Of(EditLine* editor) {
     void* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
-    return static_cast<TerminalLines*>(self)->prompt_.c_str();
+    return static_cast<TerminalLines*>(self);
+  }
+
+  static const char* Prompt(EditLine* editor) { return Of(editor)->prompt_.c_str(); }
+
+  static unsigned char Interrupt(EditLine* editor, int /*key*/) {
+    Of(editor)->interrupted_ = true;
+    std::fputs("^C", stderr);
+    return CC_NEWLINE;
   }
 
   std::string prompt_;
+  bool interrupted_ = false;
   std::unique_ptr<History, decltype(&history_end)> history_{nullptr, &history_end};
   std::unique_ptr<EditLine, decltype(&el_end)> editor_{nullptr, &el_end};
 };

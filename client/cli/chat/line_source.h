@@ -14,6 +14,9 @@ class LineSource {
 
   // Returns the next line without its newline; nullopt at the end. Only a terminal shows `prompt`.
   virtual std::optional<std::string> Next(const std::string& prompt) = 0;
+
+  // Whether Ctrl-C ended the last line that Next returned, which is then to be forgotten.
+  virtual bool interrupted() const { return false; }
 };
 
 // Reads lines from a stream, which must outlive this object. Shows no prompt.

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "client/cli/chat/chat.h"
+#include "client/cli/chat/chat_archive.h"
 #include "client/cli/commands/commands.h"
 #include "client/cli/line/document_options.h"
 #include "client/cli/line/help.h"
@@ -22,11 +23,17 @@ int RunChat(Session& session, const ChatOptions& options) {
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action) {
-  CLI::App& chat = *app.add_subcommand("chat", "Ask about documents in a conversation");
+void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action,
+                    const Environment& environment) {
+  CLI::App& chat = *app.add_subcommand("chat", "Talk about documents, question after question");
   const auto options = std::make_shared<ChatOptions>();
   chat.add_option("DOC...", options->documents,
                   "Documents, as for ask: files, folders, patterns, names on the server");
+  options->folder = ChatFolder(environment);
+  chat.add_flag(
+      "--continue", options->continues,
+      "Go on with the conversation that was saved last; a chat on a terminal saves itself "
+      "after each answer");
   AddDocumentOptions(chat, options->choice);
   chat.add_option("-s,--system", options->system, "System message for the conversation")
       ->type_name("TEXT");
@@ -39,6 +46,7 @@ void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action) {
       "Lines that begin with a slash are commands: /help, /docs, /save, /load, /clear, /quit.\n"
       "Examples:\n"
       "  annulus chat contract.pdf\n"
+      "  annulus chat --continue\n"
       "  annulus chat notes/ --system 'Answer in one sentence.' --temperature 0\n"
       "  annulus chat report.txt < questions.txt > answers.txt");
   chat.callback([&action, options] {

@@ -22,8 +22,9 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);
 // attention show, explain
 void AddAttentionCommands(CLI::App& app, CommonOptions& common, Action& action);
-// chat
-void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action);
+// chat. `environment` is read at once.
+void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action,
+                    const Environment& environment);
 // batch
 void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action);
 // summarize, extract. `environment` must outlive `app`.

@@ -114,6 +114,38 @@ TEST_F(ChatTest, APersonGoesOnAfterFailuresAndAPipeDoesNot) {
   EXPECT_EQ(Run("One?\n", {"-"}).exit_code, 2);
 }
 
+TEST_F(ChatTest, SavesItselfForAPersonAndGoesOn) {
+  const std::string file = Write("a.txt", "abc");
+  const auto run = [&](const std::string& lines, std::vector<std::string> arguments, bool typed) {
+    arguments.insert(arguments.begin(), "chat");
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(
+        arguments, {.in = lines,
+                    .in_is_terminal = typed,
+                    .environment = {{"XDG_STATE_HOME", directory_.path().string()}}});
+  };
+  EXPECT_EQ(run("One?\n", {file}, /*typed=*/false).exit_code, 0);
+  EXPECT_THAT(run("", {"--continue"}, /*typed=*/true).err,
+              HasSubstr("no conversation was saved in"));
+  EXPECT_EQ(run("One?\n", {file}, /*typed=*/true).exit_code, 0);
+  const std::filesystem::path folder = directory_.path() / "annulus" / "chats";
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all);
+
+  // The document is gone from the server, and comes back from its file.
+  ASSERT_EQ(testing::RunCliInProcess({"rm", "sha256-*", "--server", server_.address()}).exit_code,
+            0);
+  const CliResult result = run("Two?\n", {"--continue"}, /*typed=*/true);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("2 messages and 1 documents from "));
+  EXPECT_THAT(Said(server_.specs().back()),
+              ElementsAre("user: One?", "assistant: Once upon a time", "user: Two?"));
+  EXPECT_EQ(server_.specs().back().documents_size(), 1);
+  EXPECT_EQ(server_.documents().size(), 1);
+  // The same conversation, not another one.
+  const auto files = std::filesystem::directory_iterator(folder);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
 TEST(Conversation, RefusesWhatIsNoConversation) {
   for (const char* text :
        {"", "[]", "{\"messages\": 1}", "{\"documents\": [1]}", "{\"documents\": {}}",
@@ -157,7 +189,7 @@ TEST_F(ChatOnATerminal, LinesAreEditedAndRecalled) {
               ElementsAre("user: Who?", "assistant: Once upon a time", "user: Who?"));
 }
 
-TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
+TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndTwoAtThePromptLeave) {
   server_.SetReply(
       {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true});
   // In a shell, which tells what state the terminal is left in.
@@ -181,6 +213,17 @@ TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
   chat.AwaitPrompt("> ");
   chat.Type("half a quest");
   chat.ReadUntil("quest");
+  chat.Type("\x03");
+  chat.ReadUntil("^C\r\nCtrl-C again, or Ctrl-D, leaves.\r\n");
+  chat.AwaitPrompt("> ");
+  chat.Type("Whole?\r");  // what was typed before is forgotten, what was said is not
+  chat.ReadUntil("a time\r\n");
+  EXPECT_THAT(Said(server_.specs().back()),
+              ElementsAre("user: Tell!", "assistant: Once upon", "user: More?",
+                          "assistant: Once upon a time", "user: Whole?"));
+  chat.AwaitPrompt("> ");
+  chat.Type("\x03");
+  chat.AwaitPrompt("> ");
   chat.Type("\x03");
   chat.ReadUntil("rc=130");
   EXPECT_THAT(chat.ReadUntil(" iexten"), HasSubstr(" icanon"));
