@@ -157,13 +157,59 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
     if (bad != 0) return bad;
     content->title = *options.title;
   }
-  const int uploaded = Upload(session, name, *content, &put->document);
-  if (uploaded != 0 || !options.prefill) return uploaded;
-  const int prefilled = Prefill(session, options, name, &put->prefilled);
-  if (prefilled != 0) return prefilled;
-  // Ask again, to show how much of it is in memory and on disk now.
-  const grpc::Status status = GetDocument(session.connection(), name, &put->document);
-  return status.ok() ? 0 : session.CallFailed(status);
+  return Upload(session, name, *content, &put->document);
+}
+
+// Says before the first document is read if the server has no room for the keys and values of all.
+// Misuse if they are to be pinned. Says nothing to callers who may not see the server's memory.
+int CheckPrefillRoom(Session& session, const DocumentOptions& options,
+                     const std::vector<PutDocument>& stored) {
+  v1::Model model;
+  v1::GetLoadResponse load;
+  Call call(session.connection());
+  if (!DescribeModel(session, options.model, &model).ok() ||
+      !session.connection().admin().GetLoad(call.context(), {}, &load).ok()) {
+    return 0;
+  }
+  int64_t tokens = 0, room = 0;
+  for (const PutDocument& put : stored) tokens += put.document.token_count();
+  for (const v1::RankLoad& rank : load.ranks()) room += rank.kv_bytes_total();
+  const double needed =
+      static_cast<double>(tokens) * static_cast<double>(model.kv_bytes_per_token());
+  if (room == 0 || needed <= static_cast<double>(room)) return 0;
+  const std::string what = absl::StrCat(
+      "keys and values of ", FormatCount(tokens), " tokens take ",
+      FormatBytes(static_cast<int64_t>(needed)), ", and the server has room for ",
+      FormatBytes(room), " of them");
+  if (options.pin) {
+    return session.Misuse(absl::StrCat(
+        what, ", so not all can be pinned. Nothing was read ahead; the documents are stored. Pin "
+              "fewer, or start annulusd with more --kv-memory"));
+  }
+  session.Warn(absl::StrCat(what, ": those read first leave its memory before the last are read. "
+                                  "Read fewer ahead, or start annulusd with more --kv-memory"));
+  return 0;
+}
+
+// Has the server read the stored documents. Returns the last failure; an interruption ends it.
+int PrefillAll(Session& session, const DocumentOptions& options,
+               std::vector<PutDocument>& stored) {
+  if (const int bad = CheckPrefillRoom(session, options, stored); bad != 0) return bad;
+  int failure = 0;
+  for (PutDocument& put : stored) {
+    const std::string name = put.document.name();
+    int exit_code = Prefill(session, options, name, &put.prefilled);
+    if (exit_code == 0) {
+      // Ask again, to show how much of it is in memory and on disk now.
+      const grpc::Status status = GetDocument(session.connection(), name, &put.document);
+      if (!status.ok()) exit_code = session.CallFailed(status);
+    } else {
+      put.prefilled.reset();
+    }
+    if (exit_code == kExitInterrupted) return exit_code;
+    if (exit_code != 0) failure = exit_code;
+  }
+  return failure;
 }
 
 int PrintDocuments(Session& session, const std::vector<PutDocument>& documents);
@@ -190,6 +236,11 @@ int RunPut(Session& session, const DocumentOptions& options) {
     if (exit_code != 0) failure = exit_code;
   }
   if (stored.empty()) return failure;
+  if (options.prefill) {
+    const int exit_code = PrefillAll(session, options, stored);
+    if (exit_code != 0 && (stored.size() == 1 || exit_code == kExitInterrupted)) return exit_code;
+    if (exit_code != 0) failure = exit_code;
+  }
   const int printed = files->size() == 1
                           ? PrintDocument(session, stored[0].document, stored[0].prefilled)
                           : PrintDocuments(session, stored);

@@ -277,5 +277,33 @@ TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
   EXPECT_THAT(Run({"get", "o*"}).err, HasSubstr("o* matches 2 documents; name one"));
 }
 
+TEST_F(DocumentCommands, PutSaysBeforeItReadsAheadMoreThanFits) {
+  v1::Model model;
+  model.set_name("tiny");
+  model.set_max_context(4096);
+  model.set_kv_bytes_per_token(1024);
+  server_.SetModels({model});
+  v1::GetLoadResponse load;
+  load.add_ranks()->set_kv_bytes_total(4096);
+  load.add_ranks()->set_kv_bytes_total(4096);
+  server_.SetLoad(load);
+  directory_.Write("fits.txt", "12345678");
+  directory_.Write("more.txt", "1");
+  const std::string fits = folder_ / "fits.txt", more = folder_ / "more.txt";
+  EXPECT_THAT(Run({"put", "--prefill", "--pin", fits}).err, Not(HasSubstr("room")));
+  ASSERT_EQ(server_.prefills().size(), 1u);
+  const CliResult warned = Run({"put", "--prefill", fits, more});
+  EXPECT_EQ(warned.exit_code, 0);
+  EXPECT_THAT(warned.err, HasSubstr("keys and values of 9 tokens take 9.0 KiB, and the server has "
+                                    "room for 8.0 KiB of them: those read first leave"));
+  ASSERT_EQ(server_.prefills().size(), 3u);
+  const CliResult refused = Run({"put", "--prefill", "--pin", fits, more});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("so not all can be pinned. Nothing was read ahead"));
+  EXPECT_EQ(server_.prefills().size(), 3u);
+  server_.SetLoad({}, {grpc::StatusCode::PERMISSION_DENIED, "no role"});
+  EXPECT_EQ(Run({"put", "--prefill", "--pin", fits, more}).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace annulus::client
