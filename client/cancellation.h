@@ -21,8 +21,8 @@ class Cancellation {
   // Resets this object, so that new calls run again. Calls that were cancelled stay cancelled.
   void Rearm();
 
-  // From now on, Cancel() without a call in flight returns true too, if it was not cancelled before.
-  // For programs that go on after an interruption.
+  // From now on, Cancel() without a call in flight returns true too, if it was not cancelled
+  // before. For programs that go on after an interruption.
   void Stay();
 
   // Registers one call for cancellation during the lifetime of the scope.

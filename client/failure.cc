@@ -47,7 +47,7 @@ void Append(const google::rpc::ErrorInfo& info, std::string& lines) {
   }
   if (info.reason() == "CONTEXT_TOO_LONG") {
     absl::StrAppend(&lines,
-                    "\n  'annulus summarize' and 'annulus extract' read documents of any "
+                    "\n  'annulus ask', 'summarize' and 'extract' read documents of any "
                     "length, in parts");
   }
 }

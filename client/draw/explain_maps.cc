@@ -201,8 +201,8 @@ absl::StatusOr<std::string> Map(const SharedMap& shared, int64_t prompt_tokens,
       "aria-label=\"blocks of %s\">\n<image x=\"%d\" width=\"%d\" height=\"%d\" "
       "href=\"data:image/png;base64,%s\"/>\n<text y=\"-5\">queries (tokens)</text>\n"
       "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">keys (tokens)</text>\n",
-      width, width, names, left, kSquare, kSquare,
-      absl::Base64Escape(*png), left + kSquare / 2, kSquare + 24);
+      width, width, names, left, kSquare, kSquare, absl::Base64Escape(*png), left + kSquare / 2,
+      kSquare + 24);
   for (const int64_t tick : ticks) {
     const int at = static_cast<int>(tick * kSquare / std::max<int64_t>(1, prompt_tokens));
     const std::string label = FormatCount(tick);

@@ -91,9 +91,9 @@ std::string EndingOf(const std::string& path) {
 
 bool BringsNoText(const std::string& ending) {
   static const auto& endings = *new std::set<std::string>{
-      "css", "js",   "mjs",  "map",  "png",  "jpg", "jpeg",  "gif", "webp", "avif", "bmp", "ico",
-      "svg", "tif",  "tiff", "woff", "woff2", "ttf", "otf",  "eot", "mp3",  "ogg",  "wav", "mp4",
-      "webm"};
+      "css",  "js",  "mjs", "map", "png", "jpg",  "jpeg", "gif",   "webp",
+      "avif", "bmp", "ico", "svg", "tif", "tiff", "woff", "woff2", "ttf",
+      "otf",  "eot", "mp3", "ogg", "wav", "mp4",  "webm"};
   return endings.contains(ending);
 }
 
@@ -105,8 +105,9 @@ std::string DescribeLeftOut(const std::string& folder, const std::map<std::strin
     kinds.push_back(absl::StrCat(files, " ", ending));
   }
   if (count == 0) return "";
-  return absl::StrCat(folder, ": left out ", count, count == 1 ? " file that is" : " files that are",
-                      " no document (", absl::StrJoin(kinds, ", "), "); --include takes them");
+  return absl::StrCat(folder, ": left out ", count,
+                      count == 1 ? " file that is" : " files that are", " no document (",
+                      absl::StrJoin(kinds, ", "), "); --include takes them");
 }
 
 }  // namespace
@@ -160,8 +161,8 @@ absl::StatusOr<FoundFiles> FindFiles(const std::string& folder_or_pattern,
   });
   if (!walked.ok()) return walked;
   if (found.files.size() > kMaxFiles) {
-    return absl::ResourceExhaustedError(absl::StrCat(folder_or_pattern, " stands for more than ",
-                                                     kMaxFiles, " files; choose by --include"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        folder_or_pattern, " matches more than ", kMaxFiles, " files; select some with --include"));
   }
   found.left_out = DescribeLeftOut(folder_or_pattern, left_out);
   if (found.files.empty()) {

@@ -68,7 +68,7 @@ TEST(DescribeFailure, NamesWhatReadsTooLongDocuments) {
       DescribeFailure(MakeFailure(grpc::StatusCode::OUT_OF_RANGE, "too long", {&info}), "host:1"),
       "OUT_OF_RANGE: too long\n"
       "  reason: CONTEXT_TOO_LONG\n"
-      "  'annulus summarize' and 'annulus extract' read documents of any length, in parts");
+      "  'annulus ask', 'summarize' and 'extract' read documents of any length, in parts");
 }
 
 TEST(DescribeFailure, SaysNothingTwice) {

@@ -138,8 +138,13 @@ TEST_F(TypedDialogTest, InterruptionOfAQuestionKeepsWhatWasAnswered) {
 TEST_F(TypedDialogTest, DocumentsLongerThanTheContextAreReadInParts) {
   Write("long.txt", Lines(2400));
   Type({
-      {"annulus ask long.txt Who?", 64 + 11, {"'annulus summarize' and 'annulus extract' read"}},
-      {"annulus summarize long.txt -n 8", 0, {"Parts  ", "4/4", "recall is a demonstration model"}},
+      {"annulus ask long.txt Who? --whole", 2, {"long.txt has 100,800 tokens. "}},
+      {"annulus ask long.txt '" + Begin(77) + "' -n 20",
+       0,
+       {"read in 4 parts", "/100,800 tokens", Last(77), "from long.txt, line 78"}},
+      {"annulus summarize long.txt -n 8",
+       0,
+       {"Parts  ", "/100,800 tokens", "recall is a demonstration model"}},
       {"annulus extract long.txt --what '" + Begin(77) + "' -n 8",
        0,
        {"long.txt, part 1 of 4:", "long.txt, part 4 of 4:"}},

@@ -84,8 +84,8 @@ class PartsAsker {
     int exit_code = parts_.Begin();
     if (exit_code == 0) exit_code = Cut(gathered);
     if (exit_code == 0) exit_code = Read(TooLongText(model_, gathered));
+    if (exit_code == kExitInterrupted && !groups_.empty()) TellFound();
     if (exit_code == 0) exit_code = Conclude();
-    if (exit_code == kExitInterrupted) TellFound();
     parts_.Delete();
     return exit_code;
   }
@@ -157,6 +157,7 @@ class PartsAsker {
     v1::SamplingParams& sampling = *spec.mutable_sampling();
     if (!sampling.has_temperature() && !sampling.has_seed()) sampling.set_temperature(0);
     sampling.set_max_tokens(static_cast<int32_t>(PartTokens()));
+    sampling.clear_min_tokens();
     sampling.clear_logprobs();
     return spec;
   }
@@ -261,11 +262,12 @@ class PartsAsker {
       const grpc::Status status =
           session_.connection().inference().Plan(call.context(), request, &plan);
       if (!status.ok()) return session_.interrupted() ? kExitInterrupted : 0;
-      if (plan.has_prefill() || again) break;
+      const std::string& text = PiecesOf(0)[0].text;
+      if (plan.has_prefill() || again || text.empty()) break;
       constexpr size_t kTriedBytes = 2000;
       v1::GenerateRequest trial;
       trial.mutable_spec()->set_model(first.model());
-      trial.mutable_spec()->set_text(std::string(CutText(PiecesOf(0)[0].text, kTriedBytes)[0]));
+      trial.mutable_spec()->set_text(std::string(CutText(text, kTriedBytes)[0]));
       trial.mutable_spec()->mutable_sampling()->set_max_tokens(1);
       v1::GenerateResponse ignored;
       Call trial_call(session_.connection());

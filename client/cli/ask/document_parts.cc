@@ -36,9 +36,9 @@ int DocumentParts::SetBudget(const v1::Model& model, int64_t answer_tokens,
   budget_ = context - answer_tokens - question_tokens - std::min(kReservedTokens, context / 8);
   if (budget_ >= context / 2) return 0;
   return session_.Misuse(absl::StrCat(
-      "the model reads ", FormatCount(context), " tokens at a time, which leaves less than half ",
-      "for documents beside ", FormatCount(answer_tokens), " tokens of answer and ",
-      FormatCount(question_tokens), " of question; lower --max-tokens or shorten the question"));
+      "the model reads ", FormatCount(context), " tokens, which leaves no room for documents with ",
+      FormatCount(answer_tokens), " tokens of answer and ", FormatCount(question_tokens),
+      " of question; lower --max-tokens or shorten the question"));
 }
 
 bool DocumentParts::Fits(const std::vector<DocumentText>& texts) const {
@@ -55,8 +55,8 @@ int DocumentParts::Cut(const std::vector<DocumentText>& texts, std::vector<Docum
     }
     if (text.text.empty()) {
       return session_.Misuse(absl::StrCat(text.name, " has ", FormatCount(text.tokens),
-                                          " tokens, more than the model reads at a time, and is "
-                                          "known to the server only; give its file"));
+                                          " tokens, more than the context, and is stored only on "
+                                          "the server; give its file to split it"));
     }
     const int exit_code = CutOne(text, parts);
     if (exit_code != 0) return exit_code;

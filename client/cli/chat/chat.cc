@@ -114,7 +114,7 @@ bool Chat::NextEntry(std::string* entry) {
       entry->clear();
       interrupted_ = std::exchange(interrupted, true);
       if (interrupted_) return false;
-      session_.Remark("Ctrl-C again, or Ctrl-D, leaves.\n", 0);
+      session_.Remark("Ctrl-C again, or Ctrl-D, ends the chat.\n", 0);
       continue;
     }
     absl::StrAppend(entry, *line);
@@ -173,10 +173,11 @@ int Chat::Help(const std::string& /*argument*/) {
     absl::StrAppendFormat(&text, "%-16s%s\n", absl::StrCat(command.name, " ", command.argument),
                           command.help);
   }
-  absl::StrAppend(&text,
-                  "Anything else is a question. A line that ends in \\ goes on in the next one.\n"
-                  "Ctrl-C stops an answer and keeps what there is of it; at the prompt, the second "
-                  "one leaves.\n");
+  absl::StrAppend(
+      &text,
+      "Anything else is a question. A line that ends in \\ continues on the next one.\n"
+      "Ctrl-C stops an answer and keeps the part received; a second Ctrl-C at the prompt "
+      "ends the chat.\n");
   if (!saved_as_.empty()) {
     absl::StrAppend(&text,
                     "The conversation is saved after each answer: annulus chat --continue\n");

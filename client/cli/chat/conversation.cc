@@ -56,7 +56,8 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view what, const std
     const Json array = ArrayAt(json, key);
     if (array.is_null()) return wrong(absl::StrCat("\"", key, "\" is not an array"));
     for (const Json& name : array) {
-      if (!name.is_string()) return wrong(absl::StrCat("\"", key, "\" holds what is no name"));
+      if (!name.is_string())
+        return wrong(absl::StrCat("\"", key, "\" has an entry that is not a name"));
       names->push_back(name.get<std::string>());
     }
   }

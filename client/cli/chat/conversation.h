@@ -12,9 +12,9 @@ namespace annulus::client {
 
 // A conversation of `annulus chat`, as it is saved and loaded.
 struct Conversation {
-  std::vector<std::string> documents;  // names on the server, in order
-  std::vector<std::string> files;      // absolute paths that the documents were read from, if known
-  std::vector<v1::Message> messages;   // roles and contents only
+  std::vector<std::string> documents{};  // names on the server, in order
+  std::vector<std::string> files{};  // absolute paths that the documents were read from, if known
+  std::vector<v1::Message> messages{};  // roles and contents only
 };
 
 // Formats a conversation as

@@ -284,20 +284,21 @@ void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
           "NAME or NAME:parameter=value,..; it must not depend on content (default: the server's)")
       ->type_name("POLICY");
   number(
-      "--seq", [&request](const int64_t& n) { request.set_tokens(n); }, "Tokens of the sequence")
+      "--seq", [&request](const int64_t& n) { request.set_tokens(n); },
+      "Length of the sequence in tokens")
       ->required()
       ->check(Within(1, kAnyNumber, "1 or more"));
-  show.add_option("--block", options->block, "Tokens of a block, as the policy's own parameter")
+  show.add_option("--block", options->block, "Tokens in a block, like the policy's parameter block")
       ->check(Within(1, kAnyNumber, "1 or more"))
       ->type_name("N");
   show.add_option_function<int32_t>(
           "--heads", [&request](int32_t n) { request.set_heads(n); },
-          "Heads of keys and values (default: the model's)")
+          "Number of key/value heads (default: the model's)")
       ->check(Within(1, kAnyNumber, "1 or more"))
       ->type_name("N");
   show.add_option_function<int32_t>(
           "--cells", [&request](int32_t n) { request.set_cells(n); },
-          "Most cells on each side (default: 64 in a terminal, else 128)")
+          "Largest number of cells on each side (default: 64 in a terminal, else 128)")
       ->check(Within(1, kAnyNumber, "1 or more"))
       ->type_name("N");
   show.add_option("--model", *request.mutable_model(), "Name of the model (default: the only one)")

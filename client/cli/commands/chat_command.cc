@@ -25,7 +25,7 @@ int RunChat(Session& session, const ChatOptions& options) {
 
 void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action,
                     const Environment& environment) {
-  CLI::App& chat = *app.add_subcommand("chat", "Talk about documents, question after question");
+  CLI::App& chat = *app.add_subcommand("chat", "Ask about documents in a conversation");
   const auto options = std::make_shared<ChatOptions>();
   chat.add_option("DOC...", options->documents,
                   "Documents, as for ask: files, folders, patterns, names on the server");

@@ -177,23 +177,24 @@ int CheckPrefillRoom(Session& session, const DocumentOptions& options,
   const double needed =
       static_cast<double>(tokens) * static_cast<double>(model.kv_bytes_per_token());
   if (room == 0 || needed <= static_cast<double>(room)) return 0;
-  const std::string what = absl::StrCat(
-      "keys and values of ", FormatCount(tokens), " tokens take ",
-      FormatBytes(static_cast<int64_t>(needed)), ", and the server has room for ",
-      FormatBytes(room), " of them");
+  const std::string what =
+      absl::StrCat("keys and values of ", FormatCount(tokens), " tokens take ",
+                   FormatBytes(static_cast<int64_t>(needed)), ", and the server has room for ",
+                   FormatBytes(room), " of them");
   if (options.pin) {
     return session.Misuse(absl::StrCat(
-        what, ", so not all can be pinned. Nothing was read ahead; the documents are stored. Pin "
-              "fewer, or start annulusd with more --kv-memory"));
+        what,
+        ", so not all can be pinned. Nothing was read ahead; the documents are stored. Pin "
+        "fewer, or start annulusd with more --kv-memory"));
   }
-  session.Warn(absl::StrCat(what, ": those read first leave its memory before the last are read. "
-                                  "Read fewer ahead, or start annulusd with more --kv-memory"));
+  session.Warn(absl::StrCat(what,
+                            ": those read first leave its memory before the last are read. "
+                            "Read fewer ahead, or start annulusd with more --kv-memory"));
   return 0;
 }
 
 // Has the server read the stored documents. Returns the last failure; an interruption ends it.
-int PrefillAll(Session& session, const DocumentOptions& options,
-               std::vector<PutDocument>& stored) {
+int PrefillAll(Session& session, const DocumentOptions& options, std::vector<PutDocument>& stored) {
   if (const int bad = CheckPrefillRoom(session, options, stored); bad != 0) return bad;
   int failure = 0;
   for (PutDocument& put : stored) {

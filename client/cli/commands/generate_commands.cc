@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -271,7 +273,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   CLI::App& complete = *app.add_subcommand("complete", "Continue a text");
   const auto complete_options = AddShared(complete, common);
   complete.add_option("PROMPT", complete_options->prompt,
-                      "Text to continue; - or absent: standard input, byte for byte");
+                      "Text to continue; - or no argument: standard input, byte for byte");
   AddDocumentFlag(complete, complete_options->documents);
   complete.footer(
       "Examples:\n"
@@ -289,13 +291,12 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   CLI::App& ask = *app.add_subcommand("ask", "Ask a question about documents");
   const auto ask_options = AddShared(ask, common);
   ask_options->journal = PartJournalPath(environment);
-  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "what is piped in");
-  ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
-      ->type_name("TEXT");
+  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "standard input");
+  ask.add_option("-s,--system", ask_options->system, "System message")->type_name("TEXT");
   ask.add_flag("--show-prompt", ask_options->show_prompt,
-               "Print what the model would see, documents and all, and ask nothing");
+               "Print the whole prompt, documents included, instead of asking");
   ask.add_flag("--whole", ask_options->whole,
-               "Refuse documents that are longer than the model's context, in place of reading "
+               "Refuse documents that are longer than the model's context, instead of reading "
                "them in parts");
   ask.add_option("--questions", ask_options->questions,
                  "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "

@@ -80,8 +80,7 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
     };
   });
 
-  CLI::App& completion =
-      *app.add_subcommand("completion", "Print a script that completes command lines in a shell");
+  CLI::App& completion = *app.add_subcommand("completion", "Print a shell completion script");
   const auto what = std::make_shared<std::string>();
   completion
       .add_option("SHELL", *what,

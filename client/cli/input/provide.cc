@@ -212,7 +212,7 @@ int CheckRoom(Session& session, const v1::Model& model, int64_t others, Gathered
   for (const GatheredDocument& document : gathered->documents) {
     most += document.content.has_value() ? document.content->size : document.tokens;
   }
-  *fit = most < room;
+  *fit = most < room || model.max_context() == 0;  // 0: an older server does not tell
   if (*fit) return 0;
   int64_t tokens = 0;
   for (GatheredDocument& document : gathered->documents) {

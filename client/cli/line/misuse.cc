@@ -49,11 +49,11 @@ std::string DescribeUnknown(const CLI::App& command, const std::string& word, bo
   }
   const CLI::Option* const document = command.get_option_no_throw(kDocumentFlag);
   if (document != nullptr && document->count() > 0) {
-    return absl::StrCat("one argument too many: ", word, "; ", kDocumentFlag,
+    return absl::StrCat("unexpected argument: ", word, "; ", kDocumentFlag,
                         " takes one document: repeat it for each (", kDocumentFlag, " a.txt ",
-                        kDocumentFlag, " b.txt), and put a text with blanks into quotes");
+                        kDocumentFlag, " b.txt), and put quotes around a text with spaces");
   }
-  return absl::StrCat("one argument too many: ", word, "; a text with blanks needs quotes");
+  return absl::StrCat("unexpected argument: ", word, "; put quotes around a text with spaces");
 }
 
 std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {

@@ -73,7 +73,8 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<double>(
           "--coverage", [&spec](double share) { spec.mutable_attention()->set_coverage(share); },
-          "Keep at least this share of the attention, (0, 1]; without --attention: adaptive")
+          "Attend at least this share of the attention mass, (0, 1]; without --attention: policy "
+          "adaptive")
       ->check(Within(kAboveZero, 1, "above 0, up to 1"))
       ->type_name("SHARE")
       ->group(kAttentionGroup);
@@ -245,7 +246,7 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<int32_t>(
           "--priority", [&spec](const int32_t& priority) { spec.set_priority(priority); },
-          "Above 0: before your other requests, below: after them; -2 to 2")
+          "-2 to 2; above 0: before your other requests, below 0: after them")
       ->check(Within(-2, 2, "-2 to 2"))
       ->type_name("N")
       ->group(kServerGroup);

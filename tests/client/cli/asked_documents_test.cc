@@ -204,7 +204,8 @@ TEST_F(AskedDocuments, AskTakesTheQuestionFromStandardInput) {
 TEST_F(AskedDocuments, CompleteTakesDocuments) {
   server_.AddDocument("stored", "text");
   const std::string path = Write("abc", "abc");
-  ASSERT_EQ(Run({"complete", "--document", path, "--document", "stored", "In short: "}).exit_code, 0);
+  ASSERT_EQ(Run({"complete", "--document", path, "--document", "stored", "In short: "}).exit_code,
+            0);
   EXPECT_THAT(Documents(), ElementsAre(kAbcName, "stored"));
   EXPECT_EQ(server_.specs().back().text(), "In short: ");
 

@@ -160,8 +160,8 @@ TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
   info.set_version("1.2.3");
   info.add_models("tiny");
   server_.SetInfo(info);
-  CliResult result = Run({"explain", "--document", Path("doc.txt"), "--document", "stored", "--prompt",
-                          "Tell <me>", "--coverage", "0.9", "-o", Path("page.html")});
+  CliResult result = Run({"explain", "--document", Path("doc.txt"), "--document", "stored",
+                          "--prompt", "Tell <me>", "--coverage", "0.9", "-o", Path("page.html")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "Once upon a time\n");
   EXPECT_THAT(result.err, HasSubstr("attention  dense, density 1"));

@@ -214,7 +214,7 @@ TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndTwoAtThePromptLeave) {
   chat.Type("half a quest");
   chat.ReadUntil("quest");
   chat.Type("\x03");
-  chat.ReadUntil("^C\r\nCtrl-C again, or Ctrl-D, leaves.\r\n");
+  chat.ReadUntil("^C\r\nCtrl-C again, or Ctrl-D, ends the chat.\r\n");
   chat.AwaitPrompt("> ");
   chat.Type("Whole?\r");  // what was typed before is forgotten, what was said is not
   chat.ReadUntil("a time\r\n");

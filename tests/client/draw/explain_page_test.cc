@@ -190,7 +190,8 @@ TEST(ExplainPage, HeadsWithEqualMapsShareOne) {
   }
   const std::string page = ExplainPage(run).value();
   EXPECT_EQ(Count(page, "href=\"data:image/png;base64,iVBORw0KGgo"), 2u);
-  EXPECT_THAT(page, HasSubstr("layers 1 to 2, heads 1 to 2<br>density 0.125, coverage 0.5 to 0.75"));
+  EXPECT_THAT(page,
+              HasSubstr("layers 1 to 2, heads 1 to 2<br>density 0.125, coverage 0.5 to 0.75"));
 }
 
 TEST(ExplainPage, BearsEmptyReportsAndRefusesBrokenMaps) {

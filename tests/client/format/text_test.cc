@@ -113,7 +113,7 @@ TEST(WordWrap, BreaksLinesAtWords) {
 TEST(WordWrap, HoldsNoLongWordBack) {
   WordWrap wrap;
   EXPECT_EQ(wrap.Add("to ", 40), "to");
-  EXPECT_EQ(wrap.Add(std::string(40, 'x'), 40), "\n" + std::string(32, 'x'));
+  EXPECT_EQ(wrap.Add(std::string(40, 'x'), 40), " " + std::string(32, 'x'));
   EXPECT_EQ(wrap.Finish(), std::string(8, 'x'));
 }
 
