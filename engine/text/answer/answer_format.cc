@@ -1,0 +1,86 @@
+#include "engine/text/answer/answer_format.h"
+
+#include <algorithm>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+
+using IsToken = absl::FunctionRef<bool(absl::string_view mark)>;
+
+AnswerFormat::AnswerFormat(const AnswerFamily& family, IsToken is_token) : family_(family) {
+  for (const AnswerState& row : family.states) {
+    State state{row.part, row.then.empty() ? kNone : IndexOf(row.then), {}};
+    for (const AnswerExit& exit : row.exits) {
+      const int next = exit.next == "route" ? kRoute : IndexOf(exit.next);
+      state.exits.push_back({std::string(exit.mark), next, exit.flags, is_token(exit.mark)});
+    }
+    states_.push_back(std::move(state));
+  }
+  start_ = IndexOf(family.start);
+  text_ = IndexOf("text");
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].part == AnswerPart::kReasoning) reasoning_ = static_cast<int>(i);
+  }
+  if (reasoning_ == kNone) return;
+  reasoning_end_ = state(reasoning_).exits.front().mark;
+  for (const Exit& exit : state(text_).exits) {
+    if (exit.next == reasoning_) reasoning_begins_.push_back(exit.mark);
+  }
+}
+
+int AnswerFormat::IndexOf(absl::string_view name) const {
+  const auto& states = family_.states;
+  const auto at = std::find_if(states.begin(), states.end(),
+                               [name](const AnswerState& state) { return state.name == name; });
+  ANNULUS_CHECK(at != states.end()) << family_.name << " has no state " << name;
+  return static_cast<int>(at - states.begin());
+}
+
+std::shared_ptr<const AnswerFormat> AnswerFormat::Make(absl::string_view name, IsToken is_token) {
+  for (const AnswerFamily& family : AnswerFamilies()) {
+    if (family.name == name) return absl::WrapUnique(new AnswerFormat(family, is_token));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const AnswerFormat> AnswerFormat::Recognise(absl::string_view chat_template,
+                                                            IsToken is_token) {
+  for (const AnswerFamily& family : AnswerFamilies()) {
+    const auto has = [chat_template](absl::string_view needle) {
+      return absl::StrContains(chat_template, needle);
+    };
+    if (!family.needles.empty() && std::all_of(family.needles.begin(), family.needles.end(), has)) {
+      return absl::WrapUnique(new AnswerFormat(family, is_token));
+    }
+  }
+  return nullptr;
+}
+
+int AnswerFormat::Route(absl::string_view header) const {
+  for (const auto& [words, next] : family_.routes) {
+    if (absl::StrContains(header, words)) return IndexOf(next);
+  }
+  return text_;
+}
+
+bool AnswerFormat::HasMark(absl::string_view bytes) const {
+  for (const State& state : states_) {
+    for (const Exit& exit : state.exits) {
+      if (exit.mark == bytes) return true;
+    }
+  }
+  return false;
+}
+
+bool AnswerFormat::OpensReasoning(absl::string_view prompt) const {
+  const absl::string_view end = absl::StripTrailingAsciiWhitespace(prompt);
+  return std::any_of(reasoning_begins_.begin(), reasoning_begins_.end(),
+                     [end](const std::string& mark) { return absl::EndsWith(end, mark); });
+}
+
+}  // namespace annulus

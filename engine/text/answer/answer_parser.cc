@@ -1,0 +1,490 @@
+#include "engine/text/answer/answer_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+using Kind = AnswerEvent::Kind;
+
+constexpr char kCutOff[] = "the answer ends inside of the call";
+
+bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+bool IsWord(AnswerPart part) {
+  return part == AnswerPart::kHeader || part == AnswerPart::kName || part == AnswerPart::kId ||
+         part == AnswerPart::kKey;
+}
+
+bool IsCall(AnswerPart part) { return part == AnswerPart::kCall || part == AnswerPart::kBareCall; }
+
+std::string Stripped(absl::string_view text) {
+  return std::string(absl::StripAsciiWhitespace(text));
+}
+
+// Text of a model in a message for people.
+std::string Quoted(absl::string_view text) {
+  constexpr size_t kMost = 64;
+  const bool longer = text.size() > kMost;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMost)), longer ? "..\"" : "\"");
+}
+
+// 9 letters and digits, since some templates (Mistral's) take no other ids. Of the generator
+// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+std::string MakeId(uint64_t salt, int32_t index) {
+  constexpr absl::string_view kSigns =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t z = salt + (static_cast<uint64_t>(index) + 1) * 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  z ^= z >> 31;
+  std::string id(9, '0');
+  for (char& c : id) {
+    c = kSigns[z % kSigns.size()];
+    z /= kSigns.size();
+  }
+  return id;
+}
+
+bool IsUsableId(absl::string_view id) {
+  constexpr size_t kMostId = 64;
+  return !id.empty() && id.size() <= kMostId &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
+}
+
+}  // namespace
+
+AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format,
+                           std::shared_ptr<const AnswerTools> tools, const Options& options)
+    : format_(std::move(format)),
+      tools_(std::move(tools)),
+      reasoning_(options.reasoning && format_->reasoning() != AnswerFormat::kNone),
+      salt_(options.salt),
+      state_(format_->start()) {
+  if (!options.in_reasoning || !reasoning_) return;
+  state_ = format_->reasoning();
+  after_mark_ = true;
+}
+
+void AnswerParser::Push(absl::string_view bytes, Token kind, std::vector<AnswerEvent>& out) {
+  out_ = &out;
+  if (kind != Token::kPlain) {
+    FeedControl(bytes, kind);
+  } else {
+    for (const char c : bytes) {
+      Feed(c);
+      previous_ = c;
+    }
+  }
+  out_ = nullptr;
+}
+
+// Whether the exit's text may begin here. Tokens need only the tools.
+bool AnswerParser::Enabled(const Exit& exit) const {
+  if ((exit.flags & AnswerExit::kCall) != 0 && tools_ == nullptr) return false;
+  const bool opens = exit.next >= 0 && format_->state(exit.next).part == AnswerPart::kReasoning;
+  return reasoning_ || !opens;
+}
+
+void AnswerParser::Feed(char c) {
+  const AnswerFormat::State& state = format_->state(state_);
+  bool goes_on = false;
+  for (const Exit& exit : state.exits) {
+    if (exit.token || exit.mark.size() <= pending_.size() || exit.mark[pending_.size()] != c ||
+        !absl::StartsWith(exit.mark, pending_) || !Enabled(exit)) {
+      continue;
+    }
+    // The places below do not change while a mark is pending.
+    if ((exit.flags & AnswerExit::kLine) != 0 && !line_start_) continue;
+    if ((exit.flags & AnswerExit::kStart) != 0 && !answer_start_) continue;
+    // White space ends a word only once there is one.
+    if (IsWord(state.part) && IsSpace(c) && word_.empty()) continue;
+    if (exit.mark.size() == pending_.size() + 1) {
+      pending_.clear();
+      Take(exit, exit.mark);
+      return;
+    }
+    goes_on = true;
+  }
+  if (goes_on) {
+    pending_.push_back(c);
+  } else if (pending_.empty()) {
+    Sink(c);
+  } else {
+    ReleasePending();
+    Feed(c);
+  }
+}
+
+// What was pending is no mark. Its first byte begins none later either: see AnswerFamily.
+void AnswerParser::ReleasePending() {
+  const std::string bytes = std::exchange(pending_, "");
+  const int state = state_;
+  for (const char c : bytes) state_ == state ? Sink(c) : Feed(c);
+}
+
+void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
+  const bool in_string = part() == AnswerPart::kArguments ? scanner_.in_string()
+                                                          : IsCall(part()) && object_->in_string();
+  if (kind == Token::kMarkup && in_string) {
+    for (const char c : bytes) Sink(c);
+    return;
+  }
+  // What breaks a call may begin a mark of text, which is none either.
+  while (!pending_.empty()) ReleasePending();
+  for (const Exit& exit : format_->state(state_).exits) {
+    if (exit.token && exit.mark == bytes && Enabled(exit)) {
+      Take(exit, bytes);
+      return;
+    }
+  }
+  const bool is_mark = format_->HasMark(bytes);
+  if (in_prose()) {
+    FlushSpace();
+    if (kind == Token::kSpecial) {
+      Emit(Kind::kMark, "", bytes.size());
+    } else {
+      for (const char c : bytes) SinkProse(c);
+    }
+  } else if (kind == Token::kSpecial && !is_mark) {
+    Structure(bytes);  // such as a mark of the end of the text
+  } else if (part() == AnswerPart::kValue && kind == Token::kMarkup) {
+    for (const char c : bytes) Sink(c);
+  } else if (format_->state(state_).then != AnswerFormat::kNone && part() == AnswerPart::kSpace) {
+    Go(format_->state(state_).then);
+    FeedControl(bytes, kind);
+  } else {
+    Break(absl::StrCat(Quoted(bytes), " stands where a call does not go on so"));
+    FeedControl(bytes, kind);
+  }
+}
+
+void AnswerParser::Sink(char c) {
+  switch (part()) {
+    case AnswerPart::kText:
+    case AnswerPart::kReasoning:
+      return SinkProse(c);
+    case AnswerPart::kSpace:
+      return SinkSpace(c);
+    case AnswerPart::kHeader:
+    case AnswerPart::kName:
+    case AnswerPart::kId:
+    case AnswerPart::kKey:
+      return SinkWord(c);
+    case AnswerPart::kArguments:
+      return SinkArguments(c);
+    case AnswerPart::kCall:
+    case AnswerPart::kBareCall:
+      return SinkCall(c);
+    case AnswerPart::kValue: {
+      const TaggedArguments::Piece piece = pairs_.Push(c);
+      Emit(Kind::kArguments, piece.json, piece.source);
+      if (pairs_.held().size() > TaggedArguments::kMostJson) {
+        Break("an argument is longer than 1 MiB");
+      }
+      return;
+    }
+  }
+}
+
+void AnswerParser::SinkProse(char c) {
+  line_start_ = c == '\n';
+  if (IsSpace(c) && !long_space_) {
+    space_.push_back(c);
+    if (space_.size() < kMostSpace) return;
+    FlushSpace();
+    long_space_ = true;
+    return;
+  }
+  if (!IsSpace(c)) {
+    FlushSpace();
+    after_mark_ = false;
+    long_space_ = false;
+    answer_start_ = false;
+  }
+  Emit(in_reasoning() ? Kind::kReasoning : Kind::kText, absl::string_view(&c, 1), 1);
+}
+
+void AnswerParser::SinkSpace(char c) {
+  if (IsSpace(c)) return Structure(absl::string_view(&c, 1));
+  const int then = format_->state(state_).then;
+  if (then == AnswerFormat::kNone) {
+    Break(absl::StrCat(Quoted(absl::string_view(&c, 1)), " stands where a call does not go on so"));
+  } else {
+    Go(then);
+  }
+  Feed(c);
+}
+
+void AnswerParser::SinkWord(char c) {
+  if (!IsSpace(c) && part() != AnswerPart::kHeader) announced_ = true;
+  if (!word_.empty() || !IsSpace(c)) word_.push_back(c);
+  Structure(absl::string_view(&c, 1));
+  if (word_.size() > kMostName) {
+    Break(part() == AnswerPart::kHeader && !has_marks_
+              ? ""
+              : "a name in the call is longer than 256 bytes");
+  }
+}
+
+void AnswerParser::SinkArguments(char c) {
+  if (!scanner_.begun()) {
+    if (IsSpace(c)) return Structure(absl::string_view(&c, 1));
+    if (c != '{') {
+      Break("the arguments are not a JSON object");
+      return Feed(c);
+    }
+    if (!BeginCall()) return Feed(c);
+  }
+  const JsonScanner::Result result = scanner_.Push(c);
+  if (result == JsonScanner::Result::kBad) {
+    Break("the arguments are not valid JSON");
+    return Feed(c);
+  }
+  Emit(Kind::kArguments, absl::string_view(&c, 1), 1);
+  if (result == JsonScanner::Result::kMore) return;
+  EndCall("");
+  Go(format_->state(state_).then);
+}
+
+void AnswerParser::SinkCall(char c) {
+  const absl::string_view byte(&c, 1);
+  if (!object_->begun() && IsSpace(c)) return Structure(byte);
+  if (!object_->begun()) announced_ = true;
+  const bool had_arguments = object_->has_arguments();
+  const CallObject::Result result = object_->Push(c);
+  if (result == CallObject::Result::kBad) {
+    Break(object_->why());
+    return Feed(c);
+  }
+  if (result == CallObject::Result::kArguments) {
+    const bool begins = !had_arguments && !object_->name().empty();
+    if (begins && !BeginCall()) return Feed(c);
+    if (call_open_) return Emit(Kind::kArguments, byte, 1);
+    if (!had_arguments) arguments_begin_ = held_.size();
+    arguments_end_ = held_.size() + 1;
+  }
+  Structure(byte);
+  if (in_prose()) return;  // too much was held back
+  if (result == CallObject::Result::kName) {
+    name_ = object_->name();
+    if (arguments_end_ > 0) EndHeldArguments();
+  } else if (result == CallObject::Result::kEnd) {
+    if (!call_open_) {
+      if (!BeginCall()) return;
+      Emit(Kind::kArguments, "{}", 0);
+    }
+    EndCall("");
+    Go(format_->state(state_).then);
+  }
+}
+
+// The name has come behind the arguments.
+void AnswerParser::EndHeldArguments() {
+  const std::string held = held_;
+  if (!BeginCall()) return;
+  out_->back().source = arguments_begin_;
+  Emit(Kind::kArguments,
+       absl::string_view(held).substr(arguments_begin_, arguments_end_ - arguments_begin_),
+       arguments_end_ - arguments_begin_);
+  Emit(Kind::kMark, "", held.size() - arguments_end_);
+  arguments_end_ = 0;
+}
+
+void AnswerParser::Take(const Exit& exit, absl::string_view mark) {
+  const AnswerPart from = part();
+  const bool keep = (exit.flags & AnswerExit::kKeep) != 0;
+  has_marks_ = true;
+  if (in_prose()) {
+    // White space before a mark belongs to it.
+    held_ = std::exchange(space_, "");
+    if (from == AnswerPart::kReasoning) answer_start_ = true;
+    long_space_ = false;
+    after_mark_ = false;
+  }
+  if (from == AnswerPart::kValue) {
+    const TaggedArguments::Piece piece = pairs_.EndValue();
+    Emit(Kind::kArguments, piece.json, piece.source);
+  }
+  if (!keep) Structure(mark);
+  if (from == AnswerPart::kName && !word_.empty()) name_ = Stripped(word_);
+  if (from == AnswerPart::kId) id_ = Stripped(word_);
+  if (from == AnswerPart::kKey) {
+    Emit(Kind::kArguments,
+         pairs_.BeginValue(word_, tools_->IsText(name_, word_), format_->family().trims), 0);
+  }
+  if (from == AnswerPart::kName && format_->family().tagged) {
+    if (!BeginCall()) return;
+    Emit(Kind::kArguments, pairs_.Begin(), 0);
+  }
+  if ((exit.flags & AnswerExit::kEnds) != 0) EndCall("");
+  if ((exit.flags & AnswerExit::kCall) != 0) announced_ = true;
+  if (exit.next == AnswerFormat::kRoute) {
+    Route();
+  } else {
+    Go(exit.next);
+  }
+  if (!keep) return;
+  for (const char c : mark) Feed(c);
+}
+
+// The header is complete.
+void AnswerParser::Route() {
+  constexpr absl::string_view kTo = "to=";
+  const std::string header = word_;
+  const size_t to = absl::string_view(header).find(kTo);
+  if (to != absl::string_view::npos) {
+    absl::string_view name = absl::string_view(header).substr(to + kTo.size());
+    name = name.substr(0, name.find(' '));
+    name_ = std::string(absl::StripPrefix(name, "functions."));
+  }
+  Go(format_->Route(header));
+  announced_ = part() == AnswerPart::kArguments;
+}
+
+void AnswerParser::Go(int state) {
+  const bool same_header = part() == AnswerPart::kHeader && state == state_;
+  state_ = state;
+  if (same_header) {
+    word_.push_back(' ');
+  } else {
+    word_.clear();
+  }
+  if (part() == AnswerPart::kArguments) scanner_ = JsonScanner();
+  if (IsCall(part())) {
+    object_.emplace(/*name_first=*/part() == AnswerPart::kBareCall);
+    arguments_end_ = 0;
+  }
+  if (!in_prose()) return;
+  Emit(Kind::kMark, "", held_.size());
+  held_.clear();
+  announced_ = false;
+  line_start_ = true;
+  after_mark_ = true;
+}
+
+// Bytes that are no part of a text or of arguments.
+void AnswerParser::Structure(absl::string_view bytes) {
+  if (call_open_) return Emit(Kind::kMark, "", bytes.size());
+  absl::StrAppend(&held_, bytes);
+  if (held_.size() > kMostHeld) Break("the call has no name within 1 MiB");
+}
+
+void AnswerParser::FlushSpace() {
+  if (space_.empty()) return;
+  const std::string space = std::exchange(space_, "");
+  const Kind kind = in_reasoning() ? Kind::kReasoning : Kind::kText;
+  Emit(after_mark_ ? Kind::kMark : kind, after_mark_ ? "" : space, space.size());
+  after_mark_ = false;
+}
+
+bool AnswerParser::BeginCall() {
+  std::string id = id_;
+  if (format_->family().id_names) {
+    id = name_;
+    absl::string_view name = absl::StripPrefix(id, "functions.");
+    name_ = std::string(name.substr(0, name.rfind(':')));
+  }
+  if (name_.empty()) {
+    Break("the call has no name");
+    return false;
+  }
+  if (tools_ == nullptr || !tools_->Has(name_)) {
+    Break(absl::StrCat(Quoted(name_), " is not one of the request's tools"));
+    return false;
+  }
+  AnswerEvent event{.kind = Kind::kCallBegin, .source = held_.size(), .index = index_};
+  event.id = IsUsableId(id) ? std::move(id) : MakeId(salt_, index_);
+  event.name = name_;
+  out_->push_back(std::move(event));
+  held_.clear();
+  call_open_ = true;
+  return true;
+}
+
+void AnswerParser::EndCall(absl::string_view broken) {
+  if (format_->family().tagged && broken.empty()) {
+    Emit(Kind::kArguments, TaggedArguments::End(), 0);
+  }
+  AnswerEvent event{.kind = Kind::kCallEnd, .index = index_};
+  event.broken = std::string(broken);
+  out_->push_back(std::move(event));
+  call_open_ = false;
+  announced_ = false;
+  ++index_;
+  name_.clear();
+  id_.clear();
+}
+
+// What was held back is no call, and what follows is text.
+void AnswerParser::Break(absl::string_view why) {
+  std::string reason(why);
+  if (call_open_) {
+    held_ = part() == AnswerPart::kValue ? pairs_.held() : "";
+    EndCall(reason);
+    reason.clear();
+  }
+  EmitText(reason);
+  state_ = format_->text();
+  name_.clear();
+  id_.clear();
+  announced_ = false;
+  after_mark_ = false;
+}
+
+void AnswerParser::EmitText(absl::string_view broken) {
+  line_start_ = (held_.empty() ? previous_ : held_.back()) == '\n';
+  answer_start_ = answer_start_ && held_.empty();
+  if (held_.empty()) return;
+  AnswerEvent event{.kind = Kind::kText, .source = held_.size()};
+  event.bytes = std::exchange(held_, "");
+  event.broken = std::string(broken);
+  out_->push_back(std::move(event));
+}
+
+void AnswerParser::Emit(Kind kind, absl::string_view bytes, size_t source) {
+  if (bytes.empty() && source == 0) return;
+  const bool joins = !out_->empty() && out_->back().kind == kind && out_->back().index == index_ &&
+                     out_->back().broken.empty() && kind != Kind::kCallBegin &&
+                     kind != Kind::kCallEnd;
+  if (!joins) out_->push_back({.kind = kind, .index = index_});
+  absl::StrAppend(&out_->back().bytes, bytes);
+  out_->back().source += source;
+}
+
+void AnswerParser::Finish(std::vector<AnswerEvent>& out) {
+  out_ = &out;
+  const std::string pending = std::exchange(pending_, "");
+  if (in_prose()) {
+    for (const char c : pending) SinkProse(c);
+    FlushSpace();
+  } else if (call_open_) {
+    if (part() == AnswerPart::kValue) {
+      for (const char c : pending) Sink(c);
+    } else {
+      Structure(pending);
+    }
+    if (call_open_) Break(kCutOff);
+  } else {
+    held_ += pending;
+    const bool words = part() == AnswerPart::kHeader && !has_marks_;
+    if (announced_) {
+      EmitText(kCutOff);
+    } else if (words) {
+      EmitText("");
+    } else {
+      Emit(Kind::kMark, "", held_.size());
+    }
+  }
+  out_ = nullptr;
+}
+
+}  // namespace annulus

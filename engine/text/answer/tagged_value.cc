@@ -1,0 +1,85 @@
+#include "engine/text/answer/tagged_value.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+void AppendEscaped(char c, std::string& json) {
+  constexpr absl::string_view kDigits = "0123456789abcdef";
+  if (c == '"' || c == '\\') {
+    json.push_back('\\');
+    json.push_back(c);
+  } else if (c == '\n') {
+    json += "\\n";
+  } else if (static_cast<unsigned char>(c) < 0x20) {
+    absl::StrAppend(&json, c < 0x10 ? "\\u000" : "\\u001", kDigits.substr(c & 15, 1));
+  } else {
+    json.push_back(c);
+  }
+}
+
+std::string Quoted(absl::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) AppendEscaped(c, json);
+  return json + "\"";
+}
+
+// A value as JSON. Models also write Python's constants.
+std::string JsonOf(absl::string_view value) {
+  for (const auto& [python, json] :
+       {std::pair("True", "true"), std::pair("False", "false"), std::pair("None", "null")}) {
+    if (value == python) return json;
+  }
+  return nlohmann::json::accept(value.begin(), value.end()) ? std::string(value) : Quoted(value);
+}
+
+}  // namespace
+
+std::string TaggedArguments::Begin() {
+  first_pair_ = true;
+  return "{";
+}
+
+std::string TaggedArguments::BeginValue(absl::string_view key, bool is_text, bool trims) {
+  is_text_ = is_text;
+  trims_ = trims;
+  empty_ = true;
+  held_.clear();
+  return absl::StrCat(std::exchange(first_pair_, false) ? "" : ", ", Quoted(key), ": ",
+                      is_text ? "\"" : "");
+}
+
+TaggedArguments::Piece TaggedArguments::Push(char c) {
+  const bool first = std::exchange(empty_, false);
+  if (!is_text_) {
+    held_.push_back(c);
+    return {};
+  }
+  if (first && trims_ && c == '\n') return {"", 1};
+  Piece piece;
+  for (const char held : held_) AppendEscaped(held, piece.json);
+  piece.source = held_.size();
+  held_.clear();
+  if (trims_ && c == '\n') {
+    held_.push_back(c);
+  } else {
+    AppendEscaped(c, piece.json);
+    ++piece.source;
+  }
+  return piece;
+}
+
+TaggedArguments::Piece TaggedArguments::EndValue() {
+  const std::string held = std::exchange(held_, "");
+  if (is_text_) return {"\"", held.size()};
+  absl::string_view value = held;
+  if (trims_ && !value.empty() && value.front() == '\n') value.remove_prefix(1);
+  if (trims_ && !value.empty() && value.back() == '\n') value.remove_suffix(1);
+  return {JsonOf(value), held.size()};
+}
+
+}  // namespace annulus
