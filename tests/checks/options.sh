@@ -30,7 +30,7 @@ engine/sparse/policy.h:window
 '
 
 # Values that say nothing: 0, false, nullptr, nullopt, an empty one; and 1, of what is counted.
-neutral='(0|1|false|nullptr|std::nullopt|"")'
+neutral='(0|1|false|nullptr|std::nullopt|""|\{\})'
 
 search() { git grep --no-index --line-number --perl-regexp "$@" || true; }
 
