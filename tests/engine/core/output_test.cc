@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/engine_seams.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/engine/grammar/grammar_text.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/plain_options.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
 
@@ -35,16 +37,15 @@ class OutputTest : public ::testing::Test {
   OutputTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
 
   std::unique_ptr<Engine> Make(const std::string& model, int ranks = 1) {
-    EngineOptions options;
+    EngineOptions options = testing::PlainOptions();
     options.model = model;
     options.ranks = ranks;
     options.threads = ranks;
-    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
     options.chunk_tokens = 64;
     options.tokens_per_rank = 40;
-    auto engine = CreateEngine(options, *backend_, registry_);
+    auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }

@@ -65,7 +65,7 @@ class Writer {
     params.seed = seed;
     params.temperature = 2;
     params.max_tokens = kMostTokens + kMostAfter;
-    Sampler sampler(params, kVocabulary, std::vector<int32_t>{kEnd}, GrammarMatcher(cache));
+    Sampler sampler(params, kVocabulary, std::vector<int32_t>{kEnd}, {}, GrammarMatcher(cache));
     std::string text;
     std::optional<std::string> beginning;
     for (int position = 0; position < params.max_tokens; ++position) {

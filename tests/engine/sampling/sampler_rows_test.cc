@@ -108,7 +108,7 @@ TEST(SamplerRowsTest, OnlyLogprobsWantLogits) {
 
 TEST(SamplerRowsTest, ResultsOfTheOpAreThoseOfSample) {
   std::vector<Candidate> workspace(2);
-  const Sampler plain(Plain(), 2, {});
+  Sampler plain(Plain(), 2, {});
   EXPECT_EQ(plain.ResultOf(7, 3)->token, 7);
   EXPECT_FALSE(plain.ResultOf(7, 3)->logprob.has_value());
   EXPECT_EQ(plain.ResultOf(kNoUsableLogit, 5).status(),
@@ -116,7 +116,7 @@ TEST(SamplerRowsTest, ResultsOfTheOpAreThoseOfSample) {
   SamplingParams params = Plain();
   params.min_tokens = 4;
   params.stop_token_ids = {0, 1};
-  const Sampler held(params, 2, {});
+  Sampler held(params, 2, {});
   const absl::Status status = held.ResultOf(kAllExcluded, 5).status();
   EXPECT_EQ(status, held.Sample(std::vector{1.0f, 2.0f}, 5, workspace).status());
   EXPECT_THAT(std::string(status.message()), HasSubstr("0 of at least 4"));
