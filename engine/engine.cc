@@ -22,6 +22,7 @@
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/pages/page_stores.h"
+#include "engine/prompt/answer_reading.h"
 #include "engine/prompt/chat.h"
 #include "engine/prompt/chat_documents.h"
 #include "engine/prompt/encoder_stream.h"
@@ -192,7 +193,12 @@ class EngineImpl final : public Engine {
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
     gmtime_r(&now, &utc);
-    return RenderChat(model_.templates, *model_.tokenizer, request, utc, cancel, memory);
+    ANNULUS_ASSIGN_OR_RETURN(const ChatRequest adapted,
+                             AdaptCalls(model_.reading, request, memory));
+    ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat, RenderChat(model_.templates, *model_.tokenizer,
+                                                           adapted, utc, cancel, memory));
+    ANNULUS_RETURN_IF_ERROR(SetReading(model_.reading, request, chat, memory));
+    return chat;
   }
 
   absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,

@@ -134,6 +134,7 @@ ANNULUS_RECALL_TOKENS=1000000 step 'a million tokens, two layers' named 'Facts.*
 ANNULUS_MEMORY_TOKENS=1000000 step 'memory at a million tokens' named '*ServedMemory*' "$tests/integration_test"
 ANNULUS_KILLS=20 step 'a prompt goes on after 20 kills' named 'KvDiskTest.APrompt*' "$tests/integration_test"
 ANNULUS_PROPERTY_OPERATIONS=10000000 step 'pool and pages' named '*Property*' "$tests/engine_memory_test"
+ANNULUS_ANSWER_MUTATIONS=1000000 step 'mutations of answers' named '*Mutations*' "$tests/engine_text_answer_test"
 ANNULUS_STRESS_REQUESTS=2000 step 'requests of all kinds' "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
 step 'tools, address sanitizer' tools_by_asan

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "engine/api/answer.h"
 
 namespace annulus {
 
@@ -66,6 +67,8 @@ struct RenderedChat {
   // The template refuses system messages at the beginning, so their contents, each with an empty
   // line behind it, stand in front of the content of the first user message, behind its documents.
   bool system_folded = false;
+  // How to read the answer: RequestSpec::reading.
+  AnswerReading reading;
 };
 
 // Tokenizes a document's text that arrives in parts. Yields the same ids as tokenizing the whole

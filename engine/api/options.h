@@ -89,6 +89,10 @@ struct EngineOptions {
   // Largest share of all ranks' pages that pinned documents may take: in total and per tenant.
   double max_pinned = 0.5;
   double max_pinned_by_tenant = 0.25;
+  // How the model writes calls of tools and reasoning: a family of engine/text/answer; "auto": that
+  // of its chat template; "none": answers are text alone.
+  std::string tool_format = "auto";
+  bool reasoning = true;          // part reasoning from answers
   AttentionAssignment attention;  // default for requests that name none
   // Safetensors file with gate weights for the policy `learned`: see engine/sparse/gates.h. If
   // empty, requests for `learned` are rejected.
@@ -206,6 +210,30 @@ void VisitOptions(Visitor&& visit) {
       &E::speculation,
       option::OneOf<std::optional<Speculation>>{
           {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}}});
+  visit(
+      "tool-format", "NAME|auto|none",
+      "How the model writes tool calls and reasoning, so that answers can be split into these and "
+      "text: command, deepseek, gemma, glm, granite, harmony, hermes, kimi, llama3, mistral, "
+      "qwen3_coder or smollm3; auto: as its chat template does; none: all of an answer is text.",
+      &E::tool_format,
+      option::OneOf<std::string>{{{"auto", "auto"},
+                                  {"none", "none"},
+                                  {"command", "command"},
+                                  {"deepseek", "deepseek"},
+                                  {"gemma", "gemma"},
+                                  {"glm", "glm"},
+                                  {"granite", "granite"},
+                                  {"harmony", "harmony"},
+                                  {"hermes", "hermes"},
+                                  {"kimi", "kimi"},
+                                  {"llama3", "llama3"},
+                                  {"mistral", "mistral"},
+                                  {"qwen3_coder", "qwen3_coder"},
+                                  {"smollm3", "smollm3"}}});
+  visit("reasoning", "auto|off",
+        "auto: what a model thinks before it answers is separate from the answer; off: it is part "
+        "of the text, as the model wrote it.",
+        &E::reasoning, option::OneOf<bool>{{{"auto", true}, {"off", false}}});
   visit("ring-profile", "FILE",
         "File with measured rates for --ring-mode auto: read if it exists, else measured at start "
         "and written; empty: measure at every start.",

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/api/answer.h"
 #include "engine/api/options.h"
 #include "engine/api/output.h"
 #include "engine/base/steady_time.h"
@@ -105,6 +106,8 @@ struct RequestSpec {
   std::optional<SteadyTime> documents_found;
   SamplingParams sampling;
   CompiledOutput output;  // what the answer must look like; default: anything
+  // How to read the answer. Stop texts end its text alone, not reasoning or calls.
+  AnswerReading reading;
   // Absent: EngineOptions::attention. Layers for which the model itself defines a window stay
   // exact.
   std::optional<AttentionAssignment> attention;

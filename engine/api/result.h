@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "engine/api/answer.h"
 
 namespace annulus {
 
@@ -47,6 +48,7 @@ struct Usage {
   // Position of the restored page that was computed again and compared (KvVerify::kSample), whether
   // it was equal or not; absent: none was.
   std::optional<int64_t> checked_position;
+  int64_t reasoning_tokens = 0;         // of completion_tokens: of reasoning, with its marks
   int64_t drafted_tokens = 0;           // tokens guessed ahead: see Speculation
   int64_t accepted_tokens = 0;          // of drafted_tokens: guesses that were right
   std::optional<CacheMiss> cache_miss;  // considers cache entries of its own tenant only
@@ -191,6 +193,8 @@ struct Delta {
   // SamplingParams::prompt_logprobs: the next tokens of the prompt, the first of all being its
   // second. Deltas that have them have nothing else, and come before all others.
   std::vector<TokenLogprob> prompt_logprobs;
+  std::string reasoning;             // what the model thinks before it answers, as `text`
+  std::vector<ToolCallDelta> calls;  // of tools
 };
 
 // How a request ended, and its statistics.
@@ -200,6 +204,9 @@ struct Completion {
   std::string matched_stop;  // the stop string that ended the answer, if any
   // RequestSpec::output was complete and could not go on before min_tokens.
   bool output_below_min_tokens = false;
+  std::vector<ToolCall> calls;  // of tools, in the answer's order
+  // Why text that looked like a call of a tool is none, or a call is not complete: a line each.
+  std::vector<std::string> broken_calls;
   Usage usage;
   Timings timings;
   AttentionReport attention;

@@ -15,6 +15,7 @@
 #include "engine/model/files/tensor_hashes.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sparse/gates.h"
+#include "engine/text/answer/answer_format.h"
 #include "engine/text/stages/regex.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
@@ -32,6 +33,24 @@ std::string WideningText(const std::map<std::string, int>& widened) {
                       "): they are converted to bf16, 2 bytes a weight, with an error of at most "
                       "1/512. To use less memory: --weights-dtype int8 or int4_g32, or a file in "
                       "Q8_0, Q4_0 or Q4_1, which CPUs use directly");
+}
+
+// How answers to conversations are read.
+absl::StatusOr<AnswerReading> ReadingOf(const EngineOptions& options,
+                                        const TemplateDirectory& templates,
+                                        const Tokenizer& tokenizer) {
+  AnswerReading reading;
+  reading.reasoning = options.reasoning;
+  const std::string& asked = options.tool_format;
+  const std::string family = asked == "auto" ? templates.answer_family() : asked;
+  if (family.empty() || family == "none") return reading;
+  reading.format = AnswerFormat::Make(family, [&tokenizer](absl::string_view mark) {
+    const auto ids = tokenizer.Encode(mark, /*add_special=*/false);
+    return ids.ok() && ids->size() == 1 && tokenizer.IsControl(ids->front());
+  });
+  if (reading.format != nullptr) return reading;
+  return absl::InvalidArgumentError(
+      absl::StrCat("tool_format \"", family, "\" is not known; see --help for those that are"));
 }
 
 ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context,
@@ -159,6 +178,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.info = Describe(files, loaded.ranks, max_context, !options.weights_dtype.has_value());
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);
+  ANNULUS_ASSIGN_OR_RETURN(loaded.reading, ReadingOf(options, loaded.templates, *loaded.tokenizer));
   return loaded;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/api/answer.h"
 #include "engine/api/load.h"
 #include "engine/api/options.h"
 #include "engine/runner/rank_model.h"
@@ -24,6 +25,7 @@ struct LoadedModel {
   std::string identity;
   std::unique_ptr<Tokenizer> tokenizer;
   TemplateDirectory templates;
+  AnswerReading reading;  // how to read answers to conversations: format and reasoning alone
   ModelInfo info;
 };
 

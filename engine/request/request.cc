@@ -51,6 +51,7 @@ Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink
       detokenizer_(&tokenizer),
       stops_(spec_.sampling.stop),
       reports_logprobs_(spec_.sampling.logprobs.has_value()) {
+  if (spec_.reading.format != nullptr) reader_.emplace(spec_.reading);
   spec_.answered = 0;
   if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
   if (!spec_.sampling.prompt_logprobs.has_value()) return;
@@ -255,10 +256,11 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
     delta.logprobs.push_back(WithTexts(*token.logprob, detokenizer_.tokenizer()));
   }
   if (token.ends_text) {
+    if (reader_.has_value()) reader_->PushEnd(token.token, detokenizer_, delta);
     outcome.finished = FinishReason::kStop;
     return;
   }
-  std::string text = detokenizer_.Push(token.token);
+  const std::string text = TextOf(token.token, delta);
   if (completion_tokens_ < spec_.sampling.min_tokens) {
     delta.text += text;
   } else {
@@ -271,6 +273,14 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
     }
   }
   if (completion_tokens_ >= spec_.sampling.max_tokens) outcome.finished = FinishReason::kLength;
+  if (reader_.has_value() && reader_->has_only_call()) outcome.finished = FinishReason::kStop;
+}
+
+// The text that a token adds; the rest of what it adds goes to `delta`.
+std::string Request::TextOf(int32_t token, Delta& delta) {
+  if (!reader_.has_value()) return detokenizer_.Push(token);
+  reader_->Push(token, detokenizer_, delta);
+  return reader_->TakeText();
 }
 
 void Request::Finish(FinishReason reason, absl::Status status) {
@@ -299,6 +309,11 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.failed_step = std::move(failed_step_);
   const auto complete = [&] {
     PassOnRest(completion);
+    if (reader_.has_value()) {
+      completion.calls = reader_->calls();
+      completion.broken_calls = reader_->broken();
+      completion.usage.reasoning_tokens = reader_->reasoning_tokens();
+    }
     completion.matched_stop = matched_stop_;
     completion.attention = attention_report();
     completion.rope_factors = rope_factors_;
@@ -316,15 +331,22 @@ void Request::Finish(FinishReason reason, absl::Status status) {
 // The held-back text, which may turn out to contain a stop only now.
 void Request::PassOnRest(Completion& completion) {
   if (!matched_stop_.empty() || completion_tokens_ == 0) return;
-  StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());
+  Delta delta;
+  std::string text;
+  if (reader_.has_value()) {
+    reader_->Finish(detokenizer_, delta);
+    text = reader_->TakeText();
+  } else {
+    text = detokenizer_.Flush();
+  }
+  StopMatcher::Result rest = stops_.Append(text);
   if (rest.matched.has_value()) {
     matched_stop_ = *rest.matched;
     if (completion.status.ok()) completion.finish_reason = FinishReason::kStop;
   } else {
     rest.text += stops_.Finish();
   }
-  if (rest.text.empty()) return;
-  Delta delta;
+  if (rest.text.empty() && delta.reasoning.empty() && delta.calls.empty()) return;
   delta.text = std::move(rest.text);
   sink_->OnDelta(std::move(delta));
 }

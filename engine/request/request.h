@@ -13,6 +13,7 @@
 #include "engine/api/result.h"
 #include "engine/api/ring.h"
 #include "engine/base/clock.h"
+#include "engine/request/answer_reader.h"
 #include "engine/request/attention_account.h"
 #include "engine/request/reader_pace.h"
 #include "engine/sampling/stop_matcher.h"
@@ -200,6 +201,7 @@ class Request {
   void NoteTimes(TokenOutcome& outcome);
   void StopGuessing();
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
+  std::string TextOf(int32_t token, Delta& delta);
   void PassOnRest(Completion& completion);
   void PassOnPromptLogprobs();
 
@@ -226,6 +228,7 @@ class Request {
   std::optional<OutputGuide> guide_;
   bool draft_is_forced_ = false;
   IncrementalDetokenizer detokenizer_;
+  std::optional<AnswerReader> reader_;  // absent: all of the answer is text
   StopMatcher stops_;
   const bool reports_logprobs_;
   std::vector<TokenLogprob> prompt_logprobs_;  // from the prompt's second token on, without texts

@@ -22,6 +22,10 @@ size_t DeltaBytes(const Delta& delta) {
   for (const auto* list : {&delta.logprobs, &delta.prompt_logprobs}) {
     for (const TokenLogprob& logprob : *list) bytes += LogprobBytes(logprob);
   }
+  bytes += delta.reasoning.size();
+  for (const ToolCallDelta& call : delta.calls) {
+    bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
+  }
   return bytes;
 }
 

@@ -65,6 +65,14 @@ v1::Delta ToMessage(Delta delta) {
   for (const TokenLogprob& logprob : delta.prompt_logprobs) {
     *message.add_prompt_logprobs() = ToMessage(logprob);
   }
+  message.set_reasoning(std::move(delta.reasoning));
+  for (ToolCallDelta& call : delta.calls) {
+    v1::ToolCallDelta& to = *message.add_tool_calls();
+    to.set_index(call.index);
+    to.set_id(std::move(call.id));
+    to.set_name(std::move(call.name));
+    to.set_arguments(std::move(call.arguments));
+  }
   return message;
 }
 
@@ -104,7 +112,16 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   v1::Completion message;
   message.set_finish_reason(completion.finish_reason == FinishReason::kLength
                                 ? v1::FINISH_REASON_LENGTH
-                                : v1::FINISH_REASON_STOP);
+                            : completion.calls.empty() ? v1::FINISH_REASON_STOP
+                                                       : v1::FINISH_REASON_TOOL_CALLS);
+  for (const ToolCall& call : completion.calls) {
+    v1::ToolCall& to = *message.add_tool_calls();
+    to.set_id(call.id);
+    to.set_name(call.name);
+    to.set_arguments(call.arguments);
+  }
+  message.mutable_broken_calls()->Add(completion.broken_calls.begin(),
+                                      completion.broken_calls.end());
   if (!completion.matched_stop.empty()) message.set_matched_stop(completion.matched_stop);
   message.set_output_below_min_tokens(completion.output_below_min_tokens);
   v1::Usage* usage = message.mutable_usage();
@@ -116,6 +133,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   if (completion.usage.checked_position.has_value()) {
     usage->set_checked_position(*completion.usage.checked_position);
   }
+  usage->set_reasoning_tokens(completion.usage.reasoning_tokens);
   usage->set_drafted_tokens(completion.usage.drafted_tokens);
   usage->set_accepted_tokens(completion.usage.accepted_tokens);
   if (completion.usage.cache_miss.has_value()) {

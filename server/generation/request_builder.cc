@@ -102,6 +102,7 @@ struct Input {
   std::vector<int32_t> ids;
   std::vector<DocumentPlace> places;
   bool system_folded = false;
+  AnswerReading reading;
 };
 
 absl::StatusOr<Input> ReadFramedText(const v1::GenerationSpec& spec, const Engine& engine,
@@ -113,7 +114,7 @@ absl::StatusOr<Input> ReadFramedText(const v1::GenerationSpec& spec, const Engin
     return FieldError(InputField(spec), chat.status().message());
   }
   ANNULUS_RETURN_IF_ERROR(chat.status());
-  return Input{std::move(chat->token_ids), std::move(chat->places)};
+  return Input{std::move(chat->token_ids), std::move(chat->places), false, {}};
 }
 
 absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& engine,
@@ -123,7 +124,8 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
     ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
                              ApplyChatTemplate(engine, spec.messages(), "spec.messages",
                                                std::move(documents), cancel, memory));
-    return Input{std::move(chat.token_ids), std::move(chat.places), chat.system_folded};
+    return Input{std::move(chat.token_ids), std::move(chat.places), chat.system_folded,
+                 std::move(chat.reading)};
   }
   Input input;
   const size_t count = documents.documents.size();
@@ -155,13 +157,38 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
   }
 }
 
+// Applies what the request says of its tools to how its answer is read.
+absl::Status ReadToolChoice(const v1::GenerationSpec& spec, AnswerReading& reading) {
+  const v1::ToolChoice& choice = spec.tool_choice();
+  switch (choice.mode()) {
+    case v1::TOOL_CHOICE_MODE_UNSPECIFIED:
+    case v1::TOOL_CHOICE_MODE_AUTO:
+      break;
+    case v1::TOOL_CHOICE_MODE_NONE:
+      reading.tools = nullptr;
+      break;
+    case v1::TOOL_CHOICE_MODE_REQUIRED:
+      return FieldError("spec.tool_choice.mode",
+                        "this server cannot require a call; use TOOL_CHOICE_MODE_AUTO or _NONE");
+    default:
+      return FieldError("spec.tool_choice.mode",
+                        UnknownValue(choice.mode(), v1::ToolChoiceMode_descriptor()));
+  }
+  if (!choice.name().empty()) {
+    return FieldError("spec.tool_choice.name",
+                      "a name needs TOOL_CHOICE_MODE_REQUIRED; leave it out");
+  }
+  reading.one_call = spec.has_parallel_tool_calls() && !spec.parallel_tool_calls();
+  std::random_device random;
+  reading.id_salt = uint64_t{random()} << 32 | random();
+  return absl::OkStatus();
+}
+
 // An error for a field of the protocol that this server does not serve: what would be ignored is
 // refused.
 absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
-  for (const auto& [given, field] : {std::pair(spec.has_tool_choice(), "spec.tool_choice"),
-                                     {spec.has_parallel_tool_calls(), "spec.parallel_tool_calls"},
-                                     {spec.has_reasoning_budget(), "spec.reasoning_budget"}}) {
-    if (given) return FieldError(field, "this server does not support this; leave it out");
+  if (spec.has_reasoning_budget()) {
+    return FieldError("spec.reasoning_budget", "this server does not support this; leave it out");
   }
   return absl::OkStatus();
 }
@@ -282,6 +309,7 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel, grant));
   built.system_folded = input.system_folded;
+  request.reading = std::move(input.reading);
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
     return absl::OkStatus();
@@ -411,6 +439,9 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
     found = &own;
   }
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, built));
+  ANNULUS_RETURN_IF_ERROR(ReadToolChoice(spec, request.reading));
+  // A constraint holds from the first token on, so such an answer is text alone.
+  if (request.output.machine != nullptr) request.reading = AnswerReading();
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {
@@ -443,7 +474,7 @@ size_t KeptBytes(const RequestSpec& request) {
                  (request.prompt.capacity() + request.shared_prefixes.capacity() +
                   request.sampling.stop_token_ids.capacity()) *
                      sizeof(int32_t) +
-                 request.sampling.logit_bias.size() * kMapNode;
+                 request.sampling.logit_bias.size() * kMapNode + request.reading.tools_bytes;
   for (const std::string& stop : request.sampling.stop) bytes += sizeof(stop) + stop.capacity();
   for (const PromptDocument& document : request.documents) {
     bytes += sizeof(document) + document.content.capacity();

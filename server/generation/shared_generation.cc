@@ -20,6 +20,10 @@ size_t CompletionBytes(const Completion& completion) {
   for (const AttentionDetail& detail : completion.attention.details) {
     bytes += sizeof(detail) + detail.map.size() + detail.computed.size();
   }
+  for (const ToolCall& call : completion.calls) {
+    bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
+  }
+  for (const std::string& reason : completion.broken_calls) bytes += sizeof(reason) + reason.size();
   return bytes;
 }
 

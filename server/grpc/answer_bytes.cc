@@ -21,12 +21,12 @@ static_assert(int{v1::Delta::kLogprobsFieldNumber} ==
 static_assert(int{v1::Delta::kPromptLogprobsFieldNumber} ==
               int{v1::GenerateResponse::kPromptLogprobsFieldNumber});
 
-std::string TextHeader(size_t size) {
+// What stands before a text of `size` bytes in the field.
+std::string TextHeader(int field, size_t size) {
   std::string header;
   google::protobuf::io::StringOutputStream stream(&header);
   google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.WriteTag(WireFormatLite::MakeTag(v1::GenerateResponse::kTextFieldNumber,
-                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+  coded.WriteTag(WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
   coded.WriteVarint64(size);
   coded.Trim();
   return header;
@@ -46,6 +46,11 @@ void AnswerBytes::Blocks::Append(absl::string_view bytes) {
   }
 }
 
+void AnswerBytes::Blocks::MoveAsField(int field, std::vector<grpc::Slice>& slices) {
+  if (size_ > 0) slices.emplace_back(TextHeader(field, size_));
+  MoveTo(slices);
+}
+
 void AnswerBytes::Blocks::MoveTo(std::vector<grpc::Slice>& slices) {
   std::move(full_.begin(), full_.end(), std::back_inserter(slices));
   if (!last_.empty()) slices.emplace_back(last_);
@@ -54,6 +59,7 @@ void AnswerBytes::Blocks::MoveTo(std::vector<grpc::Slice>& slices) {
 
 void AnswerBytes::Add(const v1::Delta& delta) {
   text_.Append(delta.text());
+  reasoning_.Append(delta.reasoning());
   v1::GenerateResponse lists;
   *lists.mutable_token_ids() = delta.token_ids();
   *lists.mutable_logprobs() = delta.logprobs();
@@ -63,8 +69,8 @@ void AnswerBytes::Add(const v1::Delta& delta) {
 
 void AnswerBytes::Finish(const v1::Completion& completion, grpc::ByteBuffer& bytes) {
   std::vector<grpc::Slice> slices;
-  if (text_.size() > 0) slices.emplace_back(TextHeader(text_.size()));
-  text_.MoveTo(slices);
+  text_.MoveAsField(v1::GenerateResponse::kTextFieldNumber, slices);
+  reasoning_.MoveAsField(v1::GenerateResponse::kReasoningFieldNumber, slices);
   lists_.MoveTo(slices);
   v1::GenerateResponse end;
   *end.mutable_completion() = completion;

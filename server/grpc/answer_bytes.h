@@ -21,8 +21,8 @@ class AnswerBytes {
   // Appends a part of the answer.
   void Add(const v1::Delta& delta);
 
-  // Upper bound of the parts' size on the wire. They take up to 2 * kBlockBytes more of memory.
-  size_t size() const { return text_.size() + lists_.size() + kMostHeader; }
+  // Upper bound of the parts' size on the wire. They take up to 3 * kBlockBytes more of memory.
+  size_t size() const { return text_.size() + reasoning_.size() + lists_.size() + 2 * kMostHeader; }
 
   // Writes the whole message to `bytes`. Add must not be called afterwards.
   void Finish(const v1::Completion& completion, grpc::ByteBuffer& bytes);
@@ -35,6 +35,8 @@ class AnswerBytes {
    public:
     void Append(absl::string_view bytes);
     void MoveTo(std::vector<grpc::Slice>& slices);
+    // The same, as a field of text; nothing if it is empty.
+    void MoveAsField(int field, std::vector<grpc::Slice>& slices);
     size_t size() const { return size_; }
 
    private:
@@ -43,9 +45,10 @@ class AnswerBytes {
     size_t size_ = 0;
   };
 
-  static constexpr size_t kMostHeader = 16;  // the tag and length of the text
+  static constexpr size_t kMostHeader = 16;  // the tag and length of a text
 
   Blocks text_;
+  Blocks reasoning_;
   Blocks lists_;  // token ids and log probabilities: repeated fields may be encoded in pieces
 };
 

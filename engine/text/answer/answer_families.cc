@@ -96,7 +96,8 @@ AnswerFamily DeepSeek() {
                {"unfence", Part::kSpace, "", {{"```", "close"}}},
                {"args", Part::kArguments, "close"},
                {"close", Part::kSpace, "", {{"<｜tool▁call▁end｜>", "calls"}}}},
-          .needles = {kSectionBegin}};
+          .needles = {kSectionBegin},
+          .text_arguments = true};
 }
 
 // <|start|>assistant<|channel|>analysis<|message|>..<|end|>, and

@@ -48,17 +48,15 @@ std::shared_ptr<const AnswerFormat> AnswerFormat::Make(absl::string_view name, I
   return nullptr;
 }
 
-std::shared_ptr<const AnswerFormat> AnswerFormat::Recognise(absl::string_view chat_template,
-                                                            IsToken is_token) {
+absl::string_view AnswerFormat::Recognise(absl::string_view chat_template) {
   for (const AnswerFamily& family : AnswerFamilies()) {
     const auto has = [chat_template](absl::string_view needle) {
       return absl::StrContains(chat_template, needle);
     };
-    if (!family.needles.empty() && std::all_of(family.needles.begin(), family.needles.end(), has)) {
-      return absl::WrapUnique(new AnswerFormat(family, is_token));
-    }
+    const auto& needles = family.needles;
+    if (!needles.empty() && std::all_of(needles.begin(), needles.end(), has)) return family.name;
   }
-  return nullptr;
+  return "";
 }
 
 int AnswerFormat::Route(absl::string_view header) const {

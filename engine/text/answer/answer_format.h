@@ -64,6 +64,7 @@ struct AnswerFamily {
   absl::string_view start = "text";  // the state at the start of an answer
   bool tagged = false;               // arguments are pairs of kKey and kValue
   bool trims = false;                // a line feed at each end of a value is no part of it
+  bool text_arguments = false;       // its templates want arguments as a text of JSON
   bool id_names = false;             // a name is written as functions.NAME:NUMBER, and is the id
   // Where "route" leads: the first row whose words the header has. Behind "to=" stands the
   // function.
@@ -81,9 +82,8 @@ class AnswerFormat {
   // name.
   static std::shared_ptr<const AnswerFormat> Make(
       absl::string_view name, absl::FunctionRef<bool(absl::string_view mark)> is_token);
-  // The format of the family that a chat template is of; null if it is of none.
-  static std::shared_ptr<const AnswerFormat> Recognise(
-      absl::string_view chat_template, absl::FunctionRef<bool(absl::string_view mark)> is_token);
+  // The name of the family that a chat template is of; empty if it is of none.
+  static absl::string_view Recognise(absl::string_view chat_template);
 
   struct Exit {
     std::string mark;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/json_node.h"
+#include "engine/text/answer/answer_format.h"
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
@@ -111,6 +112,11 @@ absl::Status TemplateDirectory::Add(
       return absl::InvalidArgumentError(absl::StrCat(place, parsed.status().message()));
     }
     templates_.emplace(name, *std::move(parsed));
+  }
+  for (const char* name : {kDefault, kToolUse}) {
+    const auto source = sources.find(name);
+    if (source == sources.end()) continue;
+    answer_family_ = std::string(AnswerFormat::Recognise(source->second.second));
   }
   return absl::OkStatus();
 }

@@ -34,6 +34,10 @@ class TemplateDirectory {
 
   bool empty() const { return templates_.empty(); }
 
+  // How models with this template write calls and reasoning: AnswerFormat::Recognise of the
+  // template for conversations with tools.
+  const std::string& answer_family() const { return answer_family_; }
+
   // The template for a conversation: "tool_use" if there are tools and such a template, otherwise
   // "default". FAILED_PRECONDITION if that is absent.
   absl::StatusOr<const ChatTemplate*> Select(bool with_tools) const;
@@ -49,6 +53,7 @@ class TemplateDirectory {
                    const std::string& place);
 
   std::map<std::string, ChatTemplate> templates_;
+  std::string answer_family_;
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };
 

@@ -83,10 +83,11 @@ std::string OtherValue(const Option& option) {
   if (name == "admission") return "expected";
   if (name == "ring-transport") return "staged";
   if (name == "speculate") return "ngram";
+  if (name == "tool-format") return "hermes";
   if (name == "log-format") return "json";
   if (name == "log-level") return "debug";
   if (name == "insecure" || name == "metrics-tls") return "on";
-  if (name == "numa" || name == "device-graphs") return "off";
+  if (name == "numa" || name == "device-graphs" || name == "reasoning") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
   if (name == "http-heartbeat" || name == "http-linger") return "7s";
@@ -115,15 +116,16 @@ std::string Describe(const ServerConfig& c) {
       << '|' << static_cast<int>(e.admission) << '|' << e.max_running << '|' << e.max_waiting << '|'
       << static_cast<int>(e.ring_mode) << '|' << static_cast<int>(e.ring_transport) << '|'
       << e.device_graphs << '|' << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
-      << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
-      << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
-      << '|' << e.profile << '|' << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes
-      << '|' << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|'
-      << e.max_pinned_by_tenant << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|'
-      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
-      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
-      << c.served_model_name << '|' << c.listen << '|' << c.admin_listen << '|' << c.max_connections
-      << '|' << c.http << '|' << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|'
+      << AssignmentText(e.attention) << '|' << e.tool_format << '|' << e.reasoning << '|'
+      << e.attention_gates << '|' << e.kernels << '|' << ActivationsName(e.activations) << '|'
+      << c.convert_out << '|' << c.planned_memory_bytes << '|' << e.profile << '|'
+      << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes << '|'
+      << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|' << e.max_pinned_by_tenant
+      << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count()
+      << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa
+      << '|' << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen
+      << '|' << c.admin_listen << '|' << c.max_connections << '|' << c.http << '|'
+      << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|'
       << (c.http_origins.empty() ? "" : c.http_origins.front()) << '|' << c.keepalive_time.count()
       << '|' << c.metrics << '|' << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key
       << '|' << c.tls_client_ca << '|' << c.insecure << '|' << c.auth_token_file << '|'

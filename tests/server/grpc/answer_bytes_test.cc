@@ -14,6 +14,7 @@ namespace {
 v1::Delta MakeDelta(int number) {
   v1::Delta delta;
   if (number % 3 != 0) delta.set_text(absl::StrCat("\xc3\xa9", std::string(number % 7, 'x')));
+  if (number % 5 == 0) delta.set_reasoning("hm");
   for (int i = 0; i <= number % 4; ++i) {
     delta.add_token_ids(number * 1000 + i);
     v1::TokenLogprob* const logprob = delta.add_logprobs();
@@ -38,6 +39,7 @@ TEST(AnswerBytes, AreTheResponseThatTheEventsMake) {
       const v1::Delta delta = MakeDelta(i);
       answer.Add(delta);
       expected.mutable_text()->append(delta.text());
+      expected.mutable_reasoning()->append(delta.reasoning());
       expected.mutable_token_ids()->MergeFrom(delta.token_ids());
       expected.mutable_logprobs()->MergeFrom(delta.logprobs());
     }

@@ -291,9 +291,16 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
             }),
             "spec.output.choices.texts");
   // What is not served yet is refused, never ignored.
-  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_tool_choice(); }), "spec.tool_choice");
-  EXPECT_EQ(field_of([](auto& spec) { spec.set_parallel_tool_calls(true); }),
-            "spec.parallel_tool_calls");
+  EXPECT_EQ(field_of([](auto& spec) {
+              spec.mutable_tool_choice()->set_mode(v1::TOOL_CHOICE_MODE_REQUIRED);
+            }),
+            "spec.tool_choice.mode");
+  EXPECT_EQ(field_of([](auto& spec) {
+              spec.mutable_tool_choice()->set_mode(static_cast<v1::ToolChoiceMode>(9));
+            }),
+            "spec.tool_choice.mode");
+  EXPECT_EQ(field_of([](auto& spec) { spec.mutable_tool_choice()->set_name("f"); }),
+            "spec.tool_choice.name");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_reasoning_budget(0); }), "spec.reasoning_budget");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(""); }), "spec.request_id");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(std::string(129, 'x')); }),

@@ -1,0 +1,61 @@
+#ifndef ANNULUS_ENGINE_REQUEST_ANSWER_READER_H_
+#define ANNULUS_ENGINE_REQUEST_ANSWER_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/api/answer.h"
+#include "engine/api/result.h"
+#include "engine/text/answer/answer_parser.h"
+#include "engine/text/incremental_detokenizer.h"
+
+namespace annulus {
+
+// Reads the tokens of one answer with an AnswerParser. Passes reasoning and calls on to deltas, and
+// keeps the text, which stop texts may end, for TakeText. Not thread-safe.
+class AnswerReader {
+ public:
+  static constexpr size_t kMostBroken = 64;  // reasons that are kept of calls that are none
+
+  // `reading` must have a format.
+  explicit AnswerReader(const AnswerReading& reading);
+
+  // Takes a token. `detokenizer` has read the tokens before it.
+  void Push(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta);
+  // The same for a token that ends the answer: it has no text, but may be a mark.
+  void PushEnd(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta);
+  // Ends the answer, unless it has ended.
+  void Finish(IncrementalDetokenizer& detokenizer, Delta& delta);
+
+  // Returns the text since the last call.
+  std::string TakeText();
+
+  // Whether the answer ends here, behind its only call.
+  bool has_only_call() const { return one_call_ && parser_.calls() > 0; }
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  // All calls so far, and why what looked like one is none, or is not complete.
+  const std::vector<ToolCall>& calls() const { return calls_; }
+  const std::vector<std::string>& broken() const { return broken_; }
+
+ private:
+  bool IsMark(int32_t id, const Tokenizer& tokenizer) const;
+  void PushMark(int32_t id, IncrementalDetokenizer& detokenizer);
+  void Collect(Delta& delta);
+  void AddArguments(const AnswerEvent& event, Delta& delta);
+
+  AnswerParser parser_;
+  const bool one_call_;
+  std::vector<AnswerEvent> events_;  // of the token that is being read
+  std::string text_;
+  int64_t reasoning_tokens_ = 0;
+  std::vector<ToolCall> calls_;
+  std::vector<std::string> broken_;
+  bool finished_ = false;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_REQUEST_ANSWER_READER_H_
