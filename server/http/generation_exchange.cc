@@ -32,7 +32,12 @@ constexpr size_t kTextBytes = 12;
 
 // Upper bound of the bytes that a delta adds to an answer.
 size_t JsonBytes(const Delta& delta) {
-  size_t bytes = JsonStringSize(delta.text);
+  constexpr size_t kCallBytes = 128;  // of one part of a call, beside its texts
+  size_t bytes = JsonStringSize(delta.text) + JsonStringSize(delta.reasoning);
+  for (const ToolCallDelta& call : delta.calls) {
+    bytes += kCallBytes + JsonStringSize(call.id) + JsonStringSize(call.name) +
+             JsonStringSize(call.arguments);
+  }
   for (const auto* const list : {&delta.logprobs, &delta.prompt_logprobs}) {
     for (const TokenLogprob& logprob : *list) {
       bytes += (1 + logprob.alternatives.size()) * kLogprobBytes;

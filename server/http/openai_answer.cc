@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/http/json_text.h"
 #include "server/http/openai_request.h"
+#include "server/http/openai_tools.h"
 
 namespace annulus::server {
 namespace {
@@ -36,14 +37,17 @@ std::string TokenJson(const TokenLogprob& entry, size_t index, float logprob) {
 }
 
 std::string UsageJson(const Usage& usage) {
-  return absl::StrCat("{\"prompt_tokens\":", usage.prompt_tokens,
-                      ",\"completion_tokens\":", usage.completion_tokens,
-                      ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
-                      ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+  return absl::StrCat(
+      "{\"prompt_tokens\":", usage.prompt_tokens,
+      ",\"completion_tokens\":", usage.completion_tokens,
+      ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
+      ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
+      "},\"completion_tokens_details\":{\"reasoning_tokens\":", usage.reasoning_tokens, "}}");
 }
 
 absl::string_view FinishReasonOf(const Completion& completion) {
-  return completion.finish_reason == FinishReason::kLength ? "\"length\"" : "\"stop\"";
+  if (completion.finish_reason == FinishReason::kLength) return "\"length\"";
+  return completion.calls.empty() ? "\"stop\"" : "\"tool_calls\"";
 }
 
 // What chat and completions share: the frame of chunks and answers around one choice.
@@ -58,10 +62,10 @@ class OpenAiForm : public AnswerForm {
     std::string events;
     if (!std::exchange(begun_, true)) events = First(facts);
     const std::string logprobs = LogprobsOf(delta);
-    if (delta.text.empty() && logprobs == "null") return events;
-    absl::StrAppend(&events, Chunk(facts, absl::StrCat(Index(), DeltaJson(delta.text),
-                                                       ",\"logprobs\":", logprobs,
-                                                       ",\"finish_reason\":null}")));
+    const bool has_text = !delta.text.empty() || !delta.reasoning.empty() || !delta.calls.empty();
+    if (!has_text && logprobs == "null") return events;
+    absl::StrAppend(&events, Chunk(facts, absl::StrCat(Index(), DeltaJson(delta), ",\"logprobs\":",
+                                                       logprobs, ",\"finish_reason\":null}")));
     return events;
   }
 
@@ -87,16 +91,23 @@ class OpenAiForm : public AnswerForm {
 
   void Gather(const Delta& delta) override {
     text_ += delta.text;
+    reasoning_ += delta.reasoning;
+    for (const ToolCallDelta& call : delta.calls) {
+      calls_bytes_ += call.id.size() + call.name.size() + call.arguments.size();
+    }
     AddLogprobs(delta);
   }
-  size_t gathered_bytes() const override { return text_.size() + LogprobsSize(); }
+  size_t gathered_bytes() const override {
+    return text_.size() + reasoning_.size() + calls_bytes_ + LogprobsSize();
+  }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
     return WholeOf(facts, ChoiceJson(completion));
   }
   // A choice that has ended, and the answer with all of them, joined by commas.
   std::string ChoiceJson(const Completion& completion) {
-    return absl::StrCat(Index(), AnswerJson(text_), ",\"logprobs\":", GatheredLogprobs(),
+    return absl::StrCat(Index(), AnswerJson({text_, reasoning_, completion.calls}),
+                        ",\"logprobs\":", GatheredLogprobs(),
                         ",\"finish_reason\":", FinishReasonOf(completion), "}");
   }
   std::string WholeOf(const AnswerFacts& facts, absl::string_view choices) const {
@@ -114,9 +125,14 @@ class OpenAiForm : public AnswerForm {
   virtual absl::string_view IdPrefix() const = 0;
   virtual absl::string_view Object(bool chunk) const = 0;
   virtual std::string First(const AnswerFacts& facts) = 0;
-  virtual std::string DeltaJson(absl::string_view text) const = 0;
+  virtual std::string DeltaJson(const Delta& delta) const = 0;
   virtual absl::string_view EmptyDelta() const = 0;
-  virtual std::string AnswerJson(absl::string_view text) const = 0;
+  struct Parts {
+    absl::string_view text;
+    absl::string_view reasoning;
+    const std::vector<ToolCall>& calls;
+  };
+  virtual std::string AnswerJson(const Parts& parts) const = 0;
   // The log probabilities of one delta; "null" if there are none.
   virtual std::string LogprobsOf(const Delta& delta) = 0;
   virtual void AddLogprobs(const Delta& delta) = 0;
@@ -149,6 +165,8 @@ class OpenAiForm : public AnswerForm {
   const int choice_;
   bool begun_ = false;
   std::string text_;
+  std::string reasoning_;
+  size_t calls_bytes_ = 0;  // of the calls in the completion
 };
 
 // Several choices of one request, each with a form of its own.
@@ -214,13 +232,30 @@ class ChatForm final : public OpenAiForm {
                               "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":"
                               "null,\"finish_reason\":null}"));
   }
-  std::string DeltaJson(absl::string_view text) const override {
-    return absl::StrCat("\"delta\":{\"content\":", JsonString(text), "}");
+  std::string DeltaJson(const Delta& delta) const override {
+    std::string members;
+    const auto add = [&members](absl::string_view name, absl::string_view json) {
+      absl::StrAppend(&members, members.empty() ? "\"" : ",\"", name, "\":", json);
+    };
+    if (!delta.reasoning.empty()) add("reasoning_content", JsonString(delta.reasoning));
+    if (!delta.text.empty()) add("content", JsonString(delta.text));
+    if (!delta.calls.empty()) add("tool_calls", ToolCallsJson(delta.calls));
+    // A chunk of log probabilities alone has a content too.
+    if (members.empty()) add("content", "\"\"");
+    return absl::StrCat("\"delta\":{", members, "}");
   }
   absl::string_view EmptyDelta() const override { return "\"delta\":{}"; }
-  std::string AnswerJson(absl::string_view text) const override {
-    return absl::StrCat("\"message\":{\"role\":\"assistant\",\"content\":", JsonString(text),
-                        ",\"refusal\":null}");
+  std::string AnswerJson(const Parts& parts) const override {
+    const bool no_text = parts.text.empty() && !parts.calls.empty();
+    std::string json = absl::StrCat("\"message\":{\"role\":\"assistant\",\"content\":",
+                                    no_text ? "null" : JsonString(parts.text), ",\"refusal\":null");
+    if (!parts.reasoning.empty()) {
+      absl::StrAppend(&json, ",\"reasoning_content\":", JsonString(parts.reasoning));
+    }
+    if (!parts.calls.empty()) {
+      absl::StrAppend(&json, ",\"tool_calls\":", ToolCallsJson(parts.calls));
+    }
+    return json + "}";
   }
   static std::string Entries(const Delta& delta) {
     std::string json;
@@ -286,15 +321,16 @@ class CompletionForm final : public OpenAiForm {
   absl::string_view Object(bool) const override { return "text_completion"; }
   std::string First(const AnswerFacts& facts) override {
     if (echo_.empty()) return "";
-    return Chunk(facts, absl::StrCat(Index(), DeltaJson(echo_),
+    return Chunk(facts, absl::StrCat(Index(), TextJson(echo_),
                                      ",\"logprobs\":null,\"finish_reason\":null}"));
   }
-  std::string DeltaJson(absl::string_view text) const override {
+  std::string DeltaJson(const Delta& delta) const override { return TextJson(delta.text); }
+  static std::string TextJson(absl::string_view text) {
     return absl::StrCat("\"text\":", JsonString(text));
   }
   absl::string_view EmptyDelta() const override { return "\"text\":\"\""; }
-  std::string AnswerJson(absl::string_view text) const override {
-    return DeltaJson(absl::StrCat(echo_, text));
+  std::string AnswerJson(const Parts& parts) const override {
+    return TextJson(absl::StrCat(echo_, parts.text));
   }
 
   void Add(absl::string_view text, absl::string_view logprob, absl::string_view alternatives,

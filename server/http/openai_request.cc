@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/json_table.h"
+#include "server/http/openai_tools.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -320,6 +321,13 @@ absl::Status SetMessageText(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
+// Templates take an empty list for an answer with calls; clients mean one without.
+absl::Status SetMessageCalls(Request& request, const Value& value) {
+  const bool any = absl::StrContains(value.text, "{");
+  if (any) LastMessage(request).set_tool_calls(std::string(value.text));
+  return absl::OkStatus();
+}
+
 absl::Status SetTemplateOptions(Request& request, const Value& value) {
   if (value.text.empty() || value.text[0] != '{') return Bad("must be an object");
   request.spec.mutable_messages()->set_template_options(std::string(value.text));
@@ -341,14 +349,24 @@ absl::Status SetMaxCompletionTokens(Request& request, const Value& value) {
   return SetInt32<&SamplingParams::set_max_tokens>(request, value);
 }
 
-absl::Status MustBeAbsent(Request&, const Value&) {
-  return Bad("this server does not support this; leave it out");
+absl::Status ReadTools(Request& request, const Value& value) {
+  return SetTools(value.text, request.spec);
+}
+
+// A string, or an object that names the one tool to call.
+absl::Status ReadToolChoice(Request& request, const Value& value) {
+  return SetToolChoice(value.kind == kString ? value.text : "required", request.spec);
+}
+
+absl::Status SetParallelCalls(Request& request, const Value& value) {
+  request.spec.set_parallel_tool_calls(value.truth);
+  return absl::OkStatus();
 }
 
 template <char kFirst>
 absl::Status MustBeDefault(Request&, const Value& value) {
-  const absl::string_view only = kFirst == 't' ? "text" : kFirst == 'n' ? "none" : "auto";
-  if (value.text == only || (kFirst != 't' && value.text == "auto")) return absl::OkStatus();
+  const absl::string_view only = kFirst == 't' ? "text" : "auto";
+  if (value.text == only) return absl::OkStatus();
   return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"", only, "\""));
 }
 
@@ -383,7 +401,7 @@ std::vector<Field> MessageFields() {
       // What answers of this API have, and clients send back.
       {"messages[].refusal", Value::kNull},
       {"messages[].annotations", kArray},
-      {"messages[].tool_calls", kArray},
+      {"messages[].tool_calls", kText, SetMessageCalls},
       {"messages[].function_call", Value::kNull},
       {"messages[].audio", Value::kNull},
       {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
@@ -402,11 +420,10 @@ std::vector<Field> ChatFields() {
       {"top_logprobs", kNumber, SetTopLogprobs},
       {"modalities", kArray},
       {"modalities[]", kString, MustBeDefault<'t'>},
-      {"tools", kArray},
-      {"tools[]", uint8_t(kObject | kString), MustBeAbsent},
-      {"tool_choice", kString, MustBeDefault<'n'>},
+      {"tools", kText, ReadTools, false, kMessageBytes},
+      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes},
+      {"parallel_tool_calls", kBool, SetParallelCalls},
       {"service_tier", kString, MustBeDefault<'a'>},
-      {.path = "parallel_tool_calls", .kinds = kBool, .skip = true},
       {.path = "safety_identifier", .kinds = kString, .skip = true},
       {.path = "prompt_cache_key", .kinds = kString, .skip = true},
   };
@@ -524,6 +541,7 @@ std::string OpenAiName(absl::string_view field, const OpenAiRequest& request) {
   }
   if (absl::ConsumePrefix(&field, "messages.template_options")) return "chat_template_kwargs";
   if (absl::StartsWith(field, "output")) return request.output_field;
+  if (absl::StartsWith(field, "tool_choice.")) return "tool_choice";
   absl::ConsumePrefix(&field, "messages.");
   for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
     if (absl::StartsWith(field, own)) return absl::StrCat("annulus.", field);

@@ -281,6 +281,7 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
       request.sink->OnDelta(std::move(delta));
     }
   } while (script.endless);
+  for (const Delta& part : script.parts) request.sink->OnDelta(part);
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@ struct FakeScript {
   std::vector<int> queued;  // positions reported
   int progress_events = 0;
   std::vector<std::string> deltas;        // one token each
+  std::vector<Delta> parts;               // after them: reasoning and calls
   bool endless = false;                   // the deltas repeat until the request is ended
   std::chrono::milliseconds interval{0};  // before every event
   Completion completion;                  // how it ends, if nothing else ends it

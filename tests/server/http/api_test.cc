@@ -397,6 +397,88 @@ TEST_F(ApiTest, ConstrainsTheAnswer) {
   EXPECT_EQ(Submitted().output.machine, nullptr);
 }
 
+// An answer with reasoning, text and two calls, as the engine parts it.
+FakeScript Parted() {
+  FakeScript script;
+  Delta begin;
+  begin.reasoning = "Hm, \"so\".";
+  Delta text;
+  text.text = "I look.";
+  Delta first;
+  first.calls = {{0, "abc123xyz", "search", ""}, {0, "", "", "{\"q\": "}};
+  Delta second;
+  second.calls = {{0, "", "", "\"x\"}"}, {1, "def456uvw", "now", "{}"}};
+  script.parts = {begin, text, first, second};
+  script.completion.calls = {{"abc123xyz", "search", "{\"q\": \"x\"}"}, {"def456uvw", "now", "{}"}};
+  script.completion.usage.reasoning_tokens = 3;
+  return script;
+}
+
+TEST_F(ApiTest, AnswersWithReasoningAndCalls) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) { return Parted(); });
+  const json tools = {{{"type", "function"}, {"function", {{"name", "now"}}}}};
+  const json body = json::parse(Post(kChat, ChatBody({{"tools", tools}})).body);
+  const json& choice = body["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "I look.");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "Hm, \"so\".");
+  const json call = {{"id", "abc123xyz"},
+                     {"type", "function"},
+                     {"function", {{"name", "search"}, {"arguments", "{\"q\": \"x\"}"}}}};
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 2);
+  EXPECT_EQ(choice["message"]["tool_calls"][0], call);
+  EXPECT_EQ(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 3);
+}
+
+TEST_F(ApiTest, StreamsReasoningAndCalls) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) { return Parted(); });
+  const HttpReceived answer = Post(kChat, ChatBody({{"stream", true}}));
+  std::string reasoning, content, end;
+  std::vector<std::string> names(2), arguments(2), ids(2);
+  for (const std::string& event : EventsOf(answer.body)) {
+    if (event == "[DONE]") continue;
+    const json choice = json::parse(event)["choices"][0];
+    const json& delta = choice["delta"];
+    reasoning += delta.value("reasoning_content", "");
+    content += delta.value("content", "");
+    if (choice["finish_reason"].is_string()) end = choice["finish_reason"];
+    if (!delta.contains("tool_calls")) continue;
+    for (const json& call : delta["tool_calls"]) {
+      const auto index = call["index"].get<size_t>();
+      ids[index] += call.value("id", "");
+      names[index] += call["function"].value("name", "");
+      arguments[index] += call["function"].value("arguments", "");
+    }
+  }
+  EXPECT_EQ(reasoning, "Hm, \"so\".");
+  EXPECT_EQ(content, "I look.");
+  EXPECT_EQ(end, "tool_calls");
+  EXPECT_THAT(ids, ElementsAre("abc123xyz", "def456uvw"));
+  EXPECT_THAT(names, ElementsAre("search", "now"));
+  EXPECT_THAT(arguments, ElementsAre("{\"q\": \"x\"}", "{}"));
+}
+
+TEST_F(ApiTest, TakesToolsAndWhatAnswersHad) {
+  Start();
+  const json tools = {{{"type", "function"}, {"function", {{"name", "now"}, {"strict", false}}}}};
+  const json calls = {
+      {{"id", "a"}, {"type", "function"}, {"function", {{"name", "now"}, {"arguments", "{}"}}}}};
+  const json messages = {{{"role", "user"}, {"content", "Hi"}},
+                         {{"role", "assistant"},
+                          {"content", nullptr},
+                          {"reasoning_content", "Hm."},
+                          {"tool_calls", calls}},
+                         {{"role", "tool"}, {"tool_call_id", "a"}, {"content", "12:00"}}};
+  const HttpReceived answer = Post(kChat, ChatBody({{"tools", tools},
+                                                    {"tool_choice", "auto"},
+                                                    {"parallel_tool_calls", false},
+                                                    {"messages", messages}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_TRUE(Submitted().reading.one_call);
+}
+
 TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
   Start();
   struct Case {
@@ -412,7 +494,17 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kChat, {{"max_tokens", nullptr}, {"max_completion_tokens", 0}}, "max_completion_tokens"},
       {kChat, {{"n", 17}}, "n"},
       {kText, {{"n", 0}}, "n"},
-      {kChat, {{"tools", {{{"type", "function"}}}}}, "tools[0]"},
+      {kChat, {{"tools", {{"type", "function"}}}}, "tools"},
+      {kChat, {{"tools", {{{"type", "custom"}}}}}, "tools[0].type"},
+      {kChat,
+       {{"tools",
+         {{{"type", "function"}, {"function", {{"name", "f"}}}},
+          {{"type", "function"}, {"function", {{"name", "g"}, {"strict", true}}}}}}},
+       "tools[1].function.strict"},
+      {kChat, {{"tool_choice", "required"}}, "tool_choice"},
+      {kChat,
+       {{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}},
+       "tool_choice"},
       {kChat, {{"response_format", {{"type", "xml"}}}}, "response_format.type"},
       {kChat, {{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema"},
       {kChat,

@@ -1,0 +1,28 @@
+#ifndef ANNULUS_SERVER_HTTP_OPENAI_TOOLS_H_
+#define ANNULUS_SERVER_HTTP_OPENAI_TOOLS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/inference.pb.h"
+#include "engine/api.h"
+
+namespace annulus::server {
+
+// Checks a request's "tools", a JSON value, and stores them if there are any. INVALID_ARGUMENT, in
+// a few cases with the field, if they are no array, if one is no function, or if one is "strict":
+// no constraint serves that yet.
+absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec);
+
+// Stores "tool_choice" if it is a string.
+absl::Status SetToolChoice(absl::string_view choice, v1::GenerationSpec& spec);
+
+// The value of "tool_calls" in a chunk, and in a whole answer.
+std::string ToolCallsJson(const std::vector<ToolCallDelta>& calls);
+std::string ToolCallsJson(const std::vector<ToolCall>& calls);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_OPENAI_TOOLS_H_
