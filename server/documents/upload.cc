@@ -189,15 +189,7 @@ absl::Status Upload::CheckComplete() const {
 }
 
 absl::StatusOr<Upload::Result> Upload::Finish() {
-  ANNULUS_RETURN_IF_ERROR(CheckComplete());
-  const std::string sha256 = hash_.FinishHex();
-  if (expected_sha256_ && sha256 != *expected_sha256_) {
-    return ReasonError(
-        absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_HASH_MISMATCH,
-        absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
-                     *expected_sha256_, "; nothing was stored: upload the document again"));
-  }
-  ANNULUS_RETURN_IF_ERROR(EndText());
+  ANNULUS_ASSIGN_OR_RETURN(const std::string sha256, End());
   if (file_ != nullptr) {
     const FileFacts facts{tenant_, name_, title_, received_, sha256, UnixSeconds()};
     ANNULUS_RETURN_IF_ERROR(store_.folder()->Complete(file_, facts, cancel_));
@@ -229,6 +221,25 @@ absl::StatusOr<DocumentPtr> Upload::Restore(const DocumentFilePtr& file, const O
   return std::move(result.document);
 }
 
+absl::StatusOr<DocumentPtr> Upload::FinishUnstored() {
+  ANNULUS_ASSIGN_OR_RETURN(const std::string sha256, End());
+  return MakeDocument(sha256, std::chrono::steady_clock::now());
+}
+
+// Checks length and hash, and returns the hash.
+absl::StatusOr<std::string> Upload::End() {
+  ANNULUS_RETURN_IF_ERROR(CheckComplete());
+  const std::string sha256 = hash_.FinishHex();
+  if (expected_sha256_ && sha256 != *expected_sha256_) {
+    return ReasonError(
+        absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_HASH_MISMATCH,
+        absl::StrCat("the bytes that arrived have the SHA-256 ", sha256, ", but the header says ",
+                     *expected_sha256_, "; nothing was stored: upload the document again"));
+  }
+  ANNULUS_RETURN_IF_ERROR(EndText());
+  return sha256;
+}
+
 // Ends the text and takes its last ids.
 absl::Status Upload::EndText() {
   fresh_.clear();
@@ -243,10 +254,15 @@ absl::Status Upload::EndText() {
   return TakeMemory(0, 0);
 }
 
+std::shared_ptr<StoredDocument> Upload::MakeDocument(const std::string& sha256,
+                                                     SteadyTime stored_at) {
+  return std::make_shared<StoredDocument>(tenant_, name_, received_, sha256, std::move(tokens_),
+                                          stored_at, std::move(lease_), std::move(title_),
+                                          holds_end_mark_, std::move(share_), transient_);
+}
+
 absl::StatusOr<Upload::Result> Upload::Store(const std::string& sha256, SteadyTime stored_at) {
-  auto document = std::make_shared<StoredDocument>(
-      tenant_, name_, received_, sha256, std::move(tokens_), stored_at, std::move(lease_),
-      std::move(title_), holds_end_mark_, std::move(share_), transient_);
+  std::shared_ptr<StoredDocument> document = MakeDocument(sha256, stored_at);
   document->file = std::exchange(file_, nullptr);
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document), cancel_));

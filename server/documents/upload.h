@@ -52,8 +52,11 @@ class Upload {
     DocumentPtr document;
     bool created = false;  // false if the same text was already stored under the name
   };
-  // Checks length and hash, and stores the document. Call it last.
+  // Checks length and hash, and stores the document. Call it last, or FinishUnstored.
   absl::StatusOr<Result> Finish();
+  // The same for a transient document that only the caller has: it holds its part of the store's
+  // memory and of the tenant's quotas until it is destroyed.
+  absl::StatusOr<DocumentPtr> FinishUnstored();
 
   // Instead of Accept and Finish: takes the document that an earlier process has put into `file` of
   // the store's folder, with ids of this engine's tokenizer. The tenant's share and the context do
@@ -71,7 +74,9 @@ class Upload {
   absl::Status CheckContext() const;
   absl::Status TakeMemory(size_t more_ids, size_t others);
   absl::Status TakeShare(size_t bytes);
+  absl::StatusOr<std::string> End();
   absl::Status EndText();
+  std::shared_ptr<StoredDocument> MakeDocument(const std::string& sha256, SteadyTime stored_at);
   absl::StatusOr<Result> Store(const std::string& sha256, SteadyTime stored_at);
 
   DocumentStore& store_;

@@ -45,6 +45,9 @@ std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
     }
     const StoredDocument& text = **document;
     digest.Update(absl::StrCat(text.sha256, " ", text.title.size(), " ", text.title));
+    if (!asked.documents.has_value()) continue;
+    const absl::string_view title = asked.documents->TitleOf(static_cast<size_t>(i));
+    if (title != text.title) digest.Update(absl::StrCat(" as ", title.size(), " ", title));
   }
   return digest.FinishHex();
 }

@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
 
 // The titles and marks of the documents, for their frames.
 absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engine& engine,
-                                      const std::vector<DocumentPtr>& documents) {
+                                      const FoundDocuments& found) {
   constexpr size_t kMarkDigits = 32;  // 128 bits: no text can be made to hold those of its own hash
   if (!v1::Framing_IsValid(spec.framing())) {
     return FieldError("spec.framing", UnknownValue(spec.framing(), v1::Framing_descriptor()));
@@ -89,10 +89,11 @@ absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engi
   FramedDocuments framed;
   framed.framed =
       spec.framing() != v1::FRAMING_NONE && spec.has_messages() && engine.model().frames_documents;
-  for (const DocumentPtr& document : documents) {
+  for (size_t i = 0; i < found.list.size(); ++i) {
+    const StoredDocument& document = *found.list[i];
     ChatDocument& chat = framed.documents.emplace_back();
-    chat.name = document->title.empty() ? document->name : document->title;
-    if (document->holds_end_mark) chat.mark = document->sha256.substr(0, kMarkDigits);
+    chat.name = std::string(found.TitleOf(i));
+    if (document.holds_end_mark) chat.mark = document.sha256.substr(0, kMarkDigits);
   }
   return framed;
 }
@@ -240,22 +241,23 @@ absl::StatusOr<CompiledOutput> CompileOutput(const v1::GenerationSpec& spec, con
 }
 
 // Upper bound of the memory for names and frames, with every byte of a name escaped.
-size_t FrameWork(const std::vector<DocumentPtr>& documents) {
+size_t FrameWork(const FoundDocuments& found) {
   constexpr size_t kWords = 1024;
   constexpr size_t kEscape = 6;
   size_t bytes = 0;
-  for (const DocumentPtr& document : documents) {
-    bytes += kWords + kEscape * std::max(document->title.size(), document->name.size());
+  for (size_t i = 0; i < found.list.size(); ++i) {
+    const StoredDocument& document = *found.list[i];
+    bytes += kWords + kEscape * std::max({document.title.size(), document.name.size(),
+                                          found.TitleOf(i).size()});
   }
   // The factor that TokenizeMemory uses for a text without spaces.
   return 64 * bytes;
 }
 
 // Upper bound of the memory of BuildPrompt at its peak, except for the output of a chat template.
-size_t PromptWork(const v1::GenerationSpec& spec, bool has_template,
-                  const std::vector<DocumentPtr>& documents) {
+size_t PromptWork(const v1::GenerationSpec& spec, bool has_template, const FoundDocuments& found) {
   size_t ids = 0;
-  for (const DocumentPtr& document : documents) ids += document->tokens.size();
+  for (const DocumentPtr& document : found.list) ids += document->tokens.size();
   size_t bytes = 0;
   switch (spec.input_case()) {
     case v1::GenerationSpec::kMessages:
@@ -268,8 +270,8 @@ size_t PromptWork(const v1::GenerationSpec& spec, bool has_template,
       ids += static_cast<size_t>(spec.token_ids().ids_size());
   }
   // With documents, the ids of the input are copied into a prompt together with theirs.
-  if (documents.empty()) return bytes + ids * sizeof(int32_t);
-  return 2 * (bytes + FrameWork(documents)) + 2 * ids * sizeof(int32_t);
+  if (found.list.empty()) return bytes + ids * sizeof(int32_t);
+  return 2 * (bytes + FrameWork(found)) + 2 * ids * sizeof(int32_t);
 }
 
 // Builds the prompt: puts the ids of the documents at their places among those of the input.
@@ -303,10 +305,10 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   request.documents_found = found.at;
   const std::vector<DocumentPtr>& documents = found.list;
   const size_t foreseen =
-      request.output.bytes + PromptWork(spec, engine.model().has_chat_template, documents);
+      request.output.bytes + PromptWork(spec, engine.model().has_chat_template, found);
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, foreseen));
   WorkGrant grant(memory, foreseen);
-  ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
+  ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, found));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel, grant));
   built.system_folded = input.system_folded;
   request.reading = std::move(input.reading);
@@ -397,6 +399,12 @@ absl::Status ReadFields(const v1::GenerationSpec& spec, const Engine& engine,
 }
 
 }  // namespace
+
+absl::string_view FoundDocuments::TitleOf(size_t index) const {
+  if (index < titles.size() && !titles[index].empty()) return titles[index];
+  const StoredDocument& document = *list[index];
+  return document.title.empty() ? document.name : document.title;
+}
 
 absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
                                              const DocumentStore& store, const TenantId& tenant) {

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_GENERATION_REQUEST_BUILDER_H_
 #define ANNULUS_SERVER_GENERATION_REQUEST_BUILDER_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,11 @@ namespace annulus::server {
 struct FoundDocuments {
   std::vector<DocumentPtr> list;
   SteadyTime at;
+  // What the request calls them; as many as there are documents, or none. Empty: their own titles.
+  std::vector<std::string> titles = {};
+
+  // What the model is told of a document: a title, or else its name.
+  absl::string_view TitleOf(size_t index) const;
 };
 // Looks up the documents that a request names and marks them as used now. NOT_FOUND if one does not
 // exist; INVALID_ARGUMENT if a name is not allowed.

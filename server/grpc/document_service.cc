@@ -9,6 +9,7 @@
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
 #include "server/grpc/download_reactor.h"
+#include "server/generation/stored_documents.h"
 #include "server/grpc/prefill_messages.h"
 #include "server/grpc/unary_call.h"
 
@@ -82,33 +83,14 @@ absl::Status HandleUnpinDocument(ServiceContext& context, const TenantId& tenant
   return absl::OkStatus();
 }
 
-// May take long: looks at every page in --kv-disk, and waits for the disk.
 absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentRequest& request,
                                   v1::DeleteDocumentResponse&, const CancelFlag& cancel) {
-  ServiceContext& context = work.context;
-  const TenantId& tenant = work.tenant;
-  ANNULUS_RETURN_IF_ERROR(context.CheckDocumentsLoaded());
+  ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
-  if (request.if_unused()) return context.documents.DeleteIfUnused(tenant, request.name());
-  ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,
-                           context.documents.Delete(tenant, request.name(), cancel));
-  const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
-  const absl::Status forgotten =
-      deleted.last && engine.ok()
-          ? (*engine)->ForgetDocument(tenant, deleted.document->sha256, cancel)
-          : absl::OkStatus();
-  if (absl::IsCancelled(forgotten)) return forgotten;
-  // INTERNAL, so the client learns only of a fault and the log has the reason. Not UNAVAILABLE,
-  // because a retry would find no document.
-  if (!deleted.file.ok()) {
-    return absl::InternalError(
-        absl::StrCat("the document is deleted, but its file in --documents may be left, and then "
-                     "the next start finds it: ",
-                     deleted.file.message()));
+  if (request.if_unused()) {
+    return work.context.documents.DeleteIfUnused(work.tenant, request.name());
   }
-  if (forgotten.ok()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(
-      "the document is deleted, but not yet all of its pages in kv-disk: ", forgotten.message()));
+  return DeleteStoredDocument(work.context, work.tenant, request.name(), cancel);
 }
 
 RawUnaryCall SmallCall(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,

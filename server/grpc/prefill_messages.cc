@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,10 +18,6 @@
 
 namespace annulus::server {
 namespace {
-
-// A placeholder for the question: the prompt before it does not depend on it. Not empty, because
-// some templates refuse empty messages.
-constexpr char kAnyQuestion[] = "?";
 
 absl::StatusOr<std::chrono::milliseconds> ReadTtl(double seconds) {
   constexpr double kYear = 365 * 24 * 3600;
@@ -45,14 +42,7 @@ absl::StatusOr<AskedGeneration> DecodePrefill(const grpc::ByteBuffer& bytes, siz
   spec.set_model(std::move(*request.mutable_model()));
   spec.mutable_documents()->Swap(request.mutable_before());
   spec.add_documents(std::move(*request.mutable_name()));
-  if (request.has_system()) {
-    v1::Message& system = *spec.mutable_messages()->add_messages();
-    system.set_role("system");
-    system.set_content(std::move(*request.mutable_system()));
-  }
-  v1::Message& question = *spec.mutable_messages()->add_messages();
-  question.set_role("user");
-  question.set_content(kAnyQuestion);
+  SetPrefillMessages(spec, request.has_system() ? std::optional(request.system()) : std::nullopt);
   if (request.has_attention()) spec.mutable_attention()->Swap(request.mutable_attention());
   if (request.has_request_id()) spec.set_request_id(std::move(*request.mutable_request_id()));
   spec.set_priority(request.priority());

@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
+#include "server/generation/stored_documents.h"
 #include "server/grpc/wire.h"
 #include "server/work/guarded.h"
 
@@ -151,15 +152,8 @@ void UploadReactor::End(absl::Status status) {
 
 void UploadReactor::Send(const absl::Status& status) {
   last_message_.store(Now(), std::memory_order_relaxed);
-  if (status.ok()) {
-    context_.log.FromClient(LogLevel::kInfo, "document_uploaded",
-                            {{"tenant", facts_.caller.tenant.name()},
-                             {"bytes", result_.document->size_bytes},
-                             {"tokens", result_.document->tokens.size()},
-                             {"new", result_.created ? "yes" : "no"}});
-  }
   context_.unread.Begin(answering_);
-  context_.metrics.CountUpload(status.ok() ? result_.document.get() : nullptr, result_.created);
+  NoteUpload(context_, facts_.caller, status, result_);
   Finish(ToGrpcStatus(context_.Conclude(facts_, status), call_));
 }
 

@@ -1,15 +1,19 @@
 #ifndef ANNULUS_SERVER_HTTP_ANSWER_FORM_H_
 #define ANNULUS_SERVER_HTTP_ANSWER_FORM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/api.h"
 #include "server/generation/generation_run.h"
+#include "server/http/attached_documents.h"
 #include "server/http/http_errors.h"
 #include "server/work/call_memory.h"
 
@@ -39,8 +43,12 @@ class AnswerForm {
   virtual std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) = 0;
   virtual std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) = 0;
   virtual std::string StreamError(const HttpError& error) = 0;
+  // What a heartbeat of a stream has beside its comment; empty: nothing.
+  virtual std::string StreamBeat() const { return ""; }
 
-  // Gathers a part of the answer for Whole.
+  // Whether Gather gets all parts of the answer: of a stream, each before StreamDelta.
+  virtual bool gathers() const { return !streams(); }
+  // Gathers a part of the answer for its end.
   virtual void Gather(const Delta& delta) = 0;
   // Bytes that are gathered.
   virtual size_t gathered_bytes() const = 0;
@@ -67,6 +75,11 @@ class AnswerForm {
 struct FormRequest {
   AskedGeneration asked;
   std::unique_ptr<AnswerForm> answer;
+  std::vector<AttachedDocument> documents = {};  // not yet in `asked`
+  std::vector<std::string> headers = {};         // of the answer, each "Name: value"
+  // For how long the keys and values of the documents are to stay after the answer; absent: as long
+  // as there is room.
+  std::optional<std::chrono::milliseconds> keep_for = std::nullopt;
 };
 // Reads the body of a request. Runs in the pool. Errors name the fields of the body.
 using FormReader = absl::StatusOr<FormRequest> (*)(const std::deque<std::string>& body,

@@ -13,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/config/loopback.h"
+#include "server/http/files/upload_exchange.h"
 #include "server/http/generation_exchange.h"
 #include "server/http/http_errors.h"
 #include "server/http/routes.h"
@@ -26,15 +27,22 @@ constexpr size_t kMostHeadBytes = size_t{16} << 10;
 constexpr size_t kBodyShares = 4;
 constexpr size_t kLeastShares = 64;
 
+// Of a body with a file: the file, and the form around it.
+size_t MostUploadBytes(const ServerConfig& config) {
+  constexpr size_t kFormBytes = size_t{64} << 10;
+  return std::max(config.documents.max_document_bytes + kFormBytes, config.max_message_bytes);
+}
+
 // Refuses a request that no call is made of: there is nothing to count, and no line in the log.
-HttpAnswer Refusal(int status, absl::string_view code, std::string message,
+HttpAnswer Refusal(ErrorForm form, int status, absl::string_view code, std::string message,
                    std::vector<std::string> headers = {}) {
   const char* const type = status >= 500 ? "server_error" : "invalid_request_error";
-  HttpAnswer answer = OpenAiErrorAnswer({.status = status,
-                                         .type = type,
-                                         .code = std::string(code),
-                                         .message = std::move(message),
-                                         .request_id = ServiceContext::NewRequestId()});
+  HttpAnswer answer = ErrorAnswer({.status = status,
+                                   .type = type,
+                                   .code = std::string(code),
+                                   .message = std::move(message),
+                                   .request_id = ServiceContext::NewRequestId()},
+                                  form);
   answer.headers.insert(answer.headers.end(), headers.begin(), headers.end());
   return answer;
 }
@@ -60,6 +68,26 @@ bool IsJson(absl::string_view content_type) {
   return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(type), "application/json");
 }
 
+// The methods that routes have for this path: "GET, POST".
+std::string MethodsOf(absl::string_view path) {
+  std::string methods;
+  for (const Route& route : AllRoutes()) {
+    if (route.path == path) absl::StrAppend(&methods, methods.empty() ? "" : ", ", route.method);
+  }
+  return methods;
+}
+
+// Why a body of this type cannot be the route's; OK if it can.
+absl::Status CheckContentType(const Route& route, absl::string_view content_type) {
+  if (route.method != "POST") return absl::OkStatus();
+  if (std::holds_alternative<FileUpload>(route.handler)) {
+    return MultipartReader::BoundaryOf(content_type).status();
+  }
+  if (IsJson(content_type)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the body must be JSON: send \"Content-Type: application/json\"");
+}
+
 // The headers that let a web page of this origin read an answer.
 std::vector<std::string> OriginHeaders(absl::string_view origin) {
   if (origin.empty()) return {};
@@ -69,7 +97,7 @@ std::vector<std::string> OriginHeaders(absl::string_view origin) {
 
 HttpAnswer Preflight(absl::string_view origin) {
   HttpAnswer answer{.status = 204, .headers = OriginHeaders(origin)};
-  answer.headers.emplace_back("Access-Control-Allow-Methods: GET, POST");
+  answer.headers.emplace_back("Access-Control-Allow-Methods: GET, POST, DELETE");
   answer.headers.emplace_back("Access-Control-Allow-Headers: *, Authorization");
   answer.headers.emplace_back("Access-Control-Max-Age: 600");
   return answer;
@@ -97,6 +125,11 @@ CallContext ToCall(absl::string_view method, HttpRequest& request, const std::st
                    .connection = request.connection,
                    .headers = std::move(request.headers),
                    .certificate_names = std::move(request.certificate_names)};
+  // Anthropic's clients may send their token so.
+  const std::string* const key = call.FindHeader("x-api-key");
+  if (key != nullptr && call.FindHeader("authorization") == nullptr) {
+    call.headers.emplace_back("authorization", absl::StrCat("Bearer ", *key));
+  }
   if (const std::string* const parent = call.FindHeader("traceparent")) {
     call.trace = TraceId(*parent);
   }
@@ -105,18 +138,18 @@ CallContext ToCall(absl::string_view method, HttpRequest& request, const std::st
 
 // Ends a call that did not begin.
 HttpAnswer EndCall(ServiceContext& context, const CallContext& call, const absl::Status& status,
-                   bool is_generation) {
+                   ErrorForm errors, bool is_generation) {
   RequestBalance& balance = context.metrics.balance();
   if (is_generation) balance.Offer();
   const CallEnd end = context.Conclude(call, status);
   if (is_generation) balance.Settle(static_cast<absl::StatusCode>(end.status.code()));
-  return OpenAiErrorAnswer(ToHttpError(end));
+  return ErrorAnswer(ToHttpError(end), errors);
 }
 
 HttpAnswer AnswerNowWith(ServiceContext& context, const CallContext& call, AnswerNow answer,
-                         absl::string_view rest) {
+                         absl::string_view rest, ErrorForm errors) {
   absl::StatusOr<HttpAnswer> made = answer(context, rest);
-  if (!made.ok()) return EndCall(context, call, made.status(), false);
+  if (!made.ok()) return EndCall(context, call, made.status(), errors, false);
   const CallEnd end = context.Conclude(call, absl::OkStatus());
   for (std::string& header : RequestIdHeaders(end.request_id)) {
     made->headers.push_back(std::move(header));
@@ -154,44 +187,48 @@ std::shared_ptr<MemoryBudget> ApiService::BodyShareOf(const std::string& client)
 
 // Keeps web pages out: see the class.
 std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) const {
+  const ErrorForm form = ErrorFormOf(request);
   const absl::string_view origin = request.Find("origin");
   const auto& allowed = context_.config.http_origins;
   if (!origin.empty() && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) {
-    return Refusal(403, "origin_not_allowed",
+    return Refusal(form, 403, "origin_not_allowed",
                    absl::StrCat("web pages of ", QuoteName(origin),
                                 " may not use this server; name them in its --http-origins"));
   }
   const absl::string_view host = request.Find("host");
   if (host.empty()) {
     if (!request.is_1_1) return std::nullopt;
-    return Refusal(400, "invalid_request", "the request has no header \"Host\"");
+    return Refusal(form, 400, "invalid_request", "the request has no header \"Host\"");
   }
   if (!on_loopback_ || IsHostHere(host, context_.config.http)) return std::nullopt;
-  return Refusal(403, "host_not_allowed",
+  return Refusal(form, 403, "host_not_allowed",
                  absl::StrCat("this server serves only this machine, not the host ",
                               QuoteName(host), "; use localhost"));
 }
 
 std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,
                                                  const Route* route) const {
+  const ErrorForm form = ErrorFormOf(request);
   if (route == nullptr) {
-    return Refusal(404, "not_found", absl::StrCat("there is nothing at ", QuoteName(request.path)));
+    return Refusal(form, 404, "not_found",
+                   absl::StrCat("there is nothing at ", QuoteName(request.path)));
   }
   const bool reads = request.method == "HEAD" && route->method == "GET" &&
                      std::holds_alternative<AnswerNow>(route->handler);
   if (request.method != route->method && !reads) {
-    return Refusal(405, "method_not_allowed",
-                   absl::StrCat(request.path, " takes ", route->method, " only"),
-                   {absl::StrCat("Allow: ", route->method)});
+    const std::string methods = MethodsOf(route->path);
+    return Refusal(form, 405, "method_not_allowed",
+                   absl::StrCat(request.path, " takes ", methods, " only"),
+                   {absl::StrCat("Allow: ", methods)});
   }
-  if (route->method == "POST" && !IsJson(request.Find("content-type"))) {
-    return Refusal(415, "unsupported_media_type",
-                   "the body must be JSON: send \"Content-Type: application/json\"");
+  const absl::Status type = CheckContentType(*route, request.Find("content-type"));
+  if (!type.ok()) {
+    return Refusal(form, 415, "unsupported_media_type", std::string(type.message()));
   }
   // The handshake only checks a certificate that is there.
   if (!context_.config.tls_client_ca.empty() && request.certificate_names.empty() &&
       !route->for_probes) {
-    return Refusal(401, "certificate_required",
+    return Refusal(form, 401, "certificate_required",
                    "this server needs a client certificate that its --tls-client-ca trusts");
   }
   return std::nullopt;
@@ -221,9 +258,12 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                            const std::string& peer,
                                            std::shared_ptr<HttpReply> reply) {
   absl::string_view rest;
-  const Route* const route = FindRoute(request.path, rest);
+  const Route* const route = FindRoute(request.method, request.path, rest);
   if (auto refusal = CheckRoute(request, route)) return Refused(request, *std::move(refusal));
-  GenerationExchange::Asked asked{.idempotency_key = std::string(request.Find("idempotency-key")),
+  const ErrorForm errors = ErrorFormOf(request);
+  const auto boundary = MultipartReader::BoundaryOf(request.Find("content-type"));
+  GenerationExchange::Asked asked{.errors = errors,
+                                  .idempotency_key = std::string(request.Find("idempotency-key")),
                                   .repeats = IsRepeated(request),
                                   .is_1_1 = request.is_1_1,
                                   .keep_alive = request.keep_alive,
@@ -238,14 +278,30 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
     asked.replay = {std::string(rest), from};
     return absl::OkStatus();
   }();
-  if (!admitted.ok()) return EndCall(context_, call, admitted, reader != nullptr || replays);
+  if (!admitted.ok()) {
+    return EndCall(context_, call, admitted, errors, reader != nullptr || replays);
+  }
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
-    WorkExchange::Asked work{*handler, request.keep_alive, headers, BodyShareOf(ClientOf(call))};
+    WorkExchange::Asked work{.handler = *handler,
+                             .rest = std::string(rest),
+                             .query = std::move(request.query),
+                             .errors = errors,
+                             .keep_alive = request.keep_alive,
+                             .headers = headers,
+                             .body_share = BodyShareOf(ClientOf(call))};
     return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
                                           std::move(reply));
   }
+  if (std::holds_alternative<FileUpload>(route->handler)) {
+    UploadExchange::Asked upload{.boundary = *boundary,
+                                 .errors = errors,
+                                 .keep_alive = request.keep_alive,
+                                 .headers = headers,
+                                 .body_share = BodyShareOf(ClientOf(call))};
+    return UploadExchange::Create(context_, std::move(call), std::move(upload), std::move(reply));
+  }
   if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
-    return AnswerNowWith(context_, call, *answer, rest);
+    return AnswerNowWith(context_, call, *answer, rest, errors);
   }
   if (reader != nullptr) asked.reader = *reader;
   asked.body_share = BodyShareOf(ClientOf(call));
@@ -254,7 +310,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
 }
 
 HttpAnswer ApiService::OnFault(const HttpFault& fault) {
-  return Refusal(fault.status, "invalid_request", fault.message);
+  return Refusal(ErrorForm::kOpenAi, fault.status, "invalid_request", fault.message);
 }
 
 absl::StatusOr<std::unique_ptr<HttpListener>> StartApiHttp(ServiceContext& context,
@@ -264,7 +320,8 @@ absl::StatusOr<std::unique_ptr<HttpListener>> StartApiHttp(ServiceContext& conte
   HttpListener::Options options{
       .address = config.http,
       .max_connections = static_cast<size_t>(config.max_connections),
-      .limits = {.request = {kMostHeadBytes, config.max_message_bytes},
+      .limits = {.request = {kMostHeadBytes, MostUploadBytes(config)},
+                 .whole_body = config.max_message_bytes,
                  // The engine ends a request whose client does not read for slow_reader_timeout.
                  // The client then has the same time again to read the error.
                  .unread_time = 2 * config.engine.slow_reader_timeout,

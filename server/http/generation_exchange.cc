@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/generation/prefill.h"
 #include "server/http/json_text.h"
 #include "server/work/guarded.h"
 #include "server/work/work_cost.h"
@@ -67,6 +68,8 @@ GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call
                                        std::shared_ptr<HttpReply> reply)
     : context_(context),
       call_(std::move(call)),
+      caller_(call_.caller),
+      peer_(call_.peer),
       asked_(std::move(asked)),
       reply_(std::move(reply)),
       memory_(context.prompts) {
@@ -76,7 +79,6 @@ GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call
 
 void GenerationExchange::Start(BodyBytes body) {
   const size_t held = body.held_bytes();
-  tenant_ = call_.caller.tenant.name();
   generation_ = GenerationCall::Create(context_, std::move(call_), *this, body.TakeMemory());
   if (asked_.repeats || asked_.replay.has_value() || !asked_.idempotency_key.empty()) {
     generation_->MayFollow();
@@ -115,9 +117,14 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
   asked.lasting = {.lingers = named,
                    .unnamed = !named,
                    .note = std::make_shared<FormNote>(request.answer->Again(), facts_.created)};
-  std::lock_guard lock(mutex_);
-  form_ = std::move(request.answer);
-  choices_ = asked.choices;
+  {
+    std::lock_guard lock(mutex_);
+    form_ = std::move(request.answer);
+    headers_ = std::move(request.headers);
+    choices_ = asked.choices;
+  }
+  ANNULUS_RETURN_IF_ERROR(
+      AttachDocuments(context_, caller_, std::move(request.documents), asked, memory, cancel));
   return std::move(asked);
 }
 
@@ -158,7 +165,8 @@ absl::StatusOr<AskedGeneration> GenerationExchange::ReadReplay() {
   AskedGeneration asked;
   asked.spec.set_request_id(id);
   asked.follows_only = true;
-  const auto note = std::static_pointer_cast<const FormNote>(context_.attach.NoteOf({tenant_, id}));
+  const auto note =
+      std::static_pointer_cast<const FormNote>(context_.attach.NoteOf({caller_.tenant.name(), id}));
   if (note == nullptr) return NoSuchRequestError(id);
   std::unique_ptr<AnswerForm> form = note->form == nullptr ? nullptr : note->form->Again();
   if (form == nullptr || !form->streams()) {
@@ -216,7 +224,8 @@ void GenerationExchange::OnBeat() {
   if (form_->streams()) {
     return SendLocked(
         BodyLocked(absl::StrFormat(": annulus {\"processed\":%d,\"total\":%d,\"eta\":%.1f}\n\n",
-                                   progress_.processed, progress_.total, progress_.eta_seconds)),
+                                   progress_.processed, progress_.total, progress_.eta_seconds) +
+                   form_->StreamBeat()),
         HttpReply::End::kMore);
   }
   // HTTP/1.0 has no chunks, and so no way to break off an answer.
@@ -261,7 +270,8 @@ void GenerationExchange::AddUsageLocked(int choice, const Usage& usage) {
 absl::Status GenerationExchange::UseLocked(int choice, const SinkEvent& event) {
   NoteLocked(choice, event);
   const Delta* const delta = std::get_if<Delta>(&event);
-  if (!form_->streams()) return delta == nullptr ? absl::OkStatus() : GatherLocked(*delta);
+  if (delta != nullptr && form_->gathers()) ANNULUS_RETURN_IF_ERROR(GatherLocked(*delta));
+  if (!form_->streams()) return absl::OkStatus();
   // Other events say that the request is queued: from now on the client waits for the stream. Of
   // several choices one may still be refused.
   const std::string events = delta == nullptr ? "" : SkipLocked(form_->StreamDelta(facts_, *delta));
@@ -283,6 +293,7 @@ HttpAnswer GenerationExchange::AnswerLocked(int status, absl::string_view conten
   HttpAnswer answer{.status = status, .content_type = std::string(content_type)};
   answer.headers = RequestIdHeaders(generation_->run().request_id());
   answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
+  answer.headers.insert(answer.headers.end(), headers_.begin(), headers_.end());
   return answer;
 }
 
@@ -329,7 +340,7 @@ absl::Status GenerationExchange::EncodeEndLocked(const Completion& completion, s
 std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply::End& after) {
   const HttpError error = ToHttpError(end);
   if (!begun_) {
-    HttpAnswer answer = OpenAiErrorAnswer(error);
+    HttpAnswer answer = ErrorAnswer(error, asked_.errors);
     answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
     return Serialize(answer, asked_.keep_alive && !refused_, /*with_body=*/true);
   }
@@ -367,6 +378,8 @@ void GenerationExchange::EndLocked(Completion completion, int choice) {
   }
   const CallEnd told = generation_->Conclude(completion, choice);
   if (!completion.status.ok() && choices_ > 1) generation_->Abort(completion.status);
+  if (completion.status.ok() && pin_) StartPin(context_, caller_, peer_, *std::move(pin_));
+  pin_.reset();
   if (!completion.status.ok()) bytes = EncodeErrorLocked(told, end);
   SendLocked(std::move(bytes), end);
 }

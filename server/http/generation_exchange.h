@@ -32,6 +32,7 @@ class GenerationExchange final : public HttpExchange,
   // What the exchange takes of the request.
   struct Asked {
     FormReader reader = nullptr;
+    ErrorForm errors = ErrorForm::kOpenAi;
     std::string idempotency_key;  // empty: none
     bool repeats = false;         // an SDK's retry
     // Instead of reading a body: replays the stream of this request, from an event on.
@@ -89,14 +90,17 @@ class GenerationExchange final : public HttpExchange,
 
   ServiceContext& context_;
   CallContext call_;  // until Start or Refuse
+  const Caller caller_;
+  const std::string peer_;
   const Asked asked_;
   const std::shared_ptr<HttpReply> reply_;
-  std::string tenant_;                          // from Start on
   std::shared_ptr<GenerationCall> generation_;  // null until then
 
   std::mutex mutex_;
-  CallMemory memory_;                 // for the answer that is gathered
-  std::unique_ptr<AnswerForm> form_;  // null until the request was read
+  CallMemory memory_;                   // for the answer that is gathered
+  std::vector<std::string> headers_;    // for a good answer
+  std::optional<AskedGeneration> pin_;  // to start after a good answer
+  std::unique_ptr<AnswerForm> form_;    // null until the request was read
   AnswerFacts facts_;
   int choices_ = 1;    // that the request asks for
   int ended_ = 0;      // of them

@@ -22,6 +22,8 @@ constexpr size_t kReadBytes = size_t{16} << 10;
 constexpr int kSteps = 8;
 constexpr uint32_t kHangUp = EPOLLRDHUP;
 constexpr size_t kLeastBytesPerSecond = 1024;
+// Of a body that is taken in parts.
+constexpr size_t kPartBytes = 4 * BodyBytes::kPiece;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 absl::Status BodyTooLate() {
@@ -134,11 +136,8 @@ HttpConnection::Next HttpConnection::Parse(SteadyTime now) {
   }
   if (phase_ == Phase::kBody) {
     if (!parser_->body_error().ok()) return RefuseBody(parser_->body_error(), now);
-    if (parser_->fault().has_value()) {
-      return RefuseBody(AsStatus(*parser_->fault(), limits_.request.body_bytes), now);
-    }
-    deadline_ =
-        body_since_ + limits_.body_time + milliseconds(body_->size() * 1000 / kLeastBytesPerSecond);
+    if (parser_->fault().has_value()) return RefuseFault(now);
+    SetBodyDeadline();
   } else {
     if (parser_->fault().has_value()) {
       keep_alive_ = false;
@@ -147,8 +146,22 @@ HttpConnection::Next HttpConnection::Parse(SteadyTime now) {
     }
     if (parser_->stage() == RequestParser::Stage::kHead) return Next::kAgain;
     if (const Next next = OnHead(now); next != Next::kAgain || phase_ != Phase::kBody) return next;
+    if (parser_->fault().has_value()) return RefuseFault(now);
   }
-  return parser_->stage() == RequestParser::Stage::kDone ? OnBodyEnd(now) : Next::kAgain;
+  if (parser_->stage() == RequestParser::Stage::kDone) return OnBodyEnd(now);
+  const bool is_part = exchange_->takes_parts() && body_->size() >= kPartBytes;
+  return is_part ? PassOnPart(now) : Next::kAgain;
+}
+
+HttpConnection::Next HttpConnection::RefuseFault(SteadyTime now) {
+  const bool parts = exchange_->takes_parts();
+  const size_t most = parts ? limits_.request.body_bytes : limits_.whole_body;
+  return RefuseBody(AsStatus(*parser_->fault(), most), now);
+}
+
+void HttpConnection::SetBodyDeadline() {
+  const size_t bytes = passed_on_ + body_->size();
+  deadline_ = body_since_ + limits_.body_time + milliseconds(bytes * 1000 / kLeastBytesPerSecond);
 }
 
 HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
@@ -170,7 +183,10 @@ HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
   phase_ = Phase::kBody;
   body_.emplace(budget_, exchange_->body_share());
   body_since_ = now;
+  passed_on_ = 0;
   deadline_ = now + limits_.body_time;
+  if (!exchange_->takes_parts()) parser_->LimitBody(limits_.whole_body);
+  if (parser_->fault().has_value()) return Next::kAgain;
   if (has_body && parser_->expects_continue() && input_.empty()) {
     interim_ = true;
     Queue(kContinue, HttpReply::End::kMore, now);
@@ -182,6 +198,15 @@ HttpConnection::Next HttpConnection::OnBodyEnd(SteadyTime now) {
   AwaitAnswer(now);
   exchange_->Start(*std::move(body_));
   body_.reset();
+  return Next::kAgain;
+}
+
+HttpConnection::Next HttpConnection::PassOnPart(SteadyTime now) {
+  AwaitAnswer(now);
+  passed_on_ += body_->size();
+  passed_on_at_ = now;
+  exchange_->OnPart(*std::move(body_));
+  body_.emplace(budget_, exchange_->body_share());
   return Next::kAgain;
 }
 
@@ -214,10 +239,21 @@ void HttpConnection::Queue(std::string bytes, HttpReply::End end, SteadyTime now
 
 HttpConnection::Next HttpConnection::Take(uint64_t request, std::string bytes, HttpReply::End end,
                                           SteadyTime now) {
-  if (request != request_ || phase_ != Phase::kAnswering || exchange_ == nullptr) {
-    return Next::kWait;
+  const bool awaited = phase_ == Phase::kAnswering || phase_ == Phase::kBody;
+  if (request != request_ || !awaited || exchange_ == nullptr) return Next::kWait;
+  if (phase_ == Phase::kBody) {  // an exchange that takes parts has ended by itself
+    phase_ = Phase::kAnswering;
+    if (std::exchange(interim_, false)) bytes.insert(0, output_, written_);
   }
   if (end == HttpReply::End::kBreak && bytes.empty()) return Next::kClose;
+  if (end == HttpReply::End::kReadOn) {
+    phase_ = Phase::kBody;
+    body_since_ += now - passed_on_at_;
+    SetBodyDeadline();
+    return Advance(now);
+  }
+  // Behind a body that nobody reads, no next request can be found.
+  if (parser_->stage() != RequestParser::Stage::kDone) keep_alive_ = false;
   Queue(std::move(bytes), end, now);
   return Advance(now);
 }

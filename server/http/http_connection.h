@@ -21,6 +21,7 @@ namespace annulus::server {
 // What a client may take of a listener.
 struct HttpLimits {
   RequestParser::Limits request{16 << 10, 16 << 20};
+  size_t whole_body = SIZE_MAX;                 // bytes of a body that is not taken in parts
   std::chrono::milliseconds idle_time{60'000};  // without a request
   // From a request's first byte to the end of its head.
   std::chrono::milliseconds head_time{2'000};
@@ -79,6 +80,9 @@ class HttpConnection {
   Next Part(SteadyTime now);
   Next OnHead(SteadyTime now);
   Next OnBodyEnd(SteadyTime now);
+  Next PassOnPart(SteadyTime now);
+  Next RefuseFault(SteadyTime now);
+  void SetBodyDeadline();
   Next OnWritten(SteadyTime now);
   void AwaitRequest(SteadyTime now);
   void Answer(const HttpAnswer& answer, bool keep_alive, bool with_body, SteadyTime now);
@@ -102,8 +106,10 @@ class HttpConnection {
   uint64_t request_ = 0;  // the number of the newest request
   std::optional<RequestParser> parser_;
   std::optional<BodyBytes> body_;
-  SteadyTime body_since_;
-  std::string input_;  // what the parser has not taken
+  SteadyTime body_since_;    // without the time that parts took here
+  SteadyTime passed_on_at_;  // when the newest part was passed on
+  size_t passed_on_ = 0;     // bytes of the body
+  std::string input_;        // what the parser has not taken
   std::shared_ptr<HttpExchange> exchange_;
   bool keep_alive_ = false;  // whether the connection may be used after this answer
   bool interim_ = false;     // output_ is "100 Continue", before the body

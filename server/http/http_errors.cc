@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/time_util.h"
 #include "google/rpc/error_details.pb.h"
@@ -78,6 +79,34 @@ absl::string_view TypeOf(int status) {
   }
 }
 
+constexpr int kOverloaded = 529;
+
+// Anthropic's name for a status.
+absl::string_view AnthropicTypeOf(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+    case kOverloaded:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+// The status as this form tells it.
+int StatusIn(ErrorForm form, const HttpError& error) {
+  return form == ErrorForm::kAnthropic && error.queue_full ? kOverloaded : error.status;
+}
+
 // Statuses that the SDKs of OpenAI and Anthropic repeat.
 bool IsRepeated(int status) {
   return status == 408 || status == 409 || status == 429 || status >= 500;
@@ -96,12 +125,14 @@ HttpError ToHttpError(const CallEnd& end) {
   HttpError error{
       .status = StatusOf(code), .message = end.status.message(), .request_id = end.request_id};
   std::string reason;
+  bool is_media = false;
   for (const google::protobuf::Any& detail : end.status.details()) {
     google::rpc::ErrorInfo info;
     google::rpc::BadRequest bad_request;
     google::rpc::RetryInfo retry;
     if (detail.UnpackTo(&info)) {
       reason = info.reason();
+      is_media = info.metadata().contains("media_type");
     } else if (detail.UnpackTo(&bad_request) && bad_request.field_violations_size() > 0) {
       error.param = bad_request.field_violations(0).field();
     } else if (detail.UnpackTo(&retry)) {
@@ -116,6 +147,8 @@ HttpError ToHttpError(const CallEnd& end) {
     error.status = row->status;
     if (!row->code.empty()) error.code = std::string(row->code);
   }
+  if (is_media) error.status = 415;
+  error.queue_full = reason == "QUEUE_FULL";
   error.type = std::string(TypeOf(error.status));
   error.never_retry = IsRepeated(error.status) && (!MayPass(code) || end.retry_pushback == "-1");
   return error;
@@ -128,10 +161,25 @@ std::string OpenAiErrorBody(const HttpError& error) {
                       ",\"code\":", error.code.empty() ? "null" : JsonString(error.code), "}}");
 }
 
-HttpAnswer OpenAiErrorAnswer(const HttpError& error) {
-  HttpAnswer answer{.status = error.status,
+std::string AnthropicErrorBody(const HttpError& error) {
+  const int status = StatusIn(ErrorForm::kAnthropic, error);
+  return absl::StrCat(
+      "{\"type\":\"error\",\"error\":{\"type\":", JsonString(AnthropicTypeOf(status)),
+      ",\"message\":", JsonString(error.message), "},\"request_id\":", JsonString(error.request_id),
+      "}");
+}
+
+ErrorForm ErrorFormOf(const HttpRequest& request) {
+  const bool is_anthropic =
+      !request.Find("anthropic-version").empty() || absl::StartsWith(request.path, "/v1/messages");
+  return is_anthropic ? ErrorForm::kAnthropic : ErrorForm::kOpenAi;
+}
+
+HttpAnswer ErrorAnswer(const HttpError& error, ErrorForm form) {
+  const bool is_anthropic = form == ErrorForm::kAnthropic;
+  HttpAnswer answer{.status = StatusIn(form, error),
                     .content_type = "application/json",
-                    .body = OpenAiErrorBody(error),
+                    .body = is_anthropic ? AnthropicErrorBody(error) : OpenAiErrorBody(error),
                     .headers = RequestIdHeaders(error.request_id)};
   if (error.retry_ms.has_value()) {
     answer.headers.push_back(absl::StrCat("Retry-After: ", (*error.retry_ms + 999) / 1000));

@@ -18,9 +18,10 @@ namespace annulus::server {
 class HttpReply {
  public:
   enum class End : uint8_t {
-    kMore,   // more of this answer follows
-    kLast,   // the answer is complete
-    kBreak,  // the answer cannot be completed: the connection is closed after these bytes
+    kMore,    // more of this answer follows
+    kLast,    // the answer is complete
+    kBreak,   // the answer cannot be completed: the connection is closed after these bytes
+    kReadOn,  // no answer yet: a part of the body is dealt with, and the next one may come
   };
   virtual ~HttpReply() = default;
   // Has the connection write `bytes`, whole lines and chunks of HTTP. With kMore, the next call
@@ -35,8 +36,14 @@ class HttpExchange {
 
   // What the bodies of the caller's requests may hold together while they come; null: no limit.
   virtual std::shared_ptr<MemoryBudget> body_share() const { return nullptr; }
-  // The request has come. Must lead to an answer by HttpReply, now or later. Called once, or
-  // Refuse.
+  // Whether the body is passed on in parts as it comes, each but the last by OnPart. Then it may be
+  // as long as HttpLimits::request allows, else as HttpLimits::whole_body.
+  virtual bool takes_parts() const { return false; }
+  // A part of the body has come, in order. Nothing more is read until the exchange sends kReadOn.
+  // It may send an answer at any time; then the connection is closed behind it.
+  virtual void OnPart(BodyBytes) {}
+  // The request has come: its body, or the last part of it. Must lead to an answer by HttpReply,
+  // now or later. Called once, or Refuse.
   virtual void Start(BodyBytes body) = 0;
   // The body does not come, or cannot be taken, for this reason. Must lead to an answer.
   virtual void Refuse(const absl::Status& status) = 0;

@@ -1,7 +1,10 @@
 #include "server/http/http_message.h"
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace annulus::server {
 namespace {
@@ -44,9 +47,23 @@ absl::string_view Phrase(int status) {
       return "Service Unavailable";
     case 504:
       return "Gateway Timeout";
+    case 529:
+      return "Overloaded";
     default:
       return "Status";
   }
+}
+
+std::string Decoded(absl::string_view text) {
+  std::string decoded;
+  while (!text.empty()) {
+    const absl::string_view digits = text.substr(1, 2);
+    const bool is_code = text.front() == '%' && digits.size() == 2 &&
+                         absl::ascii_isxdigit(digits[0]) && absl::ascii_isxdigit(digits[1]);
+    decoded += is_code ? absl::HexStringToBytes(digits) : std::string(1, text.front());
+    text.remove_prefix(is_code ? 3 : 1);
+  }
+  return decoded;
 }
 
 }  // namespace
@@ -72,6 +89,16 @@ std::string QueryOf(absl::string_view target) {
   target = target.substr(0, target.find('#'));
   const size_t mark = target.find('?');
   return mark == absl::string_view::npos ? "" : std::string(target.substr(mark + 1));
+}
+
+std::vector<std::pair<std::string, std::string>> ParametersOf(absl::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  for (const absl::string_view parameter : absl::StrSplit(query, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> sides =
+        absl::StrSplit(parameter, absl::MaxSplits('=', 1));
+    parameters.emplace_back(Decoded(sides.first), Decoded(sides.second));
+  }
+  return parameters;
 }
 
 std::string SerializeHead(const HttpAnswer& answer, BodyFrame frame, bool keep_alive) {

@@ -51,6 +51,10 @@ std::string PathOf(absl::string_view target);
 // "/v1/streams/a?from=3" -> "from=3". Empty if there is none.
 std::string QueryOf(absl::string_view target);
 
+// The parameters of a query, decoded, in order: "a=%20&b" -> {"a", " "}, {"b", ""}. A "%" that is
+// not followed by two digits stands for itself.
+std::vector<std::pair<std::string, std::string>> ParametersOf(absl::string_view query);
+
 // How the length of an answer's body is told.
 enum class BodyFrame : uint8_t {
   kLength,      // Content-Length

@@ -11,30 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/logprob_json.h"
 #include "server/http/openai_request.h"
 #include "server/http/openai_tools.h"
 
 namespace annulus::server {
 namespace {
-
-absl::string_view TextOf(const TokenLogprob& logprob, size_t index) {
-  return index < logprob.texts.size() ? absl::string_view(logprob.texts[index]) : "";
-}
-
-std::string BytesJson(absl::string_view bytes) {
-  std::string json = "[";
-  for (const char c : bytes) {
-    absl::StrAppend(&json, json.size() > 1 ? "," : "", static_cast<unsigned char>(c));
-  }
-  return json + "]";
-}
-
-// The token with this index in TokenLogprob::texts.
-std::string TokenJson(const TokenLogprob& entry, size_t index, float logprob) {
-  return absl::StrCat("\"token\":", JsonString(TextOf(entry, index)),
-                      ",\"logprob\":", JsonNumber(logprob),
-                      ",\"bytes\":", BytesJson(entry.BytesOf(index)));
-}
 
 std::string UsageJson(const Usage& usage) {
   return absl::StrCat(
@@ -257,28 +239,15 @@ class ChatForm final : public OpenAiForm {
     }
     return json + "}";
   }
-  static std::string Entries(const Delta& delta) {
-    std::string json;
-    for (const TokenLogprob& logprob : delta.logprobs) {
-      absl::StrAppend(&json, json.empty() ? "{" : ",{", TokenJson(logprob, 0, logprob.logprob),
-                      ",\"top_logprobs\":[");
-      for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
-        absl::StrAppend(&json, i == 0 ? "{" : ",{",
-                        TokenJson(logprob, i + 1, logprob.alternatives[i].second), "}");
-      }
-      json += "]}";
-    }
-    return json;
-  }
   static std::string Framed(absl::string_view entries) {
     return absl::StrCat("{\"content\":[", entries, "],\"refusal\":null}");
   }
   std::string LogprobsOf(const Delta& delta) override {
-    return delta.logprobs.empty() ? "null" : Framed(Entries(delta));
+    return delta.logprobs.empty() ? "null" : Framed(LogprobEntries(delta));
   }
   void AddLogprobs(const Delta& delta) override {
     if (delta.logprobs.empty()) return;
-    absl::StrAppend(&logprobs_, logprobs_.empty() ? "" : ",", Entries(delta));
+    absl::StrAppend(&logprobs_, logprobs_.empty() ? "" : ",", LogprobEntries(delta));
   }
   size_t LogprobsSize() const override { return logprobs_.size(); }
   std::string GatheredLogprobs() const override {
@@ -351,7 +320,7 @@ class CompletionForm final : public OpenAiForm {
     }
     for (const auto* const list : {&delta.prompt_logprobs, &delta.logprobs}) {
       for (const TokenLogprob& logprob : *list) {
-        Add(TextOf(logprob, 0), JsonNumber(logprob.logprob), Alternatives(logprob), lists);
+        Add(LogprobText(logprob, 0), JsonNumber(logprob.logprob), Alternatives(logprob), lists);
       }
     }
   }
@@ -359,7 +328,7 @@ class CompletionForm final : public OpenAiForm {
   static std::string Alternatives(const TokenLogprob& logprob) {
     std::string json;
     for (size_t i = 0; i < logprob.alternatives.size(); ++i) {
-      const std::string name = JsonString(TextOf(logprob, i + 1));
+      const std::string name = JsonString(LogprobText(logprob, i + 1));
       if (absl::StrContains(json, absl::StrCat(name, ":"))) continue;
       absl::StrAppend(&json, json.empty() ? "" : ",", name, ":",
                       JsonNumber(logprob.alternatives[i].second));
@@ -395,6 +364,7 @@ absl::StatusOr<FormRequest> ReadForm(Reader reader, const std::deque<std::string
   FormRequest form;
   // The form needs the rest of the request; of the spec only how log probabilities are asked for.
   form.asked.spec = std::move(request.spec);
+  form.documents = std::move(request.documents);
   request.spec = v1::GenerationSpec();
   if (form.asked.spec.sampling().has_logprobs()) request.spec.mutable_sampling()->set_logprobs(0);
   form.asked.choices = request.choices;

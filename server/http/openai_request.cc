@@ -1,18 +1,16 @@
 #include "server/http/openai_request.h"
 
-#include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/json_table.h"
 #include "server/http/openai_tools.h"
+#include "server/http/spec_fields.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -25,42 +23,10 @@ using v1::SamplingParams;
 
 constexpr uint8_t kBool = Value::kBool, kNumber = Value::kNumber, kString = Value::kString,
                   kArray = Value::kArray, kObject = Value::kObject, kText = Value::kText;
-// Of a message in a list, or an entry of a map, with their objects.
-constexpr size_t kMessageBytes = 512;
-constexpr size_t kIdBytes = 3 * sizeof(int32_t);
 constexpr int kMostAnswers = 16;
 
 absl::Status Bad(absl::string_view message) { return absl::InvalidArgumentError(message); }
 
-absl::StatusOr<int32_t> Int32Of(const Value& value) {
-  using Limits = std::numeric_limits<int32_t>;
-  if (value.integer && *value.integer >= Limits::min() && *value.integer <= Limits::max()) {
-    return static_cast<int32_t>(*value.integer);
-  }
-  return Bad("must be a whole number of at most 31 bits");
-}
-
-// Setters of one field of SamplingParams, whose range the engine checks.
-template <auto kSet>
-absl::Status SetFloat(Request& request, const Value& value) {
-  (request.spec.mutable_sampling()->*kSet)(static_cast<float>(value.number));
-  return absl::OkStatus();
-}
-template <auto kSet>
-absl::Status SetInt32(Request& request, const Value& value) {
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t number, Int32Of(value));
-  (request.spec.mutable_sampling()->*kSet)(number);
-  return absl::OkStatus();
-}
-template <bool Request::*kFlag>
-absl::Status SetFlag(Request& request, const Value& value) {
-  request.*kFlag = value.truth;
-  return absl::OkStatus();
-}
-// For what this server lacks.
-absl::Status MustBeFalse(Request&, const Value& value) {
-  return value.truth ? Bad("this server does not support this; leave it out") : absl::OkStatus();
-}
 template <int kOnly>
 absl::Status MustBeNumber(Request&, const Value& value) {
   if (value.number == kOnly) return absl::OkStatus();
@@ -73,92 +39,8 @@ absl::Status SetChoices(Request& request, const Value& value) {
   return Bad(absl::StrCat("must be 1 to ", kMostAnswers));
 }
 
-absl::Status SetSeed(Request& request, const Value& value) {
-  // OpenAI's seeds are signed.
-  if (!value.natural && !value.integer) return Bad("must be a whole number of at most 64 bits");
-  request.spec.mutable_sampling()->set_seed(value.natural ? *value.natural
-                                                          : static_cast<uint64_t>(*value.integer));
-  return absl::OkStatus();
-}
-
-absl::Status AddStop(Request& request, const Value& value) {
-  SamplingParams& sampling = *request.spec.mutable_sampling();
-  if (sampling.stop_size() >= kMostStops) {
-    return Bad(absl::StrCat("at most ", kMostStops, " stop texts are allowed"));
-  }
-  sampling.add_stop(value.text.data(), value.text.size());
-  return absl::OkStatus();
-}
-
 absl::Status SetStop(Request& request, const Value& value) {
-  return value.kind == kArray ? absl::OkStatus() : AddStop(request, value);
-}
-
-absl::Status AddStopId(Request& request, const Value& value) {
-  SamplingParams& sampling = *request.spec.mutable_sampling();
-  if (sampling.stop_token_ids_size() >= kMostStopTokenIds) {
-    return Bad(absl::StrCat("at most ", kMostStopTokenIds, " ids are allowed"));
-  }
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t id, Int32Of(value));
-  sampling.add_stop_token_ids(id);
-  return absl::OkStatus();
-}
-
-absl::Status AddBias(Request& request, const Value& value) {
-  auto& biases = *request.spec.mutable_sampling()->mutable_logit_bias();
-  int32_t id = 0;
-  if (!absl::SimpleAtoi(value.key, &id)) return Bad("a key of logit_bias is a token id");
-  if (static_cast<int>(biases.size()) >= kMostBiases) {
-    return Bad(absl::StrCat("at most ", kMostBiases, " entries are allowed"));
-  }
-  biases[id] = static_cast<float>(value.number);
-  return absl::OkStatus();
-}
-
-absl::Status SetModel(Request& request, const Value& value) {
-  request.spec.set_model(std::string(value.text));
-  return absl::OkStatus();
-}
-
-absl::Status SetPriority(Request& request, const Value& value) {
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t priority, Int32Of(value));
-  request.spec.set_priority(priority);
-  return absl::OkStatus();
-}
-
-absl::Status AddDocument(Request& request, const Value& value) {
-  if (request.spec.documents_size() >= kMostDocuments) {
-    return Bad(absl::StrCat("at most ", kMostDocuments, " documents are allowed"));
-  }
-  request.spec.add_documents(std::string(value.text));
-  return absl::OkStatus();
-}
-
-absl::Status SetFraming(Request& request, const Value& value) {
-  if (value.text != "auto" && value.text != "none") return Bad("must be \"auto\" or \"none\"");
-  request.spec.set_framing(value.text == "auto" ? v1::FRAMING_AUTO : v1::FRAMING_NONE);
-  return absl::OkStatus();
-}
-
-absl::Status SetSpeculation(Request& request, const Value& value) {
-  if (value.text != "off" && value.text != "ngram") return Bad("must be \"off\" or \"ngram\"");
-  request.spec.set_speculation(value.text == "off" ? v1::SPECULATION_OFF : v1::SPECULATION_NGRAM);
-  return absl::OkStatus();
-}
-
-absl::Status SetIgnoreCache(Request& request, const Value& value) {
-  request.spec.set_ignore_cache(value.truth);
-  return absl::OkStatus();
-}
-
-absl::Status SetPolicy(Request& request, const Value& value) {
-  request.spec.mutable_attention()->set_policy(std::string(value.text));
-  return absl::OkStatus();
-}
-
-absl::Status SetCoverage(Request& request, const Value& value) {
-  request.spec.mutable_attention()->set_coverage(value.number);
-  return absl::OkStatus();
+  return value.kind == kArray ? absl::OkStatus() : AddStop(request.spec, value);
 }
 
 constexpr char kFormatSchema[] = "response_format.json_schema.schema";
@@ -228,36 +110,16 @@ absl::Status CheckFormat(const Request& request) {
 
 // Fields of both APIs. Those without effect on the answer are skipped.
 std::vector<Field> CommonFields() {
-  return {
-      {"", kObject},
-      {"model", kString, SetModel},
-      {"temperature", kNumber, SetFloat<&SamplingParams::set_temperature>},
-      {"top_p", kNumber, SetFloat<&SamplingParams::set_top_p>},
-      {"min_p", kNumber, SetFloat<&SamplingParams::set_min_p>},
-      {"top_k", kNumber, SetInt32<&SamplingParams::set_top_k>},
-      {"frequency_penalty", kNumber, SetFloat<&SamplingParams::set_frequency_penalty>},
-      {"presence_penalty", kNumber, SetFloat<&SamplingParams::set_presence_penalty>},
-      {"repetition_penalty", kNumber, SetFloat<&SamplingParams::set_repetition_penalty>},
-      {"max_tokens", kNumber, SetInt32<&SamplingParams::set_max_tokens>},
-      {"min_tokens", kNumber, SetInt32<&SamplingParams::set_min_tokens>},
-      {"seed", kNumber, SetSeed},
+  std::vector<Field> fields = SpecFields<Request>();
+  const std::vector<Field> own = {
+      {"max_tokens", kNumber, OnSpec<Request, SetInt32<&SamplingParams::set_max_tokens>>},
       {"stop", uint8_t(kString | kArray), SetStop},
-      {"stop[]", kString, AddStop},
-      {"stop_token_ids", kArray},
-      {"stop_token_ids[]", kNumber, AddStopId, false, kIdBytes},
-      {"ignore_eos", kBool,
-       [](Request& request, const Value& value) {
-         request.spec.mutable_sampling()->set_ignore_eos(value.truth);
-         return absl::OkStatus();
-       }},
-      {"logit_bias", kObject},
-      {"logit_bias.*", kNumber, AddBias, false, kMessageBytes},
-      {"priority", kNumber, SetPriority},
+      {"stop[]", kString, OnSpec<Request, AddStop>},
       {"n", kNumber, SetChoices},
-      {"stream", kBool, SetFlag<&Request::stream>},
+      {"stream", kBool, SetFlag<Request, &Request::stream>},
       {"stream_options", kObject},
-      {"stream_options.include_usage", kBool, SetFlag<&Request::include_usage>},
-      {"stream_options.continuous_usage_stats", kBool, SetFlag<&Request::continuous_usage>},
+      {"stream_options.include_usage", kBool, SetFlag<Request, &Request::include_usage>},
+      {"stream_options.continuous_usage_stats", kBool, SetFlag<Request, &Request::continuous_usage>},
       {"response_format", kObject},
       {"response_format.type", kString, SetFormat, false, kMessageBytes},
       {"response_format.json_schema", kObject},
@@ -270,67 +132,59 @@ std::vector<Field> CommonFields() {
       {kOutputRegex, kString, SetRegex, false, kMessageBytes},
       {kOutputChoice, kArray, BeginChoices, false, kMessageBytes},
       {"structured_outputs.choice[]", kString, AddChoice, false, kMessageBytes},
-      {"annulus", kObject},
-      {"annulus.documents", kArray},
-      {"annulus.documents[]", kString, AddDocument},
-      {"annulus.framing", kString, SetFraming},
-      {"annulus.speculation", kString, SetSpeculation},
-      {"annulus.ignore_cache", kBool, SetIgnoreCache},
-      {"annulus.attention", kObject},
-      {"annulus.attention.policy", kString, SetPolicy, false, kMessageBytes},
-      {"annulus.attention.coverage", kNumber, SetCoverage, false, kMessageBytes},
       {.path = "user", .kinds = kString, .skip = true},
-      {.path = "metadata", .kinds = kObject, .skip = true},
-      {"store", kBool, MustBeFalse},
+      {"store", kBool, MustBeFalse<Request>},
   };
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
 }
 
-v1::Message& LastMessage(Request& request) {
-  auto& messages = *request.spec.mutable_messages()->mutable_messages();
-  return *messages.Mutable(messages.size() - 1);
-}
-
-absl::Status AddMessage(Request& request, const Value&) {
-  if (request.spec.messages().messages_size() >= kMostMessages) {
-    return Bad(absl::StrCat("at most ", kMostMessages, " messages are allowed"));
-  }
-  request.spec.mutable_messages()->add_messages();
-  return absl::OkStatus();
-}
+absl::Status AddMessage(Request& request, const Value&) { return StartMessage(request.spec); }
 
 absl::Status SetContent(Request& request, const Value& value) {
-  if (value.kind != kArray) LastMessage(request).set_content(std::string(value.text));
+  LastMessage(request.spec).set_content(std::string(value.text));
   return absl::OkStatus();
 }
 
 absl::Status AddContentText(Request& request, const Value& value) {
-  std::string& content = *LastMessage(request).mutable_content();
-  if (!content.empty()) content.push_back('\n');
-  content.append(value.text.data(), value.text.size());
+  AddText(request.spec, value.text);
   return absl::OkStatus();
 }
 
 absl::Status CheckPartType(Request&, const Value& value) {
-  if (value.text == "text") return absl::OkStatus();
-  return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"text\""));
+  if (value.text == "text" || value.text == "file") return absl::OkStatus();
+  return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"text\" and \"file\""));
+}
+
+absl::Status AddFile(Request& request, const Value&) {
+  if (request.documents.size() == kMostDocuments) {
+    return Bad(absl::StrCat("at most ", kMostDocuments, " documents are allowed"));
+  }
+  const int message = request.spec.messages().messages_size() - 1;
+  request.documents.push_back({.field = absl::StrCat("messages[", message, "].content")});
+  return absl::OkStatus();
+}
+
+template <std::string AttachedDocument::*kMember>
+absl::Status SetFile(Request& request, const Value& value) {
+  request.documents.back().*kMember = std::string(value.text);
+  return absl::OkStatus();
+}
+
+absl::Status SetFileData(Request& request, const Value& value) {
+  return ReadFileData(value.text, request.documents.back().text);
 }
 
 template <auto kSet>
 absl::Status SetMessageText(Request& request, const Value& value) {
-  kSet(LastMessage(request), std::string(value.text));
+  kSet(LastMessage(request.spec), std::string(value.text));
   return absl::OkStatus();
 }
 
 // Templates take an empty list for an answer with calls; clients mean one without.
 absl::Status SetMessageCalls(Request& request, const Value& value) {
   const bool any = absl::StrContains(value.text, "{");
-  if (any) LastMessage(request).set_tool_calls(std::string(value.text));
-  return absl::OkStatus();
-}
-
-absl::Status SetTemplateOptions(Request& request, const Value& value) {
-  if (value.text.empty() || value.text[0] != '{') return Bad("must be an object");
-  request.spec.mutable_messages()->set_template_options(std::string(value.text));
+  if (any) LastMessage(request.spec).set_tool_calls(std::string(value.text));
   return absl::OkStatus();
 }
 
@@ -346,7 +200,7 @@ absl::Status SetContinueFinalMessage(Request& request, const Value& value) {
 
 absl::Status SetMaxCompletionTokens(Request& request, const Value& value) {
   request.has_max_completion_tokens = true;
-  return SetInt32<&SamplingParams::set_max_tokens>(request, value);
+  return SetInt32<&SamplingParams::set_max_tokens>(request.spec, value);
 }
 
 absl::Status ReadTools(Request& request, const Value& value) {
@@ -386,7 +240,7 @@ std::vector<Field> MessageFields() {
       {"messages", kArray},
       {"messages[]", kObject, AddMessage, false, kMessageBytes},
       {"messages[].role", kString,
-       SetMessageText<[](v1::Message& m, std::string text) { m.set_role(std::move(text)); }>},
+       SetMessageText<[](v1::Message& m, std::string text) { m.set_role(RoleOf(text)); }>},
       {"messages[].name", kString,
        SetMessageText<[](v1::Message& m, std::string text) { m.set_name(std::move(text)); }>},
       {"messages[].tool_call_id", kString, SetMessageText<[](v1::Message& m, std::string text) {
@@ -404,7 +258,7 @@ std::vector<Field> MessageFields() {
       {"messages[].tool_calls", kText, SetMessageCalls},
       {"messages[].function_call", Value::kNull},
       {"messages[].audio", Value::kNull},
-      {"chat_template_kwargs", kText, SetTemplateOptions, false, kMessageBytes},
+      {"chat_template_kwargs", kText, OnSpec<Request, SetTemplateOptions>, false, kMessageBytes},
       {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
       {"continue_final_message", kBool, SetContinueFinalMessage, false, kMessageBytes},
   };
@@ -415,6 +269,12 @@ std::vector<Field> ChatFields() {
   const std::vector<Field> messages = MessageFields();
   fields.insert(fields.end(), messages.begin(), messages.end());
   const std::vector<Field> own = {
+      {"messages[].content[].file", kObject, AddFile, false, kMessageBytes},
+      {"messages[].content[].file.file_id", kString, SetFile<&AttachedDocument::name>, false, 96,
+       2},
+      {"messages[].content[].file.filename", kString, SetFile<&AttachedDocument::title>, false, 96,
+       2},
+      {"messages[].content[].file.file_data", kString, SetFileData, false, kMessageBytes, 3},
       {"max_completion_tokens", kNumber, SetMaxCompletionTokens},
       {"logprobs", kBool, SetChatLogprobs},
       {"top_logprobs", kNumber, SetTopLogprobs},
@@ -464,8 +324,8 @@ std::vector<Field> CompletionFields() {
       {"prompt", uint8_t(kString | kArray), SetPrompt},
       {"prompt[]", uint8_t(kString | kNumber | kArray), AddPrompt, false, kIdBytes + 64},
       {"prompt[][]", kNumber, AddPromptId, false, kIdBytes},
-      {"logprobs", kNumber, SetInt32<&SamplingParams::set_logprobs>},
-      {"echo", kBool, SetFlag<&Request::echo>},
+      {"logprobs", kNumber, OnSpec<Request, SetInt32<&SamplingParams::set_logprobs>>},
+      {"echo", kBool, SetFlag<Request, &Request::echo>},
       {"suffix", Value::kNull},
       {"best_of", kNumber, MustBeNumber<1>},
   };
@@ -477,14 +337,14 @@ std::vector<Field> TokenizeFields() {
   std::vector<Field> fields = MessageFields();
   const std::vector<Field> own = {
       {"", kObject},
-      {"model", kString, SetModel},
+      {"model", kString, OnSpec<Request, SetModel>},
       {"prompt", kString, SetPrompt},
       {"add_special_tokens", kBool,
        [](Request& request, const Value& value) {
          request.add_special = value.truth;
          return absl::OkStatus();
        }},
-      {"return_token_strs", kBool, MustBeFalse},
+      {"return_token_strs", kBool, MustBeFalse<Request>},
   };
   fields.insert(fields.end(), own.begin(), own.end());
   return fields;
@@ -493,7 +353,7 @@ std::vector<Field> TokenizeFields() {
 std::vector<Field> DetokenizeFields() {
   return {
       {"", kObject},
-      {"model", kString, SetModel},
+      {"model", kString, OnSpec<Request, SetModel>},
       {"tokens", kArray},
       {"tokens[]", kNumber, AddPromptId, false, kIdBytes},
   };
@@ -539,14 +399,9 @@ std::string OpenAiName(absl::string_view field, const OpenAiRequest& request) {
     if (field == "logprobs" && request.top_logprobs.has_value()) return "top_logprobs";
     return field == "prompt_logprobs" ? "logprobs" : std::string(field);
   }
-  if (absl::ConsumePrefix(&field, "messages.template_options")) return "chat_template_kwargs";
   if (absl::StartsWith(field, "output")) return request.output_field;
   if (absl::StartsWith(field, "tool_choice.")) return "tool_choice";
-  absl::ConsumePrefix(&field, "messages.");
-  for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
-    if (absl::StartsWith(field, own)) return absl::StrCat("annulus.", field);
-  }
-  return field == "request_id" ? "Idempotency-Key" : std::string(field);
+  return SpecFieldName(field);
 }
 
 absl::Status Read(const std::vector<Field>& fields, const std::deque<std::string>& body,
@@ -594,10 +449,8 @@ absl::Status ReadDetokenizeRequest(const std::deque<std::string>& body, OpenAiRe
 }
 
 absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request) {
-  return MoveFields(status, [&request](absl::string_view field) {
-    const absl::string_view whole = field;
-    return absl::ConsumePrefix(&field, "spec.") ? OpenAiName(field, request) : std::string(whole);
-  });
+  return PlaceSpecFields(
+      status, [&request](absl::string_view field) { return OpenAiName(field, request); });
 }
 
 }  // namespace annulus::server

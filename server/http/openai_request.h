@@ -4,10 +4,12 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "annulus/v1/inference.pb.h"
+#include "server/http/attached_documents.h"
 #include "server/http/json_reader.h"
 
 namespace annulus::server {
@@ -15,6 +17,7 @@ namespace annulus::server {
 // A request of POST /v1/chat/completions or /v1/completions: what to generate, and how to answer.
 struct OpenAiRequest {
   v1::GenerationSpec spec;
+  std::vector<AttachedDocument> documents = {};
   bool stream = false;
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // every chunk of it has the usage so far

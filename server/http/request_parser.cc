@@ -20,9 +20,9 @@ using boost::beast::error_code;
 using boost::beast::string_view;
 
 // Each of these may come once: what a second one means depends on who reads it.
-constexpr std::array<absl::string_view, 8> kSingle = {
-    "authorization", "content-length",    "content-type", "expect",
-    "host",          "transfer-encoding", "origin",       "idempotency-key"};
+constexpr std::array<absl::string_view, 9> kSingle = {
+    "authorization",     "content-length", "content-type",    "expect",   "host",
+    "transfer-encoding", "origin",         "idempotency-key", "x-api-key"};
 
 absl::string_view View(string_view text) { return {text.data(), text.size()}; }
 
@@ -43,7 +43,13 @@ class RequestParser::Parser final : public http::basic_parser<true> {
   }
   bool stopped() const { return fault_.has_value() || !body_error_.ok() || is_done(); }
 
-  const Limits limits_;
+  void LimitBody(size_t bytes) {
+    limits_.body_bytes = std::min(limits_.body_bytes, bytes);
+    const auto length = content_length();
+    if (length && *length > limits_.body_bytes) NoteFault(http::error::body_limit);
+  }
+
+  Limits limits_;
   const BodyTaker taker_;
   HttpRequest request_;
   std::optional<HttpFault> fault_;
@@ -187,6 +193,7 @@ RequestParser::RequestParser(const Limits& limits, BodyTaker taker)
     : parser_(std::make_unique<Parser>(limits, std::move(taker))) {}
 RequestParser::~RequestParser() = default;
 
+void RequestParser::LimitBody(size_t bytes) { parser_->LimitBody(bytes); }
 size_t RequestParser::Take(absl::string_view bytes) { return parser_->Take(bytes); }
 RequestParser::Stage RequestParser::stage() const { return parser_->stage(); }
 const std::optional<HttpFault>& RequestParser::fault() const { return parser_->fault_; }

@@ -34,6 +34,10 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
+  // Lowers the limit of the body. Call it at stage kBody, before the body is taken; a fault if the
+  // body is known to be longer.
+  void LimitBody(size_t bytes);
+
   // Takes bytes from the front and returns how many; the caller must offer the rest again with more
   // behind it. Stops after the head, so that the caller can look at it before the body is taken.
   // Takes nothing after a fault, or once the request is complete.

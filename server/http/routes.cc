@@ -7,7 +7,10 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
+#include "server/http/anthropic/messages_answer.h"
+#include "server/http/files/file_routes.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/responses_answer.h"
 #include "server/http/openai_answer.h"
 #include "server/http/tokenize_routes.h"
 #include "server/metrics/server_state.h"
@@ -19,20 +22,23 @@ HttpAnswer Json(std::string body) {
   return {.content_type = "application/json", .body = std::move(body)};
 }
 
+// In a shape that the SDKs of OpenAI and Anthropic read.
 std::string ModelJson(const ServiceContext& context, const Engine& engine) {
   const auto started =
       std::chrono::system_clock::now() - (std::chrono::steady_clock::now() - context.started);
   const auto created =
       std::chrono::duration_cast<std::chrono::seconds>(started.time_since_epoch()).count();
-  return absl::StrCat("{\"id\":", JsonString(context.config.served_model_name),
-                      ",\"object\":\"model\",\"created\":", created,
-                      ",\"owned_by\":\"annulus\",\"max_model_len\":", engine.model().max_context,
-                      "}");
+  const std::string name = JsonString(context.config.served_model_name);
+  return absl::StrCat(
+      "{\"id\":", name, ",\"object\":\"model\",\"type\":\"model\",\"created\":", created,
+      ",\"created_at\":", created, ",\"display_name\":", name,
+      ",\"owned_by\":\"annulus\",\"max_model_len\":", engine.model().max_context, "}");
 }
 
 absl::StatusOr<HttpAnswer> ListModels(ServiceContext& context, absl::string_view) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
-  return Json(absl::StrCat("{\"object\":\"list\",\"data\":[", ModelJson(context, *engine), "]}"));
+  return Json(absl::StrCat("{\"object\":\"list\",\"has_more\":false,\"data\":[",
+                           ModelJson(context, *engine), "]}"));
 }
 
 absl::StatusOr<HttpAnswer> GetModel(ServiceContext& context, absl::string_view name) {
@@ -56,6 +62,13 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/chat/completions", FormReader(ReadChatForm)},
     {"POST", "/v1/completions", FormReader(ReadCompletionForm)},
     {"GET", "/v1/streams/*", ReplayRoute()},
+    {"POST", "/v1/responses", FormReader(ReadResponsesForm)},
+    {"POST", "/v1/messages", FormReader(ReadMessagesForm)},
+    {"POST", "/v1/messages/count_tokens", WorkHandler(CountMessageTokens)},
+    {"POST", "/v1/files", FileUpload()},
+    {"GET", "/v1/files", WorkHandler(ListFiles)},
+    {"GET", "/v1/files/*", WorkHandler(GetFile)},
+    {"DELETE", "/v1/files/*", WorkHandler(DeleteFile)},
     {"POST", "/tokenize", WorkHandler(AnswerTokenize)},
     {"POST", "/detokenize", WorkHandler(AnswerDetokenize)},
     {"GET", "/v1/models", AnswerNow(ListModels)},
@@ -68,17 +81,20 @@ constexpr Route kRoutes[] = {
 
 std::span<const Route> AllRoutes() { return kRoutes; }
 
-const Route* FindRoute(absl::string_view path, absl::string_view& rest) {
+const Route* FindRoute(absl::string_view method, absl::string_view path, absl::string_view& rest) {
+  const Route* found = nullptr;
   for (const Route& route : kRoutes) {
+    absl::string_view left = path;
     absl::string_view pattern = route.path;
-    rest = path;
-    if (absl::ConsumeSuffix(&pattern, "*")) {
-      if (absl::ConsumePrefix(&rest, pattern) && !rest.empty()) return &route;
-    } else if (path == pattern) {
-      return &route;
-    }
+    const bool fits = absl::ConsumeSuffix(&pattern, "*")
+                          ? absl::ConsumePrefix(&left, pattern) && !left.empty()
+                          : path == pattern;
+    if (!fits || (found != nullptr && route.method != method)) continue;
+    found = &route;
+    rest = left;
+    if (route.method == method) break;
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace annulus::server

@@ -20,7 +20,9 @@ using AnswerNow = absl::StatusOr<HttpAnswer> (*)(ServiceContext& context, absl::
 struct HttpWork {
   ServiceContext& context;
   const Caller& caller;
-  CallMemory& memory;  // holds the body's memory; the answer's must be held as kKept
+  CallMemory& memory;            // holds the body's memory; the answer's must be held as kKept
+  absl::string_view rest = {};   // what stands for "*" in the route's path
+  absl::string_view query = {};  // HttpRequest::query
 };
 // Reads a body and makes the answer, in the pool. Holds memory before it allocates, and ends early
 // if `cancel` is set. Errors name the fields of the body.
@@ -31,20 +33,24 @@ using WorkHandler = absl::StatusOr<HttpAnswer> (*)(const HttpWork& work,
 // Replays the stream of an earlier request: see GenerationExchange::Asked::Replay.
 struct ReplayRoute {};
 
+// Takes a form with a file: see UploadExchange.
+struct FileUpload {};
+
 // A route: its path is also the call's name in the table of roles, in metrics and in the log. To
 // add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
 // row in call_roles.cc.
 struct Route {
   absl::string_view method;
   absl::string_view path;  // a "*" at its end stands for any rest
-  std::variant<AnswerNow, FormReader, WorkHandler, ReplayRoute> handler;
+  std::variant<AnswerNow, FormReader, WorkHandler, FileUpload, ReplayRoute> handler;
   bool for_probes = false;  // open to everybody
 };
 
 std::span<const Route> AllRoutes();
 
-// Returns the route for a path, and what its "*" stands for; null if there is none.
-const Route* FindRoute(absl::string_view path, absl::string_view& rest);
+// Returns the route for a path, and what its "*" stands for; null if there is none. If several have
+// the path, the one for `method`, or else the first.
+const Route* FindRoute(absl::string_view method, absl::string_view path, absl::string_view& rest);
 
 }  // namespace annulus::server
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "server/http/http_errors.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
@@ -33,8 +32,9 @@ void WorkExchange::Start(BodyBytes body) {
 void WorkExchange::Work(std::deque<std::string>& body, const CancelFlag& cancel) {
   HttpAnswer answer;
   const absl::Status status = Guarded([&]() -> absl::Status {
-    ANNULUS_ASSIGN_OR_RETURN(answer,
-                             asked_.handler({context_, call_.caller, *memory_}, body, cancel));
+    ANNULUS_ASSIGN_OR_RETURN(
+        answer, asked_.handler({context_, call_.caller, *memory_, asked_.rest, asked_.query}, body,
+                               cancel));
     return absl::OkStatus();
   });
   body.clear();
@@ -66,7 +66,7 @@ void WorkExchange::End(absl::StatusOr<HttpAnswer> made) {
     if (!aborted_.ok()) made = aborted_;
   }
   const CallEnd end = context_.Conclude(call_, made.status());
-  HttpAnswer answer = made.ok() ? *std::move(made) : OpenAiErrorAnswer(ToHttpError(end));
+  HttpAnswer answer = made.ok() ? *std::move(made) : ErrorAnswer(ToHttpError(end), asked_.errors);
   if (made.ok()) answer.headers = RequestIdHeaders(end.request_id);
   answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
   reply_->Send(Serialize(answer, asked_.keep_alive, /*with_body=*/true), HttpReply::End::kLast);

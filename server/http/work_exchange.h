@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/generation/service_context.h"
+#include "server/http/http_errors.h"
 #include "server/http/http_exchange.h"
 #include "server/http/routes.h"
 #include "server/work/call_memory.h"
@@ -29,6 +30,9 @@ class WorkExchange final : public HttpExchange,
   // What the exchange takes of the request.
   struct Asked {
     WorkHandler handler = nullptr;
+    std::string rest = {};   // see HttpWork
+    std::string query = {};  // likewise
+    ErrorForm errors = ErrorForm::kOpenAi;
     bool keep_alive = true;
     std::vector<std::string> headers = {};               // for every answer
     std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange

@@ -57,7 +57,7 @@ server/documents/  : server/base/ server/config/ server/identity/ annulus/ engin
 server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
-server/http/       : server/base/ server/config/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
+server/http/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/command/    : server/config/ server/net/ server/process/ engine/capacity.h kernels/base/
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
 server/devices.h   : server/ engine/api.h engine/api/ KERNELS

@@ -18,6 +18,7 @@
 #include "server/identity/call_roles.h"
 #include "tests/server/certificates.h"
 #include "tests/server/grpc/named_tenants.h"
+#include "tests/server/http/api_fixture.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/server/test_server.h"
@@ -36,15 +37,6 @@ using ::testing::StartsWith;
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kText[] = "/v1/completions";
 
-// The data of the events of a stream, comments left out.
-std::vector<std::string> EventsOf(const std::string& body) {
-  std::vector<std::string> events;
-  for (absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
-    if (absl::ConsumePrefix(&event, "data: ")) events.emplace_back(event);
-  }
-  return events;
-}
-
 json ChatBody(const json& more = json::object()) {
   json body = {
       {"model", "fake"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 5}};
@@ -57,34 +49,6 @@ json TextBody(const json& more = json::object()) {
   body.update(more);
   return body;
 }
-
-class ApiTest : public ::testing::Test {
- protected:
-  void Start(std::vector<std::string> flags = {},
-             std::unique_ptr<const Authenticator> authenticator = nullptr) {
-    flags.insert(flags.end(), {"--http", "127.0.0.1:0"});
-    server_ = std::make_unique<TestServer>(flags, std::move(authenticator));
-    server_->engine().set_chat_template(true);
-    server_->Serve();
-  }
-  HttpReceived Ask(const std::string& bytes) { return HttpPeer(server_->http_port()).Ask(bytes); }
-  HttpReceived Post(const std::string& path, const json& body, const std::string& headers = "") {
-    return Ask(PostJson(path, body.dump(), headers));
-  }
-  HttpReceived Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
-    return Ask(absl::StrCat("GET ", path, " HTTP/1.1\r\n", headers, "\r\n"));
-  }
-  // The error of a refused request.
-  json Refused(const std::string& path, const json& body, int status) {
-    const HttpReceived answer = Post(path, body);
-    EXPECT_EQ(answer.status, status) << answer.body;
-    EXPECT_TRUE(answer.complete);
-    return json::parse(answer.body).at("error");
-  }
-  RequestSpec Submitted() { return server_->engine().submitted().back(); }
-
-  std::unique_ptr<TestServer> server_;
-};
 
 TEST_F(ApiTest, AnswersAChatWhole) {
   Start();

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/http/anthropic/messages_request.h"
 #include "server/http/body_bytes.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/responses_request.h"
 #include "server/http/openai_request.h"
 #include "tests/support/counting_heap.h"
 
@@ -29,8 +31,27 @@ std::deque<std::string> Pieces(const std::string& text, size_t size) {
   return pieces;
 }
 
-using Reader = absl::Status (*)(const std::deque<std::string>&, OpenAiRequest&, CallMemory&,
-                                const CancelFlag&);
+// Reads a body into a request of its own.
+using Reader = absl::Status (*)(const std::deque<std::string>&, CallMemory&, const CancelFlag&);
+
+template <auto kRead>
+absl::Status ReadOpenAi(const std::deque<std::string>& body, CallMemory& memory,
+                        const CancelFlag& cancel) {
+  OpenAiRequest request;
+  return kRead(body, request, memory, cancel);
+}
+
+absl::Status ReadMessages(const std::deque<std::string>& body, CallMemory& memory,
+                          const CancelFlag& cancel) {
+  MessagesRequest request;
+  return ReadMessagesRequest(body, /*counts=*/false, request, memory, cancel);
+}
+
+absl::Status ReadResponses(const std::deque<std::string>& body, CallMemory& memory,
+                           const CancelFlag& cancel) {
+  ResponsesRequest request;
+  return ReadResponsesRequest(body, request, memory, cancel);
+}
 
 // Random JSON of any shape, mostly with keys that a request has.
 class Generator {
@@ -43,12 +64,14 @@ class Generator {
     left_ = 500;
     const size_t fields = 1 + Below(12);
     for (size_t i = 0; i < fields; ++i) {
-      static const char* const kKeys[] = {"messages",       "prompt",   "stop",
-                                          "logit_bias",     "metadata", "chat_template_kwargs",
-                                          "stop_token_ids", "model",    "temperature",
-                                          "annulus",        "tools",    "user",
-                                          "stream_options"};
-      const std::string key = Below(12) == 0 ? String(20) : absl::StrCat(kKeys[Below(13)]);
+      static const char* const kKeys[] = {"messages",       "prompt",     "stop",
+                                          "logit_bias",     "metadata",   "chat_template_kwargs",
+                                          "stop_token_ids", "model",      "temperature",
+                                          "annulus",        "tools",      "user",
+                                          "stream_options", "system",     "stop_sequences",
+                                          "cache_control",  "max_tokens", "input",
+                                          "instructions"};
+      const std::string key = Below(12) == 0 ? String(20) : absl::StrCat(kKeys[Below(19)]);
       absl::StrAppend(&text, i == 0 ? "" : ",", JsonString(key), ":", Field(key));
     }
     text += "}";
@@ -82,7 +105,14 @@ class Generator {
       return Below(2) == 0 ? JsonString(String(8'000))
                            : List("[", "]", 2000, [&] { return absl::StrCat(Below(50'000)); });
     }
-    if (key == "stop") return List("[", "]", 16, [&] { return JsonString(String(300)); });
+    if (key == "system") return List("[", "]", 40, [&] { return Part(); });
+    if (key == "input" || key == "instructions") {
+      return Below(3) == 0 ? JsonString(String(3000))
+                           : List("[", "]", 100, [&] { return Message(); });
+    }
+    if (key == "max_tokens") return absl::StrCat(Below(100));
+    if (key == "stop_sequences" || key == "stop")
+      return List("[", "]", 16, [&] { return JsonString(String(300)); });
     if (key == "stop_token_ids")
       return List("[", "]", 1000, [&] { return absl::StrCat(Below(999)); });
     if (key == "logit_bias") {
@@ -91,11 +121,33 @@ class Generator {
     return Any(6);
   }
   std::string Message() {
-    const std::string content = Below(3) > 0 ? JsonString(String(200)) : List("[", "]", 40, [&] {
-      return absl::StrCat("{\"type\":\"text\",\"text\":", JsonString(String(100)), "}");
-    });
+    const std::string content =
+        Below(3) > 0 ? JsonString(String(200)) : List("[", "]", 40, [&] { return Part(); });
     return absl::StrCat("{\"role\":\"user\",\"content\":", content,
                         Below(4) == 0 ? ",\"name\":\"somebody with a long name\"" : "", "}");
+  }
+  std::string Part() {
+    const std::string text = JsonString(String(Below(4) == 0 ? 3000 : 100));
+    switch (Below(10)) {
+      case 0:
+        return absl::StrCat("{\"type\":\"thinking\",\"thinking\":", text, "}");
+      case 1:
+        return absl::StrCat("{\"title\":", text, ",\"type\":\"document\",\"context\":", text,
+                            ",\"source\":{\"type\":\"text\",\"data\":", text, "}}");
+      case 2:
+        return absl::StrCat("{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":\"",
+                            std::string(4 * Below(1000), 'Y'), "\"}}");
+      case 3:
+        return absl::StrCat("{\"type\":\"input_file\",\"filename\":", text, ",\"file_data\":\"",
+                            std::string(4 * Below(1000), 'Y'), "\"}");
+      case 4:
+        return absl::StrCat("{\"type\":\"input_text\",\"text\":", text, "}");
+      case 5:
+        return absl::StrCat("{\"type\":\"file\",\"file\":{\"filename\":", text, ",\"file_data\":\"",
+                            std::string(4 * Below(1000), 'Y'), "\"}}");
+      default:
+        return absl::StrCat("{\"type\":\"text\",\"text\":", text, "}");
+    }
   }
   std::string Any(size_t depth) {
     if (left_ > 0) --left_;
@@ -140,8 +192,7 @@ Measured Read(Reader reader, const std::string& text, size_t piece) {
   testing::TakeHeapBytesMost();
   const int64_t before = testing::HeapBytes();
   {
-    OpenAiRequest request;
-    measured.status = reader(pieces, request, memory, CancelFlag::Never());
+    measured.status = reader(pieces, memory, CancelFlag::Never());
     measured.most_bytes = static_cast<size_t>(testing::TakeHeapBytesMost() - before);
   }
   measured.held = budget->most();
@@ -152,7 +203,8 @@ TEST(JsonReaderTest, NothingIsHeldBeyondWhatWasCharged) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   Generator generator(seed);
-  for (const Reader reader : {Reader(ReadChatRequest), Reader(ReadCompletionRequest)}) {
+  for (const Reader reader : {Reader(ReadOpenAi<ReadChatRequest>),
+                              Reader(ReadOpenAi<ReadCompletionRequest>), Reader(ReadMessages)}) {
     // What is made once is made here.
     Read(reader, "{\"messages\":[{\"role\":\"\"}],\"x\":1}", 100);
     int good = 0;
@@ -180,17 +232,17 @@ TEST(JsonReaderTest, NothingIsHeldBeyondWhatWasCharged) {
 TEST(JsonReaderTest, MessagesByTheThousandAreHeldFor) {
   std::string text = "{\"messages\":[";
   for (int i = 0; i < 10'000; ++i) absl::StrAppend(&text, i == 0 ? "" : ",", "{\"role\":\"u\"}");
-  const Measured measured = Read(ReadChatRequest, text + "]}", 16384);
+  const Measured measured = Read(ReadOpenAi<ReadChatRequest>, text + "]}", 16384);
   EXPECT_TRUE(measured.status.ok()) << measured.status;
   EXPECT_LE(measured.most_bytes, measured.held);
   std::string more = text + ",{}]}";
-  const absl::Status refused = Read(ReadChatRequest, more, 16384).status;
+  const absl::Status refused = Read(ReadOpenAi<ReadChatRequest>, more, 16384).status;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("messages[10000]"));
 }
 
 TEST(JsonReaderTest, RefusesWhatIsTooDeepTooLongOrTooMuch) {
   const auto read = [](const std::string& text) {
-    return Read(ReadCompletionRequest, text, 100).status;
+    return Read(ReadOpenAi<ReadCompletionRequest>, text, 100).status;
   };
   EXPECT_TRUE(read("{\"prompt\":\"a\\ud83d\\ude00\\u0000b\"}").ok());
   EXPECT_THAT(
@@ -203,14 +255,12 @@ TEST(JsonReaderTest, RefusesWhatIsTooDeepTooLongOrTooMuch) {
 
   const auto budget = std::make_shared<MemoryBudget>(size_t{100} << 10);
   CallMemory memory(budget);
-  OpenAiRequest request;
+  const auto completion = ReadOpenAi<ReadCompletionRequest>;
   const std::string long_text = absl::StrCat("{\"prompt\":\"", std::string(50'000, 'x'), "\"}");
-  EXPECT_TRUE(absl::IsOutOfRange(
-      ReadCompletionRequest(Pieces(long_text, 100), request, memory, CancelFlag::Never())));
+  EXPECT_TRUE(absl::IsOutOfRange(completion(Pieces(long_text, 100), memory, CancelFlag::Never())));
   CancelFlag cancelled;
   cancelled.Cancel();
-  EXPECT_TRUE(
-      absl::IsCancelled(ReadCompletionRequest(Pieces("{}", 100), request, memory, cancelled)));
+  EXPECT_TRUE(absl::IsCancelled(completion(Pieces("{}", 100), memory, cancelled)));
 }
 
 TEST(BodyBytesTest, HoldsWhatItTakes) {

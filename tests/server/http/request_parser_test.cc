@@ -68,6 +68,7 @@ TEST(RequestParserTest, TakesTheSameHoweverBytesAreCut) {
     EXPECT_TRUE(get.done);
     EXPECT_EQ(get.request.method, "GET");
     EXPECT_EQ(get.request.path, "/b");
+    EXPECT_EQ(get.request.query, "c");
     EXPECT_THAT(get.request.headers, ElementsAre(Pair("host", "a"), Pair("x-y", "v w")));
     EXPECT_TRUE(get.request.keep_alive);
     EXPECT_FALSE(get.request.has_body);
@@ -158,6 +159,12 @@ TEST(RequestParserTest, LimitsTheHeadInWholeAndInLines) {
     EXPECT_LE(many.most_waiting, kLimits.head_bytes + piece);
     EXPECT_EQ(Parse("GET / HTTP/1.1\r\nX: " + std::string(100'000, 'x'), piece).fault, 431);
   }
+}
+
+TEST(ParametersTest, AreDecoded) {
+  EXPECT_THAT(ParametersOf("a=1&b%5B%5d=x%20y=z&&c&%=%4"),
+              ElementsAre(Pair("a", "1"), Pair("b[]", "x y=z"), Pair("c", ""), Pair("%", "%4")));
+  EXPECT_EQ(QueryOf("/a#?b"), "");
 }
 
 TEST(RequestParserTest, CountsAllBytesOfABody) {

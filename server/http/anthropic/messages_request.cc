@@ -1,0 +1,277 @@
+#include "server/http/anthropic/messages_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/http/json_table.h"
+#include "server/http/spec_fields.h"
+#include "server/work/count_limits.h"
+
+namespace annulus::server {
+namespace {
+
+using MessagesField = JsonField<MessagesRequest>;
+
+// Copies of a block's text that exist at a time: here, in the message or the document, and while
+// either of them doubles; of a file in base64 also its text.
+constexpr size_t kMessagesCopies = 5;
+// A document and its place, or a message.
+constexpr size_t kMessagesBlockBytes = 2 * kMessageBytes;
+
+absl::Status Unsupported(absl::string_view field, absl::string_view what) {
+  return FieldError(field, absl::StrCat(QuoteName(what), " is not supported"));
+}
+
+absl::Status FinishDocument(MessagesRequest& request, MessagesBlock block) {
+  AttachedDocument document{.field = block.field, .title = std::move(block.title)};
+  if (block.source == "file") {
+    if (block.file_id.empty()) return FieldError(block.field, "its source has no file_id");
+    document.name = std::move(block.file_id);
+  } else if (block.source == "base64") {
+    const absl::Status is_text = CheckIsText(block.media_type, "");
+    if (!is_text.ok()) return WithField(is_text, block.field);
+    const absl::Status read = ReadFileData(block.data, document.text);
+    if (!read.ok()) return WithField(read, block.field);
+  } else if (block.source == "text" || block.source == "content") {
+    document.text = std::move(block.data);
+  } else {
+    return FieldError(absl::StrCat(block.field, ".source.type"),
+                      absl::StrCat(QuoteName(block.source),
+                                   " is not supported: only \"text\", \"content\", \"base64\" "
+                                   "and \"file\""));
+  }
+  // Beside the document, not in it: with another context its keys and values are the same.
+  if (!block.context.empty()) AddText(request.spec, block.context);
+  request.documents.push_back(std::move(document));
+  return absl::OkStatus();
+}
+
+// Puts the block where it belongs, once all of it has been read.
+absl::Status FinishBlock(MessagesRequest& request) {
+  MessagesBlock block = std::exchange(request.block, MessagesBlock());
+  if (block.field.empty()) return absl::OkStatus();
+  if (block.type.empty()) return FieldError(absl::StrCat(block.field, ".type"), "is required");
+  const bool is_text = block.type == "text";
+  if (absl::StartsWith(block.field, "system")) {
+    if (!is_text) return Unsupported(absl::StrCat(block.field, ".type"), block.type);
+    if (!request.system.empty()) request.system.push_back('\n');
+    request.system += block.text;
+    return absl::OkStatus();
+  }
+  if (is_text) {
+    AddText(request.spec, block.text);
+  } else if (block.type == "thinking") {
+    std::string& reasoning = *LastMessage(request.spec).mutable_reasoning();
+    reasoning += block.text;
+  } else if (block.type == "document") {
+    return FinishDocument(request, std::move(block));
+  } else {
+    return Unsupported(absl::StrCat(block.field, ".type"), block.type);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StartBlock(MessagesRequest& request, std::string field) {
+  ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  if (request.documents.size() > kMostDocuments) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("at most ", kMostDocuments, " documents are allowed"));
+  }
+  request.block.field = std::move(field);
+  return absl::OkStatus();
+}
+
+absl::Status AddMessage(MessagesRequest& request, const JsonValue&) {
+  ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  request.blocks = 0;
+  return StartMessage(request.spec);
+}
+
+absl::Status AddBlock(MessagesRequest& request, const JsonValue&) {
+  const int message = request.spec.messages().messages_size() - 1;
+  return StartBlock(request,
+                    absl::StrCat("messages[", message, "].content[", request.blocks++, "]"));
+}
+
+absl::Status AddSystemBlock(MessagesRequest& request, const JsonValue&) {
+  return StartBlock(request, "system");
+}
+
+absl::Status SetRole(MessagesRequest& request, const JsonValue& value) {
+  LastMessage(request.spec).set_role(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetContent(MessagesRequest& request, const JsonValue& value) {
+  LastMessage(request.spec).set_content(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetSystem(MessagesRequest& request, const JsonValue& value) {
+  if (value.kind == JsonValue::kString) request.system = std::string(value.text);
+  return absl::OkStatus();
+}
+
+template <std::string MessagesBlock::*kMember>
+absl::Status SetBlock(MessagesRequest& request, const JsonValue& value) {
+  request.block.*kMember = std::string(value.text);
+  return absl::OkStatus();
+}
+
+// The text of a source, or of one of its blocks.
+absl::Status AddSourceText(MessagesRequest& request, const JsonValue& value) {
+  if (value.kind == JsonValue::kArray) return absl::OkStatus();
+  std::string& data = request.block.data;
+  if (!data.empty()) data.push_back('\n');
+  data.append(value.text.data(), value.text.size());
+  return absl::OkStatus();
+}
+
+// For fields that may have one value only.
+template <char kFirst>
+absl::Status MustBeUsual(MessagesRequest&, const JsonValue& value) {
+  const absl::string_view usual = kFirst == 't'   ? "text"
+                                  : kFirst == 'd' ? "disabled"
+                                  : kFirst == 's' ? "standard"
+                                                  : "ephemeral";
+  if (value.text == usual) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(QuoteName(value.text), " is not supported: only \"", usual, "\""));
+}
+
+absl::Status CheckToolChoice(MessagesRequest&, const JsonValue& value) {
+  if (value.text == "auto" || value.text == "none") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(QuoteName(value.text), " is not supported: there are no tools here"));
+}
+
+absl::Status SetLifetime(MessagesRequest& request, const JsonValue& value) {
+  std::chrono::milliseconds time = std::chrono::minutes(5);
+  if (value.text == "1h") {
+    time = std::chrono::hours(1);
+  } else if (value.text != "5m") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuoteName(value.text), " is not allowed: \"5m\" or \"1h\""));
+  }
+  request.keep_for = std::max(time, request.keep_for.value_or(time));
+  return absl::OkStatus();
+}
+
+// Adds the fields of the `cache_control` at this path.
+void AddCacheControl(absl::string_view place, std::vector<MessagesField>& fields) {
+  using enum JsonValue::Kind;
+  // Paths live as long as the table.
+  const auto path = [&](absl::string_view end) -> absl::string_view {
+    return *new std::string(absl::StrCat(place, "cache_control", end));
+  };
+  fields.push_back({path(""), kObject});
+  fields.push_back({path(".type"), kString, MustBeUsual<'e'>});
+  fields.push_back({path(".ttl"), kString, SetLifetime});
+}
+
+std::vector<MessagesField> BlockFields() {
+  using enum JsonValue::Kind;
+  return {
+      {"messages[].content[]", kObject, AddBlock, false, kMessagesBlockBytes},
+      {"messages[].content[].type", kString, SetBlock<&MessagesBlock::type>},
+      {"messages[].content[].text", kString, SetBlock<&MessagesBlock::text>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].thinking", kString, SetBlock<&MessagesBlock::text>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {.path = "messages[].content[].signature", .kinds = kString, .skip = true},
+      {.path = "messages[].content[].citations", .kinds = kObject | kArray},
+      {"messages[].content[].citations.enabled", kBool, MustBeFalse<MessagesRequest>},
+      {"messages[].content[].title", kString, SetBlock<&MessagesBlock::title>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].context", kString, SetBlock<&MessagesBlock::context>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].source", kObject},
+      {"messages[].content[].source.type", kString, SetBlock<&MessagesBlock::source>},
+      {"messages[].content[].source.media_type", kString, SetBlock<&MessagesBlock::media_type>},
+      {"messages[].content[].source.file_id", kString, SetBlock<&MessagesBlock::file_id>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {.path = "messages[].content[].source.url", .kinds = kString, .skip = true},
+      {"messages[].content[].source.data", kString, AddSourceText, false, kMessagesBlockBytes,
+       kMessagesCopies},
+      {"messages[].content[].source.content", uint8_t(kString | kArray), AddSourceText, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].source.content[]", kObject},
+      {"messages[].content[].source.content[].type", kString, MustBeUsual<'t'>},
+      {"messages[].content[].source.content[].text", kString, AddSourceText, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"system", uint8_t(kString | kArray), SetSystem, false, kMessagesBlockBytes, kMessagesCopies},
+      {"system[]", kObject, AddSystemBlock, false, kMessagesBlockBytes},
+      {"system[].type", kString, SetBlock<&MessagesBlock::type>},
+      {"system[].text", kString, SetBlock<&MessagesBlock::text>, false, kMessagesBlockBytes,
+       kMessagesCopies},
+      {.path = "system[].citations", .kinds = kArray},
+  };
+}
+
+std::vector<MessagesField> MessagesFields() {
+  using enum JsonValue::Kind;
+  std::vector<MessagesField> fields = SpecFields<MessagesRequest>();
+  const std::vector<MessagesField> own = {
+      {"max_tokens", kNumber,
+       OnSpec<MessagesRequest, SetInt32<&v1::SamplingParams::set_max_tokens>>},
+      {"stop_sequences", kArray},
+      {"stop_sequences[]", kString, OnSpec<MessagesRequest, AddStop>},
+      {"stream", kBool, SetFlag<MessagesRequest, &MessagesRequest::stream>},
+      {"messages", kArray},
+      {"messages[]", kObject, AddMessage, false, kMessageBytes},
+      {"messages[].role", kString, SetRole},
+      {"messages[].content", uint8_t(kString | kArray), SetContent},
+      {"thinking", kObject},
+      {"thinking.type", kString, MustBeUsual<'d'>},
+      {"tools", kArray},
+      {"tools[]", kObject, MustBeAbsent<MessagesRequest>},
+      {"tool_choice", kObject},
+      {"tool_choice.type", kString, CheckToolChoice},
+      {.path = "tool_choice.disable_parallel_tool_use", .kinds = kBool, .skip = true},
+      {"speed", kString, MustBeUsual<'s'>},
+      // Without effect on the answer.
+      {.path = "service_tier", .kinds = kString, .skip = true},
+      {.path = "user_profile_id", .kinds = kString, .skip = true},
+      {.path = "workspace_id", .kinds = kString, .skip = true},
+      {"container", kNull},
+      {"diagnostics", kNull},
+      {"inference_geo", kNull},
+  };
+  const std::vector<MessagesField> blocks = BlockFields();
+  fields.insert(fields.end(), own.begin(), own.end());
+  fields.insert(fields.end(), blocks.begin(), blocks.end());
+  for (const char* place :
+       {"", "system[].", "messages[].content[].", "messages[].content[].source.content[]."}) {
+    AddCacheControl(place, fields);
+  }
+  return fields;
+}
+
+}  // namespace
+
+absl::Status ReadMessagesRequest(const std::deque<std::string>& body, bool counts,
+                                 MessagesRequest& request, CallMemory& memory,
+                                 const CancelFlag& cancel) {
+  static const auto& fields = *new std::vector<MessagesField>(MessagesFields());
+  JsonTable<MessagesRequest> table(fields, request);
+  ANNULUS_RETURN_IF_ERROR(ReadJson(body, table, memory, cancel));
+  ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  if (request.spec.messages().messages().empty()) {
+    return FieldError("messages", "is required: 1 to 10000 messages");
+  }
+  if (!counts && !request.spec.sampling().has_max_tokens()) {
+    return FieldError("max_tokens", "is required: the most tokens of the answer");
+  }
+  // The beginning of the answer.
+  if (LastMessage(request.spec).role() == "assistant") {
+    request.spec.mutable_messages()->set_continue_final_message(true);
+  }
+  PutSystemFirst(request.spec, std::move(request.system));
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::server

@@ -1,0 +1,53 @@
+#ifndef ANNULUS_SERVER_HTTP_ANTHROPIC_MESSAGES_REQUEST_H_
+#define ANNULUS_SERVER_HTTP_ANTHROPIC_MESSAGES_REQUEST_H_
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "annulus/v1/inference.pb.h"
+#include "server/http/attached_documents.h"
+#include "server/http/json_reader.h"
+
+namespace annulus::server {
+
+// A block of a message's content, or an entry of `system`, as far as it has been read.
+struct MessagesBlock {
+  std::string field;  // its path in the request; empty: there is none
+  std::string type;
+  std::string text;     // of a text or thinking
+  std::string title;    // of a document
+  std::string context;  // likewise
+  std::string source;   // the type of its source
+  std::string media_type;
+  std::string data;  // the source's text
+  std::string file_id;
+};
+
+// A request of POST /v1/messages or /v1/messages/count_tokens.
+struct MessagesRequest {
+  v1::GenerationSpec spec;
+  std::vector<AttachedDocument> documents = {};
+  bool stream = false;
+  // For how long the keys and values of the documents are to stay: the longest of all
+  // `cache_control`.
+  std::optional<std::chrono::milliseconds> keep_for = std::nullopt;
+
+  // Used while it is read.
+  std::string system = {};
+  int blocks = 0;  // of the newest message
+  MessagesBlock block = {};
+};
+
+// Reads a body. Checks the fields that this layer alone knows; all others are checked by
+// GenerationCall, as over gRPC. `counts`: the body is of count_tokens, which has no max_tokens.
+absl::Status ReadMessagesRequest(const std::deque<std::string>& body, bool counts,
+                                 MessagesRequest& request, CallMemory& memory,
+                                 const CancelFlag& cancel);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_ANTHROPIC_MESSAGES_REQUEST_H_

@@ -1,0 +1,47 @@
+#ifndef ANNULUS_SERVER_HTTP_ATTACHED_DOCUMENTS_H_
+#define ANNULUS_SERVER_HTTP_ATTACHED_DOCUMENTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/generation/generation_run.h"
+#include "server/generation/service_context.h"
+#include "server/work/call_memory.h"
+
+namespace annulus::server {
+
+// A document in the body of a request, or the name of an uploaded one.
+struct AttachedDocument {
+  std::string field;       // its path in the request, for errors
+  std::string name = {};   // of an uploaded one; empty: `text` is the document
+  std::string text = {};   // UTF-8
+  std::string title = {};  // for the model; empty: an uploaded document's own
+};
+
+// Checks that a document of this media type (empty: not told) which begins with these bytes is
+// text. UNIMPLEMENTED (reason UNSUPPORTED, told as status 415) if it is a pdf or the like; the
+// message names the command that reads it.
+absl::Status CheckIsText(absl::string_view media_type, absl::string_view beginning);
+
+// Reads a file in a request: base64, or a data URL "data:text/plain;base64,...". INVALID_ARGUMENT
+// if it is neither; errors of CheckIsText. The text takes at most as many bytes as `data`.
+absl::Status ReadFileData(absl::string_view data, std::string& text);
+
+// Adds documents behind those that the request names, and looks all of them up. A text becomes a
+// document of this request alone, cached like an uploaded one; it is not stored. A document that
+// comes twice is added once. Tokenizes, so it may take long; the tokens take memory of the store.
+//
+// Errors name AttachedDocument::field: INVALID_ARGUMENT, OUT_OF_RANGE and RESOURCE_EXHAUSTED as of
+// Upload and FindDocuments; NOT_FOUND if there is no such file.
+absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
+                             std::vector<AttachedDocument> documents, AskedGeneration& asked,
+                             CallMemory& memory, const CancelFlag& cancel);
+
+// NOT_FOUND: there is no file with this id (any more).
+absl::Status MissingFileError(absl::string_view id);
+
+}  // namespace annulus::server
+
+#endif  // ANNULUS_SERVER_HTTP_ATTACHED_DOCUMENTS_H_

