@@ -125,6 +125,12 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
   }
   ANNULUS_RETURN_IF_ERROR(
       AttachDocuments(context_, caller_, std::move(request.documents), asked, memory, cancel));
+  if (request.keep_for.has_value()) {
+    auto pin = PinOf(asked, *request.keep_for);
+    std::lock_guard lock(mutex_);
+    if (pin) ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, 2 * pin->spec.ByteSizeLong()));
+    pin_ = std::move(pin);
+  }
   return std::move(asked);
 }
 
