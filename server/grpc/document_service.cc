@@ -8,8 +8,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
-#include "server/grpc/download_reactor.h"
 #include "server/generation/stored_documents.h"
+#include "server/grpc/download_reactor.h"
 #include "server/grpc/prefill_messages.h"
 #include "server/grpc/unary_call.h"
 

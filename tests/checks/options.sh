@@ -15,6 +15,7 @@ for file in "${said[@]}"; do excluded+=(":!$file"); done
 
 # Members that are named like an option and are something else, or say what was chosen: FILE:FIELD.
 others='
+engine/api/answer.h:reasoning
 engine/api/load.h:activations
 engine/api/load.h:kv_dtype
 engine/api/load.h:weights_dtype
