@@ -7,8 +7,6 @@ namespace {
 
 constexpr size_t kMostKey = 16;  // longer ones are no name that is looked for
 
-bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 }  // namespace
 
 CallObject::Result CallObject::Bad(const char* why) {

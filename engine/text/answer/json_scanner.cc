@@ -6,7 +6,6 @@
 namespace annulus {
 namespace {
 
-bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace

@@ -7,6 +7,9 @@
 
 namespace annulus {
 
+// White space between JSON's tokens.
+inline bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 // Checks one JSON object (RFC 8259) byte by byte and finds its end. Takes constant time for a byte,
 // and memory for its depth alone. Any bytes from 0x80 on are accepted in strings. Not thread-safe.
 class JsonScanner {

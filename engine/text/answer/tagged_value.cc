@@ -22,7 +22,7 @@ void AppendEscaped(char c, std::string& json) {
   }
 }
 
-std::string Quoted(absl::string_view text) {
+std::string JsonText(absl::string_view text) {
   std::string json = "\"";
   for (const char c : text) AppendEscaped(c, json);
   return json + "\"";
@@ -34,7 +34,7 @@ std::string JsonOf(absl::string_view value) {
        {std::pair("True", "true"), std::pair("False", "false"), std::pair("None", "null")}) {
     if (value == python) return json;
   }
-  return nlohmann::json::accept(value.begin(), value.end()) ? std::string(value) : Quoted(value);
+  return nlohmann::json::accept(value.begin(), value.end()) ? std::string(value) : JsonText(value);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::string TaggedArguments::BeginValue(absl::string_view key, bool is_text, boo
   trims_ = trims;
   empty_ = true;
   held_.clear();
-  return absl::StrCat(std::exchange(first_pair_, false) ? "" : ", ", Quoted(key), ": ",
+  return absl::StrCat(std::exchange(first_pair_, false) ? "" : ", ", JsonText(key), ": ",
                       is_text ? "\"" : "");
 }
 
