@@ -54,7 +54,7 @@ absl::Status SubmitPin(ServiceContext& context, const Caller& caller, const std:
   ANNULUS_ASSIGN_OR_RETURN(BuiltRequest built,
                            BuildRequest(pin.spec, *engine, context.documents, caller.tenant,
                                         sink->memory, cancel, found));
-  CutBehindDocuments(built.spec);
+  CutAfterDocuments(built.spec);
   built.spec.pin = pin.pin;
   built.spec.ttl = pin.ttl;
   built.spec.tenant_room = caller.quotas.room;
