@@ -192,8 +192,10 @@ TEST_F(OutputTest, AConstraintThatIsTooAmbiguousEndsItsRequestAlone) {
   const OutputConstraint ambiguous = RegexConstraint("((a|aa){1,300}){1,300}((a|aa|aaa){1,300})*");
   RequestSpec fails = Spec(*engine, ambiguous);
   fails.sampling.max_tokens = 3000;
+  fails.sampling.min_tokens = 3000;
   RequestSpec other = Spec(*engine, ambiguous, 2);
   other.sampling.max_tokens = 2;
+  other.sampling.min_tokens = 2;
   const auto failing = Start(*engine, std::move(fails));
   for (int i = 0; i < 5; ++i) {
     std::string text;
