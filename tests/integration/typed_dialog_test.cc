@@ -141,7 +141,7 @@ TEST_F(TypedDialogTest, DocumentsLongerThanTheContextAreReadInParts) {
       {"annulus ask long.txt Who? --whole", 2, {"long.txt has 100,800 tokens. "}},
       {"annulus ask long.txt '" + Begin(77) + "' -n 20",
        0,
-       {"read in 4 parts", "/100,800 tokens", Last(77), "from long.txt, line 78"}},
+       {"Reading in 4 parts", "/100,800 tokens", Last(77), "from long.txt, line 78"}},
       {"annulus summarize long.txt -n 8",
        0,
        {"Parts  ", "/100,800 tokens", "recall is a demonstration model"}},

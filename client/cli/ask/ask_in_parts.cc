@@ -239,14 +239,13 @@ class PartsAsker {
     }
     const size_t known = groups_.size() - left;
     session_.Warn(absl::StrCat(
-        too_long, ", so they are read in ", FormatCount(static_cast<int64_t>(groups_.size())),
-        " parts",
+        too_long, ". Reading in ", FormatCount(static_cast<int64_t>(groups_.size())), " parts",
         known > 0 ? absl::StrCat(" (", FormatCount(static_cast<int64_t>(known)),
                                  " of them were read before)")
                   : "",
         time,
         ". A question that needs two distant parts together is answered less well; --whole refuses "
-        "such documents instead"));
+        "such documents"));
     return 0;
   }
 

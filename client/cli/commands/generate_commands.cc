@@ -100,8 +100,8 @@ int PlaceDocuments(Session& session, const GenerateOptions& options,
   if (asked->fit) return UploadDocuments(session, asked->gathered, &asked->provided);
   if (!options.whole && !options.show_prompt) return 0;
   return session.Misuse(
-      absl::StrCat(TooLongText(asked->model, asked->gathered), ". Nothing was uploaded. Without ",
-                   options.whole ? "--whole" : "--show-prompt", " they are read in parts"));
+      absl::StrCat(TooLongText(asked->model, asked->gathered), ". Nothing was uploaded. Leave out ",
+                   options.whole ? "--whole" : "--show-prompt", " to read in parts"));
 }
 
 // Asks about documents that are too long for the model.

@@ -125,8 +125,8 @@ TEST_F(AskInPartsTest, ReadsPartsAndAnswersFromWhatItFound) {
   EXPECT_EQ(result.out, "The code is 48213.\n");
   EXPECT_THAT(result.err, HasSubstr(absl::StrCat(Has(), " tokens. The model")));
   EXPECT_THAT(result.err, HasSubstr("The model small reads 4,096 at a time, question and answer "
-                                    "included, so they are read in "));
-  EXPECT_THAT(result.err, HasSubstr("--whole refuses such documents instead"));
+                                    "included. Reading in "));
+  EXPECT_THAT(result.err, HasSubstr("--whole refuses such documents"));
   EXPECT_THAT(result.err, HasSubstr("from manual.txt, page 23\n"));
   const auto specs = server_.specs();
   ASSERT_GE(specs.size(), 5u);
@@ -177,7 +177,7 @@ TEST_F(AskInPartsTest, WholeRefusesWithTheNumbersBeforeAnyUpload) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
               AllOf(HasSubstr(Has()), HasSubstr("small.txt has 3. The model small reads 4,096"),
-                    HasSubstr("Nothing was uploaded. Without --whole they are read in "
+                    HasSubstr("Nothing was uploaded. Leave out --whole to read in "
                               "parts")));
   EXPECT_TRUE(server_.uploads().empty());
   for (const std::vector<std::string>& line :
