@@ -225,8 +225,15 @@ void GenerationExchange::OnOver() {
 }
 
 void GenerationExchange::OnBeat() {
+  {
+    std::lock_guard lock(mutex_);
+    if (writing_ || finished_ || form_ == nullptr || !generation_->queued()) return;
+  }
+  // The end may wait for the delivery thread: a failure that an earlier call kept must be told by
+  // the status line.
+  Advance();
   std::lock_guard lock(mutex_);
-  if (writing_ || finished_ || form_ == nullptr || !generation_->queued()) return;
+  if (writing_ || finished_) return;
   if (form_->streams()) {
     return SendLocked(
         BodyLocked(absl::StrFormat(": annulus {\"processed\":%d,\"total\":%d,\"eta\":%.1f}\n\n",

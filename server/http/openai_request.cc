@@ -300,6 +300,7 @@ absl::Status CountPrompt(Request& request) {
 absl::Status SetPrompt(Request& request, const Value& value) {
   if (value.kind == kArray) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(CountPrompt(request));
+  if (request.spec.has_messages()) return Bad("stands beside messages; send one of them");
   request.spec.set_text(std::string(value.text));
   return absl::OkStatus();
 }
