@@ -203,8 +203,9 @@ TEST(JsonReaderTest, NothingIsHeldBeyondWhatWasCharged) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   Generator generator(seed);
-  for (const Reader reader : {Reader(ReadOpenAi<ReadChatRequest>),
-                              Reader(ReadOpenAi<ReadCompletionRequest>), Reader(ReadMessages)}) {
+  for (const Reader reader :
+       {Reader(ReadOpenAi<ReadChatRequest>), Reader(ReadOpenAi<ReadCompletionRequest>),
+        Reader(ReadMessages), Reader(ReadResponses)}) {
     // What is made once is made here.
     Read(reader, "{\"messages\":[{\"role\":\"\"}],\"x\":1}", 100);
     int good = 0;

@@ -100,7 +100,9 @@ TEST_F(MessagesTest, StreamsEveryEvent) {
     script.deltas = {"Hel", "lo"};
     script.completion.finish_reason = FinishReason::kStop;
     script.completion.matched_stop = "!";
-    script.completion.usage = {.prompt_tokens = 9, .completion_tokens = 2, .cached_tokens = 4};
+    script.completion.usage.prompt_tokens = 9;
+    script.completion.usage.completion_tokens = 2;
+    script.completion.usage.cached_tokens = 4;
     if (spec.sampling.seed == 9) script.completion.status = absl::UnavailableError("rank 1 failed");
     return script;
   });

@@ -143,7 +143,9 @@ TEST(MultipartReaderTest, AnyBytesEnd) {
     const Read one = ReadIn(body, 1);
     const Read whole = ReadIn(body, body.size() + 1);
     ASSERT_EQ(one.status.ok(), whole.status.ok()) << body;
-    if (one.status.ok()) ASSERT_EQ(one.parts, whole.parts) << body;
+    if (one.status.ok()) {
+      ASSERT_EQ(one.parts, whole.parts) << body;
+    }
   }
 }
 

@@ -83,11 +83,15 @@ TEST_F(ResponsesTest, StreamsEveryEvent) {
     EXPECT_EQ(data["type"], names.back());
     EXPECT_EQ(data["sequence_number"], sequence++);
     if (names.back() == "response.output_text.delta") text += data["delta"];
-    if (names.back() == "response.output_text.done") EXPECT_EQ(data["text"], "Hello");
+    if (names.back() == "response.output_text.done") {
+      EXPECT_EQ(data["text"], "Hello");
+    }
     if (names.back() == "response.output_item.done") {
       EXPECT_EQ(data["item"]["content"][0]["text"], "Hello");
     }
-    if (names.back() == "response.created") EXPECT_EQ(data["response"]["status"], "in_progress");
+    if (names.back() == "response.created") {
+      EXPECT_EQ(data["response"]["status"], "in_progress");
+    }
     if (names.back() == "response.completed") {
       EXPECT_EQ(data["response"]["output"][0]["content"][0]["text"], "Hello");
       EXPECT_EQ(data["response"]["usage"]["output_tokens"], 2);
@@ -203,7 +207,9 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
     const HttpReceived answer = Post(kResponses, ResponsesBody(wrong.more));
     EXPECT_EQ(answer.status, wrong.status) << answer.body;
     const json error = json::parse(answer.body)["error"];
-    if (!wrong.param.empty()) EXPECT_EQ(error["param"], wrong.param) << error;
+    if (!wrong.param.empty()) {
+      EXPECT_EQ(error["param"], wrong.param) << error;
+    }
   }
   EXPECT_TRUE(server_->engine().submitted().empty());
 }
