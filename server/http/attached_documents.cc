@@ -122,6 +122,7 @@ absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
                              std::vector<AttachedDocument> documents, AskedGeneration& asked,
                              CallMemory& memory, const CancelFlag& cancel) {
   if (documents.empty()) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, kAttachedCopies * kAttachedPart));
   ANNULUS_ASSIGN_OR_RETURN(FoundDocuments found,
                            FindDocuments(asked.spec, context.documents, caller.tenant));
@@ -140,7 +141,7 @@ absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
       read = Tokenized(context, caller, document, AttachedNameOf(document.text), cancel);
     } else {
       read = context.documents.Get(caller.tenant, document.name);
-      if (absl::IsNotFound(read.status())) return MissingFileError(document.name);
+      if (absl::IsNotFound(read.status())) return MissingFileError(context, document.name);
     }
     document.text = std::string();
     if (!read.ok()) return About(document, read.status());
@@ -160,12 +161,14 @@ absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
   return absl::OkStatus();
 }
 
-absl::Status MissingFileError(absl::string_view id) {
+absl::Status MissingFileError(const ServiceContext& context, absl::string_view id) {
+  const bool lasting = !context.config.documents.folder.empty();
   return ResourceError(
       absl::StatusCode::kNotFound, v1::ERROR_REASON_DOCUMENT_NOT_FOUND, "document", id,
       absl::StrCat("there is no file ", QuoteName(id),
-                   ": it was deleted, or uploaded before the server started, which keeps files "
-                   "in memory only; upload it again"));
+                   lasting ? "; upload it again"
+                           : ": it was deleted, or uploaded before the server started, which "
+                             "keeps files in memory only (without --documents); upload it again"));
 }
 
 }  // namespace annulus::server

