@@ -320,7 +320,7 @@ TEST_F(ModelDirectory, OtherFormatsAreNamed) {
   std::filesystem::remove(directory_.path() / "model.safetensors");
   directory_.Write("model.gguf", "GGUF");
   const std::string refusal(Load().status().message());
-  EXPECT_THAT(refusal, HasSubstr("model.gguf is a GGUF file beside a config.json; to serve it, "));
+  EXPECT_THAT(refusal, HasSubstr("model.gguf is a GGUF file next to a config.json; to serve it, "));
   std::filesystem::remove(directory_.path() / "model.gguf");
   directory_.Write("pytorch_model.bin", "x");
   EXPECT_THAT(std::string(Load().status().message()),
