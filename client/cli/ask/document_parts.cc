@@ -14,8 +14,8 @@ namespace {
 
 // Tokens of the context reserved for document titles and frames and the chat template.
 constexpr int64_t kReservedTokens = 512;
-// Texts are measured in pieces of this share of a part, a call each, so parts are filled to at least
-// 94%.
+// Texts are measured in pieces of this share of a part, a call each, so parts are filled to at
+// least 94%.
 constexpr int64_t kPiecesOfPart = 16;
 constexpr int64_t kShortestPiece = 64;    // bytes
 constexpr int64_t kLongestPiece = 16384;  // bytes

@@ -206,9 +206,10 @@ TEST_F(UploadTest, TheContextIsCheckedWhileTheTextArrives) {
   ExpectOk(upload.Accept(Chunk(0, std::string(60, 'x'))));
   const absl::Status status = upload.Accept(Chunk(60, std::string(60, 'x')));
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("the first 120 of 2500 bytes of the document are 120 tokens, and the "
-                        "model's context is 100"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("the first 120 of 2500 bytes of the document are 120 tokens, and the "
+                "model's context holds 100, including question and answer; split the document"));
   const ErrorDetails details = Details(ToGrpcStatus(status));
   EXPECT_EQ(details.reason, "CONTEXT_TOO_LONG");
   EXPECT_EQ(details.metadata.at("needed"), "121");

@@ -37,6 +37,7 @@ class KeptDocumentsTest : public ::testing::Test {
     server_.reset();
     flags.insert(flags.end(), {"--documents", folder()});
     server_.emplace(flags);
+    server_->engine().set_max_context(int64_t{1} << 26);  // a byte of the documents is a token
     server_->Serve();
     stub_ = server_->documents();
   }
@@ -71,7 +72,8 @@ TEST_F(KeptDocumentsTest, ADownloadBringsEveryByteBackAfterARestart) {
   std::string text(700'000, ' ');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * 31 % 26);
   v1::UploadDocumentResponse uploaded;
-  ASSERT_TRUE(server_->Upload("book", text, &uploaded, 100'000, "A book").ok());
+  const grpc::Status status = server_->Upload("book", text, &uploaded, 100'000, "A book");
+  ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_TRUE(uploaded.document().has_bytes());
   for (int round = 0; round < 2; ++round, Restart()) {
     const Download download = Get("book");
@@ -119,7 +121,9 @@ TEST_F(KeptDocumentsTest, UntilDocumentsAreLoadedCallsSaySo) {
 
 TEST_F(KeptDocumentsTest, ADownloadCanBeCancelledAndItsDocumentDeleted) {
   constexpr size_t kBytes = size_t{32} << 20;  // more than gRPC's buffers hold
-  ASSERT_TRUE(server_->Upload("big", std::string(kBytes, 'x'), nullptr, size_t{1} << 20).ok());
+  const grpc::Status status =
+      server_->Upload("big", std::string(kBytes, 'x'), nullptr, size_t{1} << 20);
+  ASSERT_TRUE(status.ok()) << status.error_message();
   grpc::ClientContext context;
   v1::DownloadDocumentRequest request;
   request.set_name("big");

@@ -113,7 +113,7 @@ TEST_F(HttpTest, AnswersOneRequestAndParts) {
 TEST_F(HttpTest, WhatIsNotAnsweredIsToldWhy) {
   Start();
   EXPECT_THAT(Ask("GET /x HTTP/1.1\r\n\r\n"),
-              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("known are /metrics")));
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("known paths are /metrics")));
   EXPECT_THAT(Ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
               AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("Allow: GET, HEAD\r\n")));
   const std::string nul("GET /metrics\0 HTTP/1.1\r\n\r\n", 26);
