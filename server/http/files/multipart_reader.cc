@@ -22,27 +22,31 @@ absl::Status NotAForm(absl::string_view message) {
   return FieldError("", absl::StrCat("the body is not a form (multipart/form-data): ", message));
 }
 
-// Takes a parameter of a header from the front of `rest`: `; name="value"`. False if there is none.
+// Takes a parameter of a header from the front of `rest`: `; name="value"`. False if there is none,
+// or one that cannot be read, which is left in `rest`.
 bool TakeParameter(absl::string_view& rest, std::string& name, std::string& value) {
   rest = absl::StripLeadingAsciiWhitespace(rest);
   if (!absl::ConsumePrefix(&rest, ";")) return false;
   const size_t equals = rest.find('=');
   if (equals == absl::string_view::npos) return false;
   name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(rest.substr(0, equals)));
-  rest = absl::StripLeadingAsciiWhitespace(rest.substr(equals + 1));
+  absl::string_view left = absl::StripLeadingAsciiWhitespace(rest.substr(equals + 1));
   value.clear();
-  if (!absl::ConsumePrefix(&rest, "\"")) {
-    const size_t end = std::min(rest.find(';'), rest.size());
-    value = std::string(absl::StripAsciiWhitespace(rest.substr(0, end)));
-    rest.remove_prefix(end);
-    return !value.empty();
+  if (absl::ConsumePrefix(&left, "\"")) {
+    while (!left.empty() && left.front() != '"') {
+      if (left.front() == '\\' && left.size() > 1) left.remove_prefix(1);
+      value.push_back(left.front());
+      left.remove_prefix(1);
+    }
+    if (!absl::ConsumePrefix(&left, "\"")) return false;
+  } else {
+    const size_t end = std::min(left.find(';'), left.size());
+    value = std::string(absl::StripAsciiWhitespace(left.substr(0, end)));
+    left.remove_prefix(end);
+    if (value.empty()) return false;
   }
-  while (!rest.empty() && rest.front() != '"') {
-    if (rest.front() == '\\' && rest.size() > 1) rest.remove_prefix(1);
-    value.push_back(rest.front());
-    rest.remove_prefix(1);
-  }
-  return absl::ConsumePrefix(&rest, "\"");
+  rest = left;
+  return true;
 }
 
 // Reads `form-data; name="file"; filename="a.txt"`.

@@ -102,6 +102,7 @@ def responses(openai, client):
     check(again.output[0].content[0].logprobs[0].logprob < 0, f"{again}")
     raises(openai.BadRequestError, "previous_response_id",
            lambda: client.responses.create(**arguments, previous_response_id=whole.id))
+    raises(openai.BadRequestError, "top_logprobs", lambda: client.responses.create(**arguments, top_logprobs=50))
     raises(openai.BadRequestError, "context", lambda: client.responses.create(**{**arguments, "input": "word " * 9000}))
 
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-from clients_test import check, daemon, install, raises
+from clients_test import Daemon, check, install, raises
 import program_schemas
 from structured_answers_test import VALIDATOR
 
@@ -95,8 +95,8 @@ def main():
     import openai
     import pydantic
 
-    with daemon(build, "builtin:recall") as url:
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    with Daemon(build, "builtin:recall") as daemon:
+        client = openai.OpenAI(base_url=daemon.url, api_key="none", max_retries=0, timeout=60)
         answers_to_schemas(jsonschema, client, program_schemas.make(openai, pydantic, 20))
         parsed(pydantic, client)
         other_forms(openai, client)

@@ -100,8 +100,6 @@ TEST_F(MessagesTest, StreamsEveryEvent) {
     script.deltas = {"Hel", "lo"};
     script.completion.finish_reason = FinishReason::kStop;
     script.completion.matched_stop = "!";
-    script.completion.usage.prompt_tokens = 9;
-    script.completion.usage.completion_tokens = 2;
     script.completion.usage.cached_tokens = 4;
     if (spec.sampling.seed == 9) script.completion.status = absl::UnavailableError("rank 1 failed");
     return script;
@@ -127,7 +125,7 @@ TEST_F(MessagesTest, StreamsEveryEvent) {
     if (name == "content_block_delta") text += event["delta"]["text"];
     if (name == "message_delta") {
       EXPECT_EQ(event["delta"], json({{"stop_reason", "stop_sequence"}, {"stop_sequence", "!"}}));
-      EXPECT_EQ(event["usage"]["input_tokens"], 5);
+      EXPECT_EQ(event["usage"]["input_tokens"], Submitted().prompt.size() - 4);
       EXPECT_EQ(event["usage"]["cache_read_input_tokens"], 4);
       EXPECT_EQ(event["usage"]["output_tokens"], 2);
     }
@@ -167,12 +165,12 @@ TEST_F(MessagesTest, ReadsConversations) {
       {"metadata", {{"user_id", "somebody"}}},
       {"service_tier", "auto"}};
   ASSERT_EQ(Post(kMessages, body).status, 200);
-  EXPECT_EQ(Prompt(), "system:s\nt|user:a\nb|assistant:c|user:d|");
+  EXPECT_EQ(Prompt(), "system:s\nt|user:a\nb|assistant:c|user:d|>");
   EXPECT_THAT(Submitted().sampling.stop, ElementsAre("x", "y"));
   EXPECT_EQ(Submitted().sampling.temperature, 0.5f);
   EXPECT_EQ(Submitted().sampling.top_k, 3);
   ASSERT_EQ(Post(kMessages, MessagesBody({{"system", "s"}})).status, 200);
-  EXPECT_EQ(Prompt(), "system:s|user:Hi|");
+  EXPECT_EQ(Prompt(), "system:s|user:Hi|>");
 }
 
 TEST_F(MessagesTest, FramesDocuments) {
@@ -228,7 +226,8 @@ TEST_F(MessagesTest, PinsDocumentsForATime) {
   ASSERT_LT(pin.prompt.size(), asked.prompt.size());
   EXPECT_TRUE(std::equal(pin.prompt.begin(), pin.prompt.end(), asked.prompt.begin()));
   // Without a time nothing is pinned.
-  const json usual = {Document(TextSource("one"), {{"cache_control", {{"type", "ephemeral"}}}})};
+  const json usual =
+      json::array({Document(TextSource("one"), {{"cache_control", {{"type", "ephemeral"}}}})});
   ASSERT_EQ(Post(kMessages, MessagesBody(Blocks(usual))).status, 200);
   ASSERT_EQ(Post(kMessages, MessagesBody()).status, 200);
   EXPECT_EQ(server_->engine().submitted().size(), 4u);
@@ -271,22 +270,24 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
       {{{"stop_sequences", std::vector<std::string>(17, "s")}}, "stop_sequences[16]"},
       {{{"temperature", 9}}, "temperature"},
       {{{"cache_control", {{"type", "ephemeral"}, {"ttl", "2h"}}}}, "cache_control.ttl"},
-      {{{"system", {{{"type", "image"}}}}}, "system.type"},
-      {Blocks({{{"type", "image"}}}), "messages[0].content[0].type"},
-      {Blocks({{{"text", "x"}}}), "messages[0].content[0].type"},
+      {{{"system", json::array({{{"type", "image"}}})}}, "system.type"},
+      {Blocks(json::array({{{"type", "image"}}})), "messages[0].content[0].type"},
+      {Blocks(json::array({{{"text", "x"}}})), "messages[0].content[0].type"},
       {Blocks({{{"type", "text"}, {"text", "x"}}, {{"type", "tool_use"}}}),
        "messages[0].content[1].type"},
-      {Blocks({Document({{"type", "url"}, {"url", "http://x"}})}),
+      {Blocks(json::array({Document({{"type", "url"}, {"url", "http://x"}})})),
        "messages[0].content[0].source.type"},
-      {Blocks({Document({{"type", "base64"}, {"data", "?"}})}), "messages[0].content[0]"},
-      {Blocks({Document(TextSource(""))}), "messages[0].content[0]: has an empty document"},
-      {Blocks({Document(TextSource("x"), {{"citations", {{"enabled", true}}}})}),
+      {Blocks(json::array({Document({{"type", "base64"}, {"data", "?"}})})),
+       "messages[0].content[0]"},
+      {Blocks(json::array({Document(TextSource(""))})),
+       "messages[0].content[0]: has an empty document"},
+      {Blocks(json::array({Document(TextSource("x"), {{"citations", {{"enabled", true}}}})})),
        "messages[0].content[0].citations.enabled"},
-      {Blocks({Document({{"type", "file"}})}), "file_id"},
-      {Blocks({Document({{"type", "file"}, {"file_id", "none"}})}), "there is no file \"none\"",
-       404},
-      {Blocks({Document(pdf)}), "annulus documents put", 415},
-      {Blocks({Document(hidden)}), "annulus documents put", 415},
+      {Blocks(json::array({Document({{"type", "file"}})})), "file_id"},
+      {Blocks(json::array({Document({{"type", "file"}, {"file_id", "none"}})})),
+       "there is no file \"none\"", 404},
+      {Blocks(json::array({Document(pdf)})), "annulus documents put", 415},
+      {Blocks(json::array({Document(hidden)})), "annulus documents put", 415},
       {{{"model", "other"}}, "other", 404},
   };
   for (const Case& wrong : cases) {

@@ -95,6 +95,8 @@ TEST(MultipartReaderTest, RefusesWhatIsNoForm) {
               HasSubstr("form-data"));
   EXPECT_THAT(message("--XX\r\nContent-Disposition: form-data; name=\"a\r\n\r\n"),
               HasSubstr("cannot be read"));
+  EXPECT_THAT(message("--XX\r\nContent-Disposition: form-data; name=a; filename=\"b\r\n\r\n"),
+              HasSubstr("cannot be read"));
   EXPECT_THAT(message("--XX\r\nContent-Type: multipart/mixed; boundary=Y\r\n\r\n"),
               HasSubstr("has parts itself"));
   EXPECT_THAT(message("--XX\r\nContent-Transfer-Encoding: base64\r\n\r\n"),

@@ -183,7 +183,6 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
       {{{"prompt", {{"id", "p"}}}}, "prompt"},
       {{{"truncation", "auto"}}, "truncation"},
       {{{"max_output_tokens", 0}}, "max_output_tokens"},
-      {{{"top_logprobs", 50}}, "top_logprobs"},
       {{{"temperature", 9}}, "temperature"},
       {{{"reasoning", {{"effort", "high"}}}}, "reasoning.effort"},
       {{{"text", {{"format", {{"type", "json_schema"}}}}}}, "text.format.type"},
@@ -211,6 +210,10 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
       EXPECT_EQ(error["param"], wrong.param) << error;
     }
   }
+  // What the engine refuses has this API's name.
+  server_->engine().set_submit_error(FieldError("sampling.logprobs", "must be 0 to 20"));
+  const json error = Refused(kResponses, ResponsesBody({{"top_logprobs", 50}}), 400);
+  EXPECT_EQ(error["param"], "top_logprobs") << error;
   EXPECT_TRUE(server_->engine().submitted().empty());
 }
 
@@ -244,18 +247,18 @@ TEST_F(ResponsesTest, ConversationsAreTheSamePromptOverEveryDoor) {
   };
   const json lines = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
   json chat_parts = lines, message_parts = lines;
-  chat_parts.insert(chat_parts.begin(), {{"type", "file"}, {"file", {{"file_id", "doc"}}}});
+  chat_parts.insert(chat_parts.begin(), json({{"type", "file"}, {"file", {{"file_id", "doc"}}}}));
   message_parts.insert(
       message_parts.begin(),
-      {{"type", "document"},
-       {"title", "one"},
-       {"source", {{"type", "text"}, {"media_type", "text/plain"}, {"data", "Text"}}}});
+      json({{"type", "document"},
+            {"title", "one"},
+            {"source", {{"type", "text"}, {"media_type", "text/plain"}, {"data", "Text"}}}}));
   const json input_parts = {
       {{"type", "input_file"}, {"filename", "one"}, {"file_data", "VGV4dA=="}},
       {{"type", "input_text"}, {"text", "a"}},
       {{"type", "input_text"}, {"text", "b"}}};
   json chat = with_first(chat_parts);
-  chat.insert(chat.begin(), {{"role", "developer"}, {"content", "Be brief."}});
+  chat.insert(chat.begin(), json({{"role", "developer"}, {"content", "Be brief."}}));
   const std::vector<std::pair<std::string, json>> asked = {
       {"/v1/chat/completions", {{"messages", messages}, {"annulus", {{"documents", {"doc"}}}}}},
       {"/v1/chat/completions", {{"messages", chat}}},
