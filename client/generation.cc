@@ -20,6 +20,8 @@ void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, G
                               delta.token_ids().end());
       result.logprobs.insert(result.logprobs.end(), delta.logprobs().begin(),
                              delta.logprobs().end());
+      result.prompt_logprobs.insert(result.prompt_logprobs.end(), delta.prompt_logprobs().begin(),
+                                    delta.prompt_logprobs().end());
       observer.OnDelta(delta);
       break;
     }

@@ -28,6 +28,7 @@ struct Generation {
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<v1::TokenLogprob> logprobs;
+  std::vector<v1::TokenLogprob> prompt_logprobs;
   std::optional<v1::PromptProgress> progress;  // the latest
   std::optional<v1::Completion> completion;    // present once it has ended with status OK
 };

@@ -70,25 +70,32 @@ void ValidateToken(const std::string& field, int32_t token, int32_t vocabulary, 
                           absl::StrCat("0 to ", vocabulary - 1, " (the model's vocabulary)")));
 }
 
-void ValidateStops(const SamplingParams& params, int32_t vocabulary, Violations& found) {
-  if (params.stop.size() > kMaxStops) {
-    found.push_back(Refused("stop", absl::StrCat(params.stop.size(), " strings"),
-                            absl::StrCat("at most ", kMaxStops)));
-  }
-  for (size_t i = 0; i < params.stop.size(); ++i) {
-    const size_t bytes = params.stop[i].size();
+void ValidateStopTexts(const std::vector<std::string>& stops, Violations& found) {
+  for (size_t i = 0; i < stops.size(); ++i) {
+    const size_t bytes = stops[i].size();
     if (bytes < 1 || bytes > kMaxStopBytes) {
       found.push_back(Refused(absl::StrCat("stop[", i, "]"), absl::StrCat(bytes, " bytes long"),
                               absl::StrCat("1 to ", kMaxStopBytes, " bytes")));
     }
-    if (const std::optional<size_t> offset = FirstInvalidUtf8(params.stop[i])) {
+    if (const std::optional<size_t> offset = FirstInvalidUtf8(stops[i])) {
       found.push_back(Refused(absl::StrCat("stop[", i, "]"),
                               absl::StrCat("no text from byte ", *offset), "valid UTF-8"));
     }
   }
+}
+
+// The members of a list that is too long are not looked at.
+void ValidateStops(const SamplingParams& params, int32_t vocabulary, Violations& found) {
+  if (params.stop.size() > kMaxStops) {
+    found.push_back(Refused("stop", absl::StrCat(params.stop.size(), " strings"),
+                            absl::StrCat("at most ", kMaxStops)));
+  } else {
+    ValidateStopTexts(params.stop, found);
+  }
   if (params.stop_token_ids.size() > kMaxStopTokenIds) {
     found.push_back(Refused("stop_token_ids", absl::StrCat(params.stop_token_ids.size(), " ids"),
                             absl::StrCat("at most ", kMaxStopTokenIds)));
+    return;
   }
   for (size_t i = 0; i < params.stop_token_ids.size(); ++i) {
     ValidateToken(absl::StrCat("stop_token_ids[", i, "]"), params.stop_token_ids[i], vocabulary,
@@ -108,6 +115,7 @@ void ValidateLogits(const SamplingParams& params, int32_t vocabulary, Violations
   if (params.logit_bias.size() > kMaxBiases) {
     found.push_back(Refused("logit_bias", absl::StrCat(params.logit_bias.size(), " entries"),
                             absl::StrCat("at most ", kMaxBiases)));
+    return;
   }
   for (const auto& [token, bias] : params.logit_bias) {
     ValidateToken("logit_bias", token, vocabulary, found);

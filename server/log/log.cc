@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -32,6 +33,11 @@ bool NeedsQuotes(absl::string_view text) {
   return false;
 }
 
+// Between double quotes an apostrophe stays as it is.
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(absl::CHexEscape(text), {{"\\'", "'"}});
+}
+
 std::string TextLine(absl::string_view time, LogLevel level, absl::string_view event,
                      std::initializer_list<LogField> fields) {
   std::string line = absl::StrCat(time, " ", LevelName(level), " ", event);
@@ -39,7 +45,7 @@ std::string TextLine(absl::string_view time, LogLevel level, absl::string_view e
     if (field.omit) continue;
     absl::StrAppend(&line, " ", field.key, "=");
     if (NeedsQuotes(field.value)) {
-      absl::StrAppend(&line, "\"", absl::CHexEscape(field.value), "\"");
+      absl::StrAppend(&line, "\"", Escaped(field.value), "\"");
     } else {
       absl::StrAppend(&line, field.value);
     }

@@ -176,6 +176,9 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     if (most > 0 && document.token_count() > most) {  // as annulusd does
       return Status(StatusCode::OUT_OF_RANGE, "the document is longer than the model's context");
     }
+    if (server_.documents_.size() >= server_.most_documents_) {
+      return Status(StatusCode::RESOURCE_EXHAUSTED, "no room for another document");
+    }
     server_.documents_[header.name()] = text;
     server_.titles_[header.name()] = header.title();
     server_.kept_[header.name()].set_transient(header.transient());

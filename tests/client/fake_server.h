@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,8 @@ class FakeServer {
   void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
   // From now on downloads leave out the first bytes of a document.
   void LoseBytes(size_t bytes) { lost_bytes_ = bytes; }
+  // From now on refuses uploads once this many documents are stored.
+  void FillUpWith(size_t documents) { most_documents_ = documents; }
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
   void SetLoad(v1::GetLoadResponse load, grpc::Status status = {});
@@ -106,6 +109,7 @@ class FakeServer {
   std::map<std::string, std::string> documents_;
   std::map<std::string, std::string> titles_;
   std::atomic<size_t> lost_bytes_{0};
+  std::atomic<size_t> most_documents_ = std::numeric_limits<size_t>::max();
   std::vector<v1::Model> models_;
   v1::GetServerInfoResponse info_;
   v1::GetLoadResponse load_;

@@ -66,7 +66,8 @@ TEST_F(TypedAskingTest, ProgramsGetObjects) {
       {Ask("--logprobs 1 -n 1 --json --quiet"),
        0,
        {"\"logprobs\":[{\"token_id\":50,\"text\":\"2\""}},
-      {Ask("-n 100000 --json --quiet"),
+      {Ask("-n 100000 --json --quiet"), 2, {"lower --max-tokens or shorten the question"}},
+      {"annulus complete Who? -n 100000 --json --quiet",
        64 + 11,
        {"{\"error\":{\"code\":\"OUT_OF_RANGE\",\"message\":\"spec.sampling.max_tokens: ",
         "\"reason\":\"CONTEXT_TOO_LONG\"}}\n", "field: --max-tokens"}},
@@ -171,7 +172,7 @@ TEST_F(TypedAskingTest, WordsAndTablesFitEightyColumns) {
       // A bar is drawn over itself.
       EXPECT_LE(row.substr(row.rfind('\r') + 1).size(), 80) << row;
     }
-    EXPECT_THAT(shown, ContainsRegex("words in\r\n  the text|RANK  STATE .* ALL MEMORY"));
+    EXPECT_THAT(shown, ContainsRegex("same\r\n  words in the text|RANK  STATE .* ALL MEMORY"));
   }
 }
 

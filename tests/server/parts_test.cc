@@ -46,9 +46,11 @@ TEST(Logger, WritesOneLinePerEvent) {
 TEST(Logger, QuotesWhatCouldBreakALine) {
   const std::string line = Logged(LogLevel::kInfo, [](const Logger& log) {
     log.Warning("x", {{"a", "two words"}, {"b", ""}, {"c", "line\nfeed \"q\""}, {"d", "\xff"}});
+    log.Warning("y", {{"e", "a driver's log"}, {"f", "driver's"}, {"g", R"(\'\\')"}});
   });
   EXPECT_THAT(line, HasSubstr(R"(a="two words" b="" c="line\nfeed \"q\"" d="\xff")"));
-  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+  EXPECT_THAT(line, HasSubstr(R"(e="a driver's log" f=driver's g="\\'\\\\'")"));
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 2);
 }
 
 TEST(Logger, WritesJsonWhateverTheValuesAre) {

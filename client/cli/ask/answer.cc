@@ -79,6 +79,14 @@ nlohmann::ordered_json OriginJson(const v1::Origin& origin) {
   return members;
 }
 
+void WriteLogprobs(absl::string_view key, const std::vector<v1::TokenLogprob>& logprobs,
+                   JsonWriter& json) {
+  if (logprobs.empty()) return;
+  json.Key(key).BeginArray();
+  for (const v1::TokenLogprob& token : logprobs) WriteJson(MessageJson(token), json);
+  json.EndArray();
+}
+
 // Prints the answer as it arrives and shows progress before and between.
 class LiveAnswer : public GenerationObserver {
  public:
@@ -126,7 +134,11 @@ class LiveAnswer : public GenerationObserver {
 
   void PrintDelta(const v1::Delta& delta) {
     nlohmann::ordered_json members = MessageJson(delta);
+    // What is asked for only now and then is there if it says something.
     if (delta.logprobs_size() == 0) members.erase("logprobs");
+    if (delta.reasoning().empty()) members.erase("reasoning");
+    if (delta.tool_calls_size() == 0) members.erase("tool_calls");
+    if (delta.prompt_logprobs_size() == 0) members.erase("prompt_logprobs");
     PrintEvent("delta", members);
   }
 
@@ -287,11 +299,8 @@ std::string AnswerJson(const Generation& generation, bool interrupted,
   } else {
     json.Null().Key("attention").Null();
   }
-  if (!generation.logprobs.empty()) {
-    json.Key("logprobs").BeginArray();
-    for (const v1::TokenLogprob& token : generation.logprobs) WriteJson(MessageJson(token), json);
-    json.EndArray();
-  }
+  WriteLogprobs("prompt_logprobs", generation.prompt_logprobs, json);
+  WriteLogprobs("logprobs", generation.logprobs, json);
   if (options.more_members) options.more_members(generation.text, json);
   json.EndObject();
   return json.text();
@@ -377,6 +386,7 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   if (!json) {
     const Console& console = session.console();
     const int columns = console.err_is_terminal ? console.columns() : 0;
+    session.Remark(LogprobsTable(generation.prompt_logprobs, columns), /*indent=*/0);
     session.Remark(LogprobsTable(generation.logprobs, columns), /*indent=*/0);
   }
   if (options.timings) session.Remark(TimingsText(*generation.completion), kTimingsIndent);

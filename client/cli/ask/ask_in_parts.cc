@@ -159,6 +159,7 @@ class PartsAsker {
     sampling.set_max_tokens(static_cast<int32_t>(PartTokens()));
     sampling.clear_min_tokens();
     sampling.clear_logprobs();
+    sampling.clear_prompt_logprobs();
     return spec;
   }
 

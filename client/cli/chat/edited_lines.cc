@@ -4,6 +4,7 @@
 #include <langinfo.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 
 #include "absl/strings/string_view.h"
@@ -33,10 +34,14 @@ class TerminalLines : public LineSource {
     el_set(editor_.get(), EL_CLIENTDATA, this);
     el_set(editor_.get(), EL_PROMPT, &TerminalLines::Prompt);
     el_set(editor_.get(), EL_EDITOR, "emacs");
-    // While a line is edited, Ctrl-C is a key and no signal.
-    el_set(editor_.get(), EL_SETTY, "-d", "intr=", nullptr);
+    // While a line is edited, Ctrl-C is a key and no signal. libedit sets the terminal's flags
+    // only, not its keys, so the other signals become keys too.
+    el_set(editor_.get(), EL_SETTY, "-d", "-isig", nullptr);
     el_set(editor_.get(), EL_ADDFN, kInterrupt, "Forget the line", &TerminalLines::Interrupt);
     el_set(editor_.get(), EL_BIND, "^C", kInterrupt, nullptr);
+    el_set(editor_.get(), EL_ADDFN, kSignal, "Suspend or quit", &TerminalLines::Signal);
+    el_set(editor_.get(), EL_BIND, "^Z", kSignal, nullptr);
+    el_set(editor_.get(), EL_BIND, "^\\", kSignal, nullptr);
     el_set(editor_.get(), EL_SIGNAL, 1);  // restores the terminal when the program is suspended
     el_source(editor_.get(), nullptr);
   }
@@ -65,6 +70,8 @@ class TerminalLines : public LineSource {
 
  private:
   static constexpr char kInterrupt[] = "annulus-interrupt";
+  static constexpr char kSignal[] = "annulus-signal";
+  static constexpr int kSuspendKey = 'Z' - '@';
 
   static TerminalLines* Of(EditLine* editor) {
     void* self = nullptr;
@@ -78,6 +85,11 @@ class TerminalLines : public LineSource {
     Of(editor)->interrupted_ = true;
     std::fputs("^C", stderr);
     return CC_NEWLINE;
+  }
+
+  static unsigned char Signal(EditLine* /*editor*/, int key) {
+    std::raise(key == kSuspendKey ? SIGTSTP : SIGQUIT);  // libedit's handler tells the whole job
+    return CC_REDISPLAY;
   }
 
   std::string prompt_;

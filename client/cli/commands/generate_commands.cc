@@ -123,7 +123,7 @@ int AskLong(Session& session, const GenerateOptions& options, AskedDocuments& as
 // Adds the documents to the spec of `ask`, and fits it to the model.
 void PlaceInSpec(Session& session, const AskedDocuments& asked, v1::GenerationSpec& spec) {
   v1::GenerationSpec* const alone = &spec;
-  if (!asked.model.name().empty()) FitToModel(session, asked.model, std::span(&alone, 1));
+  FitToModel(session, asked.model, std::span(&alone, 1));
   for (const auto& document : asked.provided.documents) spec.add_documents(document.name());
 }
 

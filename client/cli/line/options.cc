@@ -299,6 +299,10 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
            "Show the log probability of each token and this many alternatives, 0 to 20: as a table "
            "on standard error, or in --json")
       ->check(Within(0, 20, "0 to 20"));
+  AddField(command, sampling, "--prompt-logprobs", &P::set_prompt_logprobs,
+           "The same for each token of the prompt but the first; the whole prompt is computed for "
+           "it")
+      ->check(Within(0, 20, "0 to 20"));
   command
       .add_flag_callback(
           "--ignore-eos", [sampling] { sampling->set_ignore_eos(true); },

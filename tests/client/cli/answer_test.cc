@@ -27,9 +27,10 @@ TEST(AnswerJson, HasTheAgreedShape) {
   EXPECT_EQ(
       AnswerJson(Story(), /*interrupted=*/false),
       R"({"text":"Once \"upon\"","token_ids":[10,11],"finish_reason":"length",)"
-      R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,"computed_tokens":6},)"
+      R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,"computed_tokens":6,)"
+      R"("reasoning_tokens":0},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})");
 }
@@ -40,13 +41,16 @@ TEST(AnswerJson, HasLogprobsWhenTheyCame) {
   logprob.set_token_id(10);
   logprob.set_logprob(-0.5);
   logprob.set_text(" a\n");
+  logprob.set_bytes(" a\n");
   logprob.add_alternatives()->set_token_id(7);
   logprob.mutable_alternatives(0)->set_text("\uFFFD");
+  logprob.mutable_alternatives(0)->set_bytes("\xE7");
   generation.logprobs = {logprob};
   const std::string json = AnswerJson(generation, /*interrupted=*/false);
   EXPECT_TRUE(
-      json.ends_with(R"(,"logprobs":[{"token_id":10,"text":" a\n","logprob":-0.5,)"
-                     "\"alternatives\":[{\"token_id\":7,\"text\":\"\uFFFD\",\"logprob\":0}]}]}"))
+      json.ends_with(R"(,"logprobs":[{"token_id":10,"text":" a\n","bytes":"IGEK","logprob":-0.5,)"
+                     "\"alternatives\":[{\"token_id\":7,\"text\":\"\uFFFD\",\"bytes\":\"5w==\","
+                     "\"logprob\":0}]}]}"))
       << json;
 }
 
@@ -56,7 +60,8 @@ TEST(AnswerJson, OfABrokenAnswerSaysWhatIsKnown) {
   generation.progress = testing::ProgressEvent(6, 8).prompt_progress();
   EXPECT_EQ(AnswerJson(generation, /*interrupted=*/true),
             R"({"text":"Once \"upon\"","token_ids":[10,11],"finish_reason":"cancelled",)"
-            R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2},)"
+            R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,)"
+            R"("reasoning_tokens":0},)"
             R"("timings":null,"attention":null})");
   EXPECT_NE(AnswerJson(generation, /*interrupted=*/false).find(R"("finish_reason":"error")"),
             std::string::npos);
@@ -69,6 +74,7 @@ TEST(AnswerJson, HasEveryMember) {
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       R"(usage { prompt_tokens: 9007199254740993 completion_tokens: 2 cached_tokens: 3
                  restored_tokens: 2 host_tokens: 1 checked_position: 0 drafted_tokens: 4
+                 reasoning_tokens: 1
                  cache_miss { reason: REASON_EVICTED position: 3 } }
          attention { policy: "a<b>" choice: "auto: \"\t\351\235\231\"" density: 0.1 layer_steps: 2
                      estimated_coverage: 0 inherited_coverage: 0.25 contract_met: true
@@ -82,9 +88,10 @@ TEST(AnswerJson, HasEveryMember) {
             R"({"prompt_tokens":9007199254740993,"completion_tokens":2,"cached_tokens":3,)"
             R"("restored_tokens":2,"host_tokens":1,"checked_position":0,)"
             R"("computed_tokens":9007199254740990,"cache_miss":{"reason":"evicted","position":3},)"
-            R"("drafted_tokens":4,"accepted_tokens":0},)"
+            R"("drafted_tokens":4,"accepted_tokens":0,"reasoning_tokens":1},)"
             R"("timings":{"queue":0,"prefill":0,"time_to_first_token":0,"decode":0,"total":0,)"
-            R"("longest_gap":0,"stalls":0,"ring_wait":0,"host":0,"preemptions":0},)"
+            R"("longest_gap":0,"stalls":0,"ring_wait":0,"host":0,"preemptions":0,)"
+            R"("recovered":0},)"
             R"("attention":{"policy":"a<b>","choice":"auto: \"\u0009静\"","density":0.1,)"
             R"("ring_degree":0,"steps_pass_kv":0,"steps_pass_q":0,"estimated_coverage":0,)"
             R"("inherited_coverage":0.25,"layer_steps":2,"layers_raised":0,"layers_dense":0,)"

@@ -175,13 +175,9 @@ TEST_F(AskedDocuments, WhatAskUploadedGoesIfTheCallFails) {
 }
 
 TEST_F(AskedDocuments, WhatAskUploadedGoesIfAnotherUploadFails) {
-  v1::Model model;
-  model.set_name("small");
-  model.set_max_context(10);
-  server_.SetModels({model});
-  const CliResult result =
-      Run({"ask", Write("a.txt", "abc"), Write("long.txt", std::string(1000, 'x')), "Why?"});
-  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::OUT_OF_RANGE) << result.err;
+  server_.FillUpWith(1);
+  const CliResult result = Run({"ask", Write("a.txt", "abc"), Write("b.txt", "b"), "Why?"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::RESOURCE_EXHAUSTED) << result.err;
   EXPECT_THAT(server_.withdrawn(), ElementsAre(kAbcName));
   EXPECT_TRUE(server_.documents().empty());
 }
@@ -316,7 +312,7 @@ TEST_F(AskedDocuments, FlagsSayHowFilesAreRead) {
   EXPECT_EQ(server_.documents().at(Documents().at(0)), "š\n");
   const CliResult unknown = Run({"ask", old, "What?", "--encoding", "no-such"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("no-such is no encoding"));
+  EXPECT_THAT(unknown.err, HasSubstr("no-such is not an encoding"));
   EXPECT_EQ(Run({"ask", old, "What?", "--with", "colours"}).exit_code, 2);
 }
 

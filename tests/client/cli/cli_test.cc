@@ -73,7 +73,7 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
       {{"fly"}, "unknown command: fly\nCommands: complete, ask, plan, chat, batch"},
       {{"asks"}, "unknown command: asks; did you mean ask?"},
       {{"documents"},
-       "a command is required: put, list, show, unpin, delete\n'annulus documents --help'"},
+       "a command is required: put, list, show, get, unpin, delete\n'annulus documents --help'"},
       {{"documents", "fly"}, "unknown command: fly\nCommands: put, list"},
       {{"complete", "x", "--no-such-flag"},
        "unknown option: --no-such-flag\n'annulus complete --h"},

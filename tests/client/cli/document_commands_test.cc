@@ -79,8 +79,8 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   EXPECT_THAT(
       json.out,
       HasSubstr(
-          R"("disk_tokens":0,"transient":false,"prefilled":{"tokens":3,"cached_tokens":1,"queue":0,)"
-          R"("prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
+          R"("disk_tokens":0,"transient":false,"has_bytes":false,"prefilled":{"tokens":3,)"
+          R"("cached_tokens":1,"queue":0,"prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
   EXPECT_FALSE(server_.prefills()[1].has_system());
   const CliResult table = Run({"put", "--prefill", folder_ / "*.txt"});
@@ -192,9 +192,10 @@ TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
   EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("memory  2,000 tokens\nhost    1,990 tokens\n"
                                                 "disk    1,984 tokens\n"
                                                 "kept    pinned, 2 h 0 min left\n"));
-  EXPECT_THAT(Run({"list", "--json"}).out,
-              HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
-                        R"("host_tokens":1990,"disk_tokens":1984,"transient":false})"));
+  EXPECT_THAT(
+      Run({"list", "--json"}).out,
+      HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
+                R"("host_tokens":1990,"disk_tokens":1984,"transient":false,"has_bytes":false})"));
   kept.set_pinned(false);
   server_.SetKept("a", kept);
   EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("kept    2 h 0 min left\n"));
@@ -224,7 +225,7 @@ TEST_F(DocumentCommands, JsonHasEveryField) {
       absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
                    R"(","token_count":3,"age":61,"title":"","last_used":null,)"
                    R"("pinned":false,"expires_in":null,"memory_tokens":0,"host_tokens":0,)"
-                   R"("disk_tokens":0,"transient":false})");
+                   R"("disk_tokens":0,"transient":false,"has_bytes":false})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");
@@ -265,13 +266,13 @@ TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
   directory_.Write("back.txt", "as it was");
   server_.LoseBytes(2);
   const CliResult cut = Run({"get", "one", "-o", folder_ / "back.txt"});
-  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_EQ(cut.exit_code, 64 + grpc::StatusCode::DATA_LOSS);
   EXPECT_THAT(cut.err, HasSubstr("before all bytes had come"));
   std::ifstream stream(folder_ / "back.txt");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "as it was");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "back.txt.part"));
 
-  EXPECT_EQ(Run({"get", "none"}).exit_code, 1);
+  EXPECT_EQ(Run({"get", "none"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(Run({"get", "one", "-o", folder_ / "no" / "such"}).exit_code, 1);
   EXPECT_THAT(Run({"get", "one", "--json"}).err, HasSubstr("-o FILE"));
   EXPECT_THAT(Run({"get", "o*"}).err, HasSubstr("o* matches 2 documents; name one"));

@@ -50,9 +50,10 @@ TEST_F(GenerateCommands, CompletePrintsJson) {
   EXPECT_EQ(
       result.out,
       R"({"text":"Once upon a time","token_ids":[10,11,12,13,14],"finish_reason":"stop",)"
-      R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2,"computed_tokens":6},)"
+      R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2,"computed_tokens":6,)"
+      R"("reasoning_tokens":0},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})"
       "\n");
@@ -65,6 +66,7 @@ TEST_F(GenerateCommands, LogprobsAreATableOnStandardError) {
   v1::TokenLogprob& token = *delta.add_logprobs();
   token.set_token_id(10);
   token.set_text("Once");
+  token.set_bytes("Once");
   token.set_logprob(-0.25);
   for (const auto& [text, logprob] : {std::pair("Once", -0.25F), std::pair("\n", -1.5F)}) {
     v1::LogprobAlternative& alternative = *token.add_alternatives();
@@ -86,10 +88,38 @@ TEST_F(GenerateCommands, LogprobsAreATableOnStandardError) {
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out,
               HasSubstr(R"({"event":"delta","text":"","token_ids":[],"logprobs":[)"
-                        R"({"token_id":10,"text":"Once","logprob":-0.25,"alternatives":[)"
-                        R"({"token_id":0,"text":"Once","logprob":-0.25},)"
-                        R"({"token_id":0,"text":"\n","logprob":-1.5}]},)"
-                        R"({"token_id":11,"text":" upon","logprob":-2,"alternatives":[]}]})"));
+                        R"({"token_id":10,"text":"Once","bytes":"T25jZQ==","logprob":-0.25,)"
+                        R"("alternatives":[)"
+                        R"({"token_id":0,"text":"Once","bytes":"","logprob":-0.25},)"
+                        R"({"token_id":0,"text":"\n","bytes":"","logprob":-1.5}]},)"
+                        R"({"token_id":11,"text":" upon","bytes":"","logprob":-2,)"
+                        R"("alternatives":[]}]})"));
+}
+
+TEST_F(GenerateCommands, LogprobsOfThePromptStandBeforeThoseOfTheAnswer) {
+  FakeServer::Reply reply = testing::StoryReply();
+  v1::Delta& delta = *reply.events[2].mutable_delta();
+  v1::TokenLogprob& asked = *delta.add_prompt_logprobs();
+  asked.set_token_id(5);
+  asked.set_text(" me");
+  asked.set_logprob(-3);
+  v1::TokenLogprob& answered = *delta.add_logprobs();
+  answered.set_token_id(10);
+  answered.set_text("Once");
+  answered.set_logprob(-0.25);
+  server_.SetReply(reply);
+  CliResult result = Run({"complete", "Tell me", "--logprobs", "0", "--prompt-logprobs", "3"});
+  EXPECT_EQ(server_.specs().back().sampling().prompt_logprobs(), 3);
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_EQ(result.err,
+            "TOKEN  TEXT   LOGPROB  ALTERNATIVES\n"
+            "    5  \" me\"   -3.000\n"
+            "TOKEN  TEXT    LOGPROB  ALTERNATIVES\n"
+            "   10  \"Once\"   -0.250\n");
+  result = Run({"complete", "Tell me", "--prompt-logprobs", "3", "--json"});
+  EXPECT_THAT(result.out,
+              HasSubstr(R"(,"prompt_logprobs":[{"token_id":5,"text":" me","bytes":"",)"
+                        R"("logprob":-3,"alternatives":[]}],"logprobs":[{"token_id":10,)"));
 }
 
 TEST_F(GenerateCommands, FlagsBecomeFields) {
@@ -263,14 +293,15 @@ TEST_F(GenerateCommands, ADemonstrationModelSaysThatItIsOne) {
 TEST_F(GenerateCommands, RefusedRequestsAreExplained) {
   google::rpc::BadRequest bad;
   bad.add_field_violations()->set_field("spec.sampling.temperature");
-  bad.mutable_field_violations(0)->set_description("3 is above 2");
+  bad.mutable_field_violations(0)->set_description("1.5 is above 1");
   server_.SetReply({.status = testing::MakeFailure(grpc::StatusCode::INVALID_ARGUMENT,
                                                    "a field is wrong", {&bad})});
-  const CliResult result = Run({"complete", "x", "--temperature", "3"});
+  const CliResult result = Run({"complete", "x", "--temperature", "1.5"});
   EXPECT_EQ(result.exit_code, 67);
   EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.err,
-            "annulus: INVALID_ARGUMENT: a field is wrong\n  field: --temperature: 3 is above 2\n");
+  EXPECT_EQ(
+      result.err,
+      "annulus: INVALID_ARGUMENT: a field is wrong\n  field: --temperature: 1.5 is above 1\n");
 }
 
 TEST_F(GenerateCommands, AFailureKeepsWhatCameBefore) {
@@ -323,9 +354,8 @@ TEST_F(GenerateCommands, TheFormOfTheAnswerGoesToTheServer) {
   EXPECT_EQ(Run({"complete", "x", "--regex", "[a-z]+, \\d"}).exit_code, 0);
   EXPECT_EQ(server_.specs().back().output().regex(), "[a-z]+, \\d");
   EXPECT_EQ(Run({"complete", "x", "--choice", "yes, it is", "--choice", "no"}).exit_code, 0);
-  const auto& choices = server_.specs().back().output().choices().texts();
-  EXPECT_THAT(std::vector<std::string>(choices.begin(), choices.end()),
-              ::testing::ElementsAre("yes, it is", "no"));
+  const v1::GenerationSpec chosen = server_.specs().back();
+  EXPECT_THAT(chosen.output().choices().texts(), ::testing::ElementsAre("yes, it is", "no"));
   EXPECT_EQ(Run({"complete", "x"}).exit_code, 0);
   EXPECT_FALSE(server_.specs().back().has_output());
   const size_t asked = server_.specs().size();

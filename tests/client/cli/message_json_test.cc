@@ -32,8 +32,8 @@ TEST(MessageJson, NumbersAreNumbersButForUnsignedOnesOf64Bits) {
             "\"digest\":\"\",\"system_folded\":false}\n");
   EXPECT_EQ(LineOf<v1::AttentionRate>("flops: 3.8e10 alone_flops: inf query_seconds: nan"),
             "{\"rows\":0,\"flops\":3.8e+10,\"alone_flops\":null,\"query_seconds\":null}\n");
-  EXPECT_EQ(LineOf<v1::LogprobAlternative>("token_id: 1 logprob: -0.1"),
-            "{\"token_id\":1,\"text\":\"\",\"logprob\":-0.1}\n");
+  EXPECT_EQ(LineOf<v1::LogprobAlternative>("token_id: 1 bytes: 'a' logprob: -0.1"),
+            "{\"token_id\":1,\"text\":\"\",\"bytes\":\"YQ==\",\"logprob\":-0.1}\n");
 }
 
 TEST(MessageJson, DefaultsAreThere) {

@@ -153,7 +153,7 @@ TEST_F(PresetCommands, PresetsCanBeSeenCopiedAndEdited) {
   ASSERT_EQ(Run({"summarize", Write("a.txt", "abc"), "--preset", file}).exit_code, 0);
   EXPECT_EQ(Question(server_.specs().back()), "Q?");
   EXPECT_THAT(Run({"summarize", "a", "--preset", "none"}).err,
-              HasSubstr("there is brief, bullets, default, mine"));
+              HasSubstr("presets: brief, bullets, default, mine"));
 }
 
 TEST(Preset, BuiltInOnesAreGoodAndWrongOnesAreOneSentence) {

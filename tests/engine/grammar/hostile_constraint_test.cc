@@ -46,8 +46,8 @@ TEST(HostileConstraint, MalformedSchemas) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "schema"},
       {"{", "schema"},
-      {"[]", "# is no schema"},
-      {"3", "# is no schema"},
+      {"[]", "# is not a schema"},
+      {"3", "# is not a schema"},
       {R"({"type":"text"})", "#/type is \\\"text\\\"; allowed: null"},
       {R"({"type":["string",3]})", "#/type"},
       {R"({"type":"string","type":"null"})", "given twice"},
@@ -163,8 +163,10 @@ TEST(HostileConstraint, LargeInputs) {
   ExpectRefused(SchemaConstraint("{\"x\":[" + std::string(1000000, '1').replace(0, 2, "1,") + "]}"),
                 "");
   std::string list = "{\"typo\":[1";
-  for (int i = 0; i < 400000; ++i) list += ",1";
+  for (int i = 0; i < 100000; ++i) list += ",1";
   ExpectRefused(SchemaConstraint(list + "]}"), "#/typo");
+  for (int i = 0; i < 400000; ++i) list += ",1";
+  ExpectRefused(SchemaConstraint(list + "]}"), "more than 400000 steps");
 }
 
 TEST(HostileConstraint, Regexes) {

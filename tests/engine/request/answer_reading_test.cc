@@ -159,7 +159,8 @@ TEST_F(AnswerReadingTest, RefusesToolsWithoutNames) {
   request.tools = "[{}]";
   RenderedChat chat;
   const absl::Status status = SetReading(model_, request, chat, MemoryGrant::Unlimited());
-  EXPECT_EQ(status.message(), "tool 0 of the list has no function.name; each needs one");
+  EXPECT_EQ(status.message(),
+            "messages.tools: tool 0 of the list has no function.name; each needs one");
 }
 
 TEST_F(AnswerReadingTest, HistoryHasArgumentsAsTheTemplateWants) {

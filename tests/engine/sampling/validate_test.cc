@@ -139,6 +139,8 @@ TEST(ValidateSamplingTest, BadStops) {
   ExpectRefused("stop", "17 strings", "at most 16", Set(&SamplingParams::stop, Stops(17, "x")));
   ExpectRefused("stop", "100000 strings", "at most 16",
                 Set(&SamplingParams::stop, Stops(100000, "x")));
+  // What is wrong with the members of a list that is too long is not said.
+  ExpectRefused("stop", "17 strings", "at most 16", Set(&SamplingParams::stop, Stops(17, "")));
   ExpectRefused("stop[1]", "0 bytes", "1 to 1024", Set(&SamplingParams::stop, Stops{"x", ""}));
   ExpectRefused("stop[0]", "1025 bytes", "1 to 1024",
                 Set(&SamplingParams::stop, Stops{std::string(1025, 'x')}));
@@ -158,6 +160,8 @@ TEST(ValidateSamplingTest, BadTokenIds) {
   }
   ExpectRefused("stop_token_ids", "1025 ids", "at most 1024",
                 Set(&SamplingParams::stop_token_ids, Ids(1025, 0)));
+  ExpectRefused("stop_token_ids", "1025 ids", "at most 1024",
+                Set(&SamplingParams::stop_token_ids, Ids(1025, -1)));
 }
 
 TEST(ValidateSamplingTest, BadBias) {

@@ -13,7 +13,7 @@ import sys
 
 from clients_test import Daemon, check, install, raises
 import program_schemas
-from structured_answers_test import VALIDATOR
+from structured_answers_test import VALIDATORS, validator_of
 
 ASK = [{"role": "user", "content": "Answer in JSON."}]
 
@@ -45,8 +45,7 @@ def answers_to_schemas(jsonschema, client, schemas):
             check(not closed(text), f"complete, and not ended: {text}")
             continue
         ended += 1
-        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
-        validator.validate(json.loads(text))
+        validator_of(jsonschema, schema).validate(json.loads(text))
     check(ended >= len(schemas) / 3, f"only {ended} of {len(schemas)} answers ended")
 
 
@@ -90,7 +89,8 @@ def main():
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
     install(build)
-    install(build, VALIDATOR)
+    for package in VALIDATORS:
+        install(build, package)
     import jsonschema
     import openai
     import pydantic
