@@ -51,13 +51,13 @@ class TerminalLines : public LineSource {
     interrupted_ = false;
     int size = 0;
     const char* const line = el_gets(editor_.get(), &size);
-    if (line == nullptr || size <= 0) {
-      std::fputc('\n', stderr);
-      return std::nullopt;
-    }
     if (interrupted_) {
       std::fputc('\n', stderr);
       return "";
+    }
+    if (line == nullptr || size <= 0) {
+      std::fputc('\n', stderr);
+      return std::nullopt;
     }
     const absl::string_view text =
         absl::StripSuffix(absl::string_view(line, static_cast<size_t>(size)), "\n");
