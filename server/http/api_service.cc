@@ -1,6 +1,7 @@
 #include "server/http/api_service.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,6 +27,7 @@ constexpr size_t kMostHeadBytes = size_t{16} << 10;
 // One client's bodies take at most the budget divided by this, but always one of them.
 constexpr size_t kBodyShares = 4;
 constexpr size_t kLeastShares = 64;
+constexpr int64_t kRetryLeftMs = 1000;
 
 // Of a body with a file: the file, and the form around it.
 size_t MostUploadBytes(const ServerConfig& config) {
@@ -240,6 +242,16 @@ HttpAnswer ApiService::Refused(const HttpRequest& request, HttpAnswer answer) {
   return answer;
 }
 
+// Refuses a generation to an address whose clients do not wait for their answers.
+absl::Status ApiService::CheckPatience(uint64_t connection) {
+  if (context_.peers.MayBegin(connection, std::chrono::steady_clock::now())) return absl::OkStatus();
+  return WithRetry(
+      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                  "clients of this address have left too many requests before the answer; try "
+                  "again later, or on a connection that has had an answer"),
+      kRetryLeftMs);
+}
+
 HttpService::Opening ApiService::Open(HttpRequest request, const std::string& peer,
                                       std::shared_ptr<HttpReply> reply) {
   if (auto refusal = CheckSource(request)) return Refused(request, *std::move(refusal));
@@ -272,6 +284,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   const FormReader* const reader = std::get_if<FormReader>(&route->handler);
   const bool replays = std::holds_alternative<ReplayRoute>(route->handler);
   const absl::Status admitted = [&]() -> absl::Status {
+    if (reader != nullptr) ANNULUS_RETURN_IF_ERROR(CheckPatience(request.connection));
     if (!route->for_probes) ANNULUS_RETURN_IF_ERROR(context_.Admit(call));
     if (!replays) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const uint64_t from, ReadFrom(request.query));

@@ -70,6 +70,7 @@ GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call
       call_(std::move(call)),
       caller_(call_.caller),
       peer_(call_.peer),
+      connection_(call_.connection),
       asked_(std::move(asked)),
       reply_(std::move(reply)),
       memory_(context.prompts) {
@@ -208,6 +209,7 @@ void GenerationExchange::OnGone() {
     std::lock_guard lock(mutex_);
     gone_ = true;
     writing_ = false;
+    if (!finished_) context_.peers.CountLeft(connection_, std::chrono::steady_clock::now());
   }
   generation_->Cancel();
   Advance();
@@ -220,7 +222,10 @@ void GenerationExchange::OnOver() {
     std::lock_guard lock(mutex_);
     delivered = finished_ && !gone_;
   }
-  if (delivered) generation_->Delivered();
+  if (delivered) {
+    context_.peers.CountAnswered(connection_);
+    generation_->Delivered();
+  }
   generation_->Close();
 }
 

@@ -92,6 +92,7 @@ class GenerationExchange final : public HttpExchange,
   CallContext call_;  // until Start or Refuse
   const Caller caller_;
   const std::string peer_;
+  const uint64_t connection_;  // in PeerBook
   const Asked asked_;
   const std::shared_ptr<HttpReply> reply_;
   std::shared_ptr<GenerationCall> generation_;  // null until then

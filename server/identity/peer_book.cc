@@ -1,7 +1,6 @@
 #include "server/identity/peer_book.h"
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <utility>
 
@@ -32,10 +31,10 @@ PeerBook::PeerBook() : prefix_(UniquePrefix()) {}
 
 PeerBook::Number PeerBook::Add(const std::string& address,
                                std::vector<std::string> certificate_names) {
-  const size_t level = absl::HashOf(AddressOf(address)) % levels_.size();
+  const size_t place = absl::HashOf(AddressOf(address)) % addresses_.size();
   std::lock_guard lock(mutex_);
   const Number number = next_++;
-  peers_.emplace(number, Peer{std::move(certificate_names), level});
+  peers_.emplace(number, Peer{std::move(certificate_names), place});
   return number;
 }
 
@@ -83,19 +82,31 @@ void PeerBook::CountRefused(Number number, SteadyTime now) {
   Peer& found = place->second;
   ++found.refused;
   Age(found);
-  Level& level = levels_[found.level];
-  const double seconds = std::chrono::duration<double>(now - level.filled).count();
-  level.left = std::min(kRefusedBurst, level.left + std::max(0.0, seconds) * kRefusedPerSecond);
-  level.filled = std::max(level.filled, now);
-  if (level.left >= 1) {
-    level.left -= 1;
-    return;
-  }
+  if (addresses_[found.address].refused.Take(1, now)) return;
   if (found.condemned || found.refused <= kAnsweredPerConnection || found.refused <= found.known) {
     return;
   }
   found.condemned = true;
   condemned_.push_back(number);
+}
+
+void PeerBook::CountAnswered(Number number) {
+  std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  if (found != peers_.end()) found->second.answered = true;
+}
+
+void PeerBook::CountLeft(Number number, SteadyTime now) {
+  std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  if (found != peers_.end()) addresses_[found->second.address].left.Take(1, now);
+}
+
+bool PeerBook::MayBegin(Number number, SteadyTime now) {
+  std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  return found == peers_.end() || found->second.answered ||
+         addresses_[found->second.address].left.Has(1, now);
 }
 
 std::vector<PeerBook::Number> PeerBook::TakeCondemned() {

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/base/allowance.h"
 
 namespace annulus::server {
 
@@ -23,6 +24,10 @@ namespace annulus::server {
 // nobody has to be known for it. Each client address has a level that such calls lower and time
 // raises. When it is used up, connections are closed on which such calls outnumber others, so that
 // good calls from the same address, for example those of a proxy, are not disturbed.
+//
+// Limits in the same way, for transports that ask, requests whose clients leave before the answer:
+// the work that was done for them is lost to all. When an address has used up its level, its
+// connections may begin no request until one of theirs was answered, or time has raised the level.
 class PeerBook {
  public:
   // Refused calls that an address may make at once, and each second in the long run. More than
@@ -32,6 +37,9 @@ class PeerBook {
   // Refused calls that are always answered on a connection, so that whoever has a wrong token
   // learns that even while the address has used up its level.
   static constexpr int kAnsweredPerConnection = 16;
+  // Requests that the clients of an address may leave at once, and each second in the long run.
+  static constexpr double kLeftBurst = 64;
+  static constexpr double kLeftPerSecond = 16;
 
   // A connection; 0: none of the relay's.
   using Number = uint64_t;
@@ -56,6 +64,12 @@ class PeerBook {
   void CountKnown(Number number);
   void CountRefused(Number number, SteadyTime now);
 
+  // Counts a request by whether its client waited for the answer. No-ops for 0.
+  void CountAnswered(Number number);
+  void CountLeft(Number number, SteadyTime now);
+  // Whether a connection may begin a request, or its address left too many. True for 0.
+  bool MayBegin(Number number, SteadyTime now);
+
   // Returns the connections that must be closed for their refused calls, each once.
   std::vector<Number> TakeCondemned();
   // Whether this one must. For a transport that asks after each of its calls; TakeCondemned names
@@ -65,17 +79,18 @@ class PeerBook {
   size_t size() const;
 
  private:
-  struct Level {
-    double left = kRefusedBurst;
-    SteadyTime filled;
+  struct Address {
+    Allowance refused{kRefusedBurst, kRefusedPerSecond};
+    Allowance left{kLeftBurst, kLeftPerSecond};
   };
   struct Peer {
     std::vector<std::string> certificate_names;
-    size_t level;  // place in levels_
+    size_t address;  // place in addresses_
     // Calls of late: both are halved now and then.
     int known = 0;
     int refused = 0;
     bool condemned = false;
+    bool answered = false;  // a request
   };
 
   static void Age(Peer& peer);
@@ -86,7 +101,7 @@ class PeerBook {
   absl::flat_hash_map<Number, Peer> peers_;
   // Addresses share these at random, so that there is no table to fill. Who shares one with a
   // flooder is affected only if most of its own calls are refused too.
-  std::array<Level, 1024> levels_{};
+  std::array<Address, 1024> addresses_{};
   std::vector<Number> condemned_;
 };
 

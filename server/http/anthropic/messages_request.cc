@@ -164,9 +164,9 @@ absl::Status SetLifetime(MessagesRequest& request, const JsonValue& value) {
 // Adds the fields of the `cache_control` at this path.
 void AddCacheControl(absl::string_view place, std::vector<MessagesField>& fields) {
   using enum JsonValue::Kind;
-  // Paths live as long as the table.
+  static auto& paths = *new std::deque<std::string>;  // live as long as the table
   const auto path = [&](absl::string_view end) -> absl::string_view {
-    return *new std::string(absl::StrCat(place, "cache_control", end));
+    return paths.emplace_back(absl::StrCat(place, "cache_control", end));
   };
   fields.push_back({path(""), kObject});
   fields.push_back({path(".type"), kString, MustBeUsual<'e'>});

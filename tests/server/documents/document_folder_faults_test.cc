@@ -32,6 +32,8 @@ using ::testing::SizeIs;
 
 class DocumentFolderFaultsTest : public DocumentFolderTest {};
 
+constexpr char kNoFork[] = "the thread sanitizer starts no thread in a fork of a program with threads";
+
 // What a disk does in its bad moments. `mutate` changes one file of a folder.
 class Mutation {
  public:
@@ -191,6 +193,7 @@ Done RunUntilKilled(const fs::path& folder, int calls, bool* killed) {
 }
 
 TEST_F(DocumentFolderFaultsTest, KilledAtAnyCallItHasWhatWasAcknowledged) {
+  if (kThreadSanitizer) GTEST_SKIP() << kNoFork;
   bool killed = true;
   int calls = 0;
   for (; killed && calls < 200; ++calls) {
@@ -259,6 +262,7 @@ TEST_F(DocumentFolderFaultsTest, AFullOrFailingDiskCostsThatDocumentAlone) {
 }
 
 TEST_F(DocumentFolderFaultsTest, AFileThatMayNotGrowIsAFullDisk) {
+  if (kThreadSanitizer) GTEST_SKIP() << kNoFork;
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);

@@ -99,5 +99,27 @@ TEST_F(PeerBookTest, WhoeverComesWithAWrongTokenIsToldSo) {
   EXPECT_THAT(book_.TakeCondemned(), ElementsAre(newcomer));
 }
 
+TEST_F(PeerBookTest, AnAddressThatLeavesItsRequestsBeginsNoMoreForAWhile) {
+  const auto leaver = book_.Add(kAddress, {});
+  const auto patient = book_.Add("ipv4:10.0.0.1:80", {});
+  const auto other = book_.Add("ipv4:10.0.0.2:80", {});
+  book_.CountAnswered(patient);
+  for (int i = 0; i < PeerBook::kLeftBurst; ++i) {
+    EXPECT_TRUE(book_.MayBegin(leaver, now_)) << i;
+    book_.CountLeft(leaver, now_);
+  }
+  EXPECT_FALSE(book_.MayBegin(leaver, now_));
+  EXPECT_FALSE(book_.MayBegin(book_.Add("ipv4:10.0.0.1:81", {}), now_)) << "a new connection";
+  EXPECT_TRUE(book_.MayBegin(patient, now_));
+  EXPECT_TRUE(book_.MayBegin(other, now_));
+  EXPECT_TRUE(book_.MayBegin(0, now_));
+  now_ += std::chrono::seconds(1);
+  for (int i = 0; i < PeerBook::kLeftPerSecond; ++i) {
+    EXPECT_TRUE(book_.MayBegin(leaver, now_)) << i;
+    book_.CountLeft(leaver, now_);
+  }
+  EXPECT_FALSE(book_.MayBegin(leaver, now_));
+}
+
 }  // namespace
 }  // namespace annulus::server

@@ -13,6 +13,7 @@ unset "${!GTEST_@}"
 # The sanitizers stop at their first report; a leak is one too.
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1
+export LSAN_OPTIONS="suppressions='$root/tests/lsan.supp':print_suppressions=0"
 # Debian's gRPC, Abseil and protobuf are not instrumented: what their functions read and write would
 # be reported without the locks that guard it. What our own code touches is watched all the same, and
 # tests/support/tsan tells what gRPC orders. Sockets order nothing here: by default every write to

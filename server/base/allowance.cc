@@ -1,4 +1,4 @@
-#include "server/net/allowance.h"
+#include "server/base/allowance.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,9 +11,13 @@ void Allowance::Refill(SteadyTime now) {
   filled_ = now;
 }
 
-bool Allowance::Take(double amount, SteadyTime now) {
+bool Allowance::Has(double amount, SteadyTime now) {
   Refill(now);
-  if (left_ < amount) return false;
+  return left_ >= amount;
+}
+
+bool Allowance::Take(double amount, SteadyTime now) {
+  if (!Has(amount, now)) return false;
   left_ -= amount;
   return true;
 }
@@ -25,8 +29,7 @@ double Allowance::Add(double amount) {
 }
 
 bool Allowance::full(SteadyTime now) {
-  Refill(now);
-  return left_ >= burst_;
+  return Has(burst_, now);
 }
 
 }  // namespace annulus::server
