@@ -28,8 +28,6 @@ double Allowance::Add(double amount) {
   return amount - added;
 }
 
-bool Allowance::full(SteadyTime now) {
-  return Has(burst_, now);
-}
+bool Allowance::full(SteadyTime now) { return Has(burst_, now); }
 
 }  // namespace annulus::server

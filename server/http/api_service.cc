@@ -244,7 +244,8 @@ HttpAnswer ApiService::Refused(const HttpRequest& request, HttpAnswer answer) {
 
 // Refuses a generation to an address whose clients do not wait for their answers.
 absl::Status ApiService::CheckPatience(uint64_t connection) {
-  if (context_.peers.MayBegin(connection, std::chrono::steady_clock::now())) return absl::OkStatus();
+  if (context_.peers.MayBegin(connection, std::chrono::steady_clock::now()))
+    return absl::OkStatus();
   return WithRetry(
       ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                   "clients of this address have left too many requests before the answer; try "

@@ -10,8 +10,8 @@
 #include "server/http/anthropic/messages_answer.h"
 #include "server/http/files/file_routes.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/completions_answer.h"
 #include "server/http/openai/responses_answer.h"
-#include "server/http/openai_answer.h"
 #include "server/http/tokenize_routes.h"
 #include "server/metrics/server_state.h"
 

@@ -10,7 +10,7 @@
 #include "server/base/errors.h"
 #include "server/generation/request_builder.h"
 #include "server/http/json_text.h"
-#include "server/http/openai_request.h"
+#include "server/http/openai/completions_request.h"
 #include "server/work/work_cost.h"
 
 namespace annulus::server {

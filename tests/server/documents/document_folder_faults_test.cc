@@ -32,7 +32,8 @@ using ::testing::SizeIs;
 
 class DocumentFolderFaultsTest : public DocumentFolderTest {};
 
-constexpr char kNoFork[] = "the thread sanitizer starts no thread in a fork of a program with threads";
+constexpr char kNoFork[] =
+    "the thread sanitizer starts no thread in a fork of a program with threads";
 
 // What a disk does in its bad moments. `mutate` changes one file of a folder.
 class Mutation {

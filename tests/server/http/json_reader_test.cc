@@ -16,8 +16,8 @@
 #include "server/http/anthropic/messages_request.h"
 #include "server/http/body_bytes.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/completions_request.h"
 #include "server/http/openai/responses_request.h"
-#include "server/http/openai_request.h"
 #include "tests/support/counting_heap.h"
 
 namespace annulus::server {

@@ -1,4 +1,4 @@
-#include "server/http/openai_answer.h"
+#include "server/http/openai/completions_answer.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/http/json_text.h"
+#include "server/http/openai/completions_request.h"
 #include "server/http/openai/logprob_json.h"
-#include "server/http/openai_request.h"
-#include "server/http/openai_tools.h"
+#include "server/http/openai/tools.h"
 
 namespace annulus::server {
 namespace {

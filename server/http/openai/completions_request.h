@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_
-#define ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_
+#ifndef ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_REQUEST_H_
+#define ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_REQUEST_H_
 
 #include <deque>
 #include <optional>
@@ -57,4 +57,4 @@ absl::Status PlaceOpenAiField(absl::Status status, const OpenAiRequest& request)
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_HTTP_OPENAI_REQUEST_H_
+#endif  // ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_REQUEST_H_

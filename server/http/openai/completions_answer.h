@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_HTTP_OPENAI_ANSWER_H_
-#define ANNULUS_SERVER_HTTP_OPENAI_ANSWER_H_
+#ifndef ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_ANSWER_H_
+#define ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_ANSWER_H_
 
 #include "server/http/answer_form.h"
 
@@ -14,4 +14,4 @@ absl::StatusOr<FormRequest> ReadCompletionForm(const std::deque<std::string>& bo
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_HTTP_OPENAI_ANSWER_H_
+#endif  // ANNULUS_SERVER_HTTP_OPENAI_COMPLETIONS_ANSWER_H_

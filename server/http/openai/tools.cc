@@ -1,4 +1,4 @@
-#include "server/http/openai_tools.h"
+#include "server/http/openai/tools.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "server/http/openai_request.h"
+#include "server/http/openai/completions_request.h"
 
 #include <utility>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/json_table.h"
-#include "server/http/openai_tools.h"
+#include "server/http/openai/tools.h"
 #include "server/http/spec_fields.h"
 #include "server/work/count_limits.h"
 
