@@ -110,7 +110,7 @@ SERVICE = [
       for name, share in (("p50", 0.5), ("p99", 0.99))]),
     ("Refused by quotas", "reqps", "lines", "Generations and uploads beyond what the tokens file allows their tenant.",
      [("{{quota}}", rate("annulus_quota_refusals_total", "quota"))]),
-    ("Connections cut off", "cps", "lines", "Without TLS. headers: too long; memory: the most begun and not ended; slow: a call's message did not come.",
+    ("Connections cut off", "cps", "lines", "headers: too long; memory: the most begun and not ended; slow: a call's message did not come.",
      [("{{reason}}", rate("annulus_connections_cut_off_total", "reason"))]),
     ("Length of prompts", "short", "lines", "Tokens.",
      [(name, quantile(share, "annulus_request_prompt_tokens"))
@@ -123,6 +123,8 @@ SERVICE = [
       for name, share in (("p50", 0.5), ("p95", 0.95))]),
     ("Lost log lines", "short", "lines", "blocked: the log's reader is too slow; rate: clients cause too many.",
      [("{{reason}}", rate("annulus_log_lines_dropped_total", "reason"))]),
+    ("Traces", "ops", "lines", "Spans for --otlp-endpoint; dropped: it took none.",
+     [("sent", rate("annulus_trace_spans_sent_total")), ("dropped", rate("annulus_trace_spans_dropped_total"))]),
     ("Certificates end in", "s", "lines", "Seconds left of each certificate that a daemon uses; without TLS there is none.",
      [("{{instance}} {{option}} {{position}}",
        gauge("annulus_certificate_expiry_timestamp_seconds", "instance, option, position", how="min") + " - time()")]),

@@ -59,6 +59,7 @@ struct ServerConfig {
   std::chrono::milliseconds http_heartbeat{};
   std::vector<std::string> http_origins;  // web pages that may use the APIs: "https://a.example"
   std::string metrics;                    // HOST:PORT of the Prometheus endpoint; empty: none
+  std::string otlp_endpoint;              // HOST:PORT of a collector of traces; empty: none
   bool metrics_tls = false;     // serve metrics over HTTPS, with the same certificate as gRPC
   std::string tls_certificate;  // PEM files; both or neither
   std::string tls_key;

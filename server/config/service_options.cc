@@ -94,6 +94,10 @@ std::vector<Option> ServiceOptions() {
        Within(&ServerConfig::keepalive_time, milliseconds(100), hours(2))},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
        Into(&ServerConfig::metrics, ParseOptionalAddress)},
+      {"otlp-endpoint", "HOST:PORT|off", "off",
+       "OpenTelemetry collector that gets a trace of each generation, by OTLP over gRPC without "
+       "TLS.",
+       Into(&ServerConfig::otlp_endpoint, ParseOptionalAddress)},
       {"metrics-tls", "on|off", "off",
        "Serve metrics and probes over HTTPS, with --tls-certificate and --tls-key. With "
        "--tls-client-ca scrapers may show a certificate instead of a token.",

@@ -350,7 +350,7 @@ void GenerationRun::LogDone(const Completion& completion) const {
                            {"queue_seconds", completion.timings.queue},
                            {"first_token_seconds", completion.timings.time_to_first_token},
                            {"seconds", completion.timings.total},
-                           LogField::IfAny("trace", call_.trace)});
+                           LogField::IfAny("trace", call_.trace.trace)});
 }
 
 void GenerationRun::Conclude(const Completion& completion) {
@@ -368,6 +368,21 @@ void GenerationRun::Conclude(const Completion& completion) {
                              {"tenant", call_.caller.tenant.name()},
                              {"cause", std::string(*cause)}});
   }
+  AddSpans(completion);
+}
+
+void GenerationRun::AddSpans(const Completion& completion) const {
+  if (context_.spans == nullptr) return;
+  const absl::StatusCode told =
+      HidesMessage(completion.status) ? absl::StatusCode::kInternal : completion.status.code();
+  const std::string id = request_id(), error = absl::StatusCodeToString(told);
+  context_.spans->Add(SpansOf({.call = call_,
+                               .model = context_.config.served_model_name,
+                               .request_id = id,
+                               .completion = completion,
+                               .error = completion.status.ok() ? "" : error},
+                              std::chrono::steady_clock::now() - began_,
+                              std::chrono::system_clock::now()));
 }
 
 void GenerationRun::Close() {

@@ -126,9 +126,11 @@ class GenerationRun {
   void AttachLocked(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;
   void LogDone(const Completion& completion) const;
+  void AddSpans(const Completion& completion) const;
 
   ServiceContext& context_;
   const CallContext& call_;
+  const SteadyTime began_ = std::chrono::steady_clock::now();
   const std::shared_ptr<BoundedSink> sink_;
   bool may_follow_ = false;
   absl::Status refused_;  // why there is no place_, if TakePlace left it to Submit

@@ -66,7 +66,7 @@ google::rpc::Status ServiceContext::Fail(const CallContext& call, const std::str
                   {"peer", call.peer},
                   {"code", absl::StatusCodeToString(code)},
                   {ours ? "cause" : "message", ours ? status.ToString() : wire.message()},
-                  LogField::IfAny("trace", call.trace)});
+                  LogField::IfAny("trace", call.trace.trace)});
   return wire;
 }
 

@@ -22,6 +22,7 @@
 #include "server/log/log.h"
 #include "server/metrics/memory_report.h"
 #include "server/metrics/server_metrics.h"
+#include "server/traces/span_queue.h"
 #include "server/work/lifecycle.h"
 #include "server/work/work_pool.h"
 
@@ -51,6 +52,7 @@ struct ServiceContext {
   // Memory of all running calls: see CallMemory.
   const std::shared_ptr<MemoryBudget> prompts;
   AttachTable& attach;
+  SpanQueue* spans = nullptr;  // gets those of generations; null: nobody wants any
   const std::shared_ptr<QuotaBook> quotas = std::make_shared<QuotaBook>();
   const SteadyTime started = std::chrono::steady_clock::now();
 

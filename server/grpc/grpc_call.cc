@@ -50,7 +50,7 @@ CallContext ReadCall(absl::string_view method, const PeerBook& peers,
                               std::string(value.data(), value.size()));
   }
   if (const std::string* const parent = read.FindHeader("traceparent")) {
-    read.trace = TraceId(*parent);
+    read.trace = ParseTraceParent(*parent);
   }
   return read;
 }

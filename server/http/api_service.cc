@@ -133,7 +133,7 @@ CallContext ToCall(absl::string_view method, HttpRequest& request, const std::st
     call.headers.emplace_back("authorization", absl::StrCat("Bearer ", *key));
   }
   if (const std::string* const parent = call.FindHeader("traceparent")) {
-    call.trace = TraceId(*parent);
+    call.trace = ParseTraceParent(*parent);
   }
   return call;
 }

@@ -31,17 +31,25 @@ size_t CallContext::header_bytes() const {
   return bytes;
 }
 
-std::string TraceId(absl::string_view traceparent) {
-  constexpr size_t kTraceBegin = 3, kTraceDigits = 32, kLength = 55;
-  if (traceparent.size() != kLength || traceparent.substr(0, 2) == "ff") return "";
-  for (size_t i = 0; i < traceparent.size(); ++i) {
+TraceParent ParseTraceParent(absl::string_view header) {
+  constexpr size_t kTraceBegin = 3, kTraceDigits = 32, kSpanBegin = 36, kSpanDigits = 16;
+  constexpr size_t kLastFlag = 54, kLength = 55;
+  if (header.size() != kLength || header.substr(0, 2) == "ff") return {};
+  for (size_t i = 0; i < header.size(); ++i) {
     const bool dash = i == 2 || i == 35 || i == 52;
-    const char c = traceparent[i];
+    const char c = header[i];
     const bool digit = absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-    if (dash ? c != '-' : !digit) return "";
+    if (dash ? c != '-' : !digit) return {};
   }
-  const absl::string_view trace = traceparent.substr(kTraceBegin, kTraceDigits);
-  return trace.find_first_not_of('0') == absl::string_view::npos ? "" : std::string(trace);
+  const auto all_zero = [](absl::string_view digits) {
+    return digits.find_first_not_of('0') == absl::string_view::npos;
+  };
+  const absl::string_view trace = header.substr(kTraceBegin, kTraceDigits);
+  const absl::string_view span = header.substr(kSpanBegin, kSpanDigits);
+  if (all_zero(trace) || all_zero(span)) return {};
+  constexpr absl::string_view kOdd = "13579bdf";  // the lowest bit is the flag
+  return {std::string(trace), std::string(span),
+          kOdd.find(header[kLastFlag]) != absl::string_view::npos};
 }
 
 std::string ClientOf(const CallContext& call) {

@@ -13,6 +13,16 @@
 
 namespace annulus::server {
 
+// The span of a client that a call belongs to (W3C Trace Context).
+struct TraceParent {
+  std::string trace;    // 32 hexadecimal digits; empty: the client names none
+  std::string span;     // 16
+  bool sampled = true;  // whether the client records its own spans
+};
+
+// Reads the value of a header `traceparent`; nothing if it is malformed.
+TraceParent ParseTraceParent(absl::string_view header);
+
 // One call as the server sees it, whichever transport carried it. The transport fills it in when
 // the call arrives; ServiceContext::Admit sets the caller and drops the headers. Constant
 // afterwards.
@@ -27,7 +37,7 @@ struct CallContext {
   // Names in the client's certificate, which the listener has verified; empty if it has none.
   std::vector<std::string> certificate_names = {};
   SteadyTime deadline = SteadyTime::max();  // may be in the past
-  std::string trace = {};                   // see TraceId
+  TraceParent trace = {};
   Caller caller = {};
   bool admitted = false;  // ServiceContext::Admit has let it in
 
@@ -37,10 +47,6 @@ struct CallContext {
   // Size of all headers, counted as in HTTP/2: 32 bytes more for each.
   size_t header_bytes() const;
 };
-
-// Returns the 32 digits of the trace id in the value of a header `traceparent` (W3C Trace Context);
-// empty if the value is malformed.
-std::string TraceId(absl::string_view traceparent);
 
 // Names the client whose share of a common resource the call uses: the tenant; for callers without
 // an identity, the address without the port.

@@ -360,6 +360,17 @@ std::vector<MetricFamily> DocumentFolderMetrics(const DocumentFolder* folder) {
              Type::kGauge, static_cast<double>(stats.lost))};
 }
 
+std::vector<MetricFamily> SpanMetrics(const SpanQueue* spans) {
+  using Type = MetricFamily::Type;
+  if (spans == nullptr) return {};
+  const SpanQueue::Counts counts = spans->counts();
+  return {Single("annulus_trace_spans_sent_total", "Spans that --otlp-endpoint has taken.",
+                 Type::kCounter, static_cast<double>(counts.sent)),
+          Single("annulus_trace_spans_dropped_total",
+                 "Spans for which there was no room while --otlp-endpoint did not take any.",
+                 Type::kCounter, static_cast<double>(counts.dropped))};
+}
+
 MetricFamily QuotaRefusals(const QuotaBook& quotas) {
   MetricFamily family{"annulus_quota_refusals_total",
                       "Generations and uploads refused by a quota of their tenant.",

@@ -15,6 +15,7 @@
 #include "server/log/log.h"
 #include "server/metrics/request_balance.h"
 #include "server/net/cut_off.h"
+#include "server/traces/span_queue.h"
 #include "server/work/lifecycle.h"
 
 namespace annulus::server {
@@ -73,6 +74,8 @@ MetricFamily CertificateEnds(const TlsFiles* files);
 MetricFamily ReplayMemory(size_t bytes);
 // Of the folder of --documents; nothing if it is null.
 std::vector<MetricFamily> DocumentFolderMetrics(const DocumentFolder* folder);
+// Of the spans for --otlp-endpoint; nothing if it is null.
+std::vector<MetricFamily> SpanMetrics(const SpanQueue* spans);
 // The number of generations and uploads that a tenant's quota did not allow.
 MetricFamily QuotaRefusals(const QuotaBook& quotas);
 

@@ -54,9 +54,10 @@ server/identity/   : server/base/ server/config/ annulus/ engine/api.h engine/ap
 server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
 server/work/       : server/base/ server/process/ annulus/ engine/api.h engine/api/ kernels/base/
 server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/disk/ engine/api.h engine/api/ kernels/base/
-server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
-server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
-server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/traces/     : server/identity/ engine/api.h engine/api/ kernels/base/
+server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/traces/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
+server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/traces/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
+server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/traces/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
 server/http/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/command/    : server/config/ server/net/ server/process/ engine/capacity.h kernels/base/
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/

@@ -91,7 +91,8 @@ std::string OtherValue(const Option& option) {
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
   if (name == "http-heartbeat" || name == "http-linger") return "7s";
-  if (name == "listen" || name == "metrics" || name == "http") return "127.0.0.1:1234";
+  if (name == "listen" || name == "metrics" || name == "http" || name == "otlp-endpoint")
+    return "127.0.0.1:1234";
   if (name == "admin-listen") return "unix:/run/a.sock";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
       name == "tokens-file" || name == "ring-profile")
@@ -125,7 +126,7 @@ std::string Describe(const ServerConfig& c) {
       << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa
       << '|' << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen
       << '|' << c.admin_listen << '|' << c.max_connections << '|' << c.http << '|'
-      << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|'
+      << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|' << c.otlp_endpoint << '|'
       << (c.http_origins.empty() ? "" : c.http_origins.front()) << '|' << c.keepalive_time.count()
       << '|' << c.metrics << '|' << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key
       << '|' << c.tls_client_ca << '|' << c.insecure << '|' << c.auth_token_file << '|'

@@ -28,26 +28,35 @@ TEST(CallContextTest, CountsForItsTenantOrElseItsAddress) {
   EXPECT_EQ(ClientOf(call), "tenant:acme");
 }
 
-TEST(TraceIdTest, TakesTheIdOfAWellFormedHeader) {
-  EXPECT_EQ(TraceId(Parent(kTrace)), kTrace);
+TEST(TraceParentTest, ReadsAWellFormedHeader) {
+  const TraceParent parent = ParseTraceParent(Parent(kTrace));
+  EXPECT_EQ(parent.trace, kTrace);
+  EXPECT_EQ(parent.span, "b7ad6b7169203331");
+  EXPECT_TRUE(parent.sampled);
   std::string future = Parent(kTrace);
   future[1] = '1';  // a later version begins in the same way
-  EXPECT_EQ(TraceId(future), kTrace);
+  EXPECT_EQ(ParseTraceParent(future).trace, kTrace);
+  std::string unsampled = Parent(kTrace);
+  unsampled[54] = '2';
+  EXPECT_FALSE(ParseTraceParent(unsampled).sampled);
 }
 
-TEST(TraceIdTest, TakesNothingOfAMalformedOne) {
-  EXPECT_EQ(TraceId(""), "");
-  EXPECT_EQ(TraceId(Parent(kTrace) + "0"), "");
-  EXPECT_EQ(TraceId(Parent(std::string(32, '0'))), "");
+TEST(TraceParentTest, ReadsNothingOfAMalformedOne) {
+  EXPECT_EQ(ParseTraceParent("").trace, "");
+  EXPECT_EQ(ParseTraceParent(Parent(kTrace) + "0").trace, "");
+  EXPECT_EQ(ParseTraceParent(Parent(std::string(32, '0'))).trace, "");
   std::string reserved = Parent(kTrace);
   reserved.replace(0, 2, "ff");
-  EXPECT_EQ(TraceId(reserved), "");
+  EXPECT_EQ(ParseTraceParent(reserved).trace, "");
   std::string upper = Parent(kTrace);
   upper[4] = 'A';
-  EXPECT_EQ(TraceId(upper), "");
+  EXPECT_EQ(ParseTraceParent(upper).trace, "");
   std::string dash = Parent(kTrace);
   dash[35] = '0';
-  EXPECT_EQ(TraceId(dash), "");
+  EXPECT_EQ(ParseTraceParent(dash).trace, "");
+  std::string no_span = Parent(kTrace);
+  no_span.replace(36, 16, 16, '0');
+  EXPECT_EQ(ParseTraceParent(no_span).trace, "");
 }
 
 }  // namespace
