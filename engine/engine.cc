@@ -194,7 +194,7 @@ class EngineImpl final : public Engine {
     std::tm utc{};
     gmtime_r(&now, &utc);
     ANNULUS_ASSIGN_OR_RETURN(const ChatRequest adapted,
-                             AdaptCalls(model_.reading, request, memory));
+                             AdaptCalls(model_.reading, request, cancel, memory));
     ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat, RenderChat(model_.templates, *model_.tokenizer,
                                                            adapted, utc, cancel, memory));
     ANNULUS_RETURN_IF_ERROR(SetReading(model_.reading, request, chat, memory));

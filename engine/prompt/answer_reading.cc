@@ -1,53 +1,23 @@
 #include "engine/prompt/answer_reading.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/base/field_error.h"
+#include "engine/prompt/call_arguments.h"
 #include "engine/text/answer/answer_format.h"
 #include "engine/text/answer/answer_tools.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json Parsed(const std::string& text) {
-  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
-std::string Written(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// The calls with their arguments as a text or as an object. What is no JSON array stays.
-std::string WithArguments(const std::string& calls, bool as_text) {
-  Json list = Parsed(calls);
-  if (!list.is_array()) return calls;
-  for (Json& call : list) {
-    const auto function = call.is_object() ? call.find("function") : call.end();
-    if (function == call.end() || !function->is_object()) continue;
-    const auto arguments = function->find("arguments");
-    if (arguments == function->end()) continue;
-    if (as_text && arguments->is_object()) {
-      *arguments = Written(*arguments);
-    } else if (!as_text && arguments->is_string()) {
-      const Json object = Parsed(arguments->get<std::string>());
-      if (object.is_object()) *arguments = object;
-    }
-  }
-  return Written(list);
-}
-
-}  // namespace
 
 absl::Status SetReading(const AnswerReading& model, const ChatRequest& request, RenderedChat& chat,
                         MemoryGrant& memory) {
   chat.reading = model;
   if (model.format == nullptr) return absl::OkStatus();
   chat.reading.in_reasoning =
-      request.add_generation_prompt && model.format->OpensReasoning(chat.text);
+      request.continue_final_message
+          ? model.format->EndsInReasoning(request.messages.back().content.value_or(""))
+          : request.add_generation_prompt && model.format->OpensReasoning(chat.text);
   if (!request.tools.has_value()) return absl::OkStatus();
   const size_t bytes = AnswerTools::ParseBytes(request.tools->size());
   ANNULUS_RETURN_IF_ERROR(memory.Allow(
@@ -62,7 +32,7 @@ absl::Status SetReading(const AnswerReading& model, const ChatRequest& request, 
 }
 
 absl::StatusOr<ChatRequest> AdaptCalls(const AnswerReading& model, const ChatRequest& request,
-                                       MemoryGrant& memory) {
+                                       const CancelFlag& cancel, MemoryGrant& memory) {
   ChatRequest adapted = request;
   if (model.format == nullptr) return adapted;
   const bool as_text = model.format->family().text_arguments;
@@ -70,9 +40,9 @@ absl::StatusOr<ChatRequest> AdaptCalls(const AnswerReading& model, const ChatReq
     if (!message.tool_calls.has_value()) continue;
     if (!as_text && !message.content.has_value()) message.content = "";
     if (as_text && message.content == "") message.content.reset();
-    constexpr size_t kTreeBytes = 64;  // of JSON's values, for each byte of their text
-    ANNULUS_RETURN_IF_ERROR(memory.Allow(kTreeBytes * message.tool_calls->size()));
-    message.tool_calls = WithArguments(*message.tool_calls, as_text);
+    ANNULUS_RETURN_IF_ERROR(memory.Allow(WithArgumentsBytes(message.tool_calls->size())));
+    ANNULUS_ASSIGN_OR_RETURN(message.tool_calls,
+                             WithArguments(*message.tool_calls, as_text, cancel));
   }
   return adapted;
 }

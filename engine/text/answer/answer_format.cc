@@ -81,4 +81,12 @@ bool AnswerFormat::OpensReasoning(absl::string_view prompt) const {
                      [end](const std::string& mark) { return absl::EndsWith(end, mark); });
 }
 
+bool AnswerFormat::EndsInReasoning(absl::string_view text) const {
+  if (reasoning_ == kNone) return false;
+  const size_t end = text.rfind(reasoning_end_);
+  const absl::string_view rest = end == text.npos ? text : text.substr(end);
+  return std::any_of(reasoning_begins_.begin(), reasoning_begins_.end(),
+                     [rest](const std::string& mark) { return absl::StrContains(rest, mark); });
+}
+
 }  // namespace annulus

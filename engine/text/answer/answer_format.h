@@ -113,6 +113,8 @@ class AnswerFormat {
   const std::string& reasoning_end() const { return reasoning_end_; }
   // Whether a prompt ends with an open block of reasoning, so that the answer begins inside it.
   bool OpensReasoning(absl::string_view prompt) const;
+  // Whether a text ends inside a block of reasoning that it begins, perhaps with words in it.
+  bool EndsInReasoning(absl::string_view text) const;
 
  private:
   AnswerFormat(const AnswerFamily& family,

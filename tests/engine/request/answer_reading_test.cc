@@ -5,16 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/prompt/call_arguments.h"
 #include "engine/request/request.h"
 #include "engine/text/answer/answer_format.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/processor_time.h"
 
 namespace annulus {
 namespace {
@@ -124,6 +127,25 @@ TEST_F(AnswerReadingTest, ThePromptOpensReasoning) {
   EXPECT_EQ(sink_->text, "Hello");
 }
 
+// The template does not write the mark where the answer goes on: the message holds it.
+TEST_F(AnswerReadingTest, ContinuesAMessageInsideItsThinking) {
+  const auto in_reasoning = [this](const std::string& content) {
+    ChatRequest request;
+    request.messages.emplace_back();
+    request.messages.back().content = content;
+    request.continue_final_message = true;
+    request.add_generation_prompt = false;
+    RenderedChat chat;
+    chat.text = "<|begin|>Hi" + content;
+    EXPECT_TRUE(SetReading(model_, request, chat, MemoryGrant::Unlimited()).ok());
+    return chat.reading.in_reasoning;
+  };
+  EXPECT_TRUE(in_reasoning("<think>\nHm, let me"));
+  EXPECT_TRUE(in_reasoning("<think>a</think>b<think>c"));
+  EXPECT_FALSE(in_reasoning("<think>Hm.</think>Hel"));
+  EXPECT_FALSE(in_reasoning("Hello"));
+}
+
 TEST_F(AnswerReadingTest, WithoutToolsNothingIsACall) {
   const std::string call = "<tool_call>{\"name\": \"now\"}</tool_call>";
   Answer(Render("Hi", false).reading, call);
@@ -171,20 +193,94 @@ TEST_F(AnswerReadingTest, HistoryHasArgumentsAsTheTemplateWants) {
       R"([{"id": "a", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}])";
   request.messages = {message};
   const auto adapted = [&](const AnswerReading& model) {
-    return AdaptCalls(model, request, MemoryGrant::Unlimited()).value().messages[0];
+    return AdaptCalls(model, request, CancelFlag::Never(), MemoryGrant::Unlimited())
+        .value()
+        .messages[0];
   };
   const ChatMessage object = adapted(model_);
-  EXPECT_EQ(object.tool_calls, R"([{"id":"a","function":{"name":"f","arguments":{"b":1,"a":2}}}])");
+  EXPECT_EQ(object.tool_calls,
+            R"([{"id": "a", "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}])");
   EXPECT_EQ(object.content, "");
   AnswerReading deepseek;
   deepseek.format = AnswerFormat::Make("deepseek", [](absl::string_view) { return false; });
   request.messages[0] = object;
   const ChatMessage text = adapted(deepseek);
   EXPECT_EQ(text.tool_calls,
-            R"([{"id":"a","function":{"name":"f","arguments":"{\"b\":1,\"a\":2}"}}])");
+            R"([{"id": "a", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}])");
   EXPECT_FALSE(text.content.has_value());
   request.messages[0].tool_calls = "[1, {\"function\": 2}]";
-  EXPECT_EQ(adapted(model_).tool_calls, "[1,{\"function\":2}]");
+  EXPECT_EQ(adapted(model_).tool_calls, request.messages[0].tool_calls);
+}
+
+// Calls of a conversation whose template wants objects (`as_text`: texts).
+class CallArgumentsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::string Call(const std::string& arguments) {
+    return R"([{"function": {"name": "f", "arguments": )" + arguments + "}}]";
+  }
+  static std::string Quoted(const std::string& text) { return json(text).dump(); }
+  std::string Adapted(const std::string& calls, const CancelFlag& cancel = CancelFlag::Never()) {
+    const auto rewritten = WithArguments(calls, GetParam(), cancel);
+    return rewritten.ok() ? *rewritten : rewritten.status().ToString();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(AsText, CallArgumentsTest, ::testing::Bool());
+
+TEST_P(CallArgumentsTest, DeepValuesNeedNoStack) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  const std::string object = R"({"a": )" + deep + "}";
+  const std::string as_object = Call(object);
+  const std::string as_text = Call(Quoted(object));
+  EXPECT_TRUE(Adapted(as_object) == (GetParam() ? as_text : as_object));
+  EXPECT_TRUE(Adapted(as_text) == (GetParam() ? as_text : as_object));
+  for (const std::string& other : {deep, std::string(100'000, '['), "[" + as_object + "]"}) {
+    EXPECT_TRUE(Adapted(other) == other);
+  }
+}
+
+TEST_P(CallArgumentsTest, ManyMembersTakeLinearTime) {
+  const auto seconds = [this](int members) {
+    std::string object = "{";
+    for (int i = 0; i < members; ++i) object += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+    object += "}";
+    const std::string calls = Call(GetParam() ? object : Quoted(object));
+    const double start = testing::ThreadSeconds();
+    EXPECT_NE(Adapted(calls), calls);
+    return testing::ThreadSeconds() - start;
+  };
+  double least = 1e9;
+  for (int round = 0; round < 7 && least > 3; ++round) {
+    const double once = seconds(65'000);
+    least = std::min(least, seconds(130'000) / once);
+  }
+  EXPECT_LE(least, 3);  // quadratic time: 4
+}
+
+TEST_P(CallArgumentsTest, KeepsWhatATreeWouldLose) {
+  const std::string object =
+      R"({"a": 123456789012345678901234567890, "b": 1.50, "b": "\u00e9\"\\"})";
+  const std::string two = R"([{"function": {"arguments": )" + object + R"(, "arguments": )" +
+                          object + R"(}}, {"function": [{"arguments": {}}]}, {"arguments": {}}])";
+  const std::string two_texts = R"([{"function": {"arguments": )" + Quoted(object) +
+                                R"(, "arguments": )" + Quoted(object) +
+                                R"(}}, {"function": [{"arguments": {}}]}, {"arguments": {}}])";
+  EXPECT_EQ(Adapted(two), GetParam() ? two_texts : two);
+  EXPECT_EQ(Adapted(two_texts), GetParam() ? two_texts : two);
+}
+
+// Nothing but an object comes into the calls, or they would end early or say something else.
+TEST_P(CallArgumentsTest, TextsThatAreNoObjectStay) {
+  for (const char* text : {"\"\"", "\"[1]\"", "\"{\"", "\"{}}\"", "\"{} x\"", "\"{}\\u0000\"",
+                           "\"\\ufeff{}\"", "[{}]", "1", "null", "\"{\\\"a\\\": 1e999}\""}) {
+    EXPECT_EQ(Adapted(Call(text)), Call(text));
+  }
+}
+
+TEST_P(CallArgumentsTest, EndsWhenItIsCancelled) {
+  CancelFlag cancel;
+  cancel.Cancel();
+  EXPECT_THAT(Adapted(Call("{}"), cancel), ::testing::HasSubstr("CANCELLED"));
 }
 
 }  // namespace
