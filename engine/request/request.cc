@@ -67,6 +67,7 @@ void Request::Admit(Sequence* sequence) {
   prompt_steps_ = 0;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
   if (std::exchange(has_begun_, true)) return;
+  policies_ = sequence->attention;
   cached_tokens_ = sequence->computed;
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;

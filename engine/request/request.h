@@ -89,6 +89,8 @@ class Request {
   void TakeBackAdmission(bool has_begun);
   // Whether it runs or has run.
   bool has_begun() const { return has_begun_; }
+  // The policies that it began with, resolved, and keeps; null: dense. Requires has_begun().
+  const std::shared_ptr<const AttentionAssignment>& attention() const { return policies_; }
   // How many tokens of the prompt to read were cached when it last began.
   int32_t begun_from() const { return begun_from_; }
   // Records that a step ran this share of the layers for rows of the prompt to read.
@@ -214,6 +216,7 @@ class Request {
   const int64_t prompt_tokens_;
   Sequence* sequence_ = nullptr;
   bool has_begun_ = false;
+  std::shared_ptr<const AttentionAssignment> policies_;
   int32_t begun_from_ = 0;
   double prompt_steps_ = 0;
   size_t checkpoints_taken_ = 0;

@@ -136,9 +136,10 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
   }
   for (const auto& [id, request] : use_.ledger.requests()) {
     const Sequence* const sequence = request->sequence();
-    const AttentionAssignment* const attention =
-        sequence != nullptr ? sequence->attention.get() : nullptr;
-    if (!request->has_begun() || !use_.needs.ReservesExpected(request->spec(), attention)) continue;
+    if (!request->has_begun() ||
+        !use_.needs.ReservesExpected(request->spec(), request->attention().get())) {
+      continue;
+    }
     PageDemand demand = Demand(request->spec(), use_.options.limits.page_tokens);
     // It also owns the windows of the prefix that it began from: a window and a page.
     if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;

@@ -5,7 +5,7 @@
 namespace annulus {
 
 PageDemand PageNeeds::Of(const Request& request) const {
-  if (request.has_begun()) return Of(request.spec(), nullptr);
+  if (request.has_begun()) return Of(request.spec(), request.attention().get());
   const AttentionAssignment attention =
       request.spec().attention.value_or(options_.engine.attention);
   return Of(request.spec(), attention.dense() ? nullptr : &attention);

@@ -7,8 +7,10 @@ namespace annulus {
 bool PrefixWaits::Waits(const Request& request) {
   const RequestSpec& spec = request.spec();
   if (spec.ignore_cache) return false;
-  const AttentionAssignment& policy =
-      spec.attention.has_value() ? *spec.attention : options_.engine.attention;
+  AttentionAssignment policy = spec.attention.value_or(options_.engine.attention);
+  if (request.has_begun()) {
+    policy = request.attention() != nullptr ? *request.attention() : AttentionAssignment();
+  }
   int32_t longest = 0;
   Sequence* from = nullptr;
   for (const auto& sequence : ledger_.state().running) {

@@ -30,17 +30,27 @@ bool RestoreWaits::Waits(const Request& request, const Request* large, int64_t& 
   return begun || RestoreVerdicts::IsWait(verdict);
 }
 
+// The policies, resolved, under which the request's pages may have been saved besides dense ones.
+// Nothing if there are none, or if `auto` has not chosen yet.
+std::optional<AttentionAssignment> RestoreWaits::OwnPolicies(const Request& request) const {
+  if (request.has_begun()) {
+    const auto& kept = request.attention();
+    return kept != nullptr ? std::optional(*kept) : std::nullopt;
+  }
+  const RequestSpec& spec = request.spec();
+  const AttentionAssignment asked = spec.attention.value_or(options_.engine.attention);
+  if (asked.dense() || asked.automatic()) return std::nullopt;
+  return ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens);
+}
+
 Verdict RestoreWaits::Judge(const Request& request, const Request* large, PageOwner owner,
                             bool& begun) {
   PageTier& tier = *ledger_.tier();
   PrefixReuse& prefixes = ledger_.prefixes();
   const RequestId id = request.id();
   const RequestSpec& spec = request.spec();
-  const AttentionAssignment& asked = spec.attention.value_or(options_.engine.attention);
-  const bool own = !asked.dense() && !asked.automatic();
-  const AttentionAssignment policy =
-      own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
-  const AttentionAssignment* const under = own ? &policy : nullptr;
+  const std::optional<AttentionAssignment> own = OwnPolicies(request);
+  const AttentionAssignment* const under = own.has_value() ? &*own : nullptr;
   SavedBeginning saved = tier.lookup().Find(spec, under, prefixes.RopeLengthOf(spec));
   const bool has_all = spec.prefill_only && prefixes.HasAll(spec, under);
   const auto in_memory =

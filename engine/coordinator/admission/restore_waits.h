@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_COORDINATOR_ADMISSION_RESTORE_WAITS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/coordinator/admission/page_needs.h"
 #include "engine/coordinator/admission/start_finder.h"
@@ -33,6 +34,7 @@ class RestoreWaits {
   bool Waits(const Request& request, const Request* large, int64_t& hashed);
 
  private:
+  std::optional<AttentionAssignment> OwnPolicies(const Request& request) const;
   // The verdict on a request that has none yet. `begun`: its restore has begun.
   RestoreVerdicts::Verdict Judge(const Request& request, const Request* large, PageOwner owner,
                                  bool& begun);

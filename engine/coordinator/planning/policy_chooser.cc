@@ -13,7 +13,7 @@ PolicyChooser::PolicyChooser(const CoordinatorOptions& options, PrefixReuse& pre
       automatic_(options.automatic, options.modes.geometry) {}
 
 std::shared_ptr<const AttentionAssignment> PolicyChooser::ChooseFor(Request& request) {
-  if (request.has_begun()) return nullptr;
+  if (request.has_begun()) return request.attention();
   std::string why;
   auto chosen = Choose(request.spec(), why);
   if (!why.empty()) request.SetAttentionChoice(std::move(why));

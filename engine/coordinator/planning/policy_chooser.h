@@ -24,8 +24,8 @@ class PolicyChooser {
   // The policies in effect, resolved; null: dense. `why`: set for people if `auto` is asked for.
   // Marks the cached prefixes that it compares as used.
   std::shared_ptr<const AttentionAssignment> Choose(const RequestSpec& spec, std::string& why);
-  // The same for a request that is about to begin, which is told why. Null if it has begun before:
-  // only dense requests are preempted, and they stay dense.
+  // The same for a request that is about to begin, which is told why. One that has begun before
+  // keeps the policies that it had, whatever `auto` would choose now.
   std::shared_ptr<const AttentionAssignment> ChooseFor(Request& request);
 
   // Updates what `auto` expects of later requests. Call when a request that ran has its answer.

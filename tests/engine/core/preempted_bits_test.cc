@@ -42,6 +42,7 @@ class PreemptedBitsTest : public ::testing::Test {
     options.page_tokens = kPreemptedPage;
     options.chunk_tokens = 64;
     options.tokens_per_rank = 40;
+    options.attention = attention_;
     return options;
   }
   std::unique_ptr<Engine> Make(const EngineOptions& options) {
@@ -190,6 +191,7 @@ class PreemptedBitsTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
+  AttentionAssignment attention_;  // of the requests; dense
 };
 
 TEST_F(PreemptedBitsTest, OfATrainedModel) {
@@ -222,6 +224,21 @@ TEST_F(PreemptedBitsTest, AfterStepsOfATrainedModelThatFailed) {
   const auto directory = testing::TestData("models/stories260K");
   if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
   for (const int ranks : {1, 2, 4}) {
+    for (const uint32_t seed : FailingSeeds()) {
+      EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}), 5);
+    }
+  }
+}
+
+// They go on under the policy that they began with, whose rows attend the same keys in any chunk.
+TEST_F(PreemptedBitsTest, AfterStepsWithAWindowPolicyThatFailed) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  attention_ = AttentionPolicy{.kind = PolicyKind::kWindow,
+                               .block = kPreemptedPage,
+                               .sinks = kPreemptedPage,
+                               .window = 2 * kPreemptedPage};
+  for (const int ranks : {1, 2}) {
     for (const uint32_t seed : FailingSeeds()) {
       EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}), 5);
     }
