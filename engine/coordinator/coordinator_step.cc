@@ -63,8 +63,9 @@ bool Coordinator::RunStep() {
     return absl::OkStatus();
   };
   if (const absl::Status taken = Guarded(take_out, NoMemoryError); !taken.ok()) {
-    DropSuccessor();
+    // First: a successor that fails too would set back answers that lack this step's tokens.
     FinishAll(FinishReason::kError, taken, /*waiting_too=*/false);
+    DropSuccessor();
     return true;
   }
   if (!step_.has_value()) ReleaseLeft();
@@ -168,8 +169,9 @@ bool Coordinator::UseStep(const StepPlan& plan, const std::vector<RankResult>& r
     return absl::OkStatus();
   };
   if (const absl::Status committed = Guarded(commit, NoMemoryError); !committed.ok()) {
-    DropSuccessor();
+    // First, as above: nobody got the tokens that the answers may have now.
     FinishAll(FinishReason::kError, committed, /*waiting_too=*/false);
+    DropSuccessor();
     return true;
   }
   recovery_.Passed(plan);
