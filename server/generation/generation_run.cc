@@ -189,15 +189,16 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const AskedGeneration& 
   request.wanted_by = call_.deadline;
   memory.Release(CallMemory::kWork);
   AttachTable::Claimed claimed;
+  std::shared_ptr<QuotaPlace> place;
   {
     const RequestKey name = key();
     std::lock_guard lock(mutex_);
+    place = place_;  // once it is attached, a client that leaves hands the place over
     ANNULUS_ASSIGN_OR_RETURN(
         claimed, context_.attach.Claim(name, content, sink_, std::chrono::steady_clock::now(),
                                        asked.lasting));
     AttachLocked(claimed.generation);
   }
-  const std::shared_ptr<QuotaPlace> place = this->place();
   SharedGeneration& generation = *claimed.generation;
   if (!claimed.is_new) {
     context_.metrics.CountAttached();
@@ -236,8 +237,11 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> GenerationRun::FindLocked(
     const AskedGeneration& asked, const std::string& content) {
   const SteadyTime now = std::chrono::steady_clock::now();
   const RequestKey name{call_.caller.tenant.name(), request_id_};
-  if (asked.follows_only) return context_.attach.FollowNamed(name, sink_, now);
-  if (asked.spec.has_request_id()) return context_.attach.Follow(name, content, sink_, now);
+  const absl::Status unplaced = place_ == nullptr ? refused_ : absl::OkStatus();
+  if (asked.follows_only) return context_.attach.FollowNamed(name, sink_, now, unplaced);
+  if (asked.spec.has_request_id()) {
+    return context_.attach.Follow(name, content, sink_, now, unplaced);
+  }
   if (asked.joins) return context_.attach.Join(name.tenant, content, sink_, now);
   return nullptr;
 }

@@ -53,8 +53,9 @@ class GenerationRun {
   GenerationRun(ServiceContext& context, const CallContext& call, const SinkLimits& limits,
                 SinkReader& reader);
 
-  // Call before TakePlace if the call may follow a request that lingers. As that has a place among
-  // the tenant's running requests, TakePlace then leaves it to Submit to refuse for lack of one.
+  // Call before TakePlace if the call may follow a request that lingers or has ended. As that has a
+  // place among the tenant's running requests, or needs none, TakePlace then leaves it to Submit to
+  // refuse for lack of one.
   void MayFollow() { may_follow_ = true; }
   // Counts the generation in the caller's quotas. RESOURCE_EXHAUSTED if one of them is used up.
   absl::Status TakePlace();

@@ -173,13 +173,16 @@ size_t AttachTable::most_bytes() const { return state_->memory->most(); }
 
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
     const RequestKey& key, const std::string* content, const std::shared_ptr<BoundedSink>& sink,
-    SteadyTime now) {
+    SteadyTime now, const absl::Status& unplaced) {
   state_->Expire(now);
   const auto found = state_->entries.find(key);
   if (found == state_->entries.end()) return std::shared_ptr<SharedGeneration>();
   const std::shared_ptr<SharedGeneration> held = found->second;
   SharedGeneration& generation = *held;
   if (content != nullptr && generation.content_ != *content) return OtherContent(key);
+  // The first one that follows a request which lingers takes its place.
+  const bool lends_place = generation.place_ != nullptr && generation.followers_.empty();
+  if (!unplaced.ok() && !generation.completion_.has_value() && !lends_place) return unplaced;
   const bool failed = generation.completion_.has_value() && !generation.completion_->status.ok();
   if (!generation.kept_ && !failed) {
     return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
@@ -204,15 +207,16 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
 
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::Follow(
     const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
-    SteadyTime now) {
+    SteadyTime now, const absl::Status& unplaced) {
   std::lock_guard lock(state_->mutex);
-  return FollowLocked(key, &content, sink, now);
+  return FollowLocked(key, &content, sink, now, unplaced);
 }
 
 absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowNamed(
-    const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now) {
+    const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now,
+    const absl::Status& unplaced) {
   std::lock_guard lock(state_->mutex);
-  auto there = FollowLocked(key, /*content=*/nullptr, sink, now);
+  auto there = FollowLocked(key, /*content=*/nullptr, sink, now, unplaced);
   if (there.ok() && *there == nullptr) return NoSuchRequestError(key.id);
   return there;
 }

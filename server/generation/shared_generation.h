@@ -71,14 +71,18 @@ class AttachTable {
   // is no such request. `content` is a hash of the request: ALREADY_EXISTS if the existing request
   // has another one. RESOURCE_EXHAUSTED if 16 calls follow the request already, or if its events
   // could not all be kept.
-  absl::StatusOr<std::shared_ptr<SharedGeneration>> Follow(const RequestKey& key,
-                                                           const std::string& content,
-                                                           const std::shared_ptr<BoundedSink>& sink,
-                                                           SteadyTime now);
+  //
+  // `unplaced`: not OK if the call has no place in the quotas, and says why. Then the call may
+  // follow only a request that has ended or lingers, whose place it takes over (TakePlace). It gets
+  // this error for others: their places are those of other calls, which may leave first.
+  absl::StatusOr<std::shared_ptr<SharedGeneration>> Follow(
+      const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+      SteadyTime now, const absl::Status& unplaced = absl::OkStatus());
 
   // The same for a request of any content. NOT_FOUND if there is none.
   absl::StatusOr<std::shared_ptr<SharedGeneration>> FollowNamed(
-      const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now);
+      const RequestKey& key, const std::shared_ptr<BoundedSink>& sink, SteadyTime now,
+      const absl::Status& unplaced = absl::OkStatus());
   // The same for the newest unnamed request of the tenant that has this content and that nobody
   // follows any more; null if there is none.
   std::shared_ptr<SharedGeneration> Join(const std::string& tenant, const std::string& content,
@@ -148,7 +152,7 @@ class AttachTable {
   // `content`: null for any.
   absl::StatusOr<std::shared_ptr<SharedGeneration>> FollowLocked(
       const RequestKey& key, const std::string* content, const std::shared_ptr<BoundedSink>& sink,
-      SteadyTime now);
+      SteadyTime now, const absl::Status& unplaced = absl::OkStatus());
 
   const std::shared_ptr<State> state_;
 };

@@ -282,5 +282,40 @@ TEST_F(SharedGenerationTest, SharesHoldInRandomOrders) {
   }
 }
 
+// Without a place of its own a call follows only what needs none, or lends it one.
+TEST_F(SharedGenerationTest, ACallWithoutAPlaceFollowsWhatRunsForNobody) {
+  table_ = std::make_unique<AttachTable>(
+      AttachLimits{20'000, std::chrono::hours(1), std::chrono::hours(1)});
+  const auto quotas = std::make_shared<QuotaBook>();
+  const absl::Status unplaced = absl::ResourceExhaustedError("no place");
+  const RequestKey key{"t", "a"};
+  const auto follow = [&](const std::shared_ptr<BoundedSink>& sink) {
+    return table_->Follow(key, "content", sink, std::chrono::steady_clock::now(), unplaced);
+  };
+  const auto first = NewSink();
+  const auto claimed =
+      table_->Claim(key, "content", first, std::chrono::steady_clock::now(), {.lingers = true});
+  ASSERT_TRUE(claimed.ok());
+  SharedGeneration& generation = *claimed->generation;
+  EXPECT_EQ(follow(NewSink()).status(), unplaced) << "the place is the first call's";
+  EXPECT_EQ(
+      table_->FollowNamed(key, NewSink(), std::chrono::steady_clock::now(), unplaced).status(),
+      unplaced);
+
+  std::optional<QuotaRefusal> refusal;
+  std::shared_ptr<QuotaPlace> place = quotas->Begin({}, refusal);
+  generation.Leave(*first, &place);
+  const auto second = NewSink();
+  ASSERT_TRUE(follow(second).ok());
+  EXPECT_EQ(follow(NewSink()).status(), unplaced) << "there is one place, and the second takes it";
+  EXPECT_NE(generation.TakePlace(), nullptr);
+
+  generation.OnDone({});
+  const auto third = NewSink();
+  EXPECT_TRUE(follow(third).ok()) << "it runs no more";
+  generation.Leave(*second);
+  generation.Leave(*third);
+}
+
 }  // namespace
 }  // namespace annulus::server

@@ -1,0 +1,94 @@
+// Generations whose clients leave while they are submitted, without a transport.
+
+#include "server/generation/generation_run.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/sanitizers.h"
+#include "server/config/load_config.h"
+#include "tests/server/fake_engine.h"
+
+namespace annulus::server {
+namespace {
+
+class GenerationRunTest : public ::testing::Test {
+ protected:
+  class NoReader final : public SinkReader {
+   public:
+    void OnReady() override {}
+  };
+
+  static ServerConfig Config() {
+    ServerConfig config = LoadConfig({"--served-model-name", "fake"}, {})->config;
+    config.attach = {size_t{64} << 20, std::chrono::hours(1), std::chrono::hours(1)};
+    return config;
+  }
+
+  FakeEngine engine_;
+  const ServerConfig config_ = Config();
+  const Logger log_{LogLevel::kError};
+  const std::unique_ptr<Credentials> credentials_ = *Credentials::Open(config_);
+  const std::unique_ptr<const Authenticator> authenticator_ = Authenticator::For(*credentials_);
+  PeerBook peers_;
+  const AdminGate admin_gate_{*credentials_};
+  Lifecycle lifecycle_;
+  DocumentStore documents_{config_.documents};
+  ServerMetrics metrics_;
+  DeliveryThread delivery_;
+  WorkPool pool_{WorkPool::Options{}};
+  UnreadAnswers unread_;
+  AttachTable attach_{config_.attach};
+  ServiceContext context_{
+      config_,    log_,        *authenticator_,
+      peers_,     admin_gate_, lifecycle_,
+      documents_, metrics_,    pool_,
+      delivery_,  unread_,     std::make_shared<MemoryBudget>(config_.max_prompts_memory),
+      attach_};
+  NoReader reader_;
+};
+
+// A client that leaves hands the request's place in the quotas over, at whatever moment of the
+// submission that is.
+TEST_F(GenerationRunTest, AClientMayLeaveAtAnyMomentOfTheSubmission) {
+  const CallContext call{.method = "/annulus.v1.InferenceService/Generate"};
+  const int rounds = kSanitized ? 300 : 3000;
+  for (int round = 0; round < rounds; ++round) {
+    GenerationRun run(context_, call, SinkLimits{}, reader_);
+    run.MayFollow();
+    ASSERT_TRUE(run.TakePlace().ok());
+    AskedGeneration asked;
+    asked.spec.set_text("text");
+    asked.spec.mutable_sampling()->set_max_tokens(1);
+    asked.spec.set_request_id(absl::StrCat("request-", round));
+    asked.lasting.lingers = true;
+    run.set_request_id(asked.spec.request_id());
+    const size_t before = attach_.bytes();
+    std::atomic<bool> ended{false};
+    std::thread leaver([&] {
+      // From the moment when the request is in the table on, a little later each round.
+      while (attach_.bytes() == before && !ended) {
+      }
+      for (std::atomic<int> turn{0}; turn < round % 300; ++turn) {
+      }
+      run.AbortForClient(absl::CancelledError("gone"));
+    });
+    CallMemory memory(context_.prompts);
+    const absl::Status submitted =
+        run.Submit(engine_, asked, SIZE_MAX, memory, CancelFlag::Never());
+    ended = true;
+    leaver.join();
+    EXPECT_TRUE(submitted.ok()) << submitted;
+    run.Close();
+    ASSERT_TRUE(engine_.WaitUntilIdle(std::chrono::milliseconds(10'000)));
+  }
+  EXPECT_FALSE(engine_.submitted().empty());
+}
+
+}  // namespace
+}  // namespace annulus::server

@@ -1,0 +1,79 @@
+// Requests whose clients leave or come again: places in the quotas, several choices, replays.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/http/api_fixture.h"
+
+namespace annulus::server {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr char kCompletions[] = "/v1/completions";
+constexpr char kKey[] = "Idempotency-Key: name\r\n";
+
+json Question(const json& more = json::object()) {
+  json body = {{"prompt", "Hi"}, {"max_tokens", 5}};
+  body.update(more);
+  return body;
+}
+
+class LeavingTest : public ApiTest {
+ protected:
+  // Sends a request for a stream, and waits until its answer has begun.
+  std::unique_ptr<HttpPeer> Begin(const json& more, const std::string& headers) {
+    auto peer = std::make_unique<HttpPeer>(server_->http_port());
+    json body = Question(more);
+    body["stream"] = true;
+    peer->Send(PostJson(kCompletions, body.dump(), headers));
+    EXPECT_TRUE(peer->ReadUntil("word"));
+    return peer;
+  }
+};
+
+// Lets each tenant run so many requests at a time.
+class FewAtATime final : public Authenticator {
+ public:
+  explicit FewAtATime(int most) : most_(most) {}
+  absl::StatusOr<Caller> Authenticate(const CallContext&) const override {
+    Caller caller;
+    caller.quotas.running_requests = most_;
+    return caller;
+  }
+
+ private:
+  const int most_;
+};
+
+// Otherwise the first could leave, and the other's request would run without a place.
+TEST_F(LeavingTest, WhoFollowsARunningRequestNeedsAPlaceInTheQuotas) {
+  Start({}, std::make_unique<FewAtATime>(1));
+  server_->engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
+  auto first = Begin({}, kKey);
+  EXPECT_EQ(Post(kCompletions, Question({{"stream", true}}), kKey).status, 429);
+  EXPECT_EQ(Get("/v1/streams/name").status, 429);
+  first->Leave();
+  // Now it lingers, and the next call takes its place. Before the server hears so, it is refused.
+  const std::string again = PostJson(kCompletions, Question({{"stream", true}}).dump(), kKey);
+  std::unique_ptr<HttpPeer> second;
+  EXPECT_TRUE(Eventually([&] {
+    second = std::make_unique<HttpPeer>(server_->http_port());
+    second->Send(again);
+    return second->ReadUntil("\r\n\r\n") && second->received().find("HTTP/1.1 200") == 0;
+  }));
+  EXPECT_EQ(Post(kCompletions, Question()).status, 429);
+  EXPECT_EQ(server_->engine().submitted().size(), 1u);
+}
+
+}  // namespace
+}  // namespace annulus::server
