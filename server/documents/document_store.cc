@@ -296,7 +296,11 @@ absl::StatusOr<DocumentStore::Deleted> DocumentStore::Delete(const TenantId& ten
       if (other->second->sha256 == deleted.document->sha256) deleted.last = false;
     }
   }
-  if (file != nullptr) deleted.file = folder_->Remove(file, cancel);
+  if (file == nullptr) return deleted;
+  deleted.file = folder_->Remove(file, cancel);
+  // If the wait ended early, the removal may never have begun, and nobody can ask for it again.
+  const bool ended_early = absl::IsCancelled(deleted.file) || absl::IsUnavailable(deleted.file);
+  if (ended_early) folder_->RemoveLater(std::move(file));
   return deleted;
 }
 

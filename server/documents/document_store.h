@@ -115,7 +115,8 @@ class DocumentStore {
   struct Deleted {
     DocumentPtr document;
     bool last = false;  // whether the tenant has the same text under no other name
-    // Not OK: the file may be left, and the document may come back at the next start.
+    // Not OK: the file may be left, and the document may come back at the next start. CANCELLED and
+    // UNAVAILABLE: the file will be removed if the disk answers before the process ends.
     absl::Status file;
   };
   // Requests that read the document keep it alive until they end. NOT_FOUND with ResourceInfo.
