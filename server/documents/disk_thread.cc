@@ -40,10 +40,12 @@ DiskThread::~DiskThread() {
   thread_.join();
 }
 
-absl::Status DiskThread::Run(Call call, const CancelFlag& cancel) {
+absl::Status DiskThread::Run(Call call, const CancelFlag& cancel, bool* begun) {
   const std::shared_ptr<Job> job = Add(std::move(call));
   absl::Status status;
-  cancel.WaitAside([&] { status = Wait(job, cancel); });
+  bool has_begun = true;
+  cancel.WaitAside([&] { status = Wait(job, cancel, has_begun); });
+  if (begun != nullptr) *begun = has_begun;
   return status;
 }
 
@@ -63,14 +65,16 @@ bool DiskThread::HangsLocked() const {
   return begun_.has_value() && steady_clock::now() - *begun_ > most_call_;
 }
 
-absl::Status DiskThread::Wait(const std::shared_ptr<Job>& job, const CancelFlag& cancel) {
+absl::Status DiskThread::Wait(const std::shared_ptr<Job>& job, const CancelFlag& cancel,
+                              bool& begun) {
   std::unique_lock lock(mutex_);
   while (!job->done && !cancel.cancelled() && !HangsLocked()) {
     changed_.wait_for(lock, kLookInterval);
   }
   if (job->done) return job->status;
   const auto waiting = std::find(jobs_.begin(), jobs_.end(), job);
-  if (waiting != jobs_.end()) jobs_.erase(waiting);
+  begun = waiting == jobs_.end();
+  if (!begun) jobs_.erase(waiting);
   return cancel.cancelled() ? absl::CancelledError("the call was cancelled") : SlowDiskError();
 }
 

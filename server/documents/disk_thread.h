@@ -33,8 +33,9 @@ class DiskThread {
   // - UNAVAILABLE, with RetryInfo: a call hangs, this one or one before it.
   // - CANCELLED: `cancel` was set.
   // - RESOURCE_EXHAUSTED: the call ran out of memory.
-  // A call that has begun by then runs to its end; one that has not never runs.
-  absl::Status Run(Call call, const CancelFlag& cancel);
+  // A call that has begun by then runs to its end; one that has not never runs. Tells in `begun`
+  // whether it has.
+  absl::Status Run(Call call, const CancelFlag& cancel, bool* begun = nullptr);
 
   // Makes the call after those before it, without waiting. Its status is ignored.
   void Post(Call call);
@@ -47,7 +48,7 @@ class DiskThread {
   };
 
   std::shared_ptr<Job> Add(Call call);
-  absl::Status Wait(const std::shared_ptr<Job>& job, const CancelFlag& cancel);
+  absl::Status Wait(const std::shared_ptr<Job>& job, const CancelFlag& cancel, bool& begun);
   bool HangsLocked() const;
   void Loop();
 

@@ -331,9 +331,12 @@ absl::StatusOr<DocumentFilePtr> DocumentFolder::Create(const TenantId& tenant,
   auto file =
       std::make_shared<DocumentFile>(shared_, RoomLease(room_, tenant), number,
                                      absl::StrCat(PrivateFolder::kUnfinished, NameOf(number)));
-  const absl::Status created = disk_.Run([file] { return file->Create(); }, cancel);
+  bool begun = false;
+  const absl::Status created = disk_.Run([file] { return file->Create(); }, cancel, &begun);
   if (created.ok()) return file;
-  RemoveLater(std::move(file));  // a call that hangs may still create it
+  // A call that hangs may still create it. While it does, uploads come and are refused, and must
+  // leave nothing for later.
+  if (begun) RemoveLater(std::move(file));
   return created;
 }
 

@@ -221,6 +221,8 @@ TEST_F(DocumentFolderFaultsTest, KilledAtAnyCallItHasWhatWasAcknowledged) {
 class FaultyCalls final : public DiskCalls {
  public:
   ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
+    writing = true;
+    writing.notify_all();
     hang.wait(true);
     if (write_error != 0) return errno = write_error, -1;
     return DiskCalls::Write(file, bytes, count, offset);
@@ -229,12 +231,22 @@ class FaultyCalls final : public DiskCalls {
     if (rename_error != 0) return errno = rename_error, -1;
     return DiskCalls::Rename(folder, from, to);
   }
+  int Remove(int folder, const std::string& name) override {
+    ++removals;
+    return DiskCalls::Remove(folder, name);
+  }
   int Sync(int file) override {
     if (sync_error != 0) return errno = sync_error, -1;
     return DiskCalls::Sync(file);
   }
   std::atomic<int> write_error{0}, rename_error{0}, sync_error{0};
-  std::atomic<bool> hang{false};
+  std::atomic<int> removals{0};
+  std::atomic<bool> hang{false}, writing{false};
+
+  void EndHanging() {
+    hang = false;
+    hang.notify_all();
+  }
 };
 
 TEST_F(DocumentFolderFaultsTest, AFullOrFailingDiskCostsThatDocumentAlone) {
@@ -291,12 +303,62 @@ TEST_F(DocumentFolderFaultsTest, ADiskThatHangsHoldsNobody) {
     EXPECT_EQ(ReasonOf(status), "DISK_SLOW");
   }
   EXPECT_TRUE(process.Put("transient", "text", {}, /*transient=*/true).ok());
-  calls.hang = false;
-  calls.hang.notify_all();
+  calls.EndHanging();
   while (absl::IsUnavailable(process.StatusOfPut("a", "text"))) {
   }
   EXPECT_EQ(process.Text("a").value(), "text");
   EXPECT_THAT(Files(), SizeIs(1));
+}
+
+// Until the disk answers again, nothing gathers for it.
+TEST_F(DocumentFolderFaultsTest, UploadsThatAHangingDiskRefusesLeaveNoWork) {
+  FaultyCalls calls;
+  {
+    Process process(folder(), Process::kFolderBytes, calls, std::chrono::milliseconds(50));
+    calls.hang = true;
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_TRUE(absl::IsUnavailable(process.StatusOfPut(absl::StrCat(i), "text"))) << i;
+    }
+    calls.EndHanging();
+  }
+  EXPECT_EQ(calls.removals, 1) << "of the file that the first one had begun";
+  EXPECT_THAT(Files(), SizeIs(0));
+}
+
+// Whoever deletes does not wait for the disk, but the file goes.
+TEST_F(DocumentFolderFaultsTest, ADeletionThatDoesNotWaitTakesTheFileAllTheSame) {
+  for (const bool cancels : {false, true}) {
+    SCOPED_TRACE(cancels);
+    FaultyCalls calls;
+    {
+      const std::chrono::milliseconds most_call(cancels ? 600'000 : 50);
+      Process process(folder(), Process::kFolderBytes, calls, most_call);
+      ASSERT_TRUE(process.StatusOfPut("a", "text").ok());
+      calls.writing = false;
+      calls.hang = true;
+      CancelFlag never;
+      CancelFlag cancel;
+      if (cancels) cancel.Cancel();
+      std::thread writer([&] {
+        Upload upload(*process.store, process.engine, {}, never);
+        v1::UploadDocumentRequest part;
+        part.mutable_header()->set_name("b");
+        EXPECT_TRUE(upload.Accept(part).ok());
+        part.mutable_chunk()->set_data("text");
+        EXPECT_EQ(upload.Accept(part).ok(), cancels);
+      });
+      calls.writing.wait(false);
+      const auto deleted = process.store->Delete({}, "a", cancel);
+      ASSERT_TRUE(deleted.ok());
+      EXPECT_EQ(absl::IsCancelled(deleted->file), cancels) << deleted->file;
+      EXPECT_EQ(absl::IsUnavailable(deleted->file), !cancels) << deleted->file;
+      calls.EndHanging();
+      writer.join();
+    }
+    EXPECT_THAT(Files(), SizeIs(0));
+    Process next(folder());
+    EXPECT_EQ(next.Load().documents, 0u) << "it came back";
+  }
 }
 
 TEST_F(DocumentFolderFaultsTest, AnUploadThatIsCancelledWaitsForNoDisk) {
@@ -308,12 +370,14 @@ TEST_F(DocumentFolderFaultsTest, AnUploadThatIsCancelledWaitsForNoDisk) {
   v1::UploadDocumentRequest part;
   part.mutable_header()->set_name("a");
   ASSERT_TRUE(upload.Accept(part).ok());
-  std::thread canceller([&] { cancel.Cancel(); });
+  std::thread canceller([&] {
+    calls.writing.wait(false);
+    cancel.Cancel();
+  });
   part.mutable_chunk()->set_data("text");
   EXPECT_TRUE(absl::IsCancelled(upload.Accept(part)));
   canceller.join();
-  calls.hang = false;
-  calls.hang.notify_all();
+  calls.EndHanging();
 }
 
 }  // namespace
