@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/disk/checksum.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 #include "server/documents/document_name.h"
 
@@ -103,7 +104,10 @@ absl::StatusOr<FileFacts> ReadFileHeader(std::span<const std::byte> block) {
   FileFacts facts;
   facts.name = take(fixed.name_bytes);
   facts.title = take(fixed.title_bytes);
-  if (!tenant.ok() || !CheckDocumentName("", facts.name).ok()) return ImpossibleError();
+  if (!tenant.ok() || !CheckDocumentName("", facts.name).ok() ||
+      FirstInvalidUtf8(facts.title).has_value()) {
+    return ImpossibleError();
+  }
   facts.tenant = *tenant;
   facts.size_bytes = fixed.size_bytes;
   facts.sha256 =

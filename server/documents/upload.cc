@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
@@ -78,6 +79,10 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
   if (header.title().size() > kLongestTitle) {
     return FieldError("header.title", absl::StrCat("has ", header.title().size(),
                                                    " bytes; allowed are 0 to ", kLongestTitle));
+  }
+  // Lists and templates are made of it. Not every transport has checked it.
+  if (const std::optional<size_t> bad = FirstInvalidUtf8(header.title())) {
+    return FieldError("header.title", absl::StrCat("is not UTF-8 at byte ", *bad));
   }
   name_ = header.name();
   title_ = header.title();

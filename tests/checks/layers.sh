@@ -53,7 +53,7 @@ server/process/    : server/config/ server/log/ engine/api.h engine/api/ kernels
 server/identity/   : server/base/ server/config/ annulus/ engine/api.h engine/api/ kernels/base/
 server/net/        : server/base/ server/identity/ engine/api.h engine/api/ kernels/base/
 server/work/       : server/base/ server/process/ annulus/ engine/api.h engine/api/ kernels/base/
-server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/disk/ engine/api.h engine/api/ kernels/base/
+server/documents/  : server/base/ server/config/ server/identity/ annulus/ engine/disk/ engine/text/utf8.h engine/api.h engine/api/ kernels/base/
 server/traces/     : server/identity/ engine/api.h engine/api/ kernels/base/
 server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/traces/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/traces/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/

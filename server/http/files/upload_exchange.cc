@@ -118,7 +118,7 @@ absl::Status UploadExchange::BeginFile(const FormPart& part) {
   header.mutable_header()->set_title(std::string(LastNameOf(part.filename.value_or(""))));
   const absl::Status status = upload_->Accept(header);
   if (!status.GetPayload(kFieldPayload).has_value()) return status;
-  return FieldError("file", "has a name that is too long: at most 1024 bytes are allowed");
+  return FieldError("file", "has a name that is not allowed: it must be UTF-8, at most 1024 bytes");
 }
 
 absl::Status UploadExchange::OnData(absl::string_view bytes) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -326,6 +327,22 @@ TEST_F(DocumentFolderTest, ANumberThatNoDaemonReachesIsRefusedByName) {
   const Process process(folder());
   EXPECT_EQ(process.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(process.status.message()), HasSubstr("ffffffffffffffff.document"));
+}
+
+// Whoever wrote it: lists and prompts could not be made of it.
+TEST_F(DocumentFolderTest, ATitleThatIsNoTextIsDamage) {
+  FileFacts facts{.tenant = {},
+                  .name = "a",
+                  .title = "caf\xc3\xa9",
+                  .size_bytes = 1,
+                  .sha256 = std::string(64, '0'),
+                  .stored_at = 1};
+  std::array<std::byte, kFileHeaderBytes> header;
+  WriteFileHeader(facts, header);
+  ASSERT_TRUE(ReadFileHeader(header).ok());
+  facts.title = "caf\xe9";
+  WriteFileHeader(facts, header);
+  EXPECT_TRUE(absl::IsDataLoss(ReadFileHeader(header).status()));
 }
 
 }  // namespace

@@ -110,6 +110,12 @@ TEST_F(UploadTest, HeadersAreChecked) {
   bad_hash.mutable_header()->set_sha256(std::string(64, 'G'));
   EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_, {}).Accept(bad_hash))).field,
             "header.sha256");
+  for (const char* const title : {"caf\xe9", "\xff", "cut \xe2\x82"}) {
+    auto bad_title = Header("a");
+    bad_title.mutable_header()->set_title(title);
+    EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_, {}).Accept(bad_title))).field,
+              "header.title");
+  }
   auto bad_total = Header("a");
   for (const int64_t total : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     bad_total.mutable_header()->set_total_bytes(total);

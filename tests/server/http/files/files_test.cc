@@ -145,6 +145,7 @@ TEST_F(FilesTest, RefusesWhatIsNoTextDocument) {
   EXPECT_THAT(Refused(Field("purpose", std::string(2000, 'x')) + kEnd, 400),
               HasSubstr("purpose: has more than"));
   EXPECT_THAT(Refused(File("a", std::string(2000, 'n')) + kEnd, 400), HasSubstr("name"));
+  EXPECT_THAT(Refused(File("a", "caf\xe9.txt") + kEnd, 400), HasSubstr("file: has a name"));
   EXPECT_THAT(Refused(File("a"), 400), HasSubstr("last boundary"));
   const HttpReceived text =
       Ask("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
