@@ -81,8 +81,7 @@ class PartsAsker {
         journal_(options.journal) {}
 
   int Run(GatheredDocuments gathered) {
-    int exit_code = parts_.Begin();
-    if (exit_code == 0) exit_code = Cut(gathered);
+    int exit_code = Cut(gathered);
     if (exit_code == 0) exit_code = Read(TooLongText(model_, gathered));
     if (exit_code == kExitInterrupted && !groups_.empty()) TellFound();
     if (exit_code == 0) exit_code = Conclude();
@@ -113,6 +112,7 @@ class PartsAsker {
       text.tokens = document.tokens;
       text.title = document.stored.title();
       text.name = document.stored.name();
+      text.sha256 = document.stored.sha256();
       if (document.content.has_value()) {
         document.content->stream->clear();
         document.content->stream->seekg(0);
@@ -167,7 +167,8 @@ class PartsAsker {
     std::string texts =
         absl::StrCat(session_.connection().server(), "\n", model_.SerializeAsString(), "\n");
     for (const DocumentText& piece : PiecesOf(group)) {
-      absl::StrAppend(&texts, piece.name, "\n", piece.title, "\n", piece.text, "\n");
+      absl::StrAppend(&texts, piece.name, "\n", piece.sha256, "\n", piece.title, "\n", piece.text,
+                      "\n");
     }
     return RequestKey(texts, PartSpec(questions_[question]));
   }

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/ask/text_parts.h"
 #include "client/cli/input/inputs.h"
-#include "client/documents.h"
 #include "client/format/units.h"
 
 namespace annulus::client {
@@ -21,14 +20,6 @@ constexpr int64_t kShortestPiece = 64;    // bytes
 constexpr int64_t kLongestPiece = 16384;  // bytes
 
 }  // namespace
-
-int DocumentParts::Begin() {
-  std::vector<v1::Document> there;
-  const grpc::Status listed = ListDocuments(session_.connection(), &there);
-  if (!listed.ok()) return session_.CallFailed(listed);
-  for (const v1::Document& document : there) before_.insert(document.name());
-  return 0;
-}
 
 int DocumentParts::SetBudget(const v1::Model& model, int64_t answer_tokens,
                              int64_t question_tokens) {
@@ -106,20 +97,11 @@ std::vector<size_t> DocumentParts::Group(const std::vector<DocumentText>& parts)
 
 int DocumentParts::Store(DocumentText* part) {
   if (!part->name.empty()) return 0;
-  ProvidedDocuments provided;
-  const int exit_code = ProvideText(session_, {part->title, part->text}, {}, &provided);
+  const int exit_code = ProvideText(session_, {part->title, part->text}, {}, &provided_);
   if (exit_code != 0) return exit_code;
-  part->name = provided.documents.back().name();
-  part->tokens = provided.documents.back().token_count();
-  own_.insert(part->name);
+  part->name = provided_.documents.back().name();
+  part->tokens = provided_.documents.back().token_count();
   return 0;
-}
-
-void DocumentParts::Delete() {
-  session_.ForgetInterruption();
-  for (const std::string& name : std::exchange(own_, {})) {
-    if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);
-  }
 }
 
 }  // namespace annulus::client

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,10 @@ namespace annulus::client {
 
 // A document, or a part of one.
 struct DocumentText {
-  std::string name{};   // on the server; empty: not stored there
-  std::string title{};  // shown to the model
-  std::string text{};   // empty if only the server has it
+  std::string name{};    // on the server; empty: not stored there
+  std::string title{};   // shown to the model
+  std::string text{};    // empty if only the server has it
+  std::string sha256{};  // of the text, if only the server has it
   int64_t tokens = 0;
   size_t document = 0;  // which document it is a part of
   size_t offset = 0;    // bytes of that document before it
@@ -30,9 +30,6 @@ class DocumentParts {
  public:
   // `session` must outlive this object.
   explicit DocumentParts(Session& session) : session_(session) {}
-
-  // Notes which documents the server has, which Delete leaves alone. Call it before Store.
-  int Begin();
 
   // Sets how many tokens of documents one request to the model may have: its context without
   // `answer_tokens` and what frames, template and question take. Misuse if less than half of the
@@ -53,9 +50,10 @@ class DocumentParts {
   // Uploads a part that the server does not have, and takes its name and tokens from there.
   int Store(DocumentText* part);
 
-  // Deletes the parts that Store has uploaded, also after an interruption: nobody else can use
-  // them. Ignores failures, which change no answer.
-  void Delete();
+  // Takes back the parts that Store has uploaded, also after an interruption. Those that others
+  // have asked for meanwhile stay: commands about the same document have the same parts. Ignores
+  // failures, which change no answer.
+  void Delete() { WithdrawUploads(session_, &provided_); }
 
  private:
   int CutOne(const DocumentText& text, std::vector<DocumentText>* parts);
@@ -63,8 +61,7 @@ class DocumentParts {
   Session& session_;
   const v1::Model* model_ = nullptr;
   int64_t budget_ = 0;
-  std::set<std::string> before_;  // documents that were on the server before
-  std::set<std::string> own_;     // parts that Store has uploaded
+  ProvidedDocuments provided_;  // by Store
 };
 
 }  // namespace annulus::client

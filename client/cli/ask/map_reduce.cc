@@ -26,8 +26,7 @@ constexpr int kMostRounds = 8;
 }  // namespace
 
 int MapReduce::Run(const std::vector<std::string>& docs) {
-  int exit_code = parts_.Begin();
-  if (exit_code == 0) exit_code = FindBudget();
+  int exit_code = FindBudget();
   if (exit_code == 0) exit_code = ReadDocs(docs);
   v1::GenerationSpec* const spec = &options_.spec;
   if (exit_code == 0) FitToModel(session_, model_, std::span(&spec, 1));

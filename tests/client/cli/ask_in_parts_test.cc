@@ -135,6 +135,22 @@ TEST_F(AskInPartsTest, ReadsPartsAndAnswersFromWhatItFound) {
     EXPECT_EQ(spec.documents_size(), 1);
   }
   EXPECT_TRUE(server_.documents().empty()) << "the parts are deleted";
+  size_t uploaded = 0;
+  for (const v1::UploadDocumentRequest& part : server_.uploads()) uploaded += part.has_header();
+  EXPECT_EQ(server_.withdrawn().size(), uploaded) << "but not while others use them";
+}
+
+// A name on the server may stand for another text by now.
+TEST_F(AskInPartsTest, ADocumentOnTheServerThatChangedIsReadAgain) {
+  server_.AddDocument("terms", "The code is 1.");
+  ASSERT_EQ(Ask({"terms", kQuestion}).exit_code, 0);
+  const size_t asked = server_.specs().size();
+  ASSERT_EQ(Ask({"terms", kQuestion}).exit_code, 0);
+  EXPECT_EQ(server_.specs().size(), asked + 1) << "everything was read before";
+  server_.AddDocument("terms", "The code is 2.");
+  ASSERT_EQ(Ask({"terms", kQuestion}).exit_code, 0);
+  EXPECT_EQ(server_.specs().size(), asked + 3) << "its part, and the last question";
+  EXPECT_TRUE(server_.documents().contains("terms"));
 }
 
 TEST_F(AskInPartsTest, ARepeatReadsNothingAgain) {
