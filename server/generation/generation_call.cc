@@ -99,6 +99,7 @@ absl::Status GenerationCall::AddChoices(int count) {
     Choice& choice = *more.emplace_back(std::make_unique<Choice>(context_, call_, reader_));
     choice.run.set_request_id(absl::StrCat(run_.request_id(), "-", i));
     ANNULUS_RETURN_IF_ERROR(choice.memory.Hold(CallMemory::kReceived, kChoiceBytes));
+    if (may_follow_) choice.run.MayFollow();
     ANNULUS_RETURN_IF_ERROR(choice.run.TakePlace());
   }
   std::lock_guard lock(mutex_);
@@ -117,8 +118,10 @@ absl::Status GenerationCall::SubmitChoices(Engine& engine, AskedGeneration& aske
   if (!spec.has_request_id()) ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
   ANNULUS_RETURN_IF_ERROR(AddChoices(asked.choices));
   CallMemory memory(context_.prompts);  // of the prompt that is copied for each choice
-  ANNULUS_ASSIGN_OR_RETURN(BuiltRequest built, BuildRequest(spec, engine, context_.documents,
-                                                            call_.caller.tenant, memory, cancel));
+  const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;
+  ANNULUS_ASSIGN_OR_RETURN(
+      BuiltRequest built,
+      BuildRequest(spec, engine, context_.documents, call_.caller.tenant, memory, cancel, found));
   const uint64_t seed = *built.spec.sampling.seed;
   absl::Status status;
   for (int i = 0; i < asked.choices && status.ok(); ++i) {

@@ -41,7 +41,10 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
                                                 SinkReader& reader, CallMemory memory);
 
   // Call before Start: see GenerationRun::MayFollow.
-  void MayFollow() { run_.MayFollow(); }
+  void MayFollow() {
+    may_follow_ = true;
+    run_.MayFollow();
+  }
 
   // Starts the call. The reader may be called from now on, even before this returns.
   // `request_bytes` is the size of the request, which the transport keeps until the call ends. If
@@ -110,7 +113,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   size_t most_answer_bytes_ = SIZE_MAX;  // set by Start, constant afterwards
   CallMemory memory_;                    // used by Start, later by the job only
   GenerationRun run_;
-  int turn_ = 0;  // the choice whose event is taken next; used by the reader only
+  bool may_follow_ = false;  // of all choices; set before Start
+  int turn_ = 0;             // the choice whose event is taken next; used by the reader only
 
   mutable std::mutex mutex_;                   // guards everything below
   std::vector<std::unique_ptr<Choice>> more_;  // only grows, before any of them is submitted

@@ -75,5 +75,20 @@ TEST_F(LeavingTest, WhoFollowsARunningRequestNeedsAPlaceInTheQuotas) {
   EXPECT_EQ(server_->engine().submitted().size(), 1u);
 }
 
+TEST_F(LeavingTest, EveryChoiceTakesThePlaceOfTheOneThatItFollows) {
+  Start({"--metrics", "127.0.0.1:0"}, std::make_unique<FewAtATime>(2));
+  server_->engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
+  auto first = Begin({{"n", 2}}, kKey);
+  first->Leave();
+  ASSERT_TRUE(Eventually([&] {
+    return ScrapeSamples(server_->metrics_address()).at("annulus_active_generations") == 0;
+  })) << "the server has not heard that the client left";
+  HttpPeer second(server_->http_port());
+  second.Send(PostJson(kCompletions, Question({{"n", 2}, {"stream", true}}).dump(), kKey));
+  EXPECT_TRUE(second.ReadUntil("word")) << second.received();
+  EXPECT_EQ(server_->engine().submitted().size(), 2u);
+}
+
 }  // namespace
 }  // namespace annulus::server

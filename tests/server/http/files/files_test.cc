@@ -103,8 +103,9 @@ TEST_F(FilesTest, ChatsTakeFiles) {
   Start();
   server_->engine().set_frames_documents(true);
   const json file = json::parse(Upload(absl::StrCat(File("Text", "one"), kEnd)).body);
-  const auto ask = [&](const json& part) {
+  const auto ask = [&](const json& part, int choices = 1) {
     const json body = {
+        {"n", choices},
         {"messages",
          {{{"role", "user"},
            {"content", {{{"type", "file"}, {"file", part}}, {{"type", "text"}, {"text", "q"}}}}}}}};
@@ -121,6 +122,11 @@ TEST_F(FilesTest, ChatsTakeFiles) {
   EXPECT_THAT(prompt(), HasSubstr("[one:Text]"));
   ASSERT_EQ(ask({{"file_data", "data:text/plain;base64,VGV4dA=="}, {"filename", "two"}}).status,
             200);
+  EXPECT_THAT(prompt(), HasSubstr("[two:Text]"));
+  const json inline_file = {{"file_data", "data:text/plain;base64,VGV4dA=="}, {"filename", "two"}};
+  const size_t before = server_->engine().submitted().size();
+  ASSERT_EQ(ask(inline_file, 2).status, 200) << "for several choices";
+  EXPECT_EQ(server_->engine().submitted().size(), before + 2);
   EXPECT_THAT(prompt(), HasSubstr("[two:Text]"));
   EXPECT_EQ(ask({{"file_data", "data:application/pdf;base64,JVBERi0="}}).status, 415);
   EXPECT_EQ(ask({{"file_data", "data:text/plain,Text"}}).status, 400);
