@@ -59,7 +59,7 @@ TEST_F(LeavingTest, WhoFollowsARunningRequestNeedsAPlaceInTheQuotas) {
   Start({}, std::make_unique<FewAtATime>(1));
   server_->engine().set_scripter(
       [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
-  auto first = Begin({}, kKey);
+  auto first = Begin(json::object(), kKey);
   EXPECT_EQ(Post(kCompletions, Question({{"stream", true}}), kKey).status, 429);
   EXPECT_EQ(Get("/v1/streams/name").status, 429);
   first->Leave();
