@@ -23,6 +23,7 @@
 #include "server/metrics/memory_report.h"
 #include "server/metrics/server_metrics.h"
 #include "server/traces/span_queue.h"
+#include "server/work/client_shares.h"
 #include "server/work/lifecycle.h"
 #include "server/work/work_pool.h"
 
@@ -35,6 +36,11 @@ struct CallEnd {
   // See RetryPushback: milliseconds, or -1 if no retry helps.
   std::optional<std::string> retry_pushback = std::nullopt;
 };
+
+// What a download holds.
+inline constexpr size_t kDownloadBytes = 4 * kFileBlockBytes;  // of the text at a time
+// Its blocks, the message and its encoded form.
+inline constexpr size_t kDownloadMemory = 3 * kDownloadBytes;
 
 // The objects that all services share. All are thread-safe and outlive every call.
 struct ServiceContext {
@@ -54,6 +60,8 @@ struct ServiceContext {
   AttachTable& attach;
   SpanQueue* spans = nullptr;  // gets those of generations; null: nobody wants any
   const std::shared_ptr<QuotaBook> quotas = std::make_shared<QuotaBook>();
+  // Of `prompts`: what the downloads of one client hold together, which last as long as it likes.
+  ClientShares downloads{prompts->limit(), kDownloadMemory};
   const SteadyTime started = std::chrono::steady_clock::now();
 
   // Generates an id for a request without one: "r-" and 16 hexadecimal digits. They are random, so

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
@@ -13,9 +14,17 @@
 namespace annulus::server {
 namespace {
 
-constexpr size_t kChunkBytes = 4 * kFileBlockBytes;
-// What a chunk takes at most: its blocks, the message and its encoded form.
-constexpr size_t kChunkMemory = 3 * kChunkBytes;
+constexpr int64_t kRetryShareMs = 500;
+
+absl::Status ShareIsFull(size_t limit) {
+  return WithRetry(
+      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                  absl::StrCat("your downloads under way may take ", limit,
+                               " bytes of memory together, and one more exceeds that; try again "
+                               "when one of them has ended"),
+                  {{"limit", absl::StrCat(limit)}}),
+      kRetryShareMs);
+}
 
 }  // namespace
 
@@ -34,7 +43,9 @@ DownloadReactor::DownloadReactor(ServiceContext& context, grpc::CallbackServerCo
 absl::Status DownloadReactor::Start() {
   ANNULUS_RETURN_IF_ERROR(CheckMessageSize(request_.Length(), kMostSmallRequestBytes));
   ANNULUS_RETURN_IF_ERROR(context_.Admit(facts_));
-  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, kChunkMemory));
+  share_.emplace(context_.downloads.Of(ClientOf(facts_)));
+  if (!share_->TryResize(kDownloadMemory)) return ShareIsFull(share_->budget().limit());
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, kDownloadMemory));
   context_.lifecycle.Follow(*this);
   return Post(&DownloadReactor::Open);
 }
@@ -52,7 +63,7 @@ absl::Status DownloadReactor::Post(absl::Status (DownloadReactor::*make)()) {
   };
   const JobId id = context_.pool.NewId();
   job_ = id;
-  Job job{facts_.method, ClientOf(facts_), kChunkBytes, run};
+  Job job{facts_.method, ClientOf(facts_), kDownloadBytes, run};
   return context_.pool.TryRun(id, std::move(job)) ? absl::OkStatus() : context_.PoolRefusal();
 }
 
@@ -74,8 +85,8 @@ absl::Status DownloadReactor::Open() {
 absl::Status DownloadReactor::ReadChunk() {
   v1::DownloadDocumentResponse response;
   std::string& data = *response.mutable_chunk()->mutable_data();
-  data.reserve(kChunkBytes);
-  while (data.size() < kChunkBytes) {
+  data.reserve(kDownloadBytes);
+  while (data.size() < kDownloadBytes) {
     ANNULUS_ASSIGN_OR_RETURN(const std::string block,
                              context_.documents.folder()->ReadNext(text_, cancel_));
     if (block.empty()) break;

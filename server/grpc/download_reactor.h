@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <optional>
 
 #include "server/documents/document_store.h"
 #include "server/generation/service_context.h"
@@ -46,6 +47,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const grpc::ByteBuffer& request_;
   GrpcAnswering answering_{call_};
   CallMemory memory_;
+  std::optional<MemoryLease> share_;  // of the client's downloads
   LastingFlag cancel_;
   CallContext facts_;         // constant once Start has returned
   grpc::ByteBuffer message_;  // belongs to gRPC while a write is under way

@@ -24,9 +24,6 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kMostHeadBytes = size_t{16} << 10;
-// One client's bodies take at most the budget divided by this, but always one of them.
-constexpr size_t kBodyShares = 4;
-constexpr size_t kLeastShares = 64;
 constexpr int64_t kRetryLeftMs = 1000;
 
 // Of a body with a file: the file, and the form around it.
@@ -164,28 +161,15 @@ HttpAnswer AnswerNowWith(ServiceContext& context, const CallContext& call, Answe
 ApiService::ApiService(ServiceContext& context)
     : context_(context),
       on_loopback_(IsLoopbackAddress(context.config.http)),
-      body_share_(std::max(context.prompts->limit() / kBodyShares,
-                           BodyBytes::MemoryOf(context.config.max_message_bytes))) {}
+      // Always one body.
+      body_shares_(context.prompts->limit(),
+                   BodyBytes::MemoryOf(context.config.max_message_bytes)) {}
 
 uint64_t ApiService::AddPeer(const std::string& peer) { return context_.peers.Add(peer, {}); }
 
 void ApiService::RemovePeer(uint64_t number) { context_.peers.Remove(number); }
 
 bool ApiService::IsCondemned(uint64_t number) { return context_.peers.IsCondemned(number); }
-
-std::shared_ptr<MemoryBudget> ApiService::BodyShareOf(const std::string& client) {
-  std::weak_ptr<MemoryBudget>& known = body_shares_[client];
-  std::shared_ptr<MemoryBudget> share = known.lock();
-  if (share != nullptr) return share;
-  share = std::make_shared<MemoryBudget>(body_share_);
-  known = share;
-  // Those of clients that have left: at most as many as there are others.
-  if (body_shares_.size() >= sweep_at_) {
-    absl::erase_if(body_shares_, [](const auto& entry) { return entry.second.expired(); });
-    sweep_at_ = 2 * body_shares_.size() + kLeastShares;
-  }
-  return share;
-}
 
 // Keeps web pages out: see the class.
 std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) const {
@@ -242,14 +226,15 @@ HttpAnswer ApiService::Refused(const HttpRequest& request, HttpAnswer answer) {
   return answer;
 }
 
-// Refuses a generation to an address whose clients do not wait for their answers.
-absl::Status ApiService::CheckPatience(uint64_t connection) {
-  if (context_.peers.MayBegin(connection, std::chrono::steady_clock::now()))
+// Refuses a generation to a client that does not wait for its answers. `call` is admitted.
+absl::Status ApiService::CheckPatience(const CallContext& call) {
+  if (context_.peers.MayBegin(ClientOf(call), call.connection, std::chrono::steady_clock::now())) {
     return absl::OkStatus();
+  }
   return WithRetry(
       ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                  "clients of this address have left too many requests before the answer; try "
-                  "again later, or on a connection that has had an answer"),
+                  "this client has left too many requests before the answer; try again later, or "
+                  "on a connection that has had an answer"),
       kRetryLeftMs);
 }
 
@@ -285,8 +270,8 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   const FormReader* const reader = std::get_if<FormReader>(&route->handler);
   const bool replays = std::holds_alternative<ReplayRoute>(route->handler);
   const absl::Status admitted = [&]() -> absl::Status {
-    if (reader != nullptr) ANNULUS_RETURN_IF_ERROR(CheckPatience(request.connection));
     if (!route->for_probes) ANNULUS_RETURN_IF_ERROR(context_.Admit(call));
+    if (reader != nullptr) ANNULUS_RETURN_IF_ERROR(CheckPatience(call));
     if (!replays) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const uint64_t from, ReadFrom(request.query));
     asked.replay = {std::string(rest), from};
@@ -302,7 +287,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                              .errors = errors,
                              .keep_alive = request.keep_alive,
                              .headers = headers,
-                             .body_share = BodyShareOf(ClientOf(call))};
+                             .body_share = body_shares_.Of(ClientOf(call))};
     return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
                                           std::move(reply));
   }
@@ -311,14 +296,14 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                  .errors = errors,
                                  .keep_alive = request.keep_alive,
                                  .headers = headers,
-                                 .body_share = BodyShareOf(ClientOf(call))};
+                                 .body_share = body_shares_.Of(ClientOf(call))};
     return UploadExchange::Create(context_, std::move(call), std::move(upload), std::move(reply));
   }
   if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
     return AnswerNowWith(context_, call, *answer, rest, errors);
   }
   if (reader != nullptr) asked.reader = *reader;
-  asked.body_share = BodyShareOf(ClientOf(call));
+  asked.body_share = body_shares_.Of(ClientOf(call));
   return std::make_shared<GenerationExchange>(context_, std::move(call), std::move(asked),
                                               std::move(reply));
 }

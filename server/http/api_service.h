@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "server/base/memory_budget.h"
 #include "server/generation/service_context.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_listener.h"
 #include "server/http/routes.h"
 #include "server/net/peer_stream.h"
+#include "server/work/client_shares.h"
 
 namespace annulus::server {
 
@@ -36,22 +35,17 @@ class ApiService final : public HttpService {
  private:
   std::optional<HttpAnswer> CheckSource(const HttpRequest& request) const;
   HttpAnswer Refused(const HttpRequest& request, HttpAnswer answer);
-  absl::Status CheckPatience(uint64_t connection);
+  absl::Status CheckPatience(const CallContext& call);
   // `route`: null if there is none.
   std::optional<HttpAnswer> CheckRoute(const HttpRequest& request, const Route* route) const;
   Opening OpenRoute(HttpRequest request, const std::vector<std::string>& headers,
                     const std::string& peer, std::shared_ptr<HttpReply> reply);
 
-  std::shared_ptr<MemoryBudget> BodyShareOf(const std::string& client);
-
   ServiceContext& context_;
   const bool on_loopback_;
   // What bodies of one client may hold together while they come, so that those who send slowly, or
-  // not to the end, cannot use up the memory for requests. By client, while any comes; used by the
-  // listener's thread only.
-  const size_t body_share_;
-  absl::flat_hash_map<std::string, std::weak_ptr<MemoryBudget>> body_shares_;
-  size_t sweep_at_ = 0;
+  // not to the end, cannot use up the memory for requests.
+  ClientShares body_shares_;
 };
 
 // Starts the listener on config.http. UNAVAILABLE if the address cannot be used. `service` must

@@ -96,17 +96,25 @@ void PeerBook::CountAnswered(Number number) {
   if (found != peers_.end()) found->second.answered = true;
 }
 
-void PeerBook::CountLeft(Number number, SteadyTime now) {
+void PeerBook::CountLeft(const std::string& client, SteadyTime now) {
   std::lock_guard lock(mutex_);
-  const auto found = peers_.find(number);
-  if (found != peers_.end()) addresses_[found->second.address].left.Take(1, now);
+  auto found = left_.find(client);
+  if (found == left_.end()) {
+    if (left_.size() >= kMostLeavers) {
+      absl::erase_if(left_, [now](auto& entry) { return entry.second.full(now); });
+    }
+    if (left_.size() >= kMostLeavers) return;
+    found = left_.emplace(client, Allowance(kLeftBurst, kLeftPerSecond)).first;
+  }
+  found->second.Take(1, now);
 }
 
-bool PeerBook::MayBegin(Number number, SteadyTime now) {
+bool PeerBook::MayBegin(const std::string& client, Number number, SteadyTime now) {
   std::lock_guard lock(mutex_);
+  const auto left = left_.find(client);
+  if (left == left_.end() || left->second.Has(1, now)) return true;
   const auto found = peers_.find(number);
-  return found == peers_.end() || found->second.answered ||
-         addresses_[found->second.address].left.Has(1, now);
+  return found != peers_.end() && found->second.answered;
 }
 
 std::vector<PeerBook::Number> PeerBook::TakeCondemned() {

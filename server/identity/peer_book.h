@@ -25,9 +25,13 @@ namespace annulus::server {
 // raises. When it is used up, connections are closed on which such calls outnumber others, so that
 // good calls from the same address, for example those of a proxy, are not disturbed.
 //
-// Limits in the same way, for transports that ask, requests whose clients leave before the answer:
-// the work that was done for them is lost to all. When an address has used up its level, its
-// connections may begin no request until one of theirs was answered, or time has raised the level.
+// Limits, for transports that ask, requests whose clients leave before the answer: the work that
+// was done for them is lost to all. Each client (ClientOf) has a level of its own. When it is used
+// up, the client may begin requests only as fast as time raises the level, but for connections on
+// which a generation of it has succeeded: a connection is left once. So clients without an identity
+// that share an address wait for each other while one of them leaves, on new connections. Nobody
+// else does. Of the clients that have left requests within some seconds, the book counts
+// kMostLeavers; what more of them leave is not limited.
 class PeerBook {
  public:
   // Refused calls that an address may make at once, and each second in the long run. More than
@@ -37,9 +41,10 @@ class PeerBook {
   // Refused calls that are always answered on a connection, so that whoever has a wrong token
   // learns that even while the address has used up its level.
   static constexpr int kAnsweredPerConnection = 16;
-  // Requests that the clients of an address may leave at once, and each second in the long run.
+  // Requests that a client may leave at once, and each second in the long run.
   static constexpr double kLeftBurst = 64;
   static constexpr double kLeftPerSecond = 16;
+  static constexpr size_t kMostLeavers = 4096;
 
   // A connection; 0: none of the relay's.
   using Number = uint64_t;
@@ -64,11 +69,12 @@ class PeerBook {
   void CountKnown(Number number);
   void CountRefused(Number number, SteadyTime now);
 
-  // Counts a request by whether its client waited for the answer. No-ops for 0.
+  // A client has had the whole answer of a generation that succeeded. No-op for 0.
   void CountAnswered(Number number);
-  void CountLeft(Number number, SteadyTime now);
-  // Whether a connection may begin a request, or its address left too many. True for 0.
-  bool MayBegin(Number number, SteadyTime now);
+  // A client has left a request before its answer. `client`: see ClientOf.
+  void CountLeft(const std::string& client, SteadyTime now);
+  // Whether a client may begin a request on a connection, or has left too many.
+  bool MayBegin(const std::string& client, Number number, SteadyTime now);
 
   // Returns the connections that must be closed for their refused calls, each once.
   std::vector<Number> TakeCondemned();
@@ -81,7 +87,6 @@ class PeerBook {
  private:
   struct Address {
     Allowance refused{kRefusedBurst, kRefusedPerSecond};
-    Allowance left{kLeftBurst, kLeftPerSecond};
   };
   struct Peer {
     std::vector<std::string> certificate_names;
@@ -90,7 +95,7 @@ class PeerBook {
     int known = 0;
     int refused = 0;
     bool condemned = false;
-    bool answered = false;  // a request
+    bool answered = false;  // a generation
   };
 
   static void Age(Peer& peer);
@@ -103,6 +108,7 @@ class PeerBook {
   // flooder is affected only if most of its own calls are refused too.
   std::array<Address, 1024> addresses_{};
   std::vector<Number> condemned_;
+  absl::flat_hash_map<std::string, Allowance> left_;  // of the clients whose level is not full
 };
 
 // Returns the address of the client from the peer name of a gRPC call, with or without a relay in

@@ -161,5 +161,33 @@ TEST_F(KeptDocumentsTest, ASecondServerOnTheFolderIsRefusedByName) {
               AllOf(HasSubstr("--documents"), HasSubstr(folder()), HasSubstr("another daemon")));
 }
 
+// They last as long as the client likes, so they take a quarter of the memory for requests.
+TEST_F(KeptDocumentsTest, DownloadsThatNobodyReadsLeaveMemoryForOthers) {
+  Restart({"--max-message-size", "1MiB", "--max-prompts-memory", "6MiB"});
+  const grpc::Status status =
+      server_->Upload("big", std::string(size_t{32} << 20, 'x'), nullptr, size_t{128} << 10);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  v1::DownloadDocumentRequest request;
+  request.set_name("big");
+  v1::DownloadDocumentResponse part;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::DownloadDocumentResponse>>> readers;
+  for (int i = 0; i < 2; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->DownloadDocument(contexts.back().get(), request));
+    ASSERT_TRUE(readers.back()->Read(&part)) << i;
+  }
+  const grpc::Status full = Get("big").status;
+  EXPECT_EQ(full.error_code(), StatusCode::RESOURCE_EXHAUSTED) << full.error_message();
+  EXPECT_EQ(Details(full).reason, "QUEUE_FULL");
+  EXPECT_GT(Details(full).retry_ms, 0);
+  contexts[0]->TryCancel();
+  EXPECT_FALSE(readers[0]->Finish().ok());
+  ASSERT_TRUE(server_->Upload("small", "text").ok());
+  EXPECT_TRUE(Eventually([&] { return Get("small").text == "text"; })) << "its share is free";
+  contexts[1]->TryCancel();
+  EXPECT_FALSE(readers[1]->Finish().ok());
+}
+
 }  // namespace
 }  // namespace annulus::server

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/http/http_message.h"
 #include "tests/server/http/api_fixture.h"
 
 namespace annulus::server {
