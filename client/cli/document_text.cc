@@ -1,10 +1,14 @@
 #include "client/cli/document_text.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -29,32 +33,53 @@ int PrintText(Session& session, const std::string& name, v1::Document* document)
   return status.ok() ? session.Finish() : session.CallFailed(status);
 }
 
+// How a file is written that gets its name when it is complete. Nobody else knows the name that it
+// has until then, and nothing may be there under it, a link neither.
+constexpr int kNewFile = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+
+std::string UnfinishedName(const std::string& path) {
+  std::random_device random;
+  const uint64_t number = uint64_t{random()} << 32 | random();
+  return absl::StrCat(path, ".part-", absl::Hex(number, absl::kZeroPad16));
+}
+
+// A pipe or a device, which cannot be replaced by a file.
+bool IsNoFile(const std::string& path) {
+  struct stat state {};
+  return stat(path.c_str(), &state) == 0 && !S_ISREG(state.st_mode);
+}
+
+// Returns 0, or the error number.
+int WriteAll(int file, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
 }  // namespace
 
 int SaveText(Session& session, const std::string& name, const std::string& path,
              v1::Document* document) {
   if (path.empty() || path == kStandardInput) return PrintText(session, name, document);
-  const std::string unfinished = absl::StrCat(path, ".part");
-  std::error_code error;
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  const bool in_place = IsNoFile(path);
+  const std::string target = in_place ? path : UnfinishedName(path);
+  const int file = open(target.c_str(), in_place ? O_WRONLY | O_CLOEXEC : kNewFile, 0666);
+  if (file < 0) return session.CannotWrite(absl::StrCat(path, ": ", std::strerror(errno)));
+  int error = 0;
   const auto write = [&](absl::string_view bytes) {
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file.good();
+    error = WriteAll(file, bytes);
+    return error == 0;
   };
-  const auto cannot_write = [&](absl::string_view why) {
-    std::filesystem::remove(unfinished, error);
-    return session.CannotWrite(absl::StrCat(path, ": ", why));
-  };
-  if (!file.is_open()) return session.CannotWrite(absl::StrCat(path, ": ", std::strerror(errno)));
   const grpc::Status status = DownloadDocument(session.connection(), name, write, document);
-  file.close();
-  if (!file) return cannot_write(std::strerror(errno));
-  if (!status.ok()) {
-    std::filesystem::remove(unfinished, error);
-    return session.CallFailed(status);
-  }
-  std::filesystem::rename(unfinished, path, error);
-  return error ? cannot_write(error.message()) : 0;
+  if (close(file) != 0 && error == 0) error = errno;
+  const bool complete = error == 0 && status.ok();
+  if (complete && !in_place && rename(target.c_str(), path.c_str()) != 0) error = errno;
+  if (!in_place && (!complete || error != 0)) unlink(target.c_str());
+  if (error != 0) return session.CannotWrite(absl::StrCat(path, ": ", std::strerror(error)));
+  return status.ok() ? 0 : session.CallFailed(status);
 }
 
 }  // namespace annulus::client

@@ -9,8 +9,9 @@
 namespace annulus::client {
 
 // Downloads the document `name` to the file at `path`, or to standard output if `path` is empty or
-// "-". The file gets its name when it is complete. Returns the exit code; after 0, `document`
-// describes the document.
+// "-". The file gets its name when it is complete; until then it has one that nobody else has. What
+// is there and is no plain file, as a pipe or a device, is written to. Returns the exit code; after
+// 0, `document` describes the document.
 int SaveText(Session& session, const std::string& name, const std::string& path,
              v1::Document* document);
 

@@ -1,8 +1,14 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/cli/run_cli.h"
@@ -28,6 +34,15 @@ class DocumentCommands : public ::testing::Test {
     arguments.insert(arguments.begin(), "documents");
     arguments.insert(arguments.end(), {"--server", server_.address()});
     return testing::RunCliInProcess(arguments, input);
+  }
+
+  std::string Contents(const std::string& name) const {
+    std::ifstream stream(folder_ / name);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  }
+  int FileCount() const {
+    const std::filesystem::directory_iterator files(folder_);
+    return static_cast<int>(std::distance(begin(files), end(files)));
   }
 
   FakeServer server_;
@@ -257,7 +272,31 @@ TEST_F(DocumentCommands, GetBringsTheTextBack) {
   EXPECT_THAT(saved.out, HasSubstr("\"name\":\"abc.txt\""));
   std::ifstream stream(file);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "a\u00e4bc");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "back.txt.part"));
+  EXPECT_EQ(FileCount(), 2) << "abc.txt and back.txt";
+}
+
+// Only the file that was named is written, and a pipe stays one.
+TEST_F(DocumentCommands, GetWritesNothingElse) {
+  server_.AddDocument("one", "abcd");
+  directory_.Write("victim.txt", "as it was");
+  std::filesystem::create_symlink(folder_ / "victim.txt", folder_ / "back.txt.part");
+  EXPECT_EQ(Run({"get", "one", "-o", folder_ / "back.txt"}).exit_code, 0);
+  EXPECT_EQ(Contents("victim.txt"), "as it was");
+  EXPECT_EQ(Contents("back.txt"), "abcd");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "back.txt.part"));
+
+  const std::filesystem::path pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // so that no end waits
+  ASSERT_GE(reader, 0);
+  EXPECT_EQ(Run({"get", "one", "-o", pipe}).exit_code, 0);
+  std::string read(10, ' ');
+  EXPECT_EQ(::read(reader, read.data(), read.size()), 4);
+  EXPECT_EQ(read.substr(0, 4), "abcd");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(Run({"get", "one", "-o", "/dev/null"}).exit_code, 0);
+  EXPECT_EQ(Run({"get", "one", "-o", folder_}).exit_code, 1) << "a folder";
 }
 
 TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
@@ -270,7 +309,7 @@ TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
   EXPECT_THAT(cut.err, HasSubstr("before all bytes had come"));
   std::ifstream stream(folder_ / "back.txt");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "as it was");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "back.txt.part"));
+  EXPECT_EQ(FileCount(), 2) << "abc.txt and back.txt";
 
   EXPECT_EQ(Run({"get", "none"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(Run({"get", "one", "-o", folder_ / "no" / "such"}).exit_code, 1);
