@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -279,6 +281,35 @@ int Chat::Load(const std::string& file) {
   return Take(file);
 }
 
+// Whether the documents of the conversation in `file`, which is conversation_ by now, may be
+// uploaded again: a file that comes from elsewhere may name any file of this user. Returns the exit
+// code.
+int Chat::AllowUploads(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
+  if (!options_.folder.empty() && std::filesystem::equivalent(folder, options_.folder, error)) {
+    return 0;  // written by this program
+  }
+  std::string files;
+  for (const std::string& name : conversation_.files) {
+    absl::StrAppend(&files, "\n  ", OnOneLine(name));
+  }
+  if (to_person_) {
+    session_.Remark(absl::StrCat(file,
+                                 " is about documents that the server does not have. It names "
+                                 "these files here to upload:",
+                                 files, "\nUpload them? Type y for yes.\n"),
+                    0);
+    const std::optional<std::string> said = lines_.Next("Upload them? [y/N] ");
+    if (said.has_value() && !lines_.interrupted() && absl::EqualsIgnoreCase(*said, "y")) return 0;
+  }
+  return session_.Misuse(absl::StrCat(
+      file,
+      " is about documents that the server does not have, and nobody has agreed to upload "
+      "the files that it names; give those that you want to ask about as DOC:",
+      files));
+}
+
 // Goes on with a saved conversation. Uploads documents again that the server does not have any
 // more, if the conversation knows their files.
 int Chat::Take(const std::string& file) {
@@ -297,7 +328,8 @@ int Chat::Take(const std::string& file) {
   Conversation before = std::exchange(conversation_, *std::move(loaded));
   if (there.size() < conversation_.documents.size()) {
     conversation_.documents = std::move(there);
-    const int exit_code = AddDocuments(std::vector<std::string>(conversation_.files));
+    int exit_code = AllowUploads(file);
+    if (exit_code == 0) exit_code = AddDocuments(std::vector<std::string>(conversation_.files));
     if (exit_code != 0) {
       conversation_ = std::move(before);
       return exit_code;

@@ -55,6 +55,7 @@ class Chat {
 
   int AddDocuments(const std::vector<std::string>& docs);
   int Take(const std::string& file);
+  int AllowUploads(const std::string& file);
   int ContinueLast();
   void SaveByItself();
   void BeginAnew();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/chat/conversation.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/cli/terminal_process.h"
@@ -144,6 +145,25 @@ TEST_F(ChatTest, SavesItselfForAPersonAndGoesOn) {
   // The same conversation, not another one.
   const auto files = std::filesystem::directory_iterator(folder);
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+// A conversation of somebody else may name any file here.
+TEST_F(ChatTest, UploadsWhatAConversationNamesOnlyIfAskedTo) {
+  const std::string file = Write("secret.txt", "abc");
+  const std::string talk = Write("talk.json", absl::StrCat(R"({"documents": ["gone"], "files": [")",
+                                                           file, R"("], "messages": []})"));
+  const CliResult piped = Run("/load " + talk + "\nWhat?\n");
+  EXPECT_EQ(piped.exit_code, 2);
+  EXPECT_THAT(piped.err, HasSubstr(file)) << "it says which";
+  const CliResult refused = Run("/load " + talk + "\nn\nWhat?\n", {}, /*typed=*/true);
+  EXPECT_THAT(refused.err, HasSubstr(file));
+  EXPECT_TRUE(server_.uploads().empty());
+  ASSERT_FALSE(server_.specs().empty());
+  EXPECT_EQ(server_.specs().back().documents_size(), 0);
+  const CliResult allowed = Run("/load " + talk + "\ny\nWhat?\n", {}, /*typed=*/true);
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
+  EXPECT_EQ(server_.documents().size(), 1);
+  EXPECT_EQ(server_.specs().back().documents_size(), 1);
 }
 
 TEST(Conversation, RefusesWhatIsNoConversation) {
