@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -106,6 +108,24 @@ HttpAnswer Preflight(absl::string_view origin) {
 bool IsRepeated(const HttpRequest& request) {
   int count = 0;
   return absl::SimpleAtoi(request.Find("x-stainless-retry-count"), &count) && count > 0;
+}
+
+// "a%2Fb" -> "a/b". Nothing if a "%" is not followed by two hexadecimal digits.
+std::optional<std::string> PercentDecoded(absl::string_view text) {
+  std::string decoded;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      decoded.push_back(text[at]);
+      continue;
+    }
+    const absl::string_view digits = text.substr(at + 1, 2);
+    if (digits.size() < 2 || !absl::ascii_isxdigit(digits[0]) || !absl::ascii_isxdigit(digits[1])) {
+      return std::nullopt;
+    }
+    decoded.append(absl::HexStringToBytes(digits));
+    at += 2;
+  }
+  return decoded;
 }
 
 // The query of a replay: "from=N", or nothing.
@@ -255,10 +275,15 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                            const std::vector<std::string>& headers,
                                            const std::string& peer,
                                            std::shared_ptr<HttpReply> reply) {
-  absl::string_view rest;
-  const Route* const route = FindRoute(request.method, request.path, rest);
+  absl::string_view encoded;
+  const Route* const route = FindRoute(request.method, request.path, encoded);
   if (auto refusal = CheckRoute(request, route)) return Refused(request, *std::move(refusal));
   const ErrorForm errors = ErrorFormOf(request);
+  const std::optional<std::string> rest = PercentDecoded(encoded);
+  if (!rest.has_value()) {
+    return Refused(request, Refusal(errors, 400, "invalid_request",
+                                    "the path has a % that no two hexadecimal digits follow"));
+  }
   const auto boundary = MultipartReader::BoundaryOf(request.Find("content-type"));
   GenerationExchange::Asked asked{.errors = errors,
                                   .idempotency_key = std::string(request.Find("idempotency-key")),
@@ -274,7 +299,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
     if (reader != nullptr) ANNULUS_RETURN_IF_ERROR(CheckPatience(call));
     if (!replays) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const uint64_t from, ReadFrom(request.query));
-    asked.replay = {std::string(rest), from};
+    asked.replay = {*rest, from};
     return absl::OkStatus();
   }();
   if (!admitted.ok()) {
@@ -282,7 +307,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   }
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
     WorkExchange::Asked work{.handler = *handler,
-                             .rest = std::string(rest),
+                             .rest = *rest,
                              .query = std::move(request.query),
                              .errors = errors,
                              .keep_alive = request.keep_alive,
@@ -300,7 +325,7 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
     return UploadExchange::Create(context_, std::move(call), std::move(upload), std::move(reply));
   }
   if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
-    return AnswerNowWith(context_, call, *answer, rest, errors);
+    return AnswerNowWith(context_, call, *answer, *rest, errors);
   }
   if (reader != nullptr) asked.reader = *reader;
   asked.body_share = body_shares_.Of(ClientOf(call));

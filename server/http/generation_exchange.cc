@@ -367,7 +367,8 @@ std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply:
     return Serialize(answer, asked_.keep_alive && !refused_, /*with_body=*/true);
   }
   if (form_->streams()) {
-    return BodyLocked(SkipLocked(form_->StreamError(error))) + (asked_.is_1_1 ? kLastChunk : "");
+    // Not skipped: a replay from beyond what there was would seem to have ended well.
+    return BodyLocked(form_->StreamError(error)) + (asked_.is_1_1 ? kLastChunk : "");
   }
   after = HttpReply::End::kBreak;
   return "";

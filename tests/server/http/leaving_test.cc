@@ -90,5 +90,35 @@ TEST_F(LeavingTest, EveryChoiceTakesThePlaceOfTheOneThatItFollows) {
   EXPECT_EQ(server_->engine().submitted().size(), 2u);
 }
 
+// A client that has all events but the error must not take the stream for complete.
+TEST_F(LeavingTest, AReplayFromBeyondTheEndTellsTheError) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas.assign(400, "word ");
+    script.interval = milliseconds(5);
+    script.completion.status = absl::UnavailableError("rank 1 failed");
+    return script;
+  });
+  auto first = Begin({}, kKey);
+  const HttpReceived replay = Get("/v1/streams/name?from=100000");
+  EXPECT_EQ(replay.status, 200) << replay.body;
+  EXPECT_TRUE(replay.complete);
+  const std::vector<std::string> events = EventsOf(replay.body);
+  ASSERT_EQ(events.size(), 1u) << replay.body;
+  EXPECT_EQ(json::parse(events[0])["error"]["code"], "rank_failed");
+}
+
+TEST_F(LeavingTest, NamesInPathsMayBeEncoded) {
+  Start();
+  ASSERT_EQ(Post(kCompletions, Question({{"stream", true}}), kKey).status, 200);
+  EXPECT_EQ(Get("/v1/streams/n%61m%65").status, 200);
+  EXPECT_EQ(Get("/v1/models/f%61ke").status, 200);
+  EXPECT_EQ(Get("/v1/streams/na%2Fme").status, 404);
+  for (const char* const path : {"/v1/streams/name%", "/v1/streams/%6", "/v1/models/%zz"}) {
+    EXPECT_EQ(Get(path).status, 400) << path;
+  }
+}
+
 }  // namespace
 }  // namespace annulus::server
