@@ -115,6 +115,7 @@ class DocumentFile {
   absl::Status Publish();
   absl::Status Remove();
   absl::StatusOr<OpenTextPtr> Open() const;
+  size_t LengthOnDisk() const;  // 0 for what is no plain file
 
   RoomLease& room() { return room_; }
   uint64_t size() const { return size_; }
@@ -250,6 +251,13 @@ absl::StatusOr<OpenTextPtr> DocumentFile::Open() const {
   auto text = std::make_shared<OpenText>(shared_, name_, descriptor);
   ANNULUS_RETURN_IF_ERROR(text->Begin());
   return text;
+}
+
+size_t DocumentFile::LengthOnDisk() const {
+  struct stat state {};
+  const int folder = shared_->folder->descriptor();
+  const bool there = fstatat(folder, name_.c_str(), &state, AT_SYMLINK_NOFOLLOW) == 0;
+  return there && S_ISREG(state.st_mode) ? static_cast<size_t>(state.st_size) : 0;
 }
 
 absl::Status OpenText::Read(std::span<std::byte> bytes, uint64_t offset) {
@@ -402,6 +410,20 @@ const FileFacts& DocumentFolder::FactsOf(const OpenText& text) { return text.fac
 void DocumentFolder::Count(const DocumentFilePtr& file, const TenantId& tenant,
                            uint64_t size_bytes) {
   file->room().Count(tenant, FileBytes(size_bytes));
+}
+
+void DocumentFolder::CountLost(const DocumentFilePtr& file, const CancelFlag& cancel) {
+  ++lost_;
+  if (file->room().bytes() > 0) return;
+  const auto length = std::make_shared<size_t>(0);
+  const absl::Status looked = disk_.Run(
+      [file, length] {
+        *length = file->LengthOnDisk();
+        return absl::OkStatus();
+      },
+      cancel);
+  // If the disk hangs, it has told nothing.
+  if (looked.ok() && *length > 0) file->room().Count(TenantId(), *length);
 }
 
 std::string DocumentFolder::PathOf(const DocumentFile& file) { return file.Path(); }

@@ -83,8 +83,9 @@ class DocumentFolder {
   const std::vector<DocumentFilePtr>& found() const { return found_; }
   // Counts a file of found() towards the limit until it is removed.
   void Count(const DocumentFilePtr& file, const TenantId& tenant, uint64_t size_bytes);
-  // Counts a file of found() that could not be loaded, for stats().
-  void CountLost() { ++lost_; }
+  // Counts a file of found() that could not be loaded, for stats(), and its length towards the
+  // limit unless Count has: as the tenant default's, as nobody may know whose it is.
+  void CountLost(const DocumentFilePtr& file, const CancelFlag& cancel);
   static std::string PathOf(const DocumentFile& file);  // for people
 
   struct Stats {

@@ -42,7 +42,7 @@ LoadedDocuments LoadDocuments(
                 [] { return absl::ResourceExhaustedError("no memory is left for it"); });
     if (status.ok() || cancel.cancelled()) continue;
     ++loaded.lost;
-    store.folder()->CountLost();
+    store.folder()->CountLost(file, cancel);
     lost(DocumentFolder::PathOf(*file), status);
   }
   return loaded;

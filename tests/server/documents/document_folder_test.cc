@@ -201,6 +201,20 @@ TEST_F(DocumentFolderTest, TheFolderHasALimit) {
   EXPECT_EQ(ReasonOf(process.StatusOfPut("c", "c")), "DOCUMENT_STORE_FULL");
 }
 
+// Nobody can delete it over the API, but the disk holds it all the same.
+TEST_F(DocumentFolderTest, DamagedFilesCountTowardsTheLimit) {
+  constexpr size_t kLimit = 20'000;
+  {
+    Process process(folder(), kLimit);
+    ASSERT_TRUE(process.StatusOfPut("a", TextOf(10'000, 'a')).ok());
+  }
+  std::fstream(OnlyFile(), std::ios::in | std::ios::out | std::ios::binary) << "damage";
+  Process process(folder(), kLimit);
+  EXPECT_EQ(process.Load().lost, 1u);
+  EXPECT_EQ(process.store->folder()->stats().bytes, fs::file_size(OnlyFile()));
+  EXPECT_EQ(ReasonOf(process.StatusOfPut("b", TextOf(10'000, 'b'))), "DOCUMENT_STORE_FULL");
+}
+
 TEST_F(DocumentFolderTest, ATenantHasItsShareOfTheFolder) {
   Process process(folder(), 40'000);
   process.store->SetTenants(2);
