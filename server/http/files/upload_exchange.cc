@@ -88,9 +88,10 @@ void UploadExchange::Work(const std::deque<std::string>& pieces, bool last, cons
     std::lock_guard lock(mutex_);
     busy_ = false;
     if (status.ok()) status = aborted_;
+    // Under the lock: the answer of a drain must not come before.
+    if (!last && status.ok()) return reply_->Send("", HttpReply::End::kReadOn);
   }
-  if (last || !status.ok()) return End(std::move(status), last);
-  reply_->Send("", HttpReply::End::kReadOn);
+  End(std::move(status), last);
 }
 
 absl::Status UploadExchange::Read(const std::deque<std::string>& pieces, bool last) {

@@ -100,7 +100,7 @@ TEST_F(LeavingTest, AReplayFromBeyondTheEndTellsTheError) {
     script.completion.status = absl::UnavailableError("rank 1 failed");
     return script;
   });
-  auto first = Begin({}, kKey);
+  auto first = Begin(json::object(), kKey);
   const HttpReceived replay = Get("/v1/streams/name?from=100000");
   EXPECT_EQ(replay.status, 200) << replay.body;
   EXPECT_TRUE(replay.complete);

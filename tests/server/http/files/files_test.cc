@@ -240,11 +240,11 @@ TEST_F(FilesTest, LeavesNothingOfUploadsThatDoNotEnd) {
   EXPECT_EQ(refused.status, 400);
   EXPECT_THAT(refused.head, HasSubstr("Connection: close"));
   EXPECT_EQ(List()["data"].size(), 0u);
-  // A drain ends what still comes.
+  // No file begins once the server drains.
   HttpPeer drained(server_->http_port());
   EXPECT_EQ(drained.Ask(Head(2'000'000, "Expect: 100-continue\r\n")).status, 100);
-  drained.Send(begun);
   server_->server().RequestDrain(milliseconds(0));
+  drained.Send(begun);
   const HttpReceived told = drained.ReadAnswer();
   EXPECT_EQ(told.status, 503) << told.body;
 }
