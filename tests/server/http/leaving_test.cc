@@ -80,6 +80,7 @@ TEST_F(LeavingTest, EveryChoiceTakesThePlaceOfTheOneThatItFollows) {
   server_->engine().set_scripter(
       [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
   auto first = Begin({{"n", 2}}, kKey);
+  EXPECT_TRUE(first->ReadUntil("\"index\":1")) << "without it the second choice may not run yet";
   first->Leave();
   ASSERT_TRUE(Eventually([&] {
     return ScrapeSamples(server_->metrics_address()).at("annulus_active_generations") == 0;

@@ -67,6 +67,7 @@ TEST_F(ResponsesTest, StreamsEveryEvent) {
     FakeScript script;
     script.deltas = {"Hel", "lo"};
     if (spec.sampling.seed == 9) script.completion.status = absl::UnavailableError("rank 1 failed");
+    script.interval = std::chrono::milliseconds(20);  // a failure at once would be no stream
     return script;
   });
   const HttpReceived answer = Post(kResponses, ResponsesBody({{"stream", true}}));
