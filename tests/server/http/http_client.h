@@ -39,6 +39,8 @@ class HttpPeer {
     if (descriptor_ >= 0) close(descriptor_);
     descriptor_ = -1;
   }
+  // Ends what another thread sends or reads.
+  void EndBoth() { shutdown(descriptor_, SHUT_RDWR); }
   void LimitReceiving(int bytes) {
     setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
   }

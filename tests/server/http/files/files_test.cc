@@ -206,7 +206,7 @@ TEST_F(FilesTest, TakesLongFilesInParts) {
     }
   });
   const HttpReceived refused = endless.ReadAnswer();
-  endless.Leave();
+  endless.EndBoth();
   sender.join();
   EXPECT_GE(refused.status, 400) << refused.body;
 }
