@@ -23,7 +23,7 @@
 #include "server/grpc/health_board.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/model_service.h"
-#include "server/grpc/otlp_client.h"
+#include "server/grpc/trace_export.h"
 #include "server/http/api_service.h"
 #include "server/http/operator_http.h"
 #include "server/identity/credentials.h"
@@ -115,8 +115,6 @@ class ServerImpl final : public Server {
   void WarnOfStalls(const EngineLoad& load);
   void WarnOfTiers(const EngineLoad& load);
   void WarnOfDocuments();
-  void WarnOfTraces();
-  std::unique_ptr<SpanQueue> MakeSpanQueue();
   bool WarnOfStuckCalls(SteadyTime now);
   void SetHealth(bool serving);
   void ReloadIfAsked();
@@ -140,15 +138,14 @@ class ServerImpl final : public Server {
   WorkPool pool_;
   UnreadAnswers unread_;
   AttachTable attach_{config_.attach};
-  std::unique_ptr<OtlpClient> otlp_;  // null without --otlp-endpoint, as the next
-  std::unique_ptr<SpanQueue> spans_ = MakeSpanQueue();
-  bool traces_said_ = false;
+  const std::unique_ptr<TraceExport> traces_ = TraceExport::Make(config_.otlp_endpoint, log_);
+  SpanQueue* const spans_ = traces_ != nullptr ? &traces_->spans() : nullptr;
   ServiceContext context_{
       config_,    log_,        *authenticator_,
       *peers_,    admin_gate_, lifecycle_,
       documents_, metrics_,    pool_,
       delivery_,  unread_,     std::make_shared<MemoryBudget>(config_.max_prompts_memory),
-      attach_,    spans_.get()};
+      attach_,    spans_};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
@@ -156,7 +153,7 @@ class ServerImpl final : public Server {
   const std::unique_ptr<const Authenticator> operators_ = Authenticator::ForAdminSocket();
   ServiceContext operator_context_{
       config_,  log_,  *operators_, *peers_, admin_gate_,      lifecycle_, documents_,
-      metrics_, pool_, delivery_,   unread_, context_.prompts, attach_,    spans_.get()};
+      metrics_, pool_, delivery_,   unread_, context_.prompts, attach_,    spans_};
   AdminService operator_admin_{operator_context_};
   ApiService api_{context_};
   GrpcListener grpc_;
@@ -249,7 +246,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   };
   append(ProcessMetrics());
   append(DocumentFolderMetrics(documents_.folder()));
-  append(SpanMetrics(spans_.get()));
+  append(SpanMetrics(spans_));
   const auto engine = lifecycle_.engine();
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();
@@ -271,7 +268,7 @@ void ServerImpl::Housekeep() {
     WarnOfTiers(load);
     WarnOfDocuments();
   }
-  WarnOfTraces();
+  if (traces_ != nullptr) traces_->WarnIfFailing();
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
   document_service_.CutOffSlow(now, config_.upload_timeout);
@@ -401,34 +398,6 @@ void ServerImpl::WarnOfDocuments() {
                    {"advice",
                     "only the documents of these calls are affected; if the disk of --documents is "
                     "full, delete documents or give it more room; if it fails, test it"}});
-}
-
-std::unique_ptr<SpanQueue> ServerImpl::MakeSpanQueue() {
-  if (config_.otlp_endpoint.empty()) return nullptr;
-  otlp_ = std::make_unique<OtlpClient>(config_.otlp_endpoint);
-  return std::make_unique<SpanQueue>(
-      SpanQueue::Options(),
-      [this](const std::vector<Span>& spans, milliseconds most) {
-        return otlp_->Send(spans, most);
-      },
-      [this] { otlp_->Cancel(); });
-}
-
-// Warns each time that sending begins to fail.
-void ServerImpl::WarnOfTraces() {
-  if (spans_ == nullptr) return;
-  const absl::Status state = spans_->state();
-  if (state.ok() || traces_said_) {
-    traces_said_ = !state.ok();
-    return;
-  }
-  traces_said_ = true;
-  log_.Warning("traces_not_sent",
-               {{"endpoint", config_.otlp_endpoint},
-                {"reason", state.ToString()},
-                {"advice",
-                 "answers are not affected; the newest spans are dropped while none are taken. "
-                 "Check that an OTLP collector listens for gRPC there"}});
 }
 
 void ServerImpl::SetHealth(bool serving) {

@@ -298,7 +298,7 @@ int Chat::AllowUploads(const std::string& file) {
     session_.Remark(absl::StrCat(file,
                                  " is about documents that the server does not have. It names "
                                  "these files here to upload:",
-                                 files, "\nUpload them? Type y for yes.\n"),
+                                 files, "\n"),
                     0);
     const std::optional<std::string> said = lines_.Next("Upload them? [y/N] ");
     if (said.has_value() && !lines_.interrupted() && absl::EqualsIgnoreCase(*said, "y")) return 0;
