@@ -26,7 +26,6 @@ namespace annulus::server {
 namespace {
 
 constexpr size_t kMostHeadBytes = size_t{16} << 10;
-constexpr int64_t kRetryLeftMs = 1000;
 
 // Of a body with a file: the file, and the form around it.
 size_t MostUploadBytes(const ServerConfig& config) {
@@ -246,18 +245,6 @@ HttpAnswer ApiService::Refused(const HttpRequest& request, HttpAnswer answer) {
   return answer;
 }
 
-// Refuses a generation to a client that does not wait for its answers. `call` is admitted.
-absl::Status ApiService::CheckPatience(const CallContext& call) {
-  if (context_.peers.MayBegin(ClientOf(call), call.connection, std::chrono::steady_clock::now())) {
-    return absl::OkStatus();
-  }
-  return WithRetry(
-      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                  "this client has left too many requests before the answer; try again later, or "
-                  "on a connection that has had an answer"),
-      kRetryLeftMs);
-}
-
 HttpService::Opening ApiService::Open(HttpRequest request, const std::string& peer,
                                       std::shared_ptr<HttpReply> reply) {
   if (auto refusal = CheckSource(request)) return Refused(request, *std::move(refusal));
@@ -296,7 +283,6 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   const bool replays = std::holds_alternative<ReplayRoute>(route->handler);
   const absl::Status admitted = [&]() -> absl::Status {
     if (!route->for_probes) ANNULUS_RETURN_IF_ERROR(context_.Admit(call));
-    if (reader != nullptr) ANNULUS_RETURN_IF_ERROR(CheckPatience(call));
     if (!replays) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const uint64_t from, ReadFrom(request.query));
     asked.replay = {*rest, from};

@@ -35,7 +35,6 @@ class ApiService final : public HttpService {
  private:
   std::optional<HttpAnswer> CheckSource(const HttpRequest& request) const;
   HttpAnswer Refused(const HttpRequest& request, HttpAnswer answer);
-  absl::Status CheckPatience(const CallContext& call);
   // `route`: null if there is none.
   std::optional<HttpAnswer> CheckRoute(const HttpRequest& request, const Route* route) const;
   Opening OpenRoute(HttpRequest request, const std::vector<std::string>& headers,

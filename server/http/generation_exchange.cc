@@ -70,8 +70,6 @@ GenerationExchange::GenerationExchange(ServiceContext& context, CallContext call
       call_(std::move(call)),
       caller_(call_.caller),
       peer_(call_.peer),
-      client_(ClientOf(call_)),
-      connection_(call_.connection),
       asked_(std::move(asked)),
       reply_(std::move(reply)),
       memory_(context.prompts) {
@@ -210,10 +208,6 @@ void GenerationExchange::OnGone() {
     std::lock_guard lock(mutex_);
     gone_ = true;
     writing_ = false;
-    // A replay costs no work that would be lost.
-    if (!finished_ && !asked_.replay.has_value()) {
-      context_.peers.CountLeft(client_, std::chrono::steady_clock::now());
-    }
   }
   generation_->Cancel();
   Advance();
@@ -222,13 +216,10 @@ void GenerationExchange::OnGone() {
 void GenerationExchange::OnOver() {
   if (generation_ == nullptr) return;
   bool delivered = false;
-  bool answered = false;
   {
     std::lock_guard lock(mutex_);
     delivered = finished_ && !gone_;
-    answered = delivered && succeeded_ && !asked_.replay.has_value();
   }
-  if (answered) context_.peers.CountAnswered(connection_);
   if (delivered) generation_->Delivered();
   generation_->Close();
 }
@@ -403,8 +394,7 @@ void GenerationExchange::EndLocked(Completion completion, int choice) {
   if (!completion.status.ok() && choices_ > 1) generation_->Abort(completion.status);
   if (completion.status.ok() && pin_) StartPin(context_, caller_, peer_, *std::move(pin_));
   pin_.reset();
-  succeeded_ = completion.status.ok();
-  if (!succeeded_) bytes = EncodeErrorLocked(told, end);
+  if (!completion.status.ok()) bytes = EncodeErrorLocked(told, end);
   SendLocked(std::move(bytes), end);
 }
 

@@ -92,8 +92,6 @@ class GenerationExchange final : public HttpExchange,
   CallContext call_;  // until Start or Refuse
   const Caller caller_;
   const std::string peer_;
-  const std::string client_;   // see ClientOf
-  const uint64_t connection_;  // in PeerBook
   const Asked asked_;
   const std::shared_ptr<HttpReply> reply_;
   std::shared_ptr<GenerationCall> generation_;  // null until then
@@ -115,7 +113,6 @@ class GenerationExchange final : public HttpExchange,
   bool writing_ = false;
   bool gone_ = false;
   bool finished_ = false;
-  bool succeeded_ = false;
 };
 
 }  // namespace annulus::server

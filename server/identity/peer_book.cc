@@ -1,6 +1,7 @@
 #include "server/identity/peer_book.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 
@@ -31,10 +32,10 @@ PeerBook::PeerBook() : prefix_(UniquePrefix()) {}
 
 PeerBook::Number PeerBook::Add(const std::string& address,
                                std::vector<std::string> certificate_names) {
-  const size_t place = absl::HashOf(AddressOf(address)) % addresses_.size();
+  const size_t level = absl::HashOf(AddressOf(address)) % levels_.size();
   std::lock_guard lock(mutex_);
   const Number number = next_++;
-  peers_.emplace(number, Peer{std::move(certificate_names), place});
+  peers_.emplace(number, Peer{std::move(certificate_names), level});
   return number;
 }
 
@@ -82,39 +83,19 @@ void PeerBook::CountRefused(Number number, SteadyTime now) {
   Peer& found = place->second;
   ++found.refused;
   Age(found);
-  if (addresses_[found.address].refused.Take(1, now)) return;
+  Level& level = levels_[found.level];
+  const double seconds = std::chrono::duration<double>(now - level.filled).count();
+  level.left = std::min(kRefusedBurst, level.left + std::max(0.0, seconds) * kRefusedPerSecond);
+  level.filled = std::max(level.filled, now);
+  if (level.left >= 1) {
+    level.left -= 1;
+    return;
+  }
   if (found.condemned || found.refused <= kAnsweredPerConnection || found.refused <= found.known) {
     return;
   }
   found.condemned = true;
   condemned_.push_back(number);
-}
-
-void PeerBook::CountAnswered(Number number) {
-  std::lock_guard lock(mutex_);
-  const auto found = peers_.find(number);
-  if (found != peers_.end()) found->second.answered = true;
-}
-
-void PeerBook::CountLeft(const std::string& client, SteadyTime now) {
-  std::lock_guard lock(mutex_);
-  auto found = left_.find(client);
-  if (found == left_.end()) {
-    if (left_.size() >= kMostLeavers) {
-      absl::erase_if(left_, [now](auto& entry) { return entry.second.full(now); });
-    }
-    if (left_.size() >= kMostLeavers) return;
-    found = left_.emplace(client, Allowance(kLeftBurst, kLeftPerSecond)).first;
-  }
-  found->second.Take(1, now);
-}
-
-bool PeerBook::MayBegin(const std::string& client, Number number, SteadyTime now) {
-  std::lock_guard lock(mutex_);
-  const auto left = left_.find(client);
-  if (left == left_.end() || left->second.Has(1, now)) return true;
-  const auto found = peers_.find(number);
-  return found != peers_.end() && found->second.answered;
 }
 
 std::vector<PeerBook::Number> PeerBook::TakeCondemned() {

@@ -11,7 +11,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
-#include "server/base/allowance.h"
 
 namespace annulus::server {
 
@@ -24,14 +23,6 @@ namespace annulus::server {
 // nobody has to be known for it. Each client address has a level that such calls lower and time
 // raises. When it is used up, connections are closed on which such calls outnumber others, so that
 // good calls from the same address, for example those of a proxy, are not disturbed.
-//
-// Limits, for transports that ask, requests whose clients leave before the answer: the work that
-// was done for them is lost to all. Each client (ClientOf) has a level of its own. When it is used
-// up, the client may begin requests only as fast as time raises the level, but for connections on
-// which a generation of it has succeeded: a connection is left once. So clients without an identity
-// that share an address wait for each other while one of them leaves, on new connections. Nobody
-// else does. Of the clients that have left requests within some seconds, the book counts
-// kMostLeavers; what more of them leave is not limited.
 class PeerBook {
  public:
   // Refused calls that an address may make at once, and each second in the long run. More than
@@ -41,10 +32,6 @@ class PeerBook {
   // Refused calls that are always answered on a connection, so that whoever has a wrong token
   // learns that even while the address has used up its level.
   static constexpr int kAnsweredPerConnection = 16;
-  // Requests that a client may leave at once, and each second in the long run.
-  static constexpr double kLeftBurst = 64;
-  static constexpr double kLeftPerSecond = 16;
-  static constexpr size_t kMostLeavers = 4096;
 
   // A connection; 0: none of the relay's.
   using Number = uint64_t;
@@ -69,13 +56,6 @@ class PeerBook {
   void CountKnown(Number number);
   void CountRefused(Number number, SteadyTime now);
 
-  // A client has had the whole answer of a generation that succeeded. No-op for 0.
-  void CountAnswered(Number number);
-  // A client has left a request before its answer. `client`: see ClientOf.
-  void CountLeft(const std::string& client, SteadyTime now);
-  // Whether a client may begin a request on a connection, or has left too many.
-  bool MayBegin(const std::string& client, Number number, SteadyTime now);
-
   // Returns the connections that must be closed for their refused calls, each once.
   std::vector<Number> TakeCondemned();
   // Whether this one must. For a transport that asks after each of its calls; TakeCondemned names
@@ -85,17 +65,17 @@ class PeerBook {
   size_t size() const;
 
  private:
-  struct Address {
-    Allowance refused{kRefusedBurst, kRefusedPerSecond};
+  struct Level {
+    double left = kRefusedBurst;
+    SteadyTime filled;
   };
   struct Peer {
     std::vector<std::string> certificate_names;
-    size_t address;  // place in addresses_
+    size_t level;  // place in levels_
     // Calls of late: both are halved now and then.
     int known = 0;
     int refused = 0;
     bool condemned = false;
-    bool answered = false;  // a generation
   };
 
   static void Age(Peer& peer);
@@ -106,9 +86,8 @@ class PeerBook {
   absl::flat_hash_map<Number, Peer> peers_;
   // Addresses share these at random, so that there is no table to fill. Who shares one with a
   // flooder is affected only if most of its own calls are refused too.
-  std::array<Address, 1024> addresses_{};
+  std::array<Level, 1024> levels_{};
   std::vector<Number> condemned_;
-  absl::flat_hash_map<std::string, Allowance> left_;  // of the clients whose level is not full
 };
 
 // Returns the address of the client from the peer name of a gRPC call, with or without a relay in

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/api.h"
-#include "server/base/allowance.h"
+#include "server/net/allowance.h"
 
 namespace annulus::server {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/api.h"
-#include "server/base/allowance.h"
+#include "server/net/allowance.h"
 #include "server/net/frame_reader.h"
 
 namespace annulus::server {

@@ -99,45 +99,5 @@ TEST_F(PeerBookTest, WhoeverComesWithAWrongTokenIsToldSo) {
   EXPECT_THAT(book_.TakeCondemned(), ElementsAre(newcomer));
 }
 
-TEST_F(PeerBookTest, AClientThatLeavesItsRequestsBeginsNoMoreForAWhile) {
-  const auto connection = book_.Add(kAddress, {});
-  const auto patient = book_.Add("ipv4:10.0.0.1:80", {});
-  book_.CountAnswered(patient);
-  for (int i = 0; i < PeerBook::kLeftBurst; ++i) {
-    EXPECT_TRUE(book_.MayBegin("tenant:a", connection, now_)) << i;
-    book_.CountLeft("tenant:a", now_);
-  }
-  EXPECT_FALSE(book_.MayBegin("tenant:a", connection, now_));
-  EXPECT_FALSE(book_.MayBegin("tenant:a", book_.Add("ipv4:10.0.0.2:81", {}), now_)) << "elsewhere";
-  EXPECT_FALSE(book_.MayBegin("tenant:a", 0, now_));
-  EXPECT_TRUE(book_.MayBegin("tenant:a", patient, now_)) << "a connection that had an answer";
-  EXPECT_TRUE(book_.MayBegin("tenant:b", connection, now_)) << "another at the same address";
-  now_ += std::chrono::seconds(1);
-  for (int i = 0; i < PeerBook::kLeftPerSecond; ++i) {
-    EXPECT_TRUE(book_.MayBegin("tenant:a", connection, now_)) << i;
-    book_.CountLeft("tenant:a", now_);
-  }
-  EXPECT_FALSE(book_.MayBegin("tenant:a", connection, now_));
-}
-
-// However many leave, nobody is taken for another, and the book does not grow for ever.
-TEST_F(PeerBookTest, ManyClientsThatLeaveHoldUpNobodyElse) {
-  for (size_t i = 0; i < PeerBook::kMostLeavers; ++i) {
-    const std::string client = absl::StrCat("10.0.0.", i);
-    for (int left = 0; left < PeerBook::kLeftBurst; ++left) book_.CountLeft(client, now_);
-  }
-  EXPECT_FALSE(book_.MayBegin("10.0.0.7", 0, now_));
-  for (int i = 0; i < 1000; ++i) {
-    EXPECT_TRUE(book_.MayBegin(absl::StrCat("10.1.0.", i), 0, now_)) << i;
-  }
-  const auto leave = [&] {
-    for (int left = 0; left < PeerBook::kLeftBurst; ++left) book_.CountLeft("tenant:late", now_);
-    return !book_.MayBegin("tenant:late", 0, now_);
-  };
-  EXPECT_FALSE(leave()) << "the book is full";
-  now_ += std::chrono::seconds(10);
-  EXPECT_TRUE(leave()) << "it has forgotten the others";
-}
-
 }  // namespace
 }  // namespace annulus::server

@@ -1,4 +1,4 @@
-#include "server/base/allowance.h"
+#include "server/net/allowance.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,13 +11,9 @@ void Allowance::Refill(SteadyTime now) {
   filled_ = now;
 }
 
-bool Allowance::Has(double amount, SteadyTime now) {
-  Refill(now);
-  return left_ >= amount;
-}
-
 bool Allowance::Take(double amount, SteadyTime now) {
-  if (!Has(amount, now)) return false;
+  Refill(now);
+  if (left_ < amount) return false;
   left_ -= amount;
   return true;
 }
@@ -28,6 +24,9 @@ double Allowance::Add(double amount) {
   return amount - added;
 }
 
-bool Allowance::full(SteadyTime now) { return Has(burst_, now); }
+bool Allowance::full(SteadyTime now) {
+  Refill(now);
+  return left_ >= burst_;
+}
 
 }  // namespace annulus::server

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_BASE_ALLOWANCE_H_
-#define ANNULUS_SERVER_BASE_ALLOWANCE_H_
+#ifndef ANNULUS_SERVER_NET_ALLOWANCE_H_
+#define ANNULUS_SERVER_NET_ALLOWANCE_H_
 
 #include "engine/api.h"
 
@@ -14,8 +14,6 @@ class Allowance {
 
   // Takes `amount`. Returns false, and takes nothing, if less is left.
   bool Take(double amount, SteadyTime now);
-  // Whether Take would.
-  bool Has(double amount, SteadyTime now);
   // Adds `amount`, but not beyond the burst. Returns the rest.
   double Add(double amount);
   bool full(SteadyTime now);
@@ -32,4 +30,4 @@ class Allowance {
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_BASE_ALLOWANCE_H_
+#endif  // ANNULUS_SERVER_NET_ALLOWANCE_H_
