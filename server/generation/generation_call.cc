@@ -175,8 +175,14 @@ void GenerationCall::Cancel() {
 
 void GenerationCall::Abort(absl::Status status) { Leave(status, /*lingers=*/false); }
 
+// Once the client has left, the end of one choice must not keep the others from lingering.
 void GenerationCall::Leave(const absl::Status& status, bool lingers) {
-  SetEnded();
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    client_left_ |= lingers;
+    lingers = client_left_;
+  }
   for (GenerationRun* const run : Runs()) {
     lingers ? run->AbortForClient(status) : run->Abort(status);
   }

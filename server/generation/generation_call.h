@@ -120,6 +120,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   std::vector<std::unique_ptr<Choice>> more_;  // only grows, before any of them is submitted
   bool submitted_ = false;                     // the engine has all choices
   bool ended_ = false;
+  bool client_left_ = false;
 };
 
 }  // namespace annulus::server

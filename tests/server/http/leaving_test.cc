@@ -76,19 +76,22 @@ TEST_F(LeavingTest, WhoFollowsARunningRequestNeedsAPlaceInTheQuotas) {
 }
 
 TEST_F(LeavingTest, EveryChoiceTakesThePlaceOfTheOneThatItFollows) {
-  Start({"--metrics", "127.0.0.1:0"}, std::make_unique<FewAtATime>(2));
+  constexpr int kChoices = 8;  // the more, the longer the first has ended before the last has
+  Start({"--metrics", "127.0.0.1:0"}, std::make_unique<FewAtATime>(kChoices));
   server_->engine().set_scripter(
       [](const RequestSpec&) { return Endless(milliseconds(1), "word "); });
-  auto first = Begin({{"n", 2}}, kKey);
-  EXPECT_TRUE(first->ReadUntil("\"index\":1")) << "without it the second choice may not run yet";
+  auto first = Begin({{"n", kChoices}}, kKey);
+  for (int choice = 0; choice < kChoices; ++choice) {
+    EXPECT_TRUE(first->ReadUntil(absl::StrCat("\"index\":", choice))) << "it may not run yet";
+  }
   first->Leave();
   ASSERT_TRUE(Eventually([&] {
     return ScrapeSamples(server_->metrics_address()).at("annulus_active_generations") == 0;
   })) << "the server has not heard that the client left";
   HttpPeer second(server_->http_port());
-  second.Send(PostJson(kCompletions, Question({{"n", 2}, {"stream", true}}).dump(), kKey));
+  second.Send(PostJson(kCompletions, Question({{"n", kChoices}, {"stream", true}}).dump(), kKey));
   EXPECT_TRUE(second.ReadUntil("word")) << second.received();
-  EXPECT_EQ(server_->engine().submitted().size(), 2u);
+  EXPECT_EQ(server_->engine().submitted().size(), size_t{kChoices});
 }
 
 // A client that has all events but the error must not take the stream for complete.
