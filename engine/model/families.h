@@ -20,6 +20,9 @@ enum class WindowRule : uint8_t {
   kPattern,      // all layers slide except every sliding_window_pattern-th
   kFromLayer,    // layers from max_window_layers on slide
   kWithoutRope,  // layers without rotary embedding slide
+  // None slides; layer_types must be there, and must say "attention" or "full_attention" of every
+  // layer: the family has layers of other kinds, which are not served.
+  kAttentionOnly,
 };
 
 // Which projections have a bias.
@@ -28,17 +31,35 @@ enum class BiasRule : uint8_t {
   kAttention,     // attention_bias: query, key, value and output
   kAttentionMlp,  // the same, and mlp_bias: gate, up and down
   kQueryKeyValue,
+  kSeparateOutput,  // attention_bias: query, key and value; attention_out_bias: output; and
+                    // mlp_bias
+  kEverywhere,      // use_bias: all of them
 };
 
 // How config.json describes a mixture of experts.
-enum class ExpertsRule : uint8_t { kNone, kMixtral, kQwen, kGptOss };
+enum class ExpertsRule : uint8_t {
+  kNone,
+  kMixtral,
+  kQwen,
+  kOlmoe,
+  kGptOss,
+  kSharedOnly,  // num_local_experts must be 0; the block has shared_intermediate_size
+};
 
 // How config.json describes rotary embedding, if it differs from Llama.
 enum class RopeRule : uint8_t {
   kOne,
-  kPhi3,      // "su" and "yarn" mean longrope; original_max_position_embeddings is at top level
-  kPerLayer,  // one setting for full and one for sliding layers
-  kNoLayers,  // no_rope_layers, no_rope_layer_interval
+  kPhi3,         // "su" and "yarn" mean longrope; original_max_position_embeddings is at top level
+  kPerLayer,     // one setting for full and one for sliding layers
+  kScaledFull,   // the same, but an older file's one setting is that of the full layers, and
+                 // sliding ones have none
+  kNoLayers,     // no_rope_layers, no_rope_layer_interval
+  kSlidingOnly,  // if sliding_window is set, layers that do not slide have no rope
+  kNamed,        // no rope unless position_embedding_type is "rope"
+  kMrope,        // "mrope" means the default: the three positions of a text's token are the same
+  kNtkAlpha,     // "dynamic" with `alpha` means a theta that grows by it once and for all
+  kGrowingQueries,  // llama_4_scaling_beta: queries are scaled by a factor that grows with their
+                    // position
 };
 
 // How one architecture's config.json differs from Llama's. This table is everything that is
@@ -62,15 +83,22 @@ struct Family {
 
   BiasRule biases = BiasRule::kNone;
   WindowRule windows = WindowRule::kListed;
+  int64_t window_pattern = 6;  // default of sliding_window_pattern
+  int64_t window_start = 28;   // default of max_window_layers
   bool window_switch = false;  // sliding_window applies only if use_sliding_window is set
   RopeRule rope = RopeRule::kOne;
   const char* rope_default = nullptr;  // JSON used if the rope setting is absent
+  double partial_rotary = 0;  // default of partial_rotary_factor; 0: the key must be absent or 1
   ExpertsRule experts = ExpertsRule::kNone;
   FamilyTraits traits = {};
-  bool gemma = false;     // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
-                          // hidden_activation
-  double score_cap = 0;   // gemma: default of attn_logit_softcapping
-  double logits_cap = 0;  // gemma: default of final_logit_softcapping
+  bool gemma = false;        // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
+                             // hidden_activation
+  double score_scalar = 0;   // gemma: default of query_pre_attn_scalar; 0: not read, scores are
+                             // scaled as in Llama
+  double score_cap = 0;      // gemma: default of attn_logit_softcapping
+  double logits_cap = 0;     // gemma: default of final_logit_softcapping
+  bool multipliers = false;  // embedding_multiplier, residual_multiplier, attention_multiplier and
+                             // logits_scaling
 
   // Texts of tokens with which the family's chats, or those of models made from it, end a turn; and
   // of those that end a message inside a turn, which never end an answer.
@@ -89,11 +117,14 @@ struct FoundFamily {
   absl::string_view architecture;  // as spelled in config.json
   const Family* family;
   bool inside = false;  // the fields are in `text_config`: this is the text half of a larger model
+  // Model types that `text_config` may name, if `inside`; "": none.
+  std::span<const absl::string_view> text_types = {};
 };
 
 // Uses `architectures` if it has exactly one name, otherwise `model_type`; if there are several
-// names, that type's architecture must be among them. UNIMPLEMENTED for an unknown name, with all
-// supported names and the closest one, if any. INVALID_ARGUMENT if both keys are absent or empty,
+// names, that type's architecture must be among them. Of a larger model, `text_config` says which
+// text half it has. UNIMPLEMENTED for an unknown name, with all supported types and the closest
+// one, if any. INVALID_ARGUMENT if both keys are absent or empty,
 // or the first is not a list of names.
 absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields);
 

@@ -80,8 +80,11 @@ class LayerLister {
   // Norm and rotation of queries or keys.
   void AddRotated(LayerArray array, LayerNorm norm, LayerRows rows) {
     Operations& list = graph_.attention;
+    const bool rotates = layer_.rope != kNoRope;
+    const bool rotates_first = config_.traits.norms_after_rope;
+    if (rotates && rotates_first) list.push_back({Kind::kRotate, array, array, rows});
     if (Has(norm)) list.push_back({Kind::kNorm, array, array, rows, false, norm});
-    if (layer_.rope != kNoRope) list.push_back({Kind::kRotate, array, array, rows});
+    if (rotates && !rotates_first) list.push_back({Kind::kRotate, array, array, rows});
   }
 
   // kGate = activation(gate(input), up(input)).

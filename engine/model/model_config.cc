@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
 #include "engine/base/sha256.h"
@@ -137,10 +138,17 @@ absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelCo
     config.attention_bias = true;
     return absl::OkStatus();
   }
-  ANNULUS_ASSIGN_OR_RETURN(config.attention_bias,
-                           fields.Boolean("attention_bias", family.attention_bias));
+  const bool everywhere = family.biases == BiasRule::kEverywhere;
+  const bool separate = family.biases == BiasRule::kSeparateOutput;
+  ANNULUS_ASSIGN_OR_RETURN(
+      config.attention_bias,
+      fields.Boolean(everywhere ? "use_bias" : "attention_bias", family.attention_bias));
   config.output_bias = config.attention_bias;
-  if (family.biases == BiasRule::kAttentionMlp) {
+  config.mlp_bias = everywhere && config.attention_bias;
+  if (separate) {
+    ANNULUS_ASSIGN_OR_RETURN(config.output_bias, fields.Boolean("attention_out_bias", false));
+  }
+  if (separate || family.biases == BiasRule::kAttentionMlp) {
     ANNULUS_ASSIGN_OR_RETURN(config.mlp_bias, fields.Boolean("mlp_bias", false));
   }
   return absl::OkStatus();
@@ -158,9 +166,11 @@ absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelCon
   if (!family.gemma) return absl::OkStatus();
   config.scaled_embeddings = true;
   config.unit_offset_norms = true;
-  ANNULUS_ASSIGN_OR_RETURN(const double scalar,
-                           fields.Number("query_pre_attn_scalar", 1e-3, 1e6, 256));
-  config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+  if (family.score_scalar > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(const double scalar, fields.Number("query_pre_attn_scalar", 1e-3, 1e6,
+                                                                family.score_scalar));
+    config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+  }
   ANNULUS_ASSIGN_OR_RETURN(config.attention_soft_cap,
                            SoftCap(fields, "attn_logit_softcapping", family.score_cap));
   ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap,
@@ -168,6 +178,30 @@ absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelCon
   ANNULUS_ASSIGN_OR_RETURN(const bool both_ways,
                            fields.Boolean("use_bidirectional_attention", false));
   return both_ways ? fields.Unsupported("use_bidirectional_attention", "false") : absl::OkStatus();
+}
+
+// Granite multiplies what each block adds to the residual by m. Here the residual is kept divided
+// by m instead: blocks then add as they are, and norms give the same if their epsilon is divided by
+// m * m.
+absl::Status ParseMultipliers(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (!family.multipliers) return absl::OkStatus();
+  constexpr double kLeast = 1e-4, kMost = 1e4;
+  const auto read = [&](const char* key) { return fields.Number(key, kLeast, kMost, 1); };
+  ANNULUS_ASSIGN_OR_RETURN(const double embedding, read("embedding_multiplier"));
+  ANNULUS_ASSIGN_OR_RETURN(const double residual, read("residual_multiplier"));
+  ANNULUS_ASSIGN_OR_RETURN(const double attention, read("attention_multiplier"));
+  ANNULUS_ASSIGN_OR_RETURN(const double logits, read("logits_scaling"));
+  const double epsilon = double{config.norm.epsilon} / (residual * residual);
+  if (epsilon > 1) {
+    return fields.Invalid(
+        "residual_multiplier",
+        absl::StrCat("a number whose square is at least rms_norm_eps, ", config.norm.epsilon));
+  }
+  config.norm.epsilon = static_cast<float>(epsilon);
+  config.embedding_scale = static_cast<float>(embedding / residual);
+  config.attention_scale = static_cast<float>(attention);
+  config.logits_scale = static_cast<float>(1 / logits);
+  return absl::OkStatus();
 }
 
 // One id or a list of them; absent: none.
@@ -221,8 +255,12 @@ absl::StatusOr<JsonFields> FieldsOf(const JsonFields& whole, const FoundFamily& 
   const JsonFields fields = whole.Inside("text_config", *text);
   const std::string wanted(found.family->model_type);
   ANNULUS_ASSIGN_OR_RETURN(const std::string type, fields.String("model_type", wanted));
-  if (type != wanted) return fields.Unsupported("model_type", absl::StrCat("\"", wanted, "\""));
-  return fields;
+  if (type == wanted) return fields;
+  std::vector<std::string> allowed;
+  for (const absl::string_view text_type : found.text_types) {
+    if (!text_type.empty()) allowed.push_back(absl::StrCat("\"", text_type, "\""));
+  }
+  return fields.Unsupported("model_type", absl::StrJoin(allowed, " or "));
 }
 
 absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_view file_name) {
@@ -274,6 +312,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   ANNULUS_RETURN_IF_ERROR(ParseExperts(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseBiases(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseGemma(fields, *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseMultipliers(fields, *family, config));
   const char* tied = "tie_word_embeddings";
   ANNULUS_ASSIGN_OR_RETURN(config.tie_word_embeddings,
                            Place(tied, whole, fields).Boolean(tied, family->tied));

@@ -18,13 +18,15 @@
 
 namespace annulus {
 
+inline constexpr int32_t kNoRope = -1;
+
 // Properties that may differ between layers.
 struct LayerConfig {
-  int32_t window = 0;    // 0: full attention; w: row i attends j with i - w < j <= i
-  int32_t rope = 0;      // index into ModelConfig::ropes, or kNoRope
-  bool experts = false;  // a mixture of experts follows attention
+  int32_t window = 0;            // 0: full attention; w: row i attends j with i - w < j <= i
+  int32_t rope = 0;              // index into ModelConfig::ropes, or kNoRope
+  int32_t query_rope = kNoRope;  // the same for queries alone; kNoRope: that of keys
+  bool experts = false;          // a mixture of experts follows attention
 };
-inline constexpr int32_t kNoRope = -1;
 
 // Where a layer may norm.
 enum class LayerNorm : uint8_t {
@@ -32,7 +34,7 @@ enum class LayerNorm : uint8_t {
   kBlockInput,       // of the gated block, or of the router and the experts
   kAttentionOutput,  // before it is added to the residual
   kBlockOutput,      // likewise
-  kQuery,            // before rotation
+  kQuery,            // before rotation, or after it: see FamilyTraits
   kKey,              // likewise
 };
 inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kKey) + 1;
@@ -65,7 +67,16 @@ enum class ExpertTensors : uint8_t {
               // interleaved
 };
 struct TensorLayout {
-  bool fused = false;  // qkv_proj and gate_up_proj hold several projections, one after the other
+  bool fused_heads = false;  // qkv_proj holds query, key and value, one after the other
+  bool fused_block = false;  // `gate_up` holds gate and up, one after the other
+  absl::string_view block = "mlp.";
+  absl::string_view gate_up = "gate_up_proj";
+  absl::string_view down = "down_proj";
+  // Rope turns neighbouring rows of a head, not rows that are half of the rotated ones apart.
+  bool rope_pairs_neighbours = false;
+  // Projections may have low-rank adapters, which only inputs other than text use. They are left
+  // out.
+  bool adapters = false;
   ExpertTensors experts = ExpertTensors::kSeparate;
 };
 
@@ -77,7 +88,8 @@ struct FamilyTraits {
   // Queries and keys are normed head by head, with one weight of [head_dim]; otherwise all heads of
   // a row together, with one of [heads * head_dim] or [kv_heads * head_dim].
   bool norms_each_head = true;
-  bool sinks = false;  // every head has a learned sink
+  bool norms_after_rope = false;  // those of queries and keys
+  bool sinks = false;             // every head has a learned sink
   TensorLayout tensors = {};
 };
 
@@ -106,6 +118,8 @@ struct ModelConfig {
   float attention_scale = 0;       // scale of scores; 0: 1 / sqrt(head_dim)
   float attention_soft_cap = 0;    // limit of scores; 0: none
   float logits_soft_cap = 0;       // limit of logits; 0: none
+  float logits_scale = 1;          // factor of logits, before the cap
+  float embedding_scale = 1;       // factor of embeddings
   bool scaled_embeddings = false;  // multiplied by sqrt(hidden_size), rounded to the dtype that the
                                    // checkpoint stores embeddings in
   bool unit_offset_norms = false;  // norms multiply by 1 + weight

@@ -95,6 +95,12 @@ absl::string_view RopeFactors(std::span<const RopeConfig> ropes, int64_t prompt_
   return RopeLength(ropes, prompt_length) == 0 ? "short" : "long";
 }
 
+float ScaleAt(const RopeConfig& rope, int64_t position) {
+  if (rope.growth == 0) return rope.scale;
+  const auto turns = static_cast<double>(position / rope.original_context);
+  return static_cast<float>(rope.scale * (1 + rope.growth * std::log1p(turns)));
+}
+
 std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t prompt_length) {
   if (rope.kind == RopeKind::kYarn) return YarnFrequencies(rope);
   const double theta =

@@ -34,6 +34,7 @@ struct RopeConfig {
   double slow_turns = 1;              // kYarn: "beta_slow"
   bool whole_borders = true;          // kYarn: "truncate", round borders to whole pairs
   float scale = 1;                    // of cosine and sine ("attention_factor")
+  double growth = 0;                  // >= 0; see ScaleAt
   std::vector<float> short_divisors;  // kLongrope: [pairs]
   std::vector<float> long_divisors;   // kLongrope: [pairs]
 };
@@ -55,6 +56,10 @@ int64_t RopeLength(std::span<const RopeConfig> ropes, int64_t prompt_length);
 
 // The same for people: "short" or "long"; empty if no rope of the model depends on length.
 absl::string_view RopeFactors(std::span<const RopeConfig> ropes, int64_t prompt_length);
+
+// The scale of cosine and sine at a position: `scale` * (1 + growth * ln(1 + floor(position /
+// original_context))).
+float ScaleAt(const RopeConfig& rope, int64_t position);
 
 // The `pairs` inverse frequencies for a prompt of `prompt_length` tokens: the float32 values that
 // Transformers computes, with every step in float32 and the power correctly rounded. (PyTorch's own

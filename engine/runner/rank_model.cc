@@ -26,6 +26,7 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
   for (const RopeConfig& rope : model.config.ropes) {
     model.inverse_frequencies.push_back(InverseFrequencies(rope));
   }
+  model.embedding_scale = model.config.embedding_scale;
   if (model.config.scaled_embeddings) {
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(model.config.hidden_size)));
     // As the family was trained: the factor has the dtype of the embeddings.

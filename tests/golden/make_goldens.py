@@ -12,13 +12,13 @@ Without names, all are made. See README.md for what each folder holds.
 import sys
 
 import torch
-import transformers
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM)
 
 import families
 import frequencies
-from recipe import VERSIONS, older_style, rope, rounded, sizes, write
+import later_families
+from recipe import INSTALLED, VERSIONS, older_style, rope, rounded, sizes, write
 
 LAYER_TYPES = (["sliding_attention"] * 2 + ["full_attention"]) * 2
 WINDOWS_SIZES = (101, 40, 40, 6, 4, 2, 16)
@@ -89,14 +89,14 @@ def mistral_window(name):
 RECIPES = {recipe.__name__: recipe for recipe in
            (llama_mha, llama_gqa_bf16, llama_rope3_sharded, llama_windows, mistral_window)}
 RECIPES.update(families.RECIPES)
+RECIPES.update(later_families.RECIPES)
 RECIPES["rope_frequencies.json"] = frequencies.write_frequencies
 
 
 def main():
     torch.set_num_threads(1)
-    installed = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
-    if installed != VERSIONS:
-        print(f"note: {installed} here, the committed files were made with {VERSIONS}")
+    if INSTALLED not in VERSIONS:
+        print(f"note: {INSTALLED} here, the committed files were made with {' or '.join(VERSIONS)}")
     for name in sys.argv[1:] or RECIPES:
         RECIPES[name](name)
 

@@ -5,8 +5,10 @@ import pathlib
 import shutil
 
 import torch
+import transformers
 
-VERSIONS = "torch 2.15.0, transformers 5.23.0"
+VERSIONS = ("torch 2.15.0, transformers 5.23.0", "torch 2.15.0, transformers 5.24.0")
+INSTALLED = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}"
 HERE = pathlib.Path(__file__).resolve().parent
 PROMPT_TOKENS = 150
 GREEDY_TOKENS = 64
@@ -153,7 +155,7 @@ def older_style(config):
 def write_expected(folder, suffix, seed, vocabulary, prompt, ids, gap, logits, error):
     (folder / f"logits{suffix}.f32").write_bytes(logits.numpy().astype("<f4").tobytes())
     expected = {
-        "made_with": VERSIONS,
+        "made_with": INSTALLED,
         "seed": seed,
         "vocabulary": vocabulary,
         "prompt_ids": prompt,

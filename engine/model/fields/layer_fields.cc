@@ -56,14 +56,17 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields, const 
   int64_t pattern = 2;
   int64_t first = 0;
   if (family.windows == WindowRule::kPattern) {
-    ANNULUS_ASSIGN_OR_RETURN(pattern, fields.Integer("sliding_window_pattern", 1, kMostLayers, 6));
+    ANNULUS_ASSIGN_OR_RETURN(
+        pattern, fields.Integer("sliding_window_pattern", 1, kMostLayers, family.window_pattern));
   }
   if (family.windows == WindowRule::kFromLayer) {
-    ANNULUS_ASSIGN_OR_RETURN(first, fields.Integer("max_window_layers", 0, kMostLayers, 28));
+    ANNULUS_ASSIGN_OR_RETURN(
+        first, fields.Integer("max_window_layers", 0, kMostLayers, family.window_start));
   }
   for (size_t i = 0; i < sliding.size(); ++i) {
     switch (family.windows) {
       case WindowRule::kListed:
+      case WindowRule::kAttentionOnly:
         break;
       case WindowRule::kUniform:
         sliding[i] = true;
@@ -83,6 +86,17 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields, const 
   return sliding;
 }
 
+// Of a family that has layers without attention.
+absl::Status CheckAttentionOnly(const JsonFields& fields, const ModelConfig& config) {
+  const nlohmann::json* types = fields.Find("layer_types");
+  bool all = types != nullptr && types->is_array() && types->size() == config.layers.size();
+  for (size_t i = 0; all && i < types->size(); ++i) {
+    all = types->at(i) == "attention" || types->at(i) == "full_attention";
+  }
+  if (all) return absl::OkStatus();
+  return fields.Unsupported("layer_types", "\"attention\" for each of num_hidden_layers");
+}
+
 absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer("num_local_experts", 1, kMostExperts, 8));
@@ -90,6 +104,30 @@ absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
                            fields.Integer("num_experts_per_tok", 1, kMostChosen, 2));
   experts.intermediate_size = config.intermediate_size;
   for (LayerConfig& layer : config.layers) layer.experts = true;
+  return absl::OkStatus();
+}
+
+absl::Status ParseOlmoe(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 64));
+  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
+                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 8));
+  ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
+  if (fields.Has("clip_qkv")) return fields.Unsupported("clip_qkv", "null");
+  experts.intermediate_size = config.intermediate_size;
+  for (LayerConfig& layer : config.layers) layer.experts = true;
+  return absl::OkStatus();
+}
+
+// A shared expert alone is a plain block.
+absl::Status ParseSharedOnly(const JsonFields& fields, ModelConfig& config) {
+  constexpr int64_t kAbsent = 8;
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t count,
+                           fields.Integer("num_local_experts", 0, kMostExperts, kAbsent));
+  if (count > 0) return fields.Unsupported("num_local_experts", "0");
+  ANNULUS_ASSIGN_OR_RETURN(config.intermediate_size,
+                           fields.Integer("shared_intermediate_size", 1, kMostIntermediate, 1024));
   return absl::OkStatus();
 }
 
@@ -156,6 +194,7 @@ absl::Status ParseNoRopeLayers(const JsonFields& fields, const Family& family,
 }
 
 absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (family.windows == WindowRule::kAttentionOnly) return CheckAttentionOnly(fields, config);
   ANNULUS_ASSIGN_OR_RETURN(const int64_t window, SlidingWindow(fields, family));
   const nlohmann::json* types = fields.Find("layer_types");
   if (types != nullptr && family.windows == WindowRule::kUniform) {
@@ -163,10 +202,19 @@ absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelC
                               absl::StrCat("nothing here: ", family.architecture,
                                            " has one sliding_window for all layers"));
   }
-  if (types != nullptr) return ParseListedWindows(fields, *types, window, config);
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<bool> sliding, SlidingLayers(fields, family, config));
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    if (sliding[i]) config.layers[i].window = static_cast<int32_t>(window);
+  if (types != nullptr) {
+    ANNULUS_RETURN_IF_ERROR(ParseListedWindows(fields, *types, window, config));
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<bool> sliding,
+                             SlidingLayers(fields, family, config));
+    for (size_t i = 0; i < sliding.size(); ++i) {
+      if (sliding[i]) config.layers[i].window = static_cast<int32_t>(window);
+    }
+  }
+  if (family.rope == RopeRule::kSlidingOnly && window > 0) {
+    for (LayerConfig& layer : config.layers) {
+      if (layer.window == 0) layer.rope = kNoRope;
+    }
   }
   return absl::OkStatus();
 }
@@ -181,9 +229,14 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
     case ExpertsRule::kQwen:
       ANNULUS_RETURN_IF_ERROR(ParseQwenExperts(fields, config));
       break;
+    case ExpertsRule::kOlmoe:
+      ANNULUS_RETURN_IF_ERROR(ParseOlmoe(fields, config));
+      break;
     case ExpertsRule::kGptOss:
       ANNULUS_RETURN_IF_ERROR(ParseGptOss(fields, config));
       break;
+    case ExpertsRule::kSharedOnly:
+      return ParseSharedOnly(fields, config);
   }
   if (config.experts.chosen <= config.experts.count) return absl::OkStatus();
   return fields.Invalid("num_experts_per_tok",

@@ -49,6 +49,7 @@ class RopeParser {
   absl::Status ParseLlama3();
   absl::Status ParseYarn();
   absl::Status ParseLongrope();
+  absl::Status ParseAlpha();
   absl::StatusOr<float> Scale(double fallback) const;
   void ReachTo(int64_t context) {
     reach_ = static_cast<int64_t>(std::min(made_.factor * static_cast<double>(context), 2e9));
@@ -67,6 +68,7 @@ absl::StatusOr<RopeKind> RopeParser::Kind() const {
   ANNULUS_ASSIGN_OR_RETURN(std::string name, rope_.String(key, "default"));
   const bool phi3 = family_.rope == RopeRule::kPhi3;
   if (phi3 && (name == "su" || name == "yarn")) name = "longrope";
+  if (family_.rope == RopeRule::kMrope && name == "mrope") name = "default";
   std::vector<std::string> allowed;
   for (const KindName& kind : kKinds) {
     if (phi3 && kind.kind != RopeKind::kDefault && kind.kind != RopeKind::kLongrope) continue;
@@ -79,8 +81,10 @@ absl::StatusOr<RopeKind> RopeParser::Kind() const {
 absl::StatusOr<int32_t> RopeParser::Pairs() const {
   const char* key = "partial_rotary_factor";
   const JsonFields& place = rope_.Has(key) ? rope_ : fields_;
-  ANNULUS_ASSIGN_OR_RETURN(const double partial, place.Number(key, 0, 1, 1));
-  if (partial != 1 && family_.rope != RopeRule::kPhi3) return place.Unsupported(key, "1");
+  const bool all = family_.partial_rotary == 0;
+  ANNULUS_ASSIGN_OR_RETURN(const double partial,
+                           place.Number(key, 0, 1, all ? 1 : family_.partial_rotary));
+  if (partial != 1 && all) return place.Unsupported(key, "1");
   const auto rotated = static_cast<int32_t>(config_.head_dim * partial);
   if (rotated >= 2 && rotated % 2 == 0) return rotated / 2;
   return place.Invalid(key, absl::StrCat("a number whose product with the head_dim of ",
@@ -163,6 +167,15 @@ absl::Status RopeParser::ParseLongrope() {
   return absl::OkStatus();
 }
 
+// A dynamic NTK that does not depend on the length.
+absl::Status RopeParser::ParseAlpha() {
+  ANNULUS_ASSIGN_OR_RETURN(const double alpha, rope_.Number("alpha", 1, kMostFactor));
+  const double rotated = 2.0 * made_.pairs;
+  made_.kind = RopeKind::kDefault;
+  made_.theta *= std::pow(alpha, rotated / (rotated - 2));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<float> RopeParser::Scale(double fallback) const {
   ANNULUS_ASSIGN_OR_RETURN(const double scale,
                            rope_.Number("attention_factor", kLeastFactor, 1e3, fallback));
@@ -185,8 +198,12 @@ absl::StatusOr<RopeConfig> RopeParser::Parse(const JsonFields& theta_place, cons
       break;
     }
     case RopeKind::kDynamic:
-      ANNULUS_RETURN_IF_ERROR(ParseFactor(std::nullopt));
       if (made_.pairs < 2) return fields_.Invalid("head_dim", "at least 4 with dynamic rope");
+      if (family_.rope == RopeRule::kNtkAlpha && rope_.Has("alpha")) {
+        ANNULUS_RETURN_IF_ERROR(ParseAlpha());
+        break;
+      }
+      ANNULUS_RETURN_IF_ERROR(ParseFactor(std::nullopt));
       made_.original_context = config_.max_context;
       ReachTo(config_.max_context);
       break;
@@ -214,11 +231,26 @@ absl::StatusOr<const char*> RopeKey(const JsonFields& fields) {
   return nullptr;
 }
 
+// Ministral 3: ropes[0] serves keys, ropes[1] queries, which it scales by their position, too.
+absl::Status AddGrowingQueries(const JsonFields& rope, ModelConfig& config) {
+  ANNULUS_ASSIGN_OR_RETURN(const double growth, rope.Number("llama_4_scaling_beta", 0, 100, 0));
+  if (growth == 0) return absl::OkStatus();
+  RopeConfig queries = config.ropes.front();
+  queries.growth = growth;
+  // Also that of YaRN.
+  ANNULUS_ASSIGN_OR_RETURN(queries.original_context,
+                           rope.Integer("original_max_position_embeddings", 1, kMostContext));
+  config.ropes.push_back(std::move(queries));
+  for (LayerConfig& layer : config.layers) layer.query_rope = 1;
+  return absl::OkStatus();
+}
+
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
-// Gemma 3: ropes[0] serves the full layers, ropes[1] the sliding ones. Older files have
-// `rope_theta` and `rope_scaling` for the former and `rope_local_base_freq` for the latter.
+// Gemma 3, OLMo 3: ropes[0] serves the full layers, ropes[1] the sliding ones. Older files have
+// `rope_theta` and `rope_scaling` for the former, and Gemma's `rope_local_base_freq` for the
+// latter.
 absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, const Family& family,
                            ModelConfig& config) {
   const nlohmann::json none = nlohmann::json::object();
@@ -237,11 +269,13 @@ absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, con
   ANNULUS_ASSIGN_OR_RETURN(RopeConfig full_rope, full_parser.Parse(full_theta ? full : fields,
                                                                    "rope_theta", family.theta));
   RopeParser sliding_parser(fields, sliding, family, config);
-  const bool sliding_theta = sliding.Has("rope_theta");
+  const bool scaled_full = family.rope == RopeRule::kScaledFull;
+  const bool sliding_theta = sliding.Has("rope_theta") || scaled_full;
   ANNULUS_ASSIGN_OR_RETURN(
       RopeConfig sliding_rope,
       sliding_parser.Parse(sliding_theta ? sliding : fields,
-                           sliding_theta ? "rope_theta" : "rope_local_base_freq", 10000));
+                           sliding_theta ? "rope_theta" : "rope_local_base_freq",
+                           scaled_full ? family.theta : 10000));
   config.ropes = {std::move(full_rope), std::move(sliding_rope)};
   config.rope_context = full_parser.reach();
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
@@ -257,7 +291,7 @@ absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelCon
                                     : nlohmann::json::parse(family.rope_default);
   const JsonFields rope = found == nullptr ? fields.Inside("rope_parameters", absent)
                                            : fields.Inside(found, *fields.Find(found));
-  if (family.rope == RopeRule::kPerLayer) {
+  if (family.rope == RopeRule::kPerLayer || family.rope == RopeRule::kScaledFull) {
     return ParsePerLayer(fields, rope, family, config);
   }
   for (const char* per_layer : {kFull, kSliding}) {
@@ -268,6 +302,12 @@ absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelCon
   ANNULUS_ASSIGN_OR_RETURN(RopeConfig made, parser.Parse(theta_place, "rope_theta", family.theta));
   config.ropes = {std::move(made)};
   config.rope_context = parser.reach();
+  if (family.rope == RopeRule::kGrowingQueries) return AddGrowingQueries(rope, config);
+  if (family.rope != RopeRule::kNamed) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(const std::string name, fields.String("position_embedding_type", ""));
+  for (LayerConfig& layer : config.layers) {
+    if (name != "rope") layer.rope = kNoRope;
+  }
   return absl::OkStatus();
 }
 

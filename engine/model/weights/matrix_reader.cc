@@ -236,6 +236,7 @@ absl::StatusOr<HostTensorView> MatrixReader::Read(const StoredMatrix& matrix, in
 absl::StatusOr<std::byte*> MatrixReader::ReadRows(const std::string& name, const Rows& rows,
                                                   size_t row_bytes, Buffer& buffer) {
   const StoredMatrix& matrix = rows.matrix;
+  if (matrix.heads.rows > 0) return ReadOrderedRows(name, rows, row_bytes, buffer);
   const int64_t begin = matrix.slice * SliceRows(matrix) + matrix.first + rows.first * matrix.step;
   const size_t bytes = static_cast<size_t>((rows.count - 1) * matrix.step + 1) * row_bytes;
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, buffer.Get(bytes));
@@ -244,6 +245,28 @@ absl::StatusOr<std::byte*> MatrixReader::ReadRows(const std::string& name, const
   for (int64_t r = 1; matrix.step > 1 && r < rows.count; ++r) {
     std::memmove(data + static_cast<size_t>(r) * row_bytes,
                  data + static_cast<size_t>(r * matrix.step) * row_bytes, row_bytes);
+  }
+  return data;
+}
+
+// Reads all of the heads that the rows belong to, behind the place for the rows.
+absl::StatusOr<std::byte*> MatrixReader::ReadOrderedRows(const std::string& name, const Rows& rows,
+                                                         size_t row_bytes, Buffer& buffer) {
+  const StoredMatrix& matrix = rows.matrix;
+  const int64_t head = matrix.heads.rows;
+  const int64_t begin = rows.first / head * head;
+  const int64_t end = (rows.first + rows.count + head - 1) / head * head;
+  const size_t made = static_cast<size_t>(rows.count) * row_bytes;
+  const size_t stored = static_cast<size_t>(end - begin) * row_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, buffer.Get(made + stored));
+  ANNULUS_RETURN_IF_ERROR(source_.ReadRange(
+      name,
+      static_cast<size_t>(matrix.slice * SliceRows(matrix) + matrix.first + begin) * row_bytes,
+      std::span(data + made, stored)));
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t from = matrix.heads.Stored(rows.first + r) - begin;
+    std::memcpy(data + static_cast<size_t>(r) * row_bytes,
+                data + made + static_cast<size_t>(from) * row_bytes, row_bytes);
   }
   return data;
 }
@@ -306,7 +329,7 @@ absl::StatusOr<HostTensorView> MatrixReader::ReadBlockScaled(const Rows& rows,
   ConvertToFloat(info.dtype, codes, values, elements);
   const int64_t across = (matrix.cols + block_cols_ - 1) / block_cols_;
   for (int64_t r = 0; r < rows.count; ++r) {
-    const int64_t row = matrix.first + (rows.first + r) * matrix.step;
+    const int64_t row = matrix.first + matrix.heads.Stored(rows.first + r) * matrix.step;
     const float* const of_row = scales.data() + row / block_rows_ * across;
     for (int64_t c = 0; c < matrix.cols; ++c) {
       values[r * matrix.cols + c] *= of_row[c / block_cols_];
@@ -351,7 +374,9 @@ absl::StatusOr<std::vector<float>> MatrixReader::Read(const StoredVector& vector
   std::vector<float> all(slice);
   ConvertToFloat(info.dtype, bytes.data(), all.data(), slice);
   std::vector<float> values;
-  for (int64_t i = 0; i < vector.size; ++i) values.push_back(all[vector.first + i * vector.step]);
+  for (int64_t i = 0; i < vector.size; ++i) {
+    values.push_back(all[vector.first + vector.heads.Stored(i) * vector.step]);
+  }
   return values;
 }
 

@@ -15,9 +15,23 @@
 
 namespace annulus {
 
+// How a tensor orders the rows of queries or keys. Rope turns row i of a head together with row i +
+// rotated / 2 here; in files of some families those two are neighbours.
+struct HeadOrder {
+  int64_t rows = 0;     // of each head; 0: the order is the same
+  int64_t rotated = 0;  // rows at the beginning of each head that rope turns; even
+
+  // The stored place of a row.
+  int64_t Stored(int64_t row) const {
+    const int64_t place = rows == 0 ? 0 : row % rows;
+    if (rows == 0 || place >= rotated) return row;
+    return row - place + place % (rotated / 2) * 2 + place / (rotated / 2);
+  }
+};
+
 // A matrix [rows, cols] inside a tensor of the checkpoint. A slice is a whole tensor of two
-// dimensions, or element `slice` along the first of three. Row r of the matrix is row first + r *
-// step of the slice; if `transposed`, that column of the slice.
+// dimensions, or element `slice` along the first of three. Row r of the matrix is row first +
+// heads.Stored(r) * step of the slice; if `transposed`, that column of the slice.
 struct StoredMatrix {
   std::string name;            // of the tensor
   std::vector<int64_t> shape;  // the shape that the tensor must have
@@ -27,9 +41,11 @@ struct StoredMatrix {
   int64_t first = 0;
   int64_t step = 1;
   bool transposed = false;
+  HeadOrder heads = {};  // step is 1 then, and transposed false
 };
 
-// A vector inside a tensor: `size` elements first, first + step, .. of a slice.
+// A vector inside a tensor: `size` elements first, first + step, .. of a slice, or those in the
+// order of heads.
 struct StoredVector {
   std::string name;
   std::vector<int64_t> shape;
@@ -37,6 +53,7 @@ struct StoredVector {
   int64_t slice = 0;
   int64_t first = 0;
   int64_t step = 1;
+  HeadOrder heads = {};
 };
 
 // Name of the tensor with the scales, if a matrix is stored as codes with scales per row or group.
@@ -118,6 +135,8 @@ class MatrixReader {
   absl::StatusOr<DType> CheckCodes(const StoredMatrix& matrix, const TensorInfo& codes) const;
   absl::StatusOr<std::byte*> ReadRows(const std::string& name, const Rows& rows, size_t row_bytes,
                                       Buffer& buffer);
+  absl::StatusOr<std::byte*> ReadOrderedRows(const std::string& name, const Rows& rows,
+                                             size_t row_bytes, Buffer& buffer);
   absl::StatusOr<HostTensorView> ReadTransposed(const Rows& rows, DType dtype);
   absl::StatusOr<HostTensorView> ReadMxfp4(const Rows& rows);
   absl::StatusOr<HostTensorView> ReadCodes(const Rows& rows, DType dtype);

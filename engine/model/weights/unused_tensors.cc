@@ -18,12 +18,13 @@ constexpr size_t kMostNamed = 5;
 // Suffixes of tensors that a decoder may store but that are not needed: tables and masks that are
 // computed here, and static scales of a float8 checkpoint for inputs, keys and values, because here
 // every token has its own scale.
-constexpr std::array<absl::string_view, 12> kHarmless = {"rotary_emb.inv_freq",
+constexpr std::array<absl::string_view, 13> kHarmless = {"rotary_emb.inv_freq",
                                                          "rotary_emb.cos_cached",
                                                          "rotary_emb.sin_cached",
                                                          ".masked_bias",
                                                          ".position_ids",
                                                          ".input_scale",
+                                                         ".activation_scale",
                                                          ".input_scale_ub",
                                                          ".output_scale",
                                                          ".q_scale",
@@ -34,6 +35,15 @@ constexpr std::array<absl::string_view, 12> kHarmless = {"rotary_emb.inv_freq",
 bool IsHarmless(absl::string_view name) {
   return std::any_of(kHarmless.begin(), kHarmless.end(),
                      [&](absl::string_view end) { return absl::EndsWith(name, end); });
+}
+
+// Of an image or audio model whose tensors have names as if they were the decoder's: encoders, and
+// the adapters that projections have for their inputs.
+bool IsOfOtherInputs(absl::string_view name, const TensorNames& names) {
+  if (!names.adapters) return false;
+  return absl::StartsWith(name, absl::StrCat(names.model, "embed_tokens_extend.")) ||
+         (!names.infix.empty() &&
+          (absl::StrContains(name, ".lora_A.") || absl::StrContains(name, ".lora_B.")));
 }
 
 // With NamesIn's comparison: a tied head and its scales are the embedding's.
@@ -64,7 +74,8 @@ absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& s
     if (used.contains(name)) continue;
     const bool head = absl::StartsWith(name, names.head + ".");
     if (names.tied && IsCopyOfEmbedding(name, names)) continue;
-    if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name)) {
+    if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name) &&
+        !IsOfOtherInputs(name, names)) {
       refused.push_back(name);
     } else {
       ignored.push_back(name);

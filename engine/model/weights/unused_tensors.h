@@ -14,7 +14,8 @@ namespace annulus {
 // that config.json belongs to another model: INVALID_ARGUMENT names them. Exceptions are tensors
 // without influence: a second copy of a tied embedding, precomputed rotary tables and masks, and
 // the static scales of inputs, keys and values in float8 checkpoints. These, and tensors outside
-// the decoder (the vision half of a larger model), are counted and named in at most one warning.
+// the decoder (the vision half of a larger model, adapters for images), are counted and named in at
+// most one warning.
 absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& slots,
                                                             const TensorNames& names,
                                                             const TensorSource& source,

@@ -32,18 +32,20 @@ class SlotLister {
     slots_.vectors.push_back(
         {{name + ".weight", {size}, size}, &target, config_.unit_offset_norms});
   }
-  void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias,
-                 LinearWeights& target) {
-    AddPart(name, out, out, 0, in, bias, target);
+  void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias, LinearWeights& target,
+                 HeadOrder heads = {}) {
+    AddPart(name, out, out, 0, in, bias, target, heads);
   }
   // Rows [first, first + out) of a matrix that has `all` of them.
   void AddPart(const std::string& name, int64_t all, int64_t out, int64_t first, int64_t in,
-               bool bias, LinearWeights& target) {
-    AddMatrix({name + ".weight", {all, in}, out, in, 0, first}, target.weight);
-    if (bias) AddVector({name + ".bias", {all}, out, 0, first}, target.bias);
+               bool bias, LinearWeights& target, HeadOrder heads = {}) {
+    const std::string stored = name + names_.infix;
+    AddMatrix({stored + ".weight", {all, in}, out, in, 0, first, 1, false, heads}, target.weight);
+    if (bias) AddVector({stored + ".bias", {all}, out, 0, first, 1, heads}, target.bias);
   }
+  HeadOrder OrderOfHeads(const LayerConfig& layer) const;
   void AddNorms(const std::string& prefix, LayerWeights& layer);
-  void AddAttention(const std::string& prefix, LayerWeights& layer);
+  void AddAttention(const std::string& prefix, const HeadOrder& heads, LayerWeights& layer);
   void AddMlp(const std::string& prefix, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
@@ -67,19 +69,25 @@ void SlotLister::AddNorms(const std::string& prefix, LayerWeights& layer) {
   }
 }
 
-void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
+HeadOrder SlotLister::OrderOfHeads(const LayerConfig& layer) const {
+  if (!config_.traits.tensors.rope_pairs_neighbours || layer.rope == kNoRope) return {};
+  return {config_.head_dim, 2 * config_.ropes[static_cast<size_t>(layer.rope)].pairs};
+}
+
+void SlotLister::AddAttention(const std::string& prefix, const HeadOrder& heads,
+                              LayerWeights& layer) {
   const int64_t query = int64_t{config_.heads} * config_.head_dim;
   const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
   const bool bias = config_.attention_bias;
-  if (config_.traits.tensors.fused) {
+  if (config_.traits.tensors.fused_heads) {
     const std::string fused = prefix + "qkv_proj";
     const int64_t all = query + 2 * key;
-    AddPart(fused, all, query, 0, hidden_, bias, layer.query);
-    AddPart(fused, all, key, query, hidden_, bias, layer.key);
+    AddPart(fused, all, query, 0, hidden_, bias, layer.query, heads);
+    AddPart(fused, all, key, query, hidden_, bias, layer.key, heads);
     AddPart(fused, all, key, query + key, hidden_, bias, layer.value);
   } else {
-    AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query);
-    AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key);
+    AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query, heads);
+    AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key, heads);
     AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
   }
   AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
@@ -90,14 +98,16 @@ void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
 void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
   const int64_t size = config_.intermediate_size;
   const bool bias = config_.mlp_bias;
-  if (config_.traits.tensors.fused) {
-    AddPart(prefix + "gate_up_proj", 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
-    AddPart(prefix + "gate_up_proj", 2 * size, size, size, hidden_, bias, layer.mlp.up);
+  const TensorLayout& layout = config_.traits.tensors;
+  if (layout.fused_block) {
+    const std::string fused = absl::StrCat(prefix, layout.gate_up);
+    AddPart(fused, 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
+    AddPart(fused, 2 * size, size, size, hidden_, bias, layer.mlp.up);
   } else {
     AddLinear(prefix + "gate_proj", size, hidden_, bias, layer.mlp.gate);
     AddLinear(prefix + "up_proj", size, hidden_, bias, layer.mlp.up);
   }
-  AddLinear(prefix + "down_proj", hidden_, size, bias, layer.mlp.down);
+  AddLinear(absl::StrCat(prefix, layout.down), hidden_, size, bias, layer.mlp.down);
 }
 
 // One of the experts that share a tensor [experts, in, out].
@@ -168,11 +178,11 @@ WeightSlots SlotLister::List() {
     LayerWeights& layer = weights_.layers[i];
     const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
     AddNorms(prefix, layer);
-    AddAttention(prefix + "self_attn.", layer);
+    AddAttention(prefix + "self_attn.", OrderOfHeads(config_.layers[i]), layer);
     if (config_.layers[i].experts) {
       AddExperts(prefix, layer);
     } else {
-      AddMlp(prefix + "mlp.", layer);
+      AddMlp(absl::StrCat(prefix, config_.traits.tensors.block), layer);
     }
   }
   AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
@@ -227,6 +237,12 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
                                     std::pair("model.language_model.", "lm_head")}) {
     const std::string prefix(model);
     TensorNames names = {prefix, head, prefix + "embed_tokens", config.tie_word_embeddings};
+    constexpr char kInfix[] = ".base_layer";
+    names.adapters = config.traits.tensors.adapters;
+    if (names.adapters &&
+        source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {
+      names.infix = kInfix;
+    }
     const bool embedding = source.Has(names.embedding + ".weight");
     const bool stored_head = source.Has(names.head + ".weight");
     if (embedding) {

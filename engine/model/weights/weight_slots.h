@@ -35,7 +35,10 @@ struct TensorNames {
   std::string model = "model.";
   std::string head = "lm_head";
   std::string embedding = "model.embed_tokens";
-  bool tied = false;  // the head equals the embedding
+  bool tied = false;      // the head equals the embedding
+  bool adapters = false;  // see TensorLayout
+  // Between a projection's name and ".weight", if its adapters stand beside it.
+  std::string infix = {};
 };
 
 // The names in a checkpoint written as `config` says.
@@ -44,7 +47,8 @@ TensorNames UsualNames(const ModelConfig& config);
 // The names of the decoder in this checkpoint. If it has none of its own, they may be those of the
 // text half of a larger model ("language_model.model.", "model.language_model."). As in
 // Transformers 5, a tied embedding may be stored under the head's name only; and if both are stored
-// and differ, the head is not tied, whatever `config` says. Returns the errors of
+// and differ, the head is not tied, whatever `config` says. If the family has adapters
+// (TensorLayout), projections may be named "..base_layer.weight". Returns the errors of
 // TensorSource::ReadRange.
 absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSource& source);
 

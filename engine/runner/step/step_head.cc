@@ -89,6 +89,9 @@ absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
   const MatrixView logits = Logits(0, rows.size());
   ANNULUS_RETURN_IF_ERROR(
       state_.ops().linear(state_.stream(), {normed, &weights.head(), nullptr, logits}));
+  if (config.logits_scale != 1) {
+    ANNULUS_RETURN_IF_ERROR(state_.ops().scale(state_.stream(), {logits, config.logits_scale}));
+  }
   if (config.logits_soft_cap <= 0) return absl::OkStatus();
   return state_.ops().soft_cap(state_.stream(), {logits, config.logits_soft_cap});
 }

@@ -25,7 +25,7 @@ absl::Status StepLayers::FillAngles() {
   return absl::OkStatus();
 }
 
-// Runs of items with the same frequencies share a call; mostly that is all of them.
+// Runs of rows with the same frequencies and scale share a call; mostly that is all of them.
 absl::Status StepLayers::FillAngles(size_t rope) {
   const auto frequencies = [&](size_t item) -> const std::vector<float>& {
     const auto& own = state_.sequences.at(plan_.items[item].sequence).inverse_frequencies;
@@ -39,12 +39,17 @@ absl::Status StepLayers::FillAngles(size_t rope) {
     do {
       ++item;
     } while (item < plan_.items.size() && &frequencies(item) == &shared);
-    const int64_t count = rows_.item_end(item - 1) - first;
-    if (count == 0) continue;
-    ANNULUS_RETURN_IF_ERROR(ops().rope_table(
-        stream(), {std::span(rows_.positions).subspan(first, count), shared, config.scale,
-                   DenseRows(angles.cosine, first, count, config.pairs),
-                   DenseRows(angles.sine, first, count, config.pairs)}));
+    const int64_t last = rows_.item_end(item - 1);
+    for (int64_t begin = first, end = first; begin < last; begin = end) {
+      const float scale = ScaleAt(config, rows_.positions[begin]);
+      end = config.growth == 0 ? last : begin + 1;
+      while (end < last && ScaleAt(config, rows_.positions[end]) == scale) ++end;
+      const int64_t count = end - begin;
+      ANNULUS_RETURN_IF_ERROR(
+          ops().rope_table(stream(), {std::span(rows_.positions).subspan(begin, count), shared,
+                                      scale, DenseRows(angles.cosine, begin, count, config.pairs),
+                                      DenseRows(angles.sine, begin, count, config.pairs)}));
+    }
   }
   return absl::OkStatus();
 }
@@ -192,7 +197,9 @@ absl::Status StepLayers::MultiplyChosen(const Operation& operation, const Pass& 
 
 absl::Status StepLayers::Rotate(const Operation& operation, const Pass& pass) {
   const ModelConfig& config = model().config;
-  const auto rope = static_cast<size_t>(config.layers[static_cast<size_t>(pass.layer)].rope);
+  const LayerConfig& layer = config.layers[static_cast<size_t>(pass.layer)];
+  const bool own = operation.output == LayerArray::kQuery && layer.query_rope != kNoRope;
+  const auto rope = static_cast<size_t>(own ? layer.query_rope : layer.rope);
   const MatrixView values = View(operation.output, RowsOf(operation.rows, pass), pass);
   if (values.rows == 0) return absl::OkStatus();
   const int64_t pairs = config.ropes[rope].pairs;

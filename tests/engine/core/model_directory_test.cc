@@ -211,7 +211,7 @@ TEST_F(ModelDirectory, EveryFaultIsNamedByFileKeyValueAndWhatIsAllowed) {
       {"config.json",
        "LlamaForCausalLM",
        "Qwen2MoeForCausalLM",
-       {"architectures is [\"Qwen2MoeForCausalLM\"]", "the nearest is Qwen3MoeForCausalLM"}},
+       {"architectures is [\"Qwen2MoeForCausalLM\"]", "the nearest is qwen3_moe"}},
       {"generation_config.json",
        "[2, 3]",
        "[2, 131]",

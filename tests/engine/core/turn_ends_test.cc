@@ -75,11 +75,11 @@ TEST(TurnEndsTest, EveryFamilyHasItsOwn) {
     SCOPED_TRACE(family.model_type);
     std::vector<int32_t> expected = {end};
     const std::string type(family.model_type);
-    if (type == "llama" || type == "mistral" || type == "mixtral") {
+    if (type == "llama" || type == "mistral" || type == "mixtral" || type == "ministral3") {
       expected.insert(expected.end(), {IdOf("<|eot_id|>"), IdOf("<|eom_id|>")});
     }
-    if (type == "phi3") expected.push_back(IdOf("<|end|>"));
-    if (type == "gemma2" || type == "gemma3_text") expected.push_back(IdOf("<end_of_turn>"));
+    if (type.starts_with("phi")) expected.push_back(IdOf("<|end|>"));
+    if (type.starts_with("gemma")) expected.push_back(IdOf("<end_of_turn>"));
     if (type == "gpt_oss") {
       expected.insert(expected.end(), {IdOf("<|return|>"), IdOf("<|call|>")});
     } else {

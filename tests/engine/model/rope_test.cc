@@ -103,6 +103,18 @@ TEST(RopeTest, LengthChoosesTheFrequencies) {
   EXPECT_LT(InverseFrequencies(rope, 150)[1], 0.006f);
 }
 
+TEST(RopeTest, TheScaleOfQueriesGrowsByItsSteps) {
+  RopeConfig rope;
+  rope.scale = 2;
+  rope.original_context = 100;
+  EXPECT_EQ(ScaleAt(rope, 1000), 2);
+  rope.growth = 0.5;
+  EXPECT_EQ(ScaleAt(rope, 99), 2);
+  EXPECT_EQ(ScaleAt(rope, 100), ScaleAt(rope, 199));
+  EXPECT_FLOAT_EQ(ScaleAt(rope, 100), static_cast<float>(2 * (1 + 0.5 * std::log(2.0))));
+  EXPECT_FLOAT_EQ(ScaleAt(rope, 1000), static_cast<float>(2 * (1 + 0.5 * std::log(11.0))));
+}
+
 TEST(RopeTest, Llama3KeepsFastAndDividesSlowFrequencies) {
   RopeConfig rope;
   rope.theta = 500000;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/model/files/safetensors.h"
+#include "engine/model/weights/matrix_reader.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_data.h"
@@ -255,6 +256,51 @@ TEST(WeightsTest, WarnsOfTensorsThatNeedNotBeUsed) {
               ::testing::ElementsAre(::testing::AllOf(
                   HasSubstr("6 tensors of the checkpoint are not used: "),
                   HasSubstr("model.layers.0.self_attn.rotary_emb.inv_freq, "), HasSubstr(", .."))));
+}
+
+// Texts use a projection without its adapters, if the family is made so; otherwise they are part of
+// the model.
+TEST(WeightsTest, LeavesOutAdaptersForOtherInputs) {
+  const ZeroSource plain = SmallSource();
+  ZeroSource source;
+  for (const auto& [name, info] : plain.tensors) {
+    source.tensors[absl::StrReplaceAll(name, {{"_proj.", "_proj.base_layer."}})] = info;
+  }
+  source.tensors["model.layers.0.self_attn.q_proj.lora_A.vision.weight"] = {DType::kF32, {2, 8}};
+  source.tensors["model.embed_tokens_extend.image.weight"] = {DType::kF32, {2}};
+  ModelConfig config = SmallConfig();
+  EXPECT_FALSE(Load(config, source).ok());
+  config.traits.tensors.adapters = true;
+  const auto weights = Load(config, source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(weights->warnings,
+              ::testing::ElementsAre(HasSubstr("2 tensors of the checkpoint are not used: ")));
+  ZeroSource merged = SmallSource();
+  merged.tensors["model.layers.0.self_attn.q_proj.lora_A.vision.weight"] = {DType::kF32, {2, 8}};
+  ExpectError(Load(config, merged).status(), absl::StatusCode::kInvalidArgument, "lora_A.vision");
+}
+
+// Of each head, the rows that rope turns come as halves whatever part of them is read.
+TEST(WeightsTest, PutsNeighboursThatRopePairsApart) {
+  ZeroSource source;
+  for (int row = 0; row < 12; ++row) source.floats["m"].push_back(static_cast<float>(row));
+  source.floats["v"] = source.floats["m"];
+  source.tensors["m"] = {DType::kF32, {12, 1}};
+  source.tensors["v"] = {DType::kF32, {12}};
+  MatrixReader reader(source, 128, 128);
+  const HeadOrder heads = {.rows = 6, .rotated = 4};
+  const std::vector<float> expected = {0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11};
+  const StoredMatrix matrix = {"m", {12, 1}, 12, 1, 0, 0, 1, false, heads};
+  for (int64_t first = 0; first < 12; ++first) {
+    for (int64_t count = 1; first + count <= 12; ++count) {
+      const auto rows = reader.Read(matrix, first, count);
+      ASSERT_TRUE(rows.ok()) << rows.status();
+      const auto* values = static_cast<const float*>(rows->data);
+      EXPECT_EQ(std::vector<float>(values, values + count),
+                std::vector<float>(expected.begin() + first, expected.begin() + first + count));
+    }
+  }
+  EXPECT_EQ(*reader.Read({"v", {12}, 12, 0, 0, 1, heads}), expected);
 }
 
 TEST(WeightsTest, GoldenValuesArriveUnchanged) {

@@ -325,6 +325,18 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.weights.layers[1].sinks = {}; }), kVisible);
   EXPECT_GT(error("yarn", [](RankModel& m) { m.config.ropes[0].factor = 4.2; }), kVisible);
   EXPECT_GT(error("phi3_longrope", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
+  EXPECT_GT(error("granite", [](RankModel& m) { m.config.logits_scale = 1; }), kVisible);
+  EXPECT_GT(error("granite", [](RankModel& m) { m.config.attention_scale = 0.25f; }), kVisible);
+  EXPECT_GT(error("granite", [](RankModel& m) { m.config.norm.epsilon = 0.04f; }), kVisible);
+  EXPECT_GT(error("granite", [](RankModel& m) { m.embedding_scale = 2; }), kVisible);
+  EXPECT_GT(error("ministral3", [](RankModel& m) { m.config.ropes[1].growth = 0; }), kVisible);
+  EXPECT_GT(error("ministral3", [](RankModel& m) { m.config.ropes[1].original_context = 41; }),
+            kVisible);
+  EXPECT_GT(error("olmo3", [](RankModel& m) { m.config.ropes[1] = m.config.ropes[0]; }), kVisible);
+  EXPECT_GT(error("exaone4", [](RankModel& m) { m.config.layers[3].rope = 0; }), kVisible);
+  EXPECT_GT(error("hunyuan", [](RankModel& m) { m.config.traits.norms_after_rope = false; }),
+            kVisible);
+  EXPECT_GT(error("hunyuan", [](RankModel& m) { m.config.ropes[0].theta = 10000; }), kVisible);
   EXPECT_GT(error("llama_dynamic", [](RankModel& m) { m.config.ropes[0].factor = 2.2; }), kVisible);
 }
 
