@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/model/families.h"
+#include "engine/model/fields/config_limits.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -19,24 +20,45 @@ namespace {
 
 using nlohmann::json;
 using Experts = GgufFamily::Experts;
+using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 9> kFamilies = {{
+constexpr std::array<GgufFamily, 20> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+    {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
+    {.name = "qwen3vl", .architecture = "Qwen3ForCausalLM"},
     {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .experts = Experts::kSeparate},
-    {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
-    {.name = "gemma2", .architecture = "Gemma2ForCausalLM", .gemma = true},
-    {.name = "gemma3", .architecture = "Gemma3ForCausalLM", .gemma = true},
+    {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused_block = true},
+    {.name = "gemma", .architecture = "GemmaForCausalLM", .gemma = true},
+    {.name = "gemma2", .architecture = "Gemma2ForCausalLM", .names = Names::kGemma, .gemma = true},
+    {.name = "gemma3", .architecture = "Gemma3ForCausalLM", .names = Names::kGemma, .gemma = true},
     {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaved_rope = true},
     {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
+    {.name = "olmoe", .architecture = "OlmoeForCausalLM", .experts = Experts::kOlmoe},
+    {.name = "mistral3", .architecture = "Ministral3ForCausalLM", .interleaved_rope = true},
+    {.name = "exaone4", .architecture = "Exaone4ForCausalLM"},
+    {.name = "seed_oss", .architecture = "SeedOssForCausalLM"},
+    {.name = "granite",
+     .architecture = "GraniteForCausalLM",
+     .interleaved_rope = true,
+     .multipliers = true},
+    {.name = "hunyuan-dense",
+     .architecture = "HunYuanDenseV1ForCausalLM",
+     .names = Names::kHunyuan},
+    {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
+    {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = Names::kGlm4, .fused_block = true},
 }};
 constexpr GgufFamily kGptOss = {
     .name = "gpt-oss", .architecture = "GptOssForCausalLM", .experts = Experts::kGptOss};
+// Architectures that one name stands for, besides those above.
 constexpr GgufFamily kMixtral = {.name = "llama",
                                  .architecture = "MixtralForCausalLM",
                                  .experts = Experts::kMixtral,
                                  .interleaved_rope = true};
+constexpr GgufFamily kMistral3 = {
+    .name = "mistral3", .architecture = "LlamaForCausalLM", .interleaved_rope = true};
+constexpr GgufFamily kOlmo3 = {.name = "olmo2", .architecture = "Olmo3ForCausalLM"};
 
 // Layers of the two Gemma models whose scores are scaled by hidden_size / heads, which no key says.
 constexpr uint64_t kGemma2Layers27B = 46;
@@ -79,7 +101,9 @@ class ConfigWriter {
   absl::Status WriteSizes();
   absl::Status WriteRope();
   absl::Status WriteFactors(const char* to, absl::string_view tensor, json& rope) const;
+  absl::Status WriteYarn(json& rope) const;
   absl::Status WriteGemma();
+  absl::Status WriteMultipliers();
   absl::Status WriteWindow();
   absl::Status WriteExperts();
   absl::Status WriteTokens();
@@ -143,7 +167,8 @@ absl::Status ConfigWriter::WriteSizes() {
     ANNULUS_RETURN_IF_ERROR(Copy("vocab_size", "vocab_size"));
   }
   config_["tie_word_embeddings"] = !Has("output.weight");
-  config_["attention_bias"] = Has("blk.0.attn_q.bias");
+  config_["attention_bias"] = config_["use_bias"] = Has("blk.0.attn_q.bias");
+  config_["attention_out_bias"] = Has("blk.0.attn_output.bias");
   config_["mlp_bias"] = Has("blk.0.ffn_down.bias");
   return absl::OkStatus();
 }
@@ -160,6 +185,20 @@ absl::Status ConfigWriter::WriteFactors(const char* to, absl::string_view tensor
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> values, file_.ReadAsFloat(*factors));
   rope[to] = values;
   return absl::OkStatus();
+}
+
+// What few files say of YaRN. The multiplier is that of Ministral 3, whose two scales cancel.
+absl::Status ConfigWriter::WriteYarn(json& rope) const {
+  const auto copy = [&](const char* to, absl::string_view from) -> absl::Status {
+    ANNULUS_ASSIGN_OR_RETURN(const json value, Number(from));
+    if (!value.is_null()) rope[to] = value;
+    return absl::OkStatus();
+  };
+  ANNULUS_RETURN_IF_ERROR(copy("beta_fast", "rope.scaling.yarn_beta_fast"));
+  ANNULUS_RETURN_IF_ERROR(copy("beta_slow", "rope.scaling.yarn_beta_slow"));
+  ANNULUS_RETURN_IF_ERROR(copy("mscale", "rope.scaling.yarn_log_multiplier"));
+  ANNULUS_RETURN_IF_ERROR(copy("mscale_all_dim", "rope.scaling.yarn_log_multiplier"));
+  return copy("llama_4_scaling_beta", "attention.temperature_scale");
 }
 
 // Tensors of factors divide frequencies: one list is what Llama 3 makes of its settings, two are
@@ -199,6 +238,7 @@ absl::Status ConfigWriter::WriteRope() {
     if (!factor.is_null()) rope["factor"] = factor;
     if (!original.is_null()) rope["original_max_position_embeddings"] = original;
     if (family_.experts == Experts::kGptOss) rope["truncate"] = false;
+    ANNULUS_RETURN_IF_ERROR(WriteYarn(rope));
   } else if (scaling != nullptr && type != "none") {
     return absl::UnimplementedError(absl::StrCat(
         file_.path(), ": ", family_.name, ".rope.scaling.type is ", scaling->Shown(),
@@ -209,7 +249,7 @@ absl::Status ConfigWriter::WriteRope() {
 }
 
 absl::Status ConfigWriter::WriteGemma() {
-  if (!family_.gemma) return absl::OkStatus();
+  if (family_.names != Names::kGemma) return absl::OkStatus();
   const json layers = Value("block_count");
   const bool by_hidden = layers == (family_.name == "gemma2" ? kGemma2Layers27B : kGemma3Layers27B);
   const json heads = config_.value("num_attention_heads", json());
@@ -231,16 +271,37 @@ absl::Status ConfigWriter::WriteGemma() {
   return absl::OkStatus();
 }
 
-// 0 means none; a family without the key has no windows.
+absl::Status ConfigWriter::WriteMultipliers() {
+  if (!family_.multipliers) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(Copy("attention_multiplier", "attention.scale"));
+  ANNULUS_RETURN_IF_ERROR(Copy("embedding_multiplier", "embedding_scale"));
+  ANNULUS_RETURN_IF_ERROR(Copy("residual_multiplier", "residual_scale"));
+  return Copy("logits_scaling", "logit_scale");
+}
+
+// 0 means none, and so does an absent key, though some families have a window of their own.
 absl::Status ConfigWriter::WriteWindow() {
   ANNULUS_ASSIGN_OR_RETURN(const json window, Number("attention.sliding_window"));
-  if (window.is_null()) return absl::OkStatus();
+  // Without the key EXAONE 4 has none, and its checkpoints say so by null.
+  if (window.is_null() && family_.name != "exaone4") return absl::OkStatus();
   config_["sliding_window"] = window == 0 ? json() : window;
+  const std::string key = absl::StrCat(family_.name, ".attention.sliding_window_pattern");
+  const GgufValue* const pattern = file_.Find(key);
+  if (pattern == nullptr || pattern->kind != GgufValue::Kind::kArray) return absl::OkStatus();
+  json types = json::array();
+  for (uint64_t i = 0; i < std::min(pattern->count, uint64_t{kMostLayers}); ++i) {
+    types.push_back(pattern->At(i) == true ? "sliding_attention" : "full_attention");
+  }
+  config_["layer_types"] = std::move(types);
   return absl::OkStatus();
 }
 
 absl::Status ConfigWriter::WriteExperts() {
   if (family_.experts == Experts::kNone) return absl::OkStatus();
+  if (family_.experts == Experts::kOlmoe) {
+    ANNULUS_RETURN_IF_ERROR(Copy("num_experts", "expert_count"));
+    return Copy("num_experts_per_tok", "expert_used_count");
+  }
   const bool qwen = family_.experts == Experts::kSeparate;
   ANNULUS_RETURN_IF_ERROR(Copy(qwen ? "num_experts" : "num_local_experts", "expert_count"));
   ANNULUS_RETURN_IF_ERROR(Copy("num_experts_per_tok", "expert_used_count"));
@@ -286,6 +347,7 @@ absl::StatusOr<std::string> ConfigWriter::Write() {
   ANNULUS_RETURN_IF_ERROR(WriteSizes());
   ANNULUS_RETURN_IF_ERROR(WriteRope());
   ANNULUS_RETURN_IF_ERROR(WriteGemma());
+  ANNULUS_RETURN_IF_ERROR(WriteMultipliers());
   ANNULUS_RETURN_IF_ERROR(WriteWindow());
   ANNULUS_RETURN_IF_ERROR(WriteExperts());
   ANNULUS_RETURN_IF_ERROR(WriteTokens());
@@ -306,17 +368,19 @@ absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
   const bool mixture = !experts.is_null() && experts > 0;
   if (name == kMixtral.name && mixture) return kMixtral;
   if (name == kGptOss.name) return kGptOss;
+  const auto lacks = [&](absl::string_view key) {
+    return file.Find(absl::StrCat(name, ".attention.", key)) == nullptr;
+  };
+  if (name == kMistral3.name && lacks("temperature_scale")) return kMistral3;
+  if (name == kOlmo3.name && !lacks("sliding_window")) return kOlmo3;
   std::vector<absl::string_view> served = {kGptOss.name};
   for (const GgufFamily& family : kFamilies) {
-    if (family.name == name) {
-      if (name != "olmo2" || file.Find("olmo2.attention.sliding_window") == nullptr) return family;
-    }
+    if (family.name == name) return family;
     served.push_back(family.name);
   }
-  return absl::UnimplementedError(
-      absl::StrCat(file.path(), ": ", kKey, " is \"", absl::CHexEscape(name.substr(0, 64)), "\"",
-                   name == "olmo2" ? " with sliding windows (OLMo 3)" : "",
-                   "; supported: ", absl::StrJoin(served, ", ")));
+  return absl::UnimplementedError(absl::StrCat(file.path(), ": ", kKey, " is \"",
+                                               absl::CHexEscape(name.substr(0, 64)), "\"",
+                                               "; supported: ", absl::StrJoin(served, ", ")));
 }
 
 std::vector<absl::string_view> GgufConfigTensors(const GgufFile& file) {

@@ -13,16 +13,20 @@ namespace annulus {
 // How a GGUF architecture differs from the Hugging Face checkpoint it was converted from. Sources:
 // the tables of names in the `gguf` package, and the tensor changes made by llama.cpp's converter.
 struct GgufFamily {
-  enum class Experts { kNone, kSeparate, kMixtral, kGptOss };
+  enum class Experts { kNone, kSeparate, kOlmoe, kMixtral, kGptOss };
+  // The names of tensors that differ from those of most architectures.
+  enum class Names { kUsual, kGemma, kGlm4, kHunyuan };
 
   absl::string_view name;          // general.architecture
   absl::string_view architecture;  // of config.json
   Experts experts = Experts::kNone;
-  // In the file, rows of query and key projections pair neighbours for rope; here, as in
-  // Transformers, row i of a head pairs with row i + head_dim / 2.
+  Names names = Names::kUsual;
+  // The converter made neighbours of the rows of query and key projections that rope pairs; in the
+  // checkpoint, row i of a head pairs with row i + head_dim / 2.
   bool interleaved_rope = false;
-  bool gemma = false;  // norms hold 1 + w; the norm before the gated block has another name
-  bool fused = false;  // query, key and value in one tensor; gate and up in another
+  bool gemma = false;        // norms hold 1 + w
+  bool fused_block = false;  // gate and up in one tensor
+  bool multipliers = false;  // Granite's scales
 };
 
 // Finds the file's family. UNIMPLEMENTED: an unsupported architecture, with the supported ones.

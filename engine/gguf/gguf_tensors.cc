@@ -19,6 +19,7 @@ namespace annulus {
 namespace {
 
 using Experts = GgufFamily::Experts;
+using Names = GgufFamily::Names;
 
 constexpr int64_t kFp4Block = 32;
 constexpr size_t kFp4Codes = 16;
@@ -56,8 +57,15 @@ constexpr std::array<NamePair, 16> kLayerNames = {{
 }};
 
 absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
-  if (family.gemma && suffix == "ffn_norm") return "pre_feedforward_layernorm";
-  if (family.fused && suffix == "ffn_up") return "mlp.gate_up_proj";
+  if (family.names == Names::kGemma && suffix == "ffn_norm") return "pre_feedforward_layernorm";
+  if (family.names == Names::kHunyuan && suffix == "attn_q_norm")
+    return "self_attn.query_layernorm";
+  if (family.names == Names::kHunyuan && suffix == "attn_k_norm") return "self_attn.key_layernorm";
+  if (family.names == Names::kGlm4 && suffix == "post_attention_norm") {
+    return "post_self_attn_layernorm";
+  }
+  if (family.names == Names::kGlm4 && suffix == "post_ffw_norm") return "post_mlp_layernorm";
+  if (family.fused_block && suffix == "ffn_up") return "mlp.gate_up_proj";
   if (suffix == "ffn_gate_inp" && family.experts == Experts::kMixtral) {
     return "block_sparse_moe.gate";
   }
@@ -259,14 +267,15 @@ absl::Status GgufTensors::AddRotated(std::string name, const GgufTensor& tensor,
 absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor& tensor,
                                      const std::string& prefix, absl::string_view suffix) {
   if (family.experts == Experts::kGptOss) return AddGptOssExperts(tensor, prefix, suffix);
-  struct Names {
+  struct ExpertNames {
     absl::string_view gguf, separate, mixtral;
   };
-  static constexpr Names kNames[] = {{"ffn_gate_exps.weight", "gate_proj.weight", "w1.weight"},
-                                     {"ffn_up_exps.weight", "up_proj.weight", "w3.weight"},
-                                     {"ffn_down_exps.weight", "down_proj.weight", "w2.weight"}};
+  static constexpr ExpertNames kNames[] = {
+      {"ffn_gate_exps.weight", "gate_proj.weight", "w1.weight"},
+      {"ffn_up_exps.weight", "up_proj.weight", "w3.weight"},
+      {"ffn_down_exps.weight", "down_proj.weight", "w2.weight"}};
   const bool mixtral = family.experts == Experts::kMixtral;
-  for (const Names& names : kNames) {
+  for (const ExpertNames& names : kNames) {
     if (names.gguf != suffix) continue;
     if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
     const int64_t rows = tensor.shape[1];

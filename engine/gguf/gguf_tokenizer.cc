@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,12 +36,13 @@ constexpr size_t kMostControlBytes = 128;  // of a control token that the file c
 
 // What splits a text before BPE, and what else a publisher's tokenizer.json says.
 struct PreTokenizer {
-  absl::string_view name = {};     // tokenizer.ggml.pre
-  absl::string_view pattern = "";  // "": GPT-2's own, which ByteLevel brings
-  bool digits_apart = false;       // every digit by itself, first of all
-  bool ignore_merges = false;      // a piece that is a token is not merged
-  bool adds_bos = false;           // unless add_bos_token says otherwise
-  bool composes = false;           // normal form C first
+  absl::string_view name = {};                    // tokenizer.ggml.pre
+  std::span<const absl::string_view> first = {};  // patterns that split a text before
+  absl::string_view pattern = "";                 // "": GPT-2's own, which ByteLevel brings
+  bool digits_apart = false;                      // every digit by itself, first of all
+  bool ignore_merges = false;                     // a piece that is a token is not merged
+  bool adds_bos = false;                          // unless add_bos_token says otherwise
+  bool composes = false;                          // normal form C first
 };
 
 constexpr absl::string_view kLlama3 =
@@ -52,7 +54,14 @@ constexpr absl::string_view kTekken =
 constexpr absl::string_view kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-constexpr std::array<PreTokenizer, 17> kPreTokenizers = {{
+constexpr absl::string_view kSeed =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::array<absl::string_view, 2> kNumbersAndHan = {R"(\p{N}{1,3})",
+                                                             "[一-龥぀-ゟ゠-ヿ]+"};
+constexpr absl::string_view kMarksWithWords =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr std::array<PreTokenizer, 23> kPreTokenizers = {{
     {.name = "gpt-2"},
     {.name = "olmo", .composes = true},
     {.name = "phi-2"},
@@ -70,6 +79,12 @@ constexpr std::array<PreTokenizer, 17> kPreTokenizers = {{
     {.name = "tekken", .pattern = kTekken, .ignore_merges = true, .adds_bos = true},
     {.name = "gpt-4o", .pattern = kGpt4o},
     {.name = "llama4", .pattern = kGpt4o},
+    {.name = "glm4", .pattern = kLlama3},
+    {.name = "chatglm-bpe", .pattern = kLlama3},
+    {.name = "exaone4"},
+    {.name = "seed-coder", .pattern = kSeed},
+    {.name = "hunyuan", .pattern = kQwen2},
+    {.name = "hunyuan-dense", .first = kNumbersAndHan, .pattern = kMarksWithWords},
 }};
 
 // Reads the keys below tokenizer.ggml.
@@ -177,12 +192,14 @@ json ByteLevel(bool own_pattern) {
 json PreTokenizerJson(const PreTokenizer& kind) {
   json steps = json::array();
   if (kind.digits_apart) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (!kind.pattern.empty()) {
+  const auto split = [&](absl::string_view pattern) {
     steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(kind.pattern)}}},
+                     {"pattern", {{"Regex", std::string(pattern)}}},
                      {"behavior", "Isolated"},
                      {"invert", false}});
-  }
+  };
+  for (const absl::string_view pattern : kind.first) split(pattern);
+  if (!kind.pattern.empty()) split(kind.pattern);
   steps.push_back(ByteLevel(kind.pattern.empty()));
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
@@ -52,30 +54,37 @@ class CheckpointWriter {
   };
 
   std::string Plain(const std::string& name) const {
-    std::string made = absl::StrReplaceAll(name, {{"model.layers.", "blk."},
-                                                  {"model.embed_tokens.", "token_embd."},
-                                                  {"model.norm.", "output_norm."},
-                                                  {"lm_head.", "output."},
-                                                  {"self_attn.q_norm", "attn_q_norm"},
-                                                  {"self_attn.k_norm", "attn_k_norm"},
-                                                  {"self_attn.q_proj", "attn_q"},
-                                                  {"self_attn.k_proj", "attn_k"},
-                                                  {"self_attn.v_proj", "attn_v"},
-                                                  {"self_attn.qkv_proj", "attn_qkv"},
-                                                  {"self_attn.o_proj", "attn_output"},
-                                                  {"self_attn.sinks", "attn_sinks.weight"},
-                                                  {"input_layernorm", "attn_norm"},
-                                                  {"pre_feedforward_layernorm", "ffn_norm"},
-                                                  {"post_feedforward_layernorm", "post_ffw_norm"},
-                                                  {"mlp.gate_up_proj", "ffn_up"},
-                                                  {"mlp.gate_proj", "ffn_gate"},
-                                                  {"mlp.up_proj", "ffn_up"},
-                                                  {"mlp.down_proj", "ffn_down"},
-                                                  {"block_sparse_moe.gate.", "ffn_gate_inp."},
-                                                  {"mlp.gate.", "ffn_gate_inp."},
-                                                  {"mlp.router.", "ffn_gate_inp."}});
-    const bool after = !config_.traits.norms[LayerNorm::kAttentionOutput].empty() ||
-                       std::string(of_.architecture) == "gpt-oss";
+    std::string made =
+        absl::StrReplaceAll(name, {{"model.layers.", "blk."},
+                                   {"model.embed_tokens.", "token_embd."},
+                                   {"model.norm.", "output_norm."},
+                                   {"lm_head.", "output."},
+                                   {"self_attn.q_norm", "attn_q_norm"},
+                                   {"self_attn.k_norm", "attn_k_norm"},
+                                   {"self_attn.query_layernorm", "attn_q_norm"},
+                                   {"self_attn.key_layernorm", "attn_k_norm"},
+                                   {"post_self_attn_layernorm", "post_attention_norm"},
+                                   {"post_mlp_layernorm", "post_ffw_norm"},
+                                   {"self_attn.q_proj", "attn_q"},
+                                   {"self_attn.k_proj", "attn_k"},
+                                   {"self_attn.v_proj", "attn_v"},
+                                   {"self_attn.qkv_proj", "attn_qkv"},
+                                   {"self_attn.o_proj", "attn_output"},
+                                   {"self_attn.sinks", "attn_sinks.weight"},
+                                   {"input_layernorm", "attn_norm"},
+                                   {"pre_feedforward_layernorm", "ffn_norm"},
+                                   {"post_feedforward_layernorm", "post_ffw_norm"},
+                                   {"mlp.gate_up_proj", "ffn_up"},
+                                   {"mlp.gate_proj", "ffn_gate"},
+                                   {"mlp.up_proj", "ffn_up"},
+                                   {"mlp.down_proj", "ffn_down"},
+                                   {"block_sparse_moe.gate.", "ffn_gate_inp."},
+                                   {"mlp.gate.", "ffn_gate_inp."},
+                                   {"mlp.router.", "ffn_gate_inp."}});
+    const std::string architecture = of_.architecture;
+    const bool after =
+        config_.traits.norms[LayerNorm::kAttentionOutput] == "post_attention_layernorm" ||
+        architecture == "gpt-oss" || architecture == "seed_oss";
     return absl::StrReplaceAll(
         made, {{"post_attention_layernorm", after ? "post_attention_norm" : "ffn_norm"}});
   }
@@ -165,6 +174,51 @@ class CheckpointWriter {
 
 }  // namespace
 
+namespace {
+
+// What only some architectures say.
+void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& writer) {
+  const std::string architecture = of.architecture;
+  const std::string prefix = architecture + ".";
+  const RopeConfig& rope = config.ropes.back();
+  if (rope.growth > 0) {
+    writer.Set(prefix + "rope.scaling.type", "yarn");
+    writer.Set(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
+    writer.Set(prefix + "rope.scaling.original_context_length",
+               static_cast<uint32_t>(rope.original_context));
+    writer.Set(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.fast_turns));
+    writer.Set(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.slow_turns));
+    writer.Set(prefix + "rope.scaling.yarn_log_multiplier", 1.0f);
+    writer.Set(prefix + "attention.temperature_scale", static_cast<float>(rope.growth));
+  }
+  const bool sliding = config.layers[0].window > 0;
+  if (sliding && (architecture == "exaone4" || architecture == "olmo2")) {
+    std::vector<bool> pattern;
+    for (const LayerConfig& layer : config.layers) pattern.push_back(layer.window > 0);
+    writer.Set(prefix + "attention.sliding_window", static_cast<uint32_t>(config.layers[0].window));
+    writer.Set(prefix + "attention.sliding_window_pattern", pattern);
+  }
+  if (architecture == "olmo2" && sliding) {
+    writer.Set(prefix + "rope.scaling.type", "yarn");
+    writer.Set(prefix + "rope.scaling.factor", static_cast<float>(config.ropes[0].factor));
+    writer.Set(prefix + "rope.scaling.original_context_length",
+               static_cast<uint32_t>(config.ropes[0].original_context));
+  }
+  if (architecture != "granite") return;
+  std::ifstream file(of.directory() + "/config.json");
+  const nlohmann::json checkpoint = nlohmann::json::parse(file);
+  const auto copy = [&](const char* to, const char* from) {
+    writer.Set(prefix + to, checkpoint.at(from).get<float>());
+  };
+  copy("attention.layer_norm_rms_epsilon", "rms_norm_eps");
+  copy("attention.scale", "attention_multiplier");
+  copy("embedding_scale", "embedding_multiplier");
+  copy("residual_scale", "residual_multiplier");
+  copy("logit_scale", "logits_scaling");
+}
+
+}  // namespace
+
 void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter& writer) {
   const std::string prefix = absl::StrCat(of.architecture, ".");
   writer.Set("general.architecture", of.architecture);
@@ -179,7 +233,9 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
   number("context_length", config.max_context);
-  writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);
+  if (std::string(of.architecture) != "granite") {  // whose own is another: see ParseMultipliers
+    writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);
+  }
   writer.Set(prefix + "rope.freq_base", static_cast<float>(config.ropes[0].theta));
   number("rope.dimension_count", config.ropes[0].pairs * 2);
   if (config.experts.count > 0) {
@@ -187,6 +243,7 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
     number("expert_used_count", config.experts.chosen);
     number("expert_feed_forward_length", config.experts.intermediate_size);
   }
+  WriteGgufExtras(of, config, writer);
 }
 
 void WriteGgufTensors(const GgufCase& of, const ModelConfig& config, const TensorSource& source,

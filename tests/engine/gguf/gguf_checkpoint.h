@@ -5,6 +5,8 @@
 #include <ostream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/model/files/tensor_source.h"
 #include "engine/model/model_config.h"
 #include "tests/engine/gguf/gguf_writer.h"
@@ -26,6 +28,11 @@ inline std::ostream& operator<<(std::ostream& out, const GgufCase& one) {
   return out << one.golden;
 }
 
+// Of a test with this parameter.
+inline std::string TestName(const GgufCase& one) {
+  return absl::StrReplaceAll(absl::StrCat(one.golden, "_as_", one.architecture), {{"-", "_"}});
+}
+
 inline constexpr GgufCase kGgufCases[] = {
     {"llama_mha", "llama", true},
     {"llama_gqa_bf16", "llama", true},
@@ -41,6 +48,20 @@ inline constexpr GgufCase kGgufCases[] = {
     {"olmo2", "olmo2"},
     {"mixtral", "llama", true},
     {"gpt_oss", "gpt-oss"},
+    {"qwen2", "qwen2vl"},
+    {"qwen3", "qwen3vl"},
+    {"ministral3", "mistral3", true},
+    {"llama_mha", "mistral3", true},
+    {"olmo3", "olmo2"},
+    {"exaone4", "exaone4"},
+    {"exaone4_full", "exaone4"},
+    {"seed_oss", "seed_oss"},
+    {"granite", "granite", true},
+    {"gemma", "gemma", false, true},
+    {"olmoe", "olmoe"},
+    {"hunyuan", "hunyuan-dense"},
+    {"ernie4_5", "ernie4_5"},
+    {"glm4", "glm4"},
 };
 
 // Writes what a converter says of the model in the metadata.

@@ -92,7 +92,7 @@ std::vector<GgufCase> ServedCases() {
 
 INSTANTIATE_TEST_SUITE_P(, GgufConvertFamiliesTest,
                          ::testing::ValuesIn(testing::ThinnedIfSanitized(ServedCases(), 4)),
-                         [](const auto& info) { return std::string(info.param.golden); });
+                         [](const auto& info) { return testing::TestName(info.param); });
 
 // Kept codes, codes that are widened first, plain numbers; to plain numbers and to codes, the
 // file's own among them.

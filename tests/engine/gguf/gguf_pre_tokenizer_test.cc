@@ -4,7 +4,8 @@
 //   gpt2    openai-community/gpt2: ByteLevel with GPT-2's own pattern (Radford et al. 2019,
 //   encoder.py) digits  HuggingFaceTB/SmolLM2-135M, bigcode/starcoder2-3b: Digits, one by one, then
 //   the same llama3  meta-llama/Meta-Llama-3-8B qwen2   Qwen/Qwen2-7B tekken
-//   mistralai/Mistral-Nemo-Instruct-2407 gpt4o   openai/gpt-oss-20b
+//   mistralai/Mistral-Nemo-Instruct-2407 gpt4o   openai/gpt-oss-20b seed
+//   ByteDance-Seed/Seed-OSS-36B-Instruct hunyuan   tencent/Hunyuan-7B-Instruct
 // The package `tokenizers` makes the same pieces of these patterns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ using Pieces = std::vector<std::string>;
 // A text, and its pieces by each pattern.
 struct SplitText {
   std::string text;
-  Pieces gpt2, digits, llama3, qwen2, tekken, gpt4o;
+  Pieces gpt2, digits, llama3, qwen2, tekken, gpt4o, seed, hunyuan;
 };
 
 std::vector<SplitText> SplitTexts() {
@@ -53,7 +54,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"x", " ", "123", "4½"},
        .qwen2 = {"x", " ", "1", "2", "3", "4", "½"},
        .tekken = {"x", " ", "1", "2", "3", "4", "½"},
-       .gpt4o = {"x", " ", "123", "4½"}},
+       .gpt4o = {"x", " ", "123", "4½"},
+       .seed = {"x", " ", "1", "2", "3", "4", "½"},
+       .hunyuan = {"x", " ", "123", "4½"}},
       // Contractions: apart, in small letters only or in any, no contractions, or with their word.
       {.text = "I'LL don'ts",
        .gpt2 = {"I", "'", "LL", " don", "'t", "s"},
@@ -61,7 +64,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"I", "'LL", " don", "'t", "s"},
        .qwen2 = {"I", "'LL", " don", "'t", "s"},
        .tekken = {"I", "'LL", " don", "'ts"},
-       .gpt4o = {"I'LL", " don't", "s"}},
+       .gpt4o = {"I'LL", " don't", "s"},
+       .seed = {"I", "'LL", " don", "'t", "s"},
+       .hunyuan = {"I", "'LL", " don", "'ts"}},
       // Capital letters inside of words; letters without case go with both.
       {.text = "ab好Cd，是",
        .gpt2 = {"ab好Cd", "，", "是"},
@@ -69,7 +74,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"ab好Cd", "，是"},
        .qwen2 = {"ab好Cd", "，是"},
        .tekken = {"ab好", "Cd", "，是"},
-       .gpt4o = {"ab好", "Cd", "，是"}},
+       .gpt4o = {"ab好", "Cd", "，是"},
+       .seed = {"ab好Cd", "，是"},
+       .hunyuan = {"ab", "好", "Cd", "，", "是"}},
       // A letter with a mark that no normal form joins to it.
       {.text = "x\u0301y",
        .gpt2 = {"x", "\u0301", "y"},
@@ -77,7 +84,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"x", "\u0301y"},
        .qwen2 = {"x", "\u0301y"},
        .tekken = {"x\u0301y"},
-       .gpt4o = {"x\u0301y"}},
+       .gpt4o = {"x\u0301y"},
+       .seed = {"x", "\u0301y"},
+       .hunyuan = {"x\u0301y"}},
       // White space, with and without line breaks.
       {.text = "a \n\n  b\n",
        .gpt2 = {"a", " \n\n ", " b", "\n"},
@@ -85,7 +94,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"a", " \n\n", " ", " b", "\n"},
        .qwen2 = {"a", " \n\n", " ", " b", "\n"},
        .tekken = {"a", " \n\n", " ", " b", "\n"},
-       .gpt4o = {"a", " \n\n", " ", " b", "\n"}},
+       .gpt4o = {"a", " \n\n", " ", " b", "\n"},
+       .seed = {"a", " \n\n", " ", " b", "\n"},
+       .hunyuan = {"a", " \n\n", " ", " b", "\n"}},
       // Line breaks and slashes behind other marks.
       {.text = "!//\n/x",
        .gpt2 = {"!//", "\n", "/", "x"},
@@ -93,7 +104,9 @@ std::vector<SplitText> SplitTexts() {
        .llama3 = {"!//\n", "/x"},
        .qwen2 = {"!//\n", "/x"},
        .tekken = {"!//\n/", "x"},
-       .gpt4o = {"!//\n/", "x"}},
+       .gpt4o = {"!//\n/", "x"},
+       .seed = {"!//", "\n", "/x"},
+       .hunyuan = {"!//\n", "/x"}},
   };
 }
 
@@ -133,6 +146,12 @@ constexpr PreTokenizerKind kPreTokenizerKinds[] = {
     {.name = "tekken", .pieces = &SplitText::tekken, .takes_whole_tokens = true, .adds_bos = true},
     {.name = "gpt-4o", .pieces = &SplitText::gpt4o},
     {.name = "llama4", .pieces = &SplitText::gpt4o},
+    {.name = "glm4", .pieces = &SplitText::llama3},
+    {.name = "chatglm-bpe", .pieces = &SplitText::llama3},
+    {.name = "exaone4", .pieces = &SplitText::gpt2},
+    {.name = "seed-coder", .pieces = &SplitText::seed},
+    {.name = "hunyuan", .pieces = &SplitText::qwen2},
+    {.name = "hunyuan-dense", .pieces = &SplitText::hunyuan},
 };
 
 GgufWriter ByteLevelFile(const char* pre, const Pieces& tokens, const Pieces& merges) {

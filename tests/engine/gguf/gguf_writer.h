@@ -41,6 +41,11 @@ class GgufWriter {
     for (const std::string& text : texts) array += GgufText(text);
     Raw(key, 9, array);
   }
+  void Set(absl::string_view key, const std::vector<bool>& flags) {
+    std::string array = absl::StrCat(GgufNumber<uint32_t>(7), GgufNumber<uint64_t>(flags.size()));
+    for (const bool flag : flags) array += flag ? '\1' : '\0';
+    Raw(key, 9, array);
+  }
   void Set(absl::string_view key, const std::vector<int32_t>& numbers) {
     SetArray(key, 5, numbers);
   }

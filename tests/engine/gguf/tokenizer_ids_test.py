@@ -48,10 +48,19 @@ TEKKEN = O200K.replace("CONTRACTION", "").replace("NUMBER", r"\p{N}")
 GPT4O = O200K.replace("CONTRACTION", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?").replace("NUMBER", r"\p{N}{1,3}")
 
 
+SEED_OSS = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}{1}").replace(r"[^\s\p{L}\p{N}]+[\r\n]*",
+                                                            r"[^\s\p{L}\p{N}\r\n]+")
+NUMBERS_AND_HAN = (r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+")
+MARKS_WITH_WORDS = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+                    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+                    r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
 @dataclasses.dataclass
 class Pre:
     """What a publisher's tokenizer.json says of a byte-level vocabulary."""
     pattern: str = ""  # of a Split; "": the one that ByteLevel brings, GPT-2's
+    first: tuple = ()  # patterns of Splits before
     digits: bool = False  # Digits first, each by itself
     composes: bool = False  # the normalizer NFC
     ignore_merges: bool = False
@@ -76,6 +85,13 @@ KINDS = {
     "tekken": Pre(TEKKEN, ignore_merges=True),  # mistralai/Mistral-Nemo-Instruct-2407
     "gpt-4o": Pre(GPT4O),  # openai/gpt-oss-20b
     "llama4": Pre(GPT4O),  # meta-llama/Llama-4-Scout-17B-16E
+    # By llama.cpp; not tried on the publishers' files.
+    "glm4": Pre(LLAMA3),  # zai-org/GLM-4-9B-0414
+    "chatglm-bpe": Pre(LLAMA3),  # zai-org/glm-4-9b-chat-hf
+    "exaone4": Pre(),  # LGAI-EXAONE/EXAONE-4.0-1.2B
+    "seed-coder": Pre(SEED_OSS),  # ByteDance-Seed/Seed-OSS-36B-Instruct
+    "hunyuan": Pre(QWEN2),  # tencent/Hunyuan-A13B-Instruct
+    "hunyuan-dense": Pre(MARKS_WITH_WORDS, first=NUMBERS_AND_HAN),  # tencent/Hunyuan-7B-Instruct
 }
 
 
@@ -168,9 +184,8 @@ def byte_level(texts, size=SIZE):
     tokens += ["<|endoftext|>"] + added
     for name, pre in KINDS.items():
         steps = [{"type": "Digits", "individual_digits": True}] if pre.digits else []
-        if pre.pattern:
-            steps.append({"type": "Split", "pattern": {"Regex": pre.pattern}, "behavior": "Isolated",
-                          "invert": False})
+        steps += [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
+                   "invert": False} for pattern in (*pre.first, pre.pattern) if pattern]
         steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                       "use_regex": not pre.pattern})
         yield (name,
