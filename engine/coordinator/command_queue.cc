@@ -18,7 +18,7 @@ absl::Status CommandQueue::Submit(std::unique_ptr<Request> request) {
     // The loop may be in the middle of a step, so tell the caller now that the request waits.
     if (busy_) request->ReportQueued(ahead);
     std::lock_guard lock(mutex_);
-    alive_.insert(id);
+    alive_.emplace(id, true);
     absl::Cleanup not_alive = [this, id] { alive_.erase(id); };
     if (commands_.TryPush(std::move(request))) {
       std::move(not_alive).Cancel();
@@ -42,6 +42,7 @@ void CommandQueue::Cancel(RequestId id) {
   {
     std::lock_guard lock(mutex_);
     if (!alive_.contains(id) || !cancels_.insert(id).second) return;
+    SetWaitsLocked(id, false);
   }
   Wake();
 }
@@ -62,8 +63,25 @@ std::unique_ptr<Request> CommandQueue::Wait(SteadyTime until) {
   return request.has_value() ? *std::move(request) : nullptr;
 }
 
+void CommandQueue::EndWait(RequestId id) {
+  std::lock_guard lock(mutex_);
+  SetWaitsLocked(id, false);
+}
+
+void CommandQueue::WaitAgain(RequestId id) {
+  std::lock_guard lock(mutex_);
+  if (!cancels_.contains(id)) SetWaitsLocked(id, true);
+}
+
+void CommandQueue::SetWaitsLocked(RequestId id, bool waits) {
+  const auto found = alive_.find(id);
+  if (found == alive_.end() || std::exchange(found->second, waits) == waits) return;
+  waits ? ++waiting_ : --waiting_;
+}
+
 void CommandQueue::Forget(RequestId id) {
   std::lock_guard lock(mutex_);
+  SetWaitsLocked(id, false);
   alive_.erase(id);
   cancels_.erase(id);
 }

@@ -2,10 +2,11 @@
 #define ANNULUS_ENGINE_COORDINATOR_COMMAND_QUEUE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,7 +24,9 @@ class CommandQueue {
  public:
   // `max_waiting`: most requests that wait. The references must outlive the queue.
   CommandQueue(int max_waiting, EngineMetrics& metrics, const Clock& clock)
-      : max_waiting_(max_waiting), metrics_(metrics), commands_(max_waiting + 2, clock) {}
+      : max_waiting_(max_waiting),
+        metrics_(metrics),
+        commands_(static_cast<size_t>(max_waiting) + kMostCancelled, clock) {}
 
   // Queues a request; tells it at once that it waits if the loop is busy. RESOURCE_EXHAUSTED with a
   // retry hint if max_waiting requests wait already, or after Close.
@@ -31,7 +34,9 @@ class CommandQueue {
   // The error with which Submit would refuse a request now, counted as Submit does; OK if there is
   // room.
   absl::Status Check();
-  // Has the loop cancel the request. No-op if it has ended or is unknown.
+  // Has the loop cancel the request, which from now on takes no place among those that wait: a step
+  // may be long, and clients that come and leave during it must not fill the queue of others. No-op
+  // if it has ended or is unknown.
   void Cancel(RequestId id);
   // Has the loop take one more turn.
   void Wake() { commands_.TryPush(nullptr); }  // a full queue means that it is awake
@@ -49,11 +54,11 @@ class CommandQueue {
   // Blocks until a request comes, the loop is woken, or `until`. Returns the request, if one came.
   std::unique_ptr<Request> Wait(SteadyTime until);
 
-  // So many requests wait no more: they have begun to run, or ended.
-  void EndWait(int requests) { waiting_ -= requests; }
-  // A preempted request waits again.
-  void WaitAgain() { ++waiting_; }
-  // The request has ended: later cancels are no-ops.
+  // The request waits no more, because it has begun to run.
+  void EndWait(RequestId id);
+  // The request was preempted, and waits again.
+  void WaitAgain(RequestId id);
+  // The request has ended: it does not wait, and later cancels are no-ops.
   void Forget(RequestId id);
   // Whether requests that come are told that they wait.
   void set_busy(bool busy) { busy_ = busy; }
@@ -64,18 +69,24 @@ class CommandQueue {
   // Counts a refusal and returns its error.
   absl::Status Refuse();
 
+  // Cancelled requests that the loop has not taken yet, and wake-ups.
+  static constexpr size_t kMostCancelled = 4096;
+
+  // Counts the request among those that wait, or no more, if it does not count so already.
+  void SetWaitsLocked(RequestId id, bool waits);
+
   const int max_waiting_;
   EngineMetrics& metrics_;
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
-  std::atomic<int> waiting_{0};                      // submitted and not yet admitted
+  std::atomic<int> waiting_{0};  // submitted, and neither admitted nor cancelled
   std::atomic<bool> busy_{false};
   std::atomic<double> turnover_seconds_{0.5};
 
   // Cancels are not in the queue, because it can be full. There is at most one for each request
   // alive.
   std::mutex mutex_;
-  std::unordered_set<RequestId> alive_;  // submitted and not ended
-  std::set<RequestId> cancels_;          // that the loop has not taken yet
+  std::unordered_map<RequestId, bool> alive_;  // submitted and not ended; whether it is in waiting_
+  std::set<RequestId> cancels_;                // that the loop has not taken yet
 };
 
 }  // namespace annulus

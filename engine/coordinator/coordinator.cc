@@ -48,7 +48,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
       growth_({options_, ledger_, serving_, needs_, metrics,
                [this](const Request& request) {
                  ForgetWaits(request);
-                 commands_.WaitAgain();
+                 commands_.WaitAgain(request.id());
                }}),
       documents_({options_, ledger_, serving_, policies_, needs_, growth_, clock,
                   [this] { commands_.Wake(); }}),
@@ -124,7 +124,6 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
     return absl::OkStatus();
   };
   if (absl::Status added = Guarded(add, NoMemoryError); !added.ok()) {
-    commands_.EndWait(1);
     commands_.Forget(request->id());
     request->Finish(FinishReason::kError, std::move(added));
     return;
@@ -140,7 +139,7 @@ void Coordinator::AdmitWaiting() {
   AdmissionPass pass(
       {ledger_, serving_, policies_, documents_, prefix_waits_, restore_waits_, starter_});
   const AdmissionPass::Outcome outcome = pass.Run(now);
-  commands_.EndWait(outcome.begun);
+  for (const RequestId id : outcome.begun) commands_.EndWait(id);
   for (const auto& [id, status] : outcome.failed) Finish(id, FinishReason::kError, status);
   for (const RequestId id : outcome.kept) {
     ledger_.request(id).SetAllCached();
@@ -212,7 +211,6 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   commands_.Forget(id);
   if (request->sequence() == nullptr) {
     ledger_.Leave(*request);
-    commands_.EndWait(1);
     return Report(*request, reason, std::move(status));
   }
   const bool read = reason == FinishReason::kStop || reason == FinishReason::kLength ||

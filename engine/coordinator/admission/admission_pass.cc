@@ -56,6 +56,7 @@ AdmissionHost::Answer AdmissionPass::TryAdmit(const Contender& contender, const 
       return absl::OkStatus();
     }
     ANNULUS_RETURN_IF_ERROR(use_.documents.CheckPinRoom(request.spec()));
+    outcome_.begun.reserve(outcome_.begun.size() + 1);  // no failure once it has begun
     ANNULUS_ASSIGN_OR_RETURN(answer, use_.starter.TryStart(request, RequestOf(large)));
     return answer == Answer::kNoRoom ? use_.documents.CheckRoomBesidePins(request)
                                      : absl::OkStatus();
@@ -69,7 +70,7 @@ AdmissionHost::Answer AdmissionPass::TryAdmit(const Contender& contender, const 
   if (is_kept) return Answer::kAdmitted;  // so does it
   if (answer == Answer::kAdmitted) {
     slots_.Take(contender.share);
-    ++outcome_.begun;
+    outcome_.begun.push_back(contender.id);
   }
   return answer;
 }

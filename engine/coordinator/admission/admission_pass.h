@@ -38,7 +38,7 @@ class AdmissionPass final : public AdmissionHost {
 
   // What the caller must do after the pass.
   struct Outcome {
-    int begun = 0;  // how many requests wait no more, because they run
+    std::vector<RequestId> begun;  // that wait no more, because they run
     // Requests that end: the system had no memory for them, or pinned documents or their tenants'
     // quotas leave no room.
     std::vector<std::pair<RequestId, absl::Status>> failed;

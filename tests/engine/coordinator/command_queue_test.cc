@@ -51,10 +51,38 @@ TEST_F(CommandQueueTest, NoMoreThanSoManyRequestsWait) {
   EXPECT_FALSE(queue_.Check().ok()) << "they still wait";
   queue_.EndWait(1);
   EXPECT_TRUE(queue_.Check().ok());
-  queue_.WaitAgain();
+  queue_.EndWait(1);
+  ASSERT_TRUE(Submit(4).ok());
+  EXPECT_FALSE(queue_.Check().ok()) << "it has ended its wait once already";
+  queue_.Forget(4);
+  queue_.WaitAgain(1);
   EXPECT_FALSE(queue_.Check().ok()) << "it was preempted";
+  queue_.Forget(1);
   queue_.EndWait(2);
-  EXPECT_TRUE(Submit(4).ok());
+  EXPECT_TRUE(Submit(5).ok());
+}
+
+// A step may be long, and clients may come and leave while it runs.
+TEST_F(CommandQueueTest, ACancelledRequestMakesRoomAtOnce) {
+  for (RequestId id = 1; id <= 1000; ++id) {
+    ASSERT_TRUE(Submit(id).ok()) << id;
+    queue_.Cancel(id);
+  }
+  ASSERT_TRUE(Submit(2001).ok() && Submit(2002).ok()) << "a place for each";
+  EXPECT_FALSE(Submit(2003).ok());
+  const CommandQueue::Commands commands = queue_.Take();
+  EXPECT_EQ(commands.cancels.size(), 1000u);
+  for (const RequestId id : commands.cancels) queue_.Forget(id);
+  EXPECT_FALSE(queue_.Check().ok()) << "each leaves once";
+}
+
+// Its cancel may come between two of the loop's steps.
+TEST_F(CommandQueueTest, ACancelledRequestThatIsPreemptedDoesNotWait) {
+  ASSERT_TRUE(Submit(1).ok() && Submit(2).ok());
+  queue_.EndWait(1);
+  queue_.Cancel(1);
+  queue_.WaitAgain(1);
+  EXPECT_TRUE(Submit(3).ok());
 }
 
 TEST_F(CommandQueueTest, ACancelIsTakenOnceAndOnlyForWhoIsThere) {
@@ -97,7 +125,7 @@ TEST_F(CommandQueueTest, AfterCloseWhatWasAcceptedIsStillTaken) {
   queue_.Close();
   EXPECT_FALSE(Submit(2).ok());
   EXPECT_THAT(TakeRequests(), ElementsAre(1));
-  queue_.EndWait(1);
+  queue_.Forget(1);
   EXPECT_TRUE(queue_.Check().ok());
 }
 
