@@ -229,14 +229,18 @@ void HttpListener::OnEvents(uint64_t id, uint32_t events, SteadyTime now) {
   if (entry == entries_.end()) return;
   HttpConnection& connection = *entry->second.connection;
   Next next = Next::kAgain;
-  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) next = connection.OnHangUp();
+  const bool hung_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  if (entry->second.goes_on && !hung_up) return;  // one turn for each
+  if (hung_up) next = connection.OnHangUp();
   Settle(entry, next == Next::kClose ? next : connection.Advance(now));
 }
 
 void HttpListener::GoOn(SteadyTime now) {
   for (const uint64_t id : std::exchange(again_, {})) {
     const auto entry = entries_.find(id);
-    if (entry != entries_.end()) Settle(entry, entry->second.connection->Advance(now));
+    if (entry == entries_.end()) continue;
+    entry->second.goes_on = false;
+    Settle(entry, entry->second.connection->Advance(now));
   }
 }
 
@@ -254,7 +258,8 @@ void HttpListener::Settle(Entries::iterator entry, Next next) {
   if (next == Next::kClose) return Close(entry);
   const uint64_t id = entry->first;
   Entry& held = entry->second;
-  if (next == Next::kAgain) again_.push_back(id);
+  // Once, or a client that sends without end would have more and more turns.
+  if (next == Next::kAgain && !std::exchange(held.goes_on, true)) again_.push_back(id);
   const uint32_t events = held.connection->events();
   if (events != std::exchange(held.watched, events)) {
     WatchFor(epoll_, EPOLL_CTL_MOD, held.descriptor, id, events);

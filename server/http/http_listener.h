@@ -55,8 +55,9 @@ class HttpListener {
   struct Entry {
     int descriptor;
     std::unique_ptr<HttpConnection> connection;
-    uint32_t watched;     // events of epoll
-    SteadyTime deadline;  // its place in deadlines_
+    uint32_t watched;      // events of epoll
+    SteadyTime deadline;   // its place in deadlines_
+    bool goes_on = false;  // in again_
   };
   using Entries = std::map<uint64_t, Entry>;  // in order of arrival
   using Next = HttpConnection::Next;
