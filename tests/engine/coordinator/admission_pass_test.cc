@@ -31,7 +31,7 @@ TEST_F(AdmissionPassTest, BeginsWhatFitsAndTellsTheOthersTheirPlace) {
   const RequestId second = Add(Spec(300, 4, 'y')).id();
   const RequestId small = Add(Spec(40, 4, 'z')).id();
   const auto outcome = Pass();
-  EXPECT_EQ(outcome.begun, 2);
+  EXPECT_EQ(outcome.begun.size(), 2u);
   EXPECT_THAT(outcome.failed, IsEmpty());
   EXPECT_THAT(ledger_.waiting(), ElementsAre(second));
   EXPECT_THAT(Running(), ::testing::UnorderedElementsAre(large, small));
@@ -41,18 +41,18 @@ TEST_F(AdmissionPassTest, BeginsWhatFitsAndTellsTheOthersTheirPlace) {
 
 TEST_F(AdmissionPassTest, NoMoreThanTheSlotsRun) {
   for (int i = 0; i < 12; ++i) Add(Spec(5, 1, 'a' + i));
-  EXPECT_EQ(Pass().begun, 8);
+  EXPECT_EQ(Pass().begun.size(), 8u);
   EXPECT_EQ(ledger_.waiting().size(), 4u);
   Leave(Running().front());
   serving_.NoteRoom();
-  EXPECT_EQ(Pass().begun, 1);
+  EXPECT_EQ(Pass().begun.size(), 1u);
 }
 
 TEST_F(AdmissionPassTest, WhatIsCachedInFullNeedsNoStep) {
   RunAlone(ReadAhead(64, 'x', "a"));
   const RequestId again = Add(ReadAhead(64, 'x', "a")).id();
   const auto outcome = Pass();
-  EXPECT_EQ(outcome.begun, 0);
+  EXPECT_TRUE(outcome.begun.empty());
   EXPECT_THAT(outcome.kept, ElementsAre(again));
   EXPECT_THAT(ledger_.waiting(), ElementsAre(again)) << "who asked for the pass ends it";
 }
@@ -82,9 +82,9 @@ TEST_F(AdmissionPassTest, APreemptedRequestWaitsForItsReader) {
   ledger_.Suspend(request);
   sinks_[request.id()]->set_has_room(false);
   serving_.NotePreempted(request.id());
-  EXPECT_EQ(Pass().begun, 0);
+  EXPECT_TRUE(Pass().begun.empty());
   sinks_[request.id()]->set_has_room(true);
-  EXPECT_EQ(Pass().begun, 1);
+  EXPECT_EQ(Pass().begun.size(), 1u);
   EXPECT_TRUE(request.has_begun());
 }
 
@@ -92,17 +92,17 @@ TEST_F(AdmissionPassTest, APreemptedRequestWaitsForItsReader) {
 TEST_F(AdmissionPassTest, RoomIsGatheredForALargeRequest) {
   const RequestId running = Start(Spec(200)).id();
   const RequestId large = Add(Spec(560, 4, 'l')).id();  // 36 of 40 pages
-  EXPECT_EQ(Pass().begun, 0);
+  EXPECT_TRUE(Pass().begun.empty());
   clock_.Advance(std::chrono::seconds(100));
   serving_.NoteRoom();
-  EXPECT_EQ(Pass().begun, 0);
+  EXPECT_TRUE(Pass().begun.empty());
   const RequestId takes = Add(Spec(150, 4, 's')).id();  // ten: fits, but not beside the large one
   serving_.NoteRoom();
-  EXPECT_EQ(Pass().begun, 0);
+  EXPECT_TRUE(Pass().begun.empty());
   EXPECT_THAT(ledger_.waiting(), ElementsAre(large, takes));
   Leave(running);
   serving_.NoteEnd(running, clock_.Now());
-  EXPECT_EQ(Pass().begun, 1);
+  EXPECT_EQ(Pass().begun.size(), 1u);
   EXPECT_THAT(Running(), ElementsAre(large));
 }
 
