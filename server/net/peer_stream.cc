@@ -6,6 +6,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -27,7 +28,7 @@ bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 
 class Plain final : public PeerStream {
  public:
-  explicit Plain(int descriptor) : descriptor_(descriptor) {}
+  explicit Plain(int descriptor) : PeerStream(descriptor) {}
 
   Result Read(void* buffer, size_t size) override {
     return ToResult(recv(descriptor_, buffer, size, 0), Outcome::kWaitToRead);
@@ -42,8 +43,6 @@ class Plain final : public PeerStream {
     if (size > 0) return {Outcome::kMoved, static_cast<size_t>(size)};
     return {size < 0 && IsTransient(errno) ? wait : Outcome::kEnded};
   }
-
-  const int descriptor_;
 };
 
 void AddText(const ASN1_STRING* text, std::vector<std::string>& names) {
@@ -136,7 +135,7 @@ bool UseSocket(SSL* session, int descriptor) {
 class Tls final : public PeerStream {
  public:
   Tls(int descriptor, Session session, bool needs_http2)
-      : descriptor_(descriptor), session_(std::move(session)), needs_http2_(needs_http2) {}
+      : PeerStream(descriptor), session_(std::move(session)), needs_http2_(needs_http2) {}
 
   Outcome Handshake() override {
     const int good = SSL_do_handshake(session_.get());
@@ -185,7 +184,6 @@ class Tls final : public PeerStream {
   // After EndWriting: discards further bytes without decrypting them.
   Result ReadPast(void* buffer, size_t size) { return Plain(descriptor_).Read(buffer, size); }
 
-  const int descriptor_;
   const Session session_;
   const bool needs_http2_;
   bool ended_ = false;  // EndWriting was called
@@ -261,6 +259,11 @@ std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems, TlsStreams::For
 }
 
 }  // namespace
+
+bool PeerStream::peer_has_left() const {
+  pollfd events{descriptor_, POLLRDHUP, 0};
+  return poll(&events, 1, 0) > 0;
+}
 
 std::unique_ptr<PeerStream> PlainStream(int descriptor) {
   return std::make_unique<Plain>(descriptor);

@@ -24,6 +24,9 @@ class PeerStream {
   };
 
   virtual ~PeerStream() = default;
+  // Whether the peer has closed its side or the connection broke, though bytes that came before may
+  // still be read.
+  bool peer_has_left() const;
   // Continues the handshake, as Read and Write do too. kMoved: it is complete, or there is none.
   virtual Outcome Handshake() { return Outcome::kMoved; }
   // kEnded if the peer closed its side, if the connection broke, or if TLS failed.
@@ -33,6 +36,10 @@ class PeerStream {
   virtual void EndWriting() = 0;
   // Names in the peer's certificate, if it has one that a trusted authority signed; else empty.
   virtual std::vector<std::string> certificate_names() const { return {}; }
+
+ protected:
+  explicit PeerStream(int descriptor) : descriptor_(descriptor) {}
+  const int descriptor_;
 };
 
 // `descriptor` is a non-blocking socket. The caller keeps ownership; it must outlive the stream.

@@ -105,6 +105,13 @@ def idle(target, over):
         wait(connection, over)
 
 
+def abandoned(target, over):
+    """Clients that leave while they are answered."""
+    while not over():
+        with target.connect() as connection:
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(ASKED) + ASKED)
+
+
 BYTE_A_SECOND = "byte a second"
 KINDS = {
     "HTTP garbage": garbage,
@@ -116,6 +123,7 @@ KINDS = {
     "unread answers": unread,
     "unknown paths": unknown_paths,
     "idle HTTP": idle,
+    "abandoned requests": abandoned,
 }
 
 
