@@ -126,6 +126,8 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       ->add_option("--stream-tokens", options->beside.stream_tokens, "Most tokens of that stream")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
+  command->add_flag("--speculation", load.speculation,
+                    "Guess tokens ahead, which answers of random weights favour: they loop");
   command->add_option("--seed", load.seed, "Seed of arrivals and prompts")->capture_default_str();
   command->callback([options, &context] {
     context.action = [=, &context] { return RunServe(*options, context); };

@@ -70,6 +70,7 @@ v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_
   spec.mutable_sampling()->set_max_tokens(answer);
   spec.mutable_sampling()->set_temperature(0);
   spec.mutable_sampling()->set_ignore_eos(true);
+  spec.set_speculation(options.speculation ? v1::SPECULATION_NGRAM : v1::SPECULATION_OFF);
   return spec;
 }
 

@@ -30,6 +30,9 @@ struct LoadOptions {
   int32_t vocabulary = 0;  // ids are drawn below this
   std::string model;       // may be empty if the server has only one
   uint32_t seed = 1;
+  // Whether the daemon guesses tokens ahead. Greedy answers of random weights repeat themselves,
+  // and guesses of those are right far more often than in anybody's text.
+  bool speculation = false;
 };
 
 // Tokens of each of so many prompts. Between prompt_tokens and longest_prompt they are spread

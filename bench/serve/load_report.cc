@@ -107,7 +107,7 @@ std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result) 
   total.OnlyJson().Int("prompt_tokens", options.prompt_tokens);
   total.Int("longest_prompt", std::max(options.longest_prompt, options.prompt_tokens));
   total.Int("max_tokens", options.max_tokens).Number("duration", options.duration);
-  total.Int("seed", options.seed);
+  total.Int("seed", options.seed).Text("speculation", options.speculation ? "ngram" : "off");
   std::vector<Row> rows = {total, LatencyRow("time_to_first_token", first_token)};
   if (options.longest_prompt > options.prompt_tokens) {
     const auto [shorter, longer] = FirstTokensByHalf(result);

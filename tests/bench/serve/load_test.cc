@@ -84,6 +84,7 @@ TEST(RunLoad, SendsEveryRequestWithItsOwnPrompt) {
     EXPECT_EQ(ids.size(), 5);
     EXPECT_THAT(ids, ::testing::Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(40))));
     EXPECT_EQ(spec.sampling().max_tokens(), 3);
+    EXPECT_EQ(spec.speculation(), v1::SPECULATION_OFF) << "guesses are not decoding";
   }
   EXPECT_EQ(prompts.size(), count);
 }
