@@ -234,6 +234,10 @@ absl::Status DeadlinePassedError() {
       "the call did not complete before its deadline; allow more time, or ask for less");
 }
 
+absl::Status ClientLeftError() {
+  return absl::CancelledError("the client cancelled the call or disconnected");
+}
+
 absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(milliseconds)));
   return status;

@@ -55,6 +55,8 @@ absl::Status AnswerTooLargeError(size_t needed, size_t available, absl::string_v
 
 // DEADLINE_EXCEEDED: the client's deadline passed while the request waited or ran.
 absl::Status DeadlinePassedError();
+// CANCELLED: the client cancelled the call, or its connection ended.
+absl::Status ClientLeftError();
 
 // Adds metadata for ErrorInfo to a status.
 absl::Status WithMetadata(absl::Status status, const ErrorMetadata& metadata);

@@ -329,7 +329,7 @@ void AskManyCall::Cancel() {
   if (std::chrono::steady_clock::now() >= call_.deadline) {
     Abort(DeadlinePassedError());
   } else {
-    Abort(absl::CancelledError("the client cancelled the call or disconnected"));
+    Abort(ClientLeftError());
   }
 }
 

@@ -169,7 +169,7 @@ void GenerationCall::Cancel() {
   if (std::chrono::steady_clock::now() >= call_.deadline) {
     Leave(DeadlinePassedError(), /*lingers=*/true);
   } else {
-    Leave(absl::CancelledError("the client cancelled the call or disconnected"), /*lingers=*/true);
+    Leave(ClientLeftError(), /*lingers=*/true);
   }
 }
 

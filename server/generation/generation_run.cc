@@ -208,7 +208,7 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const AskedGeneration& 
   // a failure to all of them.
   const absl::Status status = Guarded([&]() -> absl::Status {
     if (!generation.Wanted()) {
-      return absl::CancelledError("the client cancelled the call or disconnected");
+      return ClientLeftError();
     }
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     generation.SetOrigin(OriginOf(engine, built));
