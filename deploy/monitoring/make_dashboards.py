@@ -5,9 +5,9 @@ FOLDER is where NAME.json go, default `dashboards` beside this script. Change a 
 and commit both: a test compares them.
 """
 
+import argparse
 import json
 import pathlib
-import sys
 
 # (title, unit, kind, what it tells, [(legend, query), ...]). SEL stands for the labels that the
 # variables of a dashboard choose. A stack shows shares of a whole, a stat only the latest value.
@@ -311,8 +311,9 @@ def dashboard(name, title, text, panels):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1
-                          else pathlib.Path(__file__).parent / "dashboards")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).parent / "dashboards")
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, (title, text, panels) in DASHBOARDS.items():
         written = json.dumps(dashboard(name, title, text, panels), indent=1) + "\n"
