@@ -212,7 +212,8 @@ class EngineImpl final : public Engine {
                                                const CancelFlag& cancel,
                                                MemoryGrant& memory) const override {
     const auto machine = outputs_->Compile(tenant, constraint, cancel, memory);
-    if (absl::IsInvalidArgument(machine.status())) {
+    if (absl::IsInvalidArgument(machine.status()) &&
+        !machine.status().GetPayload(kFieldPayload).has_value()) {
       return FieldError(machine.status().code(), "output", machine.status().message());
     }
     ANNULUS_RETURN_IF_ERROR(machine.status());

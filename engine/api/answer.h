@@ -18,8 +18,10 @@ struct AnswerReading {
   std::shared_ptr<const AnswerFormat> format;  // null: all of it is text
   std::shared_ptr<const AnswerTools> tools;    // null: nothing is a call
   size_t tools_bytes = 0;                      // heap bytes that `tools` takes, at most
+  bool strict_tools = false;                   // some tool's arguments must satisfy its schema
   bool reasoning = true;                       // false: reasoning is text, with its marks
   bool in_reasoning = false;                   // the prompt has opened a block of reasoning
+  bool may_think = false;                      // the answer may open one
   bool one_call = false;                       // the answer ends behind its first call
   uint64_t id_salt = 0;                        // decides the ids of calls
 };

@@ -11,6 +11,7 @@
 #include "engine/base/memory_grant.h"
 #include "engine/base/work_meter.h"
 #include "engine/grammar/machine.h"
+#include "engine/grammar/token_trie.h"
 
 namespace annulus {
 
@@ -24,6 +25,8 @@ inline constexpr size_t kMaxReadings = 1024;
 
 // Compiles a constraint to a machine from every state of which some text leads to an end.
 // `bytes`: those for which the vocabulary has a token of their own (TokenTrie::single_bytes).
+// `tokens`: the vocabulary, for the marks of OutputConstraint::answer that are tokens; null: none
+// is.
 //
 // INVALID_ARGUMENT for a constraint that is malformed, not supported (with the path of the
 // keyword), too large, ambiguous beyond kMaxReadings, that no text satisfies, or that needs a byte
@@ -33,7 +36,8 @@ inline constexpr size_t kMaxReadings = 1024;
 absl::StatusOr<std::shared_ptr<const Machine>> CompileConstraint(const OutputConstraint& constraint,
                                                                  const std::bitset<256>& bytes,
                                                                  WorkMeter* work,
-                                                                 MemoryGrant* memory);
+                                                                 MemoryGrant* memory,
+                                                                 const TokenTrie* tokens = nullptr);
 
 // The memory that a machine takes.
 size_t MachineBytes(const Machine& machine);

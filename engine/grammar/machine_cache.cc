@@ -27,6 +27,7 @@ void MachineCache::Keep(const TenantId& tenant, const OutputConstraint& constrai
                         std::shared_ptr<const Machine> machine) {
   size_t bytes = sizeof(Entry) + MachineBytes(*machine) + constraint.text.capacity();
   for (const std::string& choice : constraint.choices) bytes += sizeof(choice) + choice.capacity();
+  if (constraint.answer.has_value()) bytes += constraint.answer->tools.capacity();
   if (bytes > max_bytes_ / 4) return;
   std::lock_guard lock(mutex_);
   if (FindLocked(tenant, constraint) != entries_.end()) return;  // another call was faster

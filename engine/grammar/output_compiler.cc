@@ -13,8 +13,9 @@ absl::StatusOr<std::shared_ptr<const Machine>> OutputCompiler::Compile(
     return known;
   }
   WorkMeter work("the output constraint", kCompileSteps, cancel);
-  ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<const Machine> machine,
-                           CompileConstraint(constraint, tokens_->single_bytes(), &work, &memory));
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Machine> machine,
+      CompileConstraint(constraint, tokens_->single_bytes(), &work, &memory, tokens_.get()));
   cache_.Keep(tenant, constraint, machine);
   return machine;
 }

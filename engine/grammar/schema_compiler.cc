@@ -17,7 +17,29 @@ SchemaCompiler::SchemaCompiler(const JsonTree* document, WorkMeter* work, Machin
     : document_(*document), builder_(*builder), reader_(document, work), json_(builder) {}
 
 absl::StatusOr<NodeId> SchemaCompiler::Compile() {
-  const RuleId root = RuleOf({{&document_, "#"}});
+  ANNULUS_ASSIGN_OR_RETURN(const RuleId root, CompileAll({{&document_, "#"}}));
+  const NodeId start = builder_.Call(root, kReturnNode);
+  ANNULUS_RETURN_IF_ERROR(builder_.status());
+  return start;
+}
+
+absl::StatusOr<RuleId> SchemaCompiler::CompileObject() {
+  static const JsonTree& object = *[] {
+    auto* const schema = new JsonTree;
+    schema->kind = JsonTree::Kind::kObject;
+    schema->members = std::make_unique<JsonTree::Members>();
+    schema->members->keys = {"type"};
+    schema->members->places = {{"type", 0}};
+    JsonTree& type = schema->items.emplace_back();
+    type.kind = JsonTree::Kind::kString;
+    type.text = "object";
+    return schema;
+  }();
+  return CompileAll({{&document_, "#"}, {&object, "#"}});
+}
+
+absl::StatusOr<RuleId> SchemaCompiler::CompileAll(SchemaList schemas) {
+  const RuleId root = RuleOf(std::move(schemas));
   // Rules that are still to be defined wait here, so that references do not recurse.
   while (!pending_.empty()) {
     const auto [rule, schemas] = std::move(pending_.back());
@@ -27,9 +49,7 @@ absl::StatusOr<NodeId> SchemaCompiler::Compile() {
     ANNULUS_RETURN_IF_ERROR(builder_.status());
     builder_.DefineRule(rule, start);
   }
-  const NodeId start = builder_.Call(root, kReturnNode);
-  ANNULUS_RETURN_IF_ERROR(builder_.status());
-  return start;
+  return root;
 }
 
 RuleId SchemaCompiler::RuleOf(SchemaList schemas) {

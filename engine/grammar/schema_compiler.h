@@ -23,6 +23,11 @@ class SchemaCompiler {
 
   // Adds rules for the whole document; returns where a value begins. Errors of SchemaReader.
   absl::StatusOr<NodeId> Compile();
+  // The same, for values that are objects.
+  absl::StatusOr<RuleId> CompileObject();
+  // The rule that reads a value which satisfies all of `schemas`, which are parts of the document
+  // or have no references.
+  absl::StatusOr<RuleId> CompileAll(SchemaList schemas);
 
  private:
   // The rule that reads a value which satisfies all of `schemas`; defined later.

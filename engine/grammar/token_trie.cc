@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/grammar/machine.h"
+#include "engine/text/incremental_detokenizer.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 
@@ -60,12 +61,29 @@ TokenTrie::Tree TreeOf(const std::vector<Token>& tokens) {
 
 }  // namespace
 
-TokenTrie::TokenTrie(std::vector<Token> tokens, int32_t vocabulary)
+std::string MarkSpelling(int32_t id) {
+  constexpr int32_t kBase = kMarkBegin - kFirstMarkByte;
+  std::string bytes(1, static_cast<char>(kMarkBegin));
+  for (int i = 0; i < kMarkDigits; ++i, id /= kBase) {
+    bytes.push_back(static_cast<char>(kFirstMarkByte + id % kBase));
+  }
+  return bytes;
+}
+
+TokenTrie::TokenTrie(std::vector<Token> tokens, int32_t vocabulary, std::vector<Token> marks)
     : vocabulary_(vocabulary), offsets_(static_cast<size_t>(vocabulary) + 1) {
   constexpr size_t kLongest = 65535;
   std::erase_if(tokens, [](const Token& token) {
-    return token.first.empty() || token.first.size() > kLongest;
+    return token.first.empty() || token.first.size() > kLongest ||
+           std::any_of(token.first.begin(), token.first.end(),
+                       [](char byte) { return static_cast<uint8_t>(byte) >= kFirstMarkByte; });
   });
+  for (Token& mark : marks) {
+    tokens.emplace_back(MarkSpelling(mark.second), mark.second);
+    marks_.emplace(std::move(mark));
+  }
+  // Edges for marks are made only where there is the token.
+  for (size_t byte = kFirstMarkByte; byte < 256; ++byte) single_bytes_.set(byte);
   std::sort(tokens.begin(), tokens.end(),
             [](const Token& a, const Token& b) { return a.second < b.second; });
   plain_rows_.assign(kMaxPlainCharacters, std::vector<uint32_t>(words()));
@@ -99,10 +117,16 @@ TokenTrie::TokenTrie(std::vector<Token> tokens, int32_t vocabulary)
 TokenTrie TokenTrie::FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary,
                                    std::span<const int32_t> end_ids) {
   std::vector<Token> tokens;
+  std::vector<Token> marks;
   const int32_t most = std::min(vocabulary, tokenizer.vocabulary_size());
   for (int32_t id = 0; id < most; ++id) {
-    if (!tokenizer.HasToken(id) || tokenizer.IsSpecial(id) || tokenizer.IsControl(id)) continue;
+    if (!tokenizer.HasToken(id)) continue;
     if (std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end()) continue;
+    if (tokenizer.IsControl(id)) {
+      marks.emplace_back(TokenText(tokenizer, id), id);
+      continue;
+    }
+    if (tokenizer.IsSpecial(id)) continue;
     DecodeState inside;
     inside.at_start = false;
     inside.before_tokens = false;
@@ -110,7 +134,12 @@ TokenTrie TokenTrie::FromTokenizer(const Tokenizer& tokenizer, int32_t vocabular
     tokenizer.DecodeNext(id, &inside, &bytes);
     tokens.emplace_back(std::move(bytes), id);
   }
-  return TokenTrie(std::move(tokens), vocabulary);
+  return TokenTrie(std::move(tokens), vocabulary, std::move(marks));
+}
+
+std::string TokenTrie::MarkOf(absl::string_view text) const {
+  const auto mark = marks_.find(text);
+  return mark == marks_.end() ? "" : MarkSpelling(mark->second);
 }
 
 absl::string_view TokenTrie::TokenBytes(int32_t id) const {

@@ -9,11 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/ops/sampling.h"
 
 namespace annulus {
+
+// UTF-8 has no bytes from this one on: with them machines spell control tokens, which are no text.
+inline constexpr uint8_t kFirstMarkByte = 0xF8;
+// How control token `id` is spelled: kMarkBegin and kMarkDigits bytes below it.
+inline constexpr uint8_t kMarkBegin = 0xFF;
+inline constexpr int kMarkDigits = 8;
+std::string MarkSpelling(int32_t id);
 
 // Bytes that constraints tend to treat alike, as a bit.
 constexpr uint8_t ByteGroup(uint8_t byte) {
@@ -22,7 +30,7 @@ constexpr uint8_t ByteGroup(uint8_t byte) {
   if (byte >= '0' && byte <= '9') return 4;
   if (byte == ' ') return 8;
   if (byte > ' ' && byte < 0x7F) return 16;
-  return 32;
+  return byte < kFirstMarkByte ? 32 : 64;
 }
 
 // The tokens of a vocabulary by their bytes, for walks that find which of them a machine can read.
@@ -50,13 +58,15 @@ class TokenTrie {
     uint16_t depth = 0;  // of the longest token
   };
 
-  // `tokens`: ids and their bytes. Tokens without bytes, or with more than 65,535, are never
-  // allowed. `vocabulary`: the entries of a row; ids must be below.
-  TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens, int32_t vocabulary);
+  // `tokens`: ids and their bytes. Tokens without bytes, with more than 65,535, or with a byte from
+  // kFirstMarkByte on, are never allowed. `marks`: control tokens and their texts. `vocabulary`:
+  // the entries of a row; ids must be below.
+  TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens, int32_t vocabulary,
+            std::vector<std::pair<std::string, int32_t>> marks = {});
 
-  // The text tokens of a tokenizer, as they decode inside a text. Special and control tokens are
-  // left out, and those that end the text. `vocabulary`: the model's, which may be larger or
-  // smaller.
+  // The tokens of a tokenizer, as they decode inside a text; control tokens are marks. Those that
+  // end the text are left out, and special ones that are no control tokens. `vocabulary`: the
+  // model's, which may be larger or smaller.
   static TokenTrie FromTokenizer(const Tokenizer& tokenizer, int32_t vocabulary,
                                  std::span<const int32_t> end_ids = {});
 
@@ -68,6 +78,8 @@ class TokenTrie {
 
   // Bytes that are tokens by themselves.
   const std::bitset<256>& single_bytes() const { return single_bytes_; }
+  // How a machine spells the control token with this text; empty if there is none.
+  std::string MarkOf(absl::string_view text) const;
 
   const Tree& plain() const { return plain_; }
   const Tree& others() const { return others_; }
@@ -79,6 +91,7 @@ class TokenTrie {
   std::string bytes_;
   std::vector<uint32_t> offsets_;  // [vocabulary + 1]
   std::bitset<256> single_bytes_;
+  absl::flat_hash_map<std::string, int32_t> marks_;
   Tree plain_;
   Tree others_;
   std::vector<std::vector<uint32_t>> plain_rows_;  // by characters - 1

@@ -13,19 +13,28 @@ namespace annulus {
 absl::Status SetReading(const AnswerReading& model, const ChatRequest& request, RenderedChat& chat,
                         MemoryGrant& memory) {
   chat.reading = model;
-  if (model.format == nullptr) return absl::OkStatus();
-  chat.reading.in_reasoning =
-      request.continue_final_message
-          ? model.format->EndsInReasoning(request.messages.back().content.value_or(""))
-          : request.add_generation_prompt && model.format->OpensReasoning(chat.text);
+  if (model.format != nullptr) {
+    chat.reading.in_reasoning =
+        request.continue_final_message
+            ? model.format->EndsInReasoning(request.messages.back().content.value_or(""))
+            : request.add_generation_prompt && model.format->OpensReasoning(chat.text);
+    chat.reading.may_think = model.reasoning && request.add_generation_prompt &&
+                             !model.format->ClosesReasoning(chat.text);
+  }
   if (!request.tools.has_value()) return absl::OkStatus();
   const size_t bytes = AnswerTools::ParseBytes(request.tools->size());
   ANNULUS_RETURN_IF_ERROR(memory.Allow(
       chat.text.capacity() + chat.token_ids.capacity() * sizeof(chat.token_ids[0]) + bytes));
   auto tools = AnswerTools::Parse(*request.tools);
+  if (model.format == nullptr) {
+    // The template takes definitions of any form; nothing is a call.
+    chat.reading.strict_tools = tools.ok() && (*tools)->any_strict();
+    return absl::OkStatus();
+  }
   if (!tools.ok()) {
     return FieldError(tools.status().code(), "messages.tools", tools.status().message());
   }
+  chat.reading.strict_tools = (*tools)->any_strict();
   chat.reading.tools_bytes = bytes;
   if (!(*tools)->empty()) chat.reading.tools = *std::move(tools);
   return absl::OkStatus();

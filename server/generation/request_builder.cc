@@ -15,6 +15,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/generation/answer_constraint.h"
 #include "server/generation/attention_messages.h"
 #include "server/generation/chat_messages.h"
 #include "server/work/work_cost.h"
@@ -34,13 +35,6 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
     default:
       return "spec.text";
   }
-}
-
-// The message for a number that an enum of the protocol does not have.
-std::string UnknownValue(int value, const google::protobuf::EnumDescriptor* known) {
-  std::vector<std::string> names;
-  for (int i = 0; i < known->value_count(); ++i) names.push_back(known->value(i)->name());
-  return absl::StrCat(value, " is not allowed; this server knows ", absl::StrJoin(names, ", "));
 }
 
 // The input as text; an error if it is token ids or missing. `joined` owns the text of messages.
@@ -158,33 +152,6 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
   }
 }
 
-// Applies what the request says of its tools to how its answer is read.
-absl::Status ReadToolChoice(const v1::GenerationSpec& spec, AnswerReading& reading) {
-  const v1::ToolChoice& choice = spec.tool_choice();
-  switch (choice.mode()) {
-    case v1::TOOL_CHOICE_MODE_UNSPECIFIED:
-    case v1::TOOL_CHOICE_MODE_AUTO:
-      break;
-    case v1::TOOL_CHOICE_MODE_NONE:
-      reading.tools = nullptr;
-      break;
-    case v1::TOOL_CHOICE_MODE_REQUIRED:
-      return FieldError("spec.tool_choice.mode",
-                        "this server cannot require a call; use TOOL_CHOICE_MODE_AUTO or _NONE");
-    default:
-      return FieldError("spec.tool_choice.mode",
-                        UnknownValue(choice.mode(), v1::ToolChoiceMode_descriptor()));
-  }
-  if (!choice.name().empty()) {
-    return FieldError("spec.tool_choice.name",
-                      "a name needs TOOL_CHOICE_MODE_REQUIRED; leave it out");
-  }
-  reading.one_call = spec.has_parallel_tool_calls() && !spec.parallel_tool_calls();
-  std::random_device random;
-  reading.id_salt = uint64_t{random()} << 32 | random();
-  return absl::OkStatus();
-}
-
 // An error for a field of the protocol that this server does not serve: what would be ignored is
 // refused.
 absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
@@ -192,52 +159,6 @@ absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
     return FieldError("spec.reasoning_budget", "this server does not support this; leave it out");
   }
   return absl::OkStatus();
-}
-
-absl::string_view OutputField(const v1::OutputConstraint& output) {
-  switch (output.form_case()) {
-    case v1::OutputConstraint::kJsonSchema:
-      return "spec.output.json_schema";
-    case v1::OutputConstraint::kRegex:
-      return "spec.output.regex";
-    case v1::OutputConstraint::kChoices:
-      return "spec.output.choices";
-    default:
-      return "spec.output";
-  }
-}
-
-absl::StatusOr<OutputConstraint> ReadOutput(const v1::OutputConstraint& output) {
-  switch (output.form_case()) {
-    case v1::OutputConstraint::kJsonSchema:
-      return OutputConstraint{OutputConstraint::Kind::kJsonSchema, output.json_schema(), {}};
-    case v1::OutputConstraint::kJsonObject:
-      return OutputConstraint{OutputConstraint::Kind::kJsonObject, "", {}};
-    case v1::OutputConstraint::kRegex:
-      return OutputConstraint{OutputConstraint::Kind::kRegex, output.regex(), {}};
-    case v1::OutputConstraint::kChoices: {
-      const auto& texts = output.choices().texts();
-      return OutputConstraint{OutputConstraint::Kind::kChoices, "", {texts.begin(), texts.end()}};
-    }
-    default:
-      return FieldError("spec.output",
-                        "it is empty; send one of json_schema, json_object, regex and choices");
-  }
-}
-
-// Compiles what the answer must look like; nothing if the spec does not say. Holds what it takes as
-// kWork.
-absl::StatusOr<CompiledOutput> CompileOutput(const v1::GenerationSpec& spec, const Engine& engine,
-                                             const TenantId& tenant, CallMemory& memory,
-                                             const CancelFlag& cancel) {
-  if (!spec.has_output()) return CompiledOutput{};
-  const size_t copy = spec.output().SpaceUsedLong();  // no smaller than the constraint's own texts
-  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, copy));
-  WorkGrant grant(memory, copy);
-  ANNULUS_ASSIGN_OR_RETURN(const OutputConstraint constraint, ReadOutput(spec.output()));
-  absl::StatusOr<CompiledOutput> compiled = engine.CompileOutput(tenant, constraint, cancel, grant);
-  if (!absl::IsInvalidArgument(compiled.status())) return compiled;
-  return FieldError(OutputField(spec.output()), compiled.status().message());
 }
 
 // Upper bound of the memory for names and frames, with every byte of a name escaped.
@@ -304,8 +225,7 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   RequestSpec& request = built.spec;
   request.documents_found = found.at;
   const std::vector<DocumentPtr>& documents = found.list;
-  const size_t foreseen =
-      request.output.bytes + PromptWork(spec, engine.model().has_chat_template, found);
+  const size_t foreseen = PromptWork(spec, engine.model().has_chat_template, found);
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, foreseen));
   WorkGrant grant(memory, foreseen);
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, found));
@@ -400,6 +320,12 @@ absl::Status ReadFields(const v1::GenerationSpec& spec, const Engine& engine,
 
 }  // namespace
 
+std::string UnknownValue(int value, const google::protobuf::EnumDescriptor* known) {
+  std::vector<std::string> names;
+  for (int i = 0; i < known->value_count(); ++i) names.push_back(known->value(i)->name());
+  return absl::StrCat(value, " is not allowed; this server knows ", absl::StrJoin(names, ", "));
+}
+
 absl::string_view FoundDocuments::TitleOf(size_t index) const {
   if (index < titles.size() && !titles[index].empty()) return titles[index];
   const StoredDocument& document = *list[index];
@@ -440,7 +366,6 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();
   request.ignore_cache = spec.ignore_cache();
-  ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, tenant, memory, cancel));
   FoundDocuments own;
   if (found == nullptr) {
     ANNULUS_ASSIGN_OR_RETURN(own, FindDocuments(spec, documents, tenant));
@@ -448,8 +373,7 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   }
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, built));
   ANNULUS_RETURN_IF_ERROR(ReadToolChoice(spec, request.reading));
-  // A constraint holds from the first token on, so such an answer is text alone.
-  if (request.output.machine != nullptr) request.reading = AnswerReading();
+  ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, request, memory, cancel));
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {

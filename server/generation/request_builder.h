@@ -57,6 +57,9 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
                                           CallMemory& memory, const CancelFlag& cancel,
                                           const FoundDocuments* found = nullptr);
 
+// The message for a number that an enum of the protocol does not have.
+std::string UnknownValue(int value, const google::protobuf::EnumDescriptor* known);
+
 // A lower bound of the answer's size in one message, in bytes.
 size_t LeastAnswerBytes(const v1::SamplingParams& sampling);
 

@@ -53,7 +53,8 @@ AnswerFamily Llama() {
                      {"bare", Part::kBareCall, "after"},
                      {"after", Part::kSpace, "text", {{";", "more"}, {"{", "call", kKeep}}},
                      {"more", Part::kSpace, "text", {{"{", "call", kKeep}}}},
-          .needles = {"<|start_header_id|>", "\"parameters\": "}};
+          .needles = {"<|start_header_id|>", "\"parameters\": "},
+          .call_arguments = "parameters"};
 }
 
 // [TOOL_CALLS][{"name": .., "arguments": {..}, "id": ..}], or
@@ -97,7 +98,8 @@ AnswerFamily DeepSeek() {
                {"args", Part::kArguments, "close"},
                {"close", Part::kSpace, "", {{"<｜tool▁call▁end｜>", "calls"}}}},
           .needles = {kSectionBegin},
-          .text_arguments = true};
+          .text_arguments = true,
+          .kind_word = "function"};
 }
 
 // <|start|>assistant<|channel|>analysis<|message|>..<|end|>, and
@@ -126,6 +128,10 @@ AnswerFamily Harmony() {
                       {{"<|start|>", "header"}, {"<|channel|>", "header"}}}},
           .needles = {"<|channel|>", "<|message|>"},
           .start = "header",
+          .headers = {"<|channel|>analysis<|message|>",
+                      "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>",
+                      " to=functions.NAME<|channel|>commentary <|constrain|>json<|message|>",
+                      "<|channel|>commentary<|message|>", "<|channel|>final<|message|>"},
           .routes = {{"to=", "arguments"}, {"analysis", "reasoning"}, {"", "text"}}};
 }
 
@@ -175,7 +181,10 @@ AnswerFamily Command() {
                           {"response", Part::kText, "", {{"<|END_RESPONSE|>", "text"}}},
                           {"close", Part::kSpace, "text", {{"<|END_ACTION|>", "text"}}}},
                          List("]", "close")),
-          .needles = {"<|START_ACTION|>"}};
+          .needles = {"<|START_ACTION|>"},
+          .call_id = "tool_call_id",
+          .call_name = "tool_name",
+          .call_arguments = "parameters"};
 }
 
 // {"name": .., "parameters": {..}}, in a fence or not; Gemma has no marks of its own
@@ -193,7 +202,8 @@ AnswerFamily Gemma() {
                      {"unfence", Part::kSpace, "text", {{"```", "text"}}},
                      {"bare", Part::kBareCall, "after"},
                      {"after", Part::kSpace, "text", {{"{", "bare", kKeep}}}},
-          .needles = {"<start_of_turn>"}};
+          .needles = {"<start_of_turn>"},
+          .call_arguments = "parameters"};
 }
 
 // <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>

@@ -89,4 +89,9 @@ bool AnswerFormat::EndsInReasoning(absl::string_view text) const {
                      [rest](const std::string& mark) { return absl::StrContains(rest, mark); });
 }
 
+bool AnswerFormat::ClosesReasoning(absl::string_view prompt) const {
+  return !reasoning_end_.empty() &&
+         absl::EndsWith(absl::StripTrailingAsciiWhitespace(prompt), reasoning_end_);
+}
+
 }  // namespace annulus

@@ -66,6 +66,14 @@ struct AnswerFamily {
   bool trims = false;                // a line feed at each end of a value is no part of it
   bool text_arguments = false;       // its templates want arguments as a text of JSON
   bool id_names = false;             // a name is written as functions.NAME:NUMBER, and is the id
+  // Members of a kCall object as its templates write them; `call_id` may be empty.
+  absl::string_view call_id = {};
+  absl::string_view call_name = "name";
+  absl::string_view call_arguments = "arguments";
+  // A word that may stand in the place of the name, which then comes in the next kName.
+  absl::string_view kind_word = {};
+  // Headers with their marks, as its templates write them; NAME stands for the function.
+  std::vector<absl::string_view> headers = {};
   // Where "route" leads: the first row whose words the header has. Behind "to=" stands the
   // function.
   std::vector<std::pair<absl::string_view, absl::string_view>> routes = {};
@@ -115,6 +123,8 @@ class AnswerFormat {
   bool OpensReasoning(absl::string_view prompt) const;
   // Whether a text ends inside a block of reasoning that it begins, perhaps with words in it.
   bool EndsInReasoning(absl::string_view text) const;
+  // Whether it ends behind such a block, so that the answer does not think.
+  bool ClosesReasoning(absl::string_view prompt) const;
 
  private:
   AnswerFormat(const AnswerFamily& family,

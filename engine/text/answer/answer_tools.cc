@@ -71,6 +71,7 @@ absl::StatusOr<std::shared_ptr<const AnswerTools>> AnswerTools::Parse(absl::stri
     if (text.empty() || text.size() > kMostName) {
       return refuse(absl::StrCat("has a name of ", text.size(), " bytes; allowed are 1 to 256"));
     }
+    tools->any_strict_ = tools->any_strict_ || MemberOf(function, "strict") == Json(true);
     Texts texts;
     const Json& properties = MemberOf(MemberOf(function, "parameters"), "properties");
     if (properties.is_object()) {

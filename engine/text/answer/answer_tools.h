@@ -25,6 +25,8 @@ class AnswerTools {
 
   bool Has(absl::string_view name) const { return tools_.contains(name); }
   bool empty() const { return tools_.empty(); }
+  // Whether some definition is "strict": its arguments must satisfy its schema.
+  bool any_strict() const { return any_strict_; }
 
   // Whether the parameter's schema allows no value but strings (and null). False for parameters
   // that the tool does not have.
@@ -34,6 +36,7 @@ class AnswerTools {
   using Texts = absl::flat_hash_set<std::string>;  // parameters of which IsText is true
 
   absl::flat_hash_map<std::string, Texts> tools_;
+  bool any_strict_ = false;
 };
 
 }  // namespace annulus

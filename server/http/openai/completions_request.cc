@@ -210,7 +210,8 @@ absl::Status ReadTools(Request& request, const Value& value) {
 
 // A string, or an object that names the one tool to call.
 absl::Status ReadToolChoice(Request& request, const Value& value) {
-  return SetToolChoice(value.kind == kString ? value.text : "required", request.spec);
+  return value.kind == kString ? SetToolChoice(value.text, request.spec)
+                               : SetNamedTool(value.text, request.spec);
 }
 
 absl::Status SetParallelCalls(Request& request, const Value& value) {
@@ -282,7 +283,7 @@ std::vector<Field> ChatFields() {
       {"modalities", kArray},
       {"modalities[]", kString, MustBeDefault<'t'>},
       {"tools", kText, ReadTools, false, kMessageBytes},
-      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes},
+      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, 72},
       {"parallel_tool_calls", kBool, SetParallelCalls},
       {"service_tier", kString, MustBeDefault<'a'>},
       {.path = "safety_identifier", .kinds = kString, .skip = true},

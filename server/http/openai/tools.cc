@@ -1,6 +1,7 @@
 #include "server/http/openai/tools.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/errors.h"
@@ -17,7 +18,6 @@ class ToolCheck final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& name) override {
     if (depth_ == 2) outer_ = name;
-    if (depth_ == 3) inner_ = name;
     return true;
   }
   bool start_object(size_t) override {
@@ -40,12 +40,7 @@ class ToolCheck final : public nlohmann::json_sax<nlohmann::json> {
     }
     return true;
   }
-  bool boolean(bool value) override {
-    if (value && depth_ == 3 && outer_ == "function" && inner_ == "strict") {
-      Refuse(".function.strict", "this server cannot do that yet; leave it out");
-    }
-    return true;
-  }
+  bool boolean(bool) override { return true; }
   bool null() override { return true; }
   bool number_integer(int64_t) override { return true; }
   bool number_unsigned(uint64_t) override { return true; }
@@ -63,7 +58,6 @@ class ToolCheck final : public nlohmann::json_sax<nlohmann::json> {
   int depth_ = 0;
   int tool_ = -1;
   std::string outer_;  // the last key of a tool
-  std::string inner_;  // the last key of an object in it
   absl::Status status_;
 };
 
@@ -93,10 +87,36 @@ absl::Status SetToolChoice(absl::string_view choice, v1::GenerationSpec& spec) {
     to.set_mode(v1::TOOL_CHOICE_MODE_AUTO);
   } else if (choice == "none") {
     to.set_mode(v1::TOOL_CHOICE_MODE_NONE);
+  } else if (choice == "required") {
+    to.set_mode(v1::TOOL_CHOICE_MODE_REQUIRED);
   } else {
     return absl::InvalidArgumentError(
-        "this server cannot require calls yet; use \"auto\" or \"none\"");
+        absl::StrCat(QuoteName(choice),
+                     " is not supported: only \"auto\", \"none\", \"required\" "
+                     "and an object that names a function"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SetNamedTool(absl::string_view json, v1::GenerationSpec& spec) {
+  const auto choice =
+      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  const auto text = [](const nlohmann::json& object, const char* name) -> std::string {
+    const auto member = object.is_object() ? object.find(name) : object.end();
+    if (!object.is_object() || member == object.end() || !member->is_string()) return "";
+    return member->get<std::string>();
+  };
+  const std::string type = text(choice, "type");
+  if (type != "function") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the type ", QuoteName(type), " is not supported: only \"function\""));
+  }
+  const bool nested = choice.contains("function");
+  std::string name = text(nested ? choice["function"] : choice, "name");
+  if (name.empty()) return absl::InvalidArgumentError("names no function");
+  v1::ToolChoice& to = *spec.mutable_tool_choice();
+  to.set_mode(v1::TOOL_CHOICE_MODE_REQUIRED);
+  to.set_name(std::move(name));
   return absl::OkStatus();
 }
 

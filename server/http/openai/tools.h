@@ -12,12 +12,13 @@
 namespace annulus::server {
 
 // Checks a request's "tools", a JSON value, and stores them if there are any. INVALID_ARGUMENT, in
-// a few cases with the field, if they are no array, if one is no function, or if one is "strict":
-// no constraint serves that yet.
+// a few cases with the field, if they are no array, or if one is no function.
 absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec);
 
-// Stores "tool_choice" if it is a string.
+// Stores "tool_choice": a word, or a JSON object that names the only function to call, as chat
+// ({"type": "function", "function": {"name": ..}}) or Responses ({.., "name": ..}) has it.
 absl::Status SetToolChoice(absl::string_view choice, v1::GenerationSpec& spec);
+absl::Status SetNamedTool(absl::string_view json, v1::GenerationSpec& spec);
 
 // The value of "tool_calls" in a chunk, and in a whole answer.
 std::string ToolCallsJson(const std::vector<ToolCallDelta>& calls);

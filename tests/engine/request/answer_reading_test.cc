@@ -146,6 +146,29 @@ TEST_F(AnswerReadingTest, ContinuesAMessageInsideItsThinking) {
   EXPECT_FALSE(in_reasoning("Hello"));
 }
 
+TEST_F(AnswerReadingTest, AnswersThinkWhereThePromptHasNotThought) {
+  EXPECT_TRUE(Render("<|begin|>Hi", false).reading.may_think);
+  EXPECT_FALSE(Render("<|begin|>Hi<think>\n\n</think>\n\n", false).reading.may_think);
+  model_.reasoning = false;
+  EXPECT_FALSE(Render("<|begin|>Hi", false).reading.may_think);
+}
+
+TEST_F(AnswerReadingTest, KnowsStrictToolsEvenOfUnknownFamilies) {
+  ChatRequest request;
+  const auto strict = [&] {
+    RenderedChat chat;
+    EXPECT_TRUE(SetReading(model_, request, chat, MemoryGrant::Unlimited()).ok());
+    return chat.reading.strict_tools;
+  };
+  for (const bool known : {true, false}) {
+    if (!known) model_.format = nullptr;
+    request.tools = R"([{"function": {"name": "f"}}, {"function": {"name": "g", "strict": true}}])";
+    EXPECT_TRUE(strict());
+    request.tools = R"([{"function": {"name": "f", "strict": false}}])";
+    EXPECT_FALSE(strict());
+  }
+}
+
 TEST_F(AnswerReadingTest, WithoutToolsNothingIsACall) {
   const std::string call = "<tool_call>{\"name\": \"now\"}</tool_call>";
   Answer(Render("Hi", false).reading, call);

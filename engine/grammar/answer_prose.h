@@ -1,0 +1,27 @@
+#ifndef ANNULUS_ENGINE_GRAMMAR_ANSWER_PROSE_H_
+#define ANNULUS_ENGINE_GRAMMAR_ANSWER_PROSE_H_
+
+#include <string>
+#include <vector>
+
+#include "engine/grammar/machine_builder.h"
+
+namespace annulus {
+
+// A mark that ends free text, as AnswerParser finds it there.
+struct ProseMark {
+  std::string bytes;    // its text, or the spelling of its token
+  bool token = false;   // the token is the mark wherever it stands
+  bool line = false;    // as AnswerExit::kLine
+  bool start = false;   // as AnswerExit::kStart
+  NodeId target = 0;    // what follows it
+  bool begins = false;  // one byte that `target` reads itself
+};
+
+// Adds what reads any text of any tokens up to a mark, whose target then goes on. `may_end`:
+// whether the whole may end inside the text. Marks of text must not begin each other.
+NodeId EmitProse(std::vector<ProseMark> marks, bool may_end, MachineBuilder* builder);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_GRAMMAR_ANSWER_PROSE_H_

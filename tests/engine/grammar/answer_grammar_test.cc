@@ -1,0 +1,305 @@
+// Whole answers under a constraint: calls of tools, and forms behind reasoning, in every family's
+// marks. AnswerParser judges what the machines accept.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/answer/answer_format.h"
+#include "engine/text/answer/answer_parser.h"
+#include "engine/text/answer/answer_tools.h"
+#include "tests/engine/grammar/grammar_text.h"
+
+namespace annulus {
+namespace {
+
+using testing::ChoicesConstraint;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Calls = AnswerShape::Calls;
+
+constexpr char kTools[] = R"([
+  {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 0, "maximum": 99},
+                   "exact": {"type": "boolean"}},
+    "required": ["city", "days"], "additionalProperties": false}}},
+  {"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {
+    "kind": {"type": "string", "enum": ["a", "bc"]}}, "additionalProperties": false}}},
+  {"type": "function", "function": {"name": "now"}}])";
+
+// A vocabulary of the bytes, and of a family's marks as tokens or as text.
+struct Marked {
+  Marked(absl::string_view family, bool as_tokens) {
+    std::vector<std::pair<std::string, int32_t>> tokens;
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.emplace_back(std::string(1, static_cast<char>(byte)), byte);
+    }
+    const auto none = AnswerFormat::Make(family, [](absl::string_view) { return false; });
+    for (size_t i = 0; as_tokens && i < none->family().states.size(); ++i) {
+      for (const auto& exit : none->state(static_cast<int>(i)).exits) {
+        // Marks of one character or of a line are never tokens.
+        const bool known = std::find(marks.begin(), marks.end(), exit.mark) != marks.end();
+        if (exit.mark.size() > 3 && exit.mark[0] != '`' && !known) marks.push_back(exit.mark);
+      }
+    }
+    std::vector<std::pair<std::string, int32_t>> control;
+    for (size_t i = 0; i < marks.size(); ++i) {
+      control.emplace_back(marks[i], 256 + static_cast<int32_t>(i));
+    }
+    end = 256 + static_cast<int32_t>(marks.size());
+    trie = std::make_shared<const TokenTrie>(std::move(tokens), end + 1, std::move(control));
+    format = AnswerFormat::Make(family, [this](absl::string_view mark) {
+      return std::find(marks.begin(), marks.end(), mark) != marks.end();
+    });
+  }
+
+  absl::StatusOr<GrammarMatcher> Matcher(const OutputConstraint& constraint) const {
+    WorkMeter work("the output constraint", kCompileSteps, CancelFlag::Never());
+    auto machine = CompileConstraint(constraint, trie->single_bytes(), &work,
+                                     &MemoryGrant::Unlimited(), trie.get());
+    if (!machine.ok()) return machine.status();
+    return GrammarMatcher(
+        std::make_shared<GrammarCache>(*machine, trie, std::vector<int32_t>{end}));
+  }
+
+  // Reads a text in which marks are tokens wherever they are tokens of the vocabulary.
+  bool Reads(GrammarMatcher& matcher, absl::string_view text) const {
+    while (!text.empty()) {
+      int32_t token = static_cast<unsigned char>(text[0]);
+      size_t bytes = 1;
+      for (size_t i = 0; i < marks.size(); ++i) {
+        if (!absl::StartsWith(text, marks[i])) continue;
+        token = 256 + static_cast<int32_t>(i);
+        bytes = marks[i].size();
+      }
+      const auto read = matcher.Advance(token);
+      EXPECT_TRUE(read.ok()) << read.status();
+      if (!read.ok() || !*read) return false;
+      text.remove_prefix(bytes);
+    }
+    return true;
+  }
+
+  std::vector<std::string> marks;
+  int32_t end = 0;
+  std::shared_ptr<const TokenTrie> trie;
+  std::shared_ptr<const AnswerFormat> format;
+};
+
+OutputConstraint CallsOf(const Marked& marked, Calls calls, std::string name = "") {
+  OutputConstraint constraint{.kind = OutputConstraint::Kind::kAnyText};
+  constraint.answer = AnswerShape{
+      .format = marked.format, .calls = calls, .tools = kTools, .name = std::move(name)};
+  return constraint;
+}
+
+class AnswerGrammarTest : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  const Marked marked_{std::get<0>(GetParam()), std::get<1>(GetParam())};
+
+  // A random answer that the matcher accepts, as tokens.
+  std::vector<int32_t> Walk(GrammarMatcher matcher, std::mt19937_64& random) const {
+    std::vector<int32_t> tokens;
+    for (int step = 0; step < 5000; ++step) {
+      const auto mask = matcher.Mask();
+      EXPECT_TRUE(mask.ok()) << mask.status();
+      if (!mask.ok()) break;
+      std::vector<int32_t> allowed;
+      std::vector<int32_t> sparing;  // without white space, of which there can be much
+      for (int32_t id = 0; id <= marked_.end; ++id) {
+        if ((mask->words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) continue;
+        allowed.push_back(id);
+        if (id != ' ' && id != '\n' && id != '\t' && id != '\r') sparing.push_back(id);
+      }
+      EXPECT_FALSE(allowed.empty());
+      if (allowed.empty()) break;
+      if (allowed.back() == marked_.end && random() % 3 > 0) return tokens;
+      if (allowed.back() == marked_.end && allowed.size() > 1) allowed.pop_back();
+      if (allowed.back() == marked_.end) return tokens;
+      if (!sparing.empty() && sparing.back() == marked_.end) sparing.pop_back();
+      const auto& from = sparing.empty() || random() % 4 == 0 ? allowed : sparing;
+      tokens.push_back(from[random() % from.size()]);
+      EXPECT_TRUE(matcher.Advance(tokens.back()).value());
+    }
+    ADD_FAILURE() << "the answer never ends";
+    return tokens;
+  }
+
+  std::vector<AnswerEvent> Parse(const std::vector<int32_t>& tokens, std::string& text) const {
+    AnswerParser parser(marked_.format, AnswerTools::Parse(kTools).value(), {});
+    std::vector<AnswerEvent> events;
+    for (const int32_t token : tokens) {
+      const bool mark = token >= 256;
+      const std::string bytes = mark ? marked_.marks[static_cast<size_t>(token - 256)]
+                                     : std::string(1, static_cast<char>(token));
+      text += bytes;
+      parser.Push(bytes, mark ? AnswerParser::Token::kSpecial : AnswerParser::Token::kPlain,
+                  events);
+    }
+    parser.Finish(events);
+    return events;
+  }
+};
+
+void ExpectFits(const std::string& name, const Json& arguments) {
+  if (name == "now") {
+    EXPECT_EQ(arguments, Json::object());
+  } else if (name == "get") {
+    for (const auto& [key, value] : arguments.items()) {
+      EXPECT_EQ(key, "kind");
+      EXPECT_TRUE(value == "a" || value == "bc") << value;
+    }
+  } else {
+    ASSERT_EQ(name, "get_weather");
+    ASSERT_TRUE(arguments.contains("city") && arguments.contains("days")) << arguments;
+    EXPECT_TRUE(arguments["city"] == "Oslo" || arguments["city"] == "Rome");
+    EXPECT_TRUE(arguments["days"].is_number_integer()) << arguments;
+    EXPECT_LE(arguments["days"].get<int>(), 99);
+    EXPECT_TRUE(arguments.value("exact", Json(true)).is_boolean());
+    EXPECT_LE(arguments.size(), 3);
+  }
+}
+
+TEST_P(AnswerGrammarTest, RequiredAnswersAreCallsThatSatisfyTheSchemas) {
+  std::mt19937_64 random(1);
+  for (const std::string only : {"", "get"}) {
+    const auto matcher = marked_.Matcher(CallsOf(marked_, Calls::kRequired, only));
+    ASSERT_TRUE(matcher.ok()) << matcher.status();
+    EXPECT_FALSE(matcher->may_end());
+    for (int turn = 0; turn < 40; ++turn) {
+      std::string text;
+      const auto events = Parse(Walk(*matcher, random), text);
+      SCOPED_TRACE(text);
+      std::vector<std::pair<std::string, std::string>> calls;
+      for (const AnswerEvent& event : events) {
+        EXPECT_EQ(event.broken, "");
+        EXPECT_NE(event.kind, AnswerEvent::Kind::kText);
+        if (event.kind == AnswerEvent::Kind::kCallBegin) calls.emplace_back(event.name, "");
+        if (event.kind == AnswerEvent::Kind::kArguments) calls.back().second += event.bytes;
+      }
+      ASSERT_FALSE(calls.empty());
+      for (const auto& [name, arguments] : calls) {
+        EXPECT_TRUE(only.empty() || name == only) << name;
+        ExpectFits(name, Json::parse(arguments));
+      }
+    }
+  }
+}
+
+TEST_P(AnswerGrammarTest, AllowedCallsLeaveAnyTextAndEndAnywhere) {
+  const auto matcher = marked_.Matcher(CallsOf(marked_, Calls::kAllowed));
+  ASSERT_TRUE(matcher.ok()) << matcher.status();
+  if (marked_.format->family().start != "text") return;  // a header comes first
+  EXPECT_TRUE(matcher->may_end());
+  for (const char* text :
+       {"It is 5 < 7.\nYes", "{\"a\": 1}", "\xE2\x82", "<\n<t", "a <tool_call> b"}) {
+    GrammarMatcher copy = *matcher;
+    EXPECT_TRUE(marked_.Reads(copy, text) || std::get<1>(GetParam())) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AnswerGrammarTest,
+                         ::testing::Combine(::testing::ValuesIn([] {
+                                              std::vector<std::string> names;
+                                              for (const auto& family : AnswerFamilies())
+                                                names.emplace_back(family.name);
+                                              return names;
+                                            }()),
+                                            ::testing::Bool()),
+                         [](const auto& param) {
+                           return std::get<0>(param.param) +
+                                  (std::get<1>(param.param) ? "_tokens" : "_text");
+                         });
+
+TEST(AnswerShapeTest, AnAllowedCallIsConstrainedFromItsMarkOn) {
+  for (const bool as_tokens : {false, true}) {
+    const Marked marked("hermes", as_tokens);
+    const auto matcher = marked.Matcher(CallsOf(marked, Calls::kAllowed)).value();
+    const auto reads = [&](absl::string_view text) {
+      GrammarMatcher copy = matcher;
+      return marked.Reads(copy, text);
+    };
+    EXPECT_TRUE(
+        reads("I look.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"kind\": \"a\"}}\n"
+              "</tool_call>"));
+    EXPECT_FALSE(reads("I look.\n<tool_call>\n{\"name\": \"other\""));
+    EXPECT_FALSE(reads("<tool_call>\n{\"name\": \"get\", \"arguments\": {\"kind\": \"c\""));
+    EXPECT_FALSE(reads("<tool_call>text"));
+    // As text, a mark counts at the start of a line alone.
+    EXPECT_EQ(reads("Write <tool_call>text"), !as_tokens);
+    GrammarMatcher inside = matcher;
+    ASSERT_TRUE(marked.Reads(inside, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}"));
+    EXPECT_FALSE(inside.may_end());
+  }
+}
+
+TEST(AnswerShapeTest, AFormBeginsBehindTheReasoning) {
+  const Marked marked("hermes", /*as_tokens=*/true);
+  OutputConstraint constraint = ChoicesConstraint({"yes", "no"});
+  constraint.answer = AnswerShape{.format = marked.format, .in_reasoning = true};
+  GrammarMatcher opened = marked.Matcher(constraint).value();
+  ASSERT_TRUE(marked.Reads(opened, "Hm, {\"no\"?\xE2\x82"));
+  EXPECT_FALSE(opened.may_end());
+  ASSERT_TRUE(marked.Reads(opened, "</think>\n\n"));
+  GrammarMatcher other = opened;
+  EXPECT_FALSE(marked.Reads(other, "maybe"));
+  ASSERT_TRUE(marked.Reads(opened, "yes"));
+  EXPECT_TRUE(opened.may_end());
+
+  constraint.answer->in_reasoning = false;
+  constraint.answer->may_think = true;
+  for (const char* text : {"<think>a</think>no", "no"}) {
+    GrammarMatcher free = marked.Matcher(constraint).value();
+    EXPECT_TRUE(marked.Reads(free, text) && free.may_end()) << text;
+  }
+  GrammarMatcher twice = marked.Matcher(constraint).value();
+  EXPECT_FALSE(marked.Reads(twice, "<think>a</think><think>"));
+  constraint.answer->may_think = false;
+  GrammarMatcher none = marked.Matcher(constraint).value();
+  EXPECT_FALSE(marked.Reads(none, "<think>"));
+}
+
+TEST(AnswerShapeTest, AFormAndCallsStandBesideEachOther) {
+  const Marked marked("hermes", /*as_tokens=*/false);
+  OutputConstraint constraint = ChoicesConstraint({"yes", "no"});
+  constraint.answer =
+      AnswerShape{.format = marked.format, .calls = Calls::kAllowed, .tools = kTools};
+  for (const char* text :
+       {"yes", "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"}) {
+    GrammarMatcher matcher = marked.Matcher(constraint).value();
+    EXPECT_TRUE(marked.Reads(matcher, text) && matcher.may_end()) << text;
+  }
+  GrammarMatcher both = marked.Matcher(constraint).value();
+  EXPECT_FALSE(marked.Reads(both, "yes\n<tool_call>"));
+}
+
+TEST(AnswerShapeTest, UnsupportedSchemasBindOnlyWhereTheyMust) {
+  const Marked marked("hermes", /*as_tokens=*/true);
+  OutputConstraint constraint = CallsOf(marked, Calls::kAllowed);
+  const auto tools = [](const char* more) {
+    return absl::StrCat(R"([{"name": "f", "parameters": {"properties": {"a": {"not": {}}}})", more,
+                        "}]");
+  };
+  constraint.answer->tools = tools("");
+  GrammarMatcher matcher = marked.Matcher(constraint).value();
+  EXPECT_TRUE(marked.Reads(
+      matcher, "<tool_call>{\"name\": \"f\", \"arguments\": {\"b\": [1]}}</tool_call>"));
+  constraint.answer->calls = Calls::kRequired;
+  EXPECT_THAT(marked.Matcher(constraint).status().message(), HasSubstr("#/properties/a/not"));
+  constraint.answer->calls = Calls::kAllowed;
+  constraint.answer->tools = tools(", \"strict\": true");
+  EXPECT_THAT(marked.Matcher(constraint).status().message(), HasSubstr("\"f\""));
+  constraint = CallsOf(marked, Calls::kRequired, "unknown");
+  EXPECT_TRUE(absl::IsNotFound(marked.Matcher(constraint).status()));
+}
+
+}  // namespace
+}  // namespace annulus
