@@ -422,7 +422,11 @@ absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& re
     }
     chat.text += message.content.value_or("(none)") + "|";
   }
-  if (request.tools.has_value()) chat.text += "tools";
+  if (request.tools.has_value()) {
+    chat.text += "tools";
+    std::lock_guard lock(mutex_);
+    with_tools_ = request;
+  }
   if (request.add_generation_prompt) chat.text += ">";
   if (request.continue_final_message) chat.text.pop_back();
   for (const char c : chat.text) chat.token_ids.push_back(static_cast<unsigned char>(c));

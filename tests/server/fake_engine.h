@@ -83,6 +83,8 @@ class FakeEngine final : public Engine {
   // What was seen so far.
   std::vector<RequestSpec> submitted() const;
   std::vector<Clock::time_point> cancelled() const;  // when Cancel came for running requests
+  // The latest conversation with tools.
+  ChatRequest with_tools() const { return Get(with_tools_); }
   int active() const;
   int tokenizing() const { return tokenizing_; }  // calls of Tokenize that wait for their delay
   bool WaitUntilIdle(std::chrono::milliseconds limit) const;
@@ -174,6 +176,7 @@ class FakeEngine final : public Engine {
   int32_t id_shift_ = 0;
   bool refuses_system_ = false;
   size_t template_memory_bytes_ = 0;
+  mutable ChatRequest with_tools_;
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};

@@ -1,5 +1,7 @@
 #include "server/http/anthropic/messages_answer.h"
 
+#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -7,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/request_builder.h"
+#include "server/http/answer_blocks.h"
 #include "server/http/anthropic/messages_request.h"
 #include "server/http/json_text.h"
 #include "server/http/spec_fields.h"
@@ -14,7 +17,28 @@
 namespace annulus::server {
 namespace {
 
-constexpr char kMessagesTextBlock[] = "{\"type\":\"text\",\"text\":";
+// The block as JSON. `input`: of a call.
+std::string BlockJson(const AnswerBlock& block, absl::string_view text, absl::string_view input) {
+  switch (block.kind) {
+    case AnswerBlock::Kind::kReasoning:
+      return absl::StrCat("{\"type\":\"thinking\",\"thinking\":", JsonString(text),
+                          ",\"signature\":\"\"}");
+    case AnswerBlock::Kind::kText:
+      return absl::StrCat("{\"type\":\"text\",\"text\":", JsonString(text), "}");
+    case AnswerBlock::Kind::kCall:
+      return absl::StrCat("{\"type\":\"tool_use\",\"id\":", JsonString(block.id),
+                          ",\"name\":", JsonString(block.name), ",\"input\":", input, "}");
+  }
+  return "";
+}
+
+std::string BlockDeltaJson(AnswerBlock::Kind kind, absl::string_view bytes) {
+  const absl::string_view members =
+      kind == AnswerBlock::Kind::kReasoning ? "{\"type\":\"thinking_delta\",\"thinking\":"
+      : kind == AnswerBlock::Kind::kText    ? "{\"type\":\"text_delta\",\"text\":"
+                                            : "{\"type\":\"input_json_delta\",\"partial_json\":";
+  return absl::StrCat(members, JsonString(bytes), "}");
+}
 
 std::string MessagesEvent(absl::string_view name, absl::string_view fields) {
   return absl::StrCat("event: ", name, "\ndata: {\"type\":\"", name, "\"", fields, "}\n\n");
@@ -31,6 +55,7 @@ std::string MessagesUsageJson(const Usage& usage) {
 std::string MessagesStopJson(const Completion& completion) {
   const bool stopped = !completion.matched_stop.empty();
   const absl::string_view reason = completion.finish_reason == FinishReason::kLength ? "max_tokens"
+                                   : !completion.calls.empty()                       ? "tool_use"
                                    : stopped ? "stop_sequence"
                                              : "end_turn";
   return absl::StrCat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":",
@@ -38,8 +63,12 @@ std::string MessagesStopJson(const Completion& completion) {
 }
 
 absl::Status PlaceMessagesFields(const absl::Status& status) {
-  return PlaceSpecFields(status, [](absl::string_view field) {
-    return field == "sampling.stop" ? "stop_sequences" : SpecFieldName(field);
+  return PlaceSpecFields(status, [](absl::string_view field) -> std::string {
+    if (field == "sampling.stop") return "stop_sequences";
+    if (field == "tool_choice.mode") return "tool_choice.type";
+    if (field == "reasoning_budget") return "thinking.budget_tokens";
+    if (absl::StartsWith(field, "output")) return "output_config.format.schema";
+    return SpecFieldName(field);
   });
 }
 
@@ -54,16 +83,21 @@ class MessagesForm final : public AnswerForm {
 
   std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
     std::string events = Begin(facts);
-    if (delta.text.empty()) return events;
-    return events +
-           MessagesEvent("content_block_delta",
-                         absl::StrCat(",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":",
-                                      JsonString(delta.text), "}"));
+    blocks_.Add(delta, [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
+      if (begins) absl::StrAppend(&events, Open(block));
+      if (bytes.empty()) return;
+      absl::StrAppend(&events,
+                      BlockEvent("content_block_delta",
+                                 absl::StrCat(",\"delta\":", BlockDeltaJson(block.kind, bytes))));
+    });
+    return events;
   }
 
   std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
+    std::string events = Begin(facts);
+    if (blocks_.AddEmptyText()) absl::StrAppend(&events, Open(blocks_.all().back()));
     return absl::StrCat(
-        Begin(facts), MessagesEvent("content_block_stop", ",\"index\":0"),
+        events, BlockEvent("content_block_stop", ""),
         MessagesEvent("message_delta",
                       absl::StrCat(",\"delta\":{", MessagesStopJson(completion),
                                    "},\"usage\":", MessagesUsageJson(completion.usage))),
@@ -75,12 +109,20 @@ class MessagesForm final : public AnswerForm {
   }
   std::string StreamBeat() const override { return MessagesEvent("ping", ""); }
 
-  void Gather(const Delta& delta) override { text_ += delta.text; }
-  size_t gathered_bytes() const override { return text_.size(); }
+  void Gather(const Delta& delta) override { blocks_.Gather(delta); }
+  size_t gathered_bytes() const override { return blocks_.bytes(); }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
-    return MessageJson(facts, absl::StrCat(kMessagesTextBlock, JsonString(text_), "}"),
-                       MessagesStopJson(completion));
+    blocks_.AddEmptyText();
+    std::string blocks;
+    for (const AnswerBlock& block : blocks_.all()) {
+      // A call that the end of the answer cut off has no JSON object.
+      const bool call = block.kind == AnswerBlock::Kind::kCall;
+      if (call && !nlohmann::json::accept(block.bytes)) continue;
+      absl::StrAppend(&blocks, blocks.empty() ? "" : ",",
+                      BlockJson(block, block.bytes, block.bytes));
+    }
+    return MessageJson(facts, blocks, MessagesStopJson(completion));
   }
 
   absl::Status PlaceField(absl::Status status) const override {
@@ -96,23 +138,34 @@ class MessagesForm final : public AnswerForm {
         ",\"content\":[", blocks, "],", stop, ",\"usage\":", MessagesUsageJson(facts.usage), "}");
   }
 
-  // What comes before the first text.
+  // What comes before the first block.
   std::string Begin(const AnswerFacts& facts) {
     if (std::exchange(begun_, true)) return "";
     AnswerFacts start = facts;
     start.usage.completion_tokens = 0;
+    return MessagesEvent(
+        "message_start",
+        absl::StrCat(",\"message\":",
+                     MessageJson(start, "", "\"stop_reason\":null,\"stop_sequence\":null")));
+  }
+
+  std::string BlockEvent(absl::string_view name, absl::string_view fields) const {
+    return MessagesEvent(name, absl::StrCat(",\"index\":", blocks_.last(), fields));
+  }
+  // Ends the block before, and begins the newest.
+  std::string Open(const AnswerBlock& block) const {
+    const size_t index = blocks_.last();
+    const std::string stop =
+        index == 0 ? ""
+                   : MessagesEvent("content_block_stop", absl::StrCat(",\"index\":", index - 1));
     return absl::StrCat(
-        MessagesEvent(
-            "message_start",
-            absl::StrCat(",\"message\":",
-                         MessageJson(start, "", "\"stop_reason\":null,\"stop_sequence\":null"))),
-        MessagesEvent("content_block_start", absl::StrCat(",\"index\":0,\"content_block\":",
-                                                          kMessagesTextBlock, "\"\"}")));
+        stop, BlockEvent("content_block_start",
+                         absl::StrCat(",\"content_block\":", BlockJson(block, "", "{}"))));
   }
 
   const bool streams_;
   bool begun_ = false;
-  std::string text_;
+  AnswerBlocks blocks_;  // of a stream without their bytes
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "server/base/errors.h"
 #include "server/http/json_table.h"
 #include "server/http/spec_fields.h"
+#include "server/http/tool_definitions.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -50,6 +51,37 @@ absl::Status FinishDocument(MessagesRequest& request, MessagesBlock block) {
   return absl::OkStatus();
 }
 
+absl::Status AddCall(MessagesRequest& request, const MessagesBlock& block) {
+  if (block.name.empty()) return FieldError(absl::StrCat(block.field, ".name"), "is required");
+  AddToolCall(block.id, block.name, block.input.empty() ? "{}" : block.input,
+              LastMessage(request.spec));
+  return absl::OkStatus();
+}
+
+// Chat templates want each result of a tool as a message of its own.
+absl::Status AddResult(MessagesRequest& request, MessagesBlock block) {
+  if (LastMessage(request.spec).role() == "assistant") {
+    return Unsupported(absl::StrCat(block.field, ".type"), block.type);
+  }
+  const v1::Message& last = LastMessage(request.spec);
+  if (last.role() == "tool" || !last.content().empty()) {
+    ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
+  }
+  v1::Message& message = LastMessage(request.spec);
+  message.set_role("tool");
+  message.set_tool_call_id(std::move(block.id));
+  message.set_content(std::move(block.data));
+  return absl::OkStatus();
+}
+
+// What the user says behind the results.
+absl::Status LeaveResults(MessagesRequest& request) {
+  if (LastMessage(request.spec).role() != "tool") return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
+  LastMessage(request.spec).set_role("user");
+  return absl::OkStatus();
+}
+
 // Puts the block where it belongs, once all of it has been read.
 absl::Status FinishBlock(MessagesRequest& request) {
   MessagesBlock block = std::exchange(request.block, MessagesBlock());
@@ -62,8 +94,12 @@ absl::Status FinishBlock(MessagesRequest& request) {
     request.system += block.text;
     return absl::OkStatus();
   }
+  if (block.type == "tool_result") return AddResult(request, std::move(block));
+  ANNULUS_RETURN_IF_ERROR(LeaveResults(request));
   if (is_text) {
     AddText(request.spec, block.text);
+  } else if (block.type == "tool_use") {
+    return AddCall(request, block);
   } else if (block.type == "thinking") {
     std::string& reasoning = *LastMessage(request.spec).mutable_reasoning();
     reasoning += block.text;
@@ -102,7 +138,10 @@ absl::Status AddSystemBlock(MessagesRequest& request, const JsonValue&) {
 }
 
 absl::Status SetRole(MessagesRequest& request, const JsonValue& value) {
-  LastMessage(request.spec).set_role(std::string(value.text));
+  // The content may stand before it.
+  ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  v1::Message& message = LastMessage(request.spec);
+  if (message.role() != "tool") message.set_role(std::string(value.text));
   return absl::OkStatus();
 }
 
@@ -135,7 +174,7 @@ absl::Status AddSourceText(MessagesRequest& request, const JsonValue& value) {
 template <char kFirst>
 absl::Status MustBeUsual(MessagesRequest&, const JsonValue& value) {
   const absl::string_view usual = kFirst == 't'   ? "text"
-                                  : kFirst == 'd' ? "disabled"
+                                  : kFirst == 'j' ? "json_schema"
                                   : kFirst == 's' ? "standard"
                                                   : "ephemeral";
   if (value.text == usual) return absl::OkStatus();
@@ -143,10 +182,63 @@ absl::Status MustBeUsual(MessagesRequest&, const JsonValue& value) {
       absl::StrCat(QuoteName(value.text), " is not supported: only \"", usual, "\""));
 }
 
-absl::Status CheckToolChoice(MessagesRequest&, const JsonValue& value) {
-  if (value.text == "auto" || value.text == "none") return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(value.text), " is not supported: there are no tools here"));
+absl::Status ReadTools(MessagesRequest& request, const JsonValue& value) {
+  return SetFlatTools(
+      value.text, "input_schema",
+      [](absl::string_view type) -> absl::StatusOr<bool> {
+        if (type.empty() || type == "custom") return true;
+        return absl::InvalidArgumentError(
+            absl::StrCat(QuoteName(type), " is not supported: this server runs no tools itself"));
+      },
+      request.spec);
+}
+
+absl::Status SetToolChoice(MessagesRequest& request, const JsonValue& value) {
+  v1::ToolChoice& choice = *request.spec.mutable_tool_choice();
+  if (value.text == "auto") {
+    choice.set_mode(v1::TOOL_CHOICE_MODE_AUTO);
+  } else if (value.text == "none") {
+    choice.set_mode(v1::TOOL_CHOICE_MODE_NONE);
+  } else if (value.text == "any" || value.text == "tool") {
+    choice.set_mode(v1::TOOL_CHOICE_MODE_REQUIRED);
+    request.names_tool = value.text == "tool";
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        QuoteName(value.text), " is not supported: only \"auto\", \"any\", \"tool\" and \"none\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetToolName(MessagesRequest& request, const JsonValue& value) {
+  request.spec.mutable_tool_choice()->set_name(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetOneTool(MessagesRequest& request, const JsonValue& value) {
+  request.spec.set_parallel_tool_calls(!value.truth);
+  return absl::OkStatus();
+}
+
+absl::Status SetSchema(MessagesRequest& request, const JsonValue& value) {
+  request.spec.mutable_output()->set_json_schema(std::string(value.text));
+  return absl::OkStatus();
+}
+
+absl::Status SetThinking(MessagesRequest& request, const JsonValue& value) {
+  if (value.text != "enabled" && value.text != "adaptive" && value.text != "disabled") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuoteName(value.text),
+                     " is not supported: only \"enabled\", \"adaptive\" "
+                     "and \"disabled\""));
+  }
+  request.thinks = value.text == "enabled";
+  return absl::OkStatus();
+}
+
+absl::Status SetBudget(MessagesRequest& request, const JsonValue& value) {
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t budget, Int32Of(value));
+  request.spec.set_reasoning_budget(budget);
+  return absl::OkStatus();
 }
 
 absl::Status SetLifetime(MessagesRequest& request, const JsonValue& value) {
@@ -189,6 +281,24 @@ std::vector<MessagesField> BlockFields() {
        kMessagesBlockBytes, kMessagesCopies},
       {"messages[].content[].context", kString, SetBlock<&MessagesBlock::context>, false,
        kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].id", kString, SetBlock<&MessagesBlock::id>, false, kMessagesBlockBytes,
+       kMessagesCopies},
+      {"messages[].content[].tool_use_id", kString, SetBlock<&MessagesBlock::id>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].name", kString, SetBlock<&MessagesBlock::name>, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].input", kText, SetBlock<&MessagesBlock::input>, false,
+       kMessagesBlockBytes, 2 * kMessagesCopies},
+      {"messages[].content[].content", uint8_t(kString | kArray), AddSourceText, false,
+       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].content[]", kObject},
+      {"messages[].content[].content[].type", kString, MustBeUsual<'t'>},
+      {"messages[].content[].content[].text", kString, AddSourceText, false, kMessagesBlockBytes,
+       kMessagesCopies},
+      {.path = "messages[].content[].is_error", .kinds = kBool, .skip = true},
+      {.path = "messages[].content[].caller", .kinds = kObject, .skip = true},
+      {.path = "messages[].content[].parsed_output", .kinds = kObject, .skip = true},
+      {.path = "messages[].content[].toolset_name", .kinds = kString, .skip = true},
       {"messages[].content[].source", kObject},
       {"messages[].content[].source.type", kString, SetBlock<&MessagesBlock::source>},
       {"messages[].content[].source.media_type", kString, SetBlock<&MessagesBlock::media_type>},
@@ -226,12 +336,18 @@ std::vector<MessagesField> MessagesFields() {
       {"messages[].role", kString, SetRole},
       {"messages[].content", uint8_t(kString | kArray), SetContent},
       {"thinking", kObject},
-      {"thinking.type", kString, MustBeUsual<'d'>},
-      {"tools", kArray},
-      {"tools[]", kObject, MustBeAbsent<MessagesRequest>},
+      {"thinking.type", kString, SetThinking},
+      {"thinking.budget_tokens", kNumber, SetBudget},
+      {.path = "thinking.display", .kinds = kString, .skip = true},
+      {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},
       {"tool_choice", kObject},
-      {"tool_choice.type", kString, CheckToolChoice},
-      {.path = "tool_choice.disable_parallel_tool_use", .kinds = kBool, .skip = true},
+      {"tool_choice.type", kString, SetToolChoice},
+      {"tool_choice.name", kString, SetToolName, false, kMessageBytes},
+      {"tool_choice.disable_parallel_tool_use", kBool, SetOneTool},
+      {"output_config", kObject},
+      {"output_config.format", kObject},
+      {"output_config.format.type", kString, MustBeUsual<'j'>},
+      {"output_config.format.schema", kText, SetSchema, false, kMessageBytes, 2},
       {"speed", kString, MustBeUsual<'s'>},
       // Without effect on the answer.
       {.path = "service_tier", .kinds = kString, .skip = true},
@@ -245,7 +361,8 @@ std::vector<MessagesField> MessagesFields() {
   fields.insert(fields.end(), own.begin(), own.end());
   fields.insert(fields.end(), blocks.begin(), blocks.end());
   for (const char* place :
-       {"", "system[].", "messages[].content[].", "messages[].content[].source.content[]."}) {
+       {"", "system[].", "messages[].content[].", "messages[].content[].content[].",
+        "messages[].content[].source.content[]."}) {
     AddCacheControl(place, fields);
   }
   return fields;
@@ -265,6 +382,12 @@ absl::Status ReadMessagesRequest(const std::deque<std::string>& body, bool count
   }
   if (!counts && !request.spec.sampling().has_max_tokens()) {
     return FieldError("max_tokens", "is required: the most tokens of the answer");
+  }
+  if (request.thinks && !request.spec.has_reasoning_budget()) {
+    return FieldError("thinking.budget_tokens", "is required with this type");
+  }
+  if (request.names_tool && request.spec.tool_choice().name().empty()) {
+    return FieldError("tool_choice.name", "is required with this type");
   }
   // The beginning of the answer.
   if (LastMessage(request.spec).role() == "assistant") {

@@ -23,8 +23,11 @@ struct MessagesBlock {
   std::string context;  // likewise
   std::string source;   // the type of its source
   std::string media_type;
-  std::string data;  // the source's text
+  std::string data;  // the source's text, or the result of a tool
   std::string file_id;
+  std::string id;     // of a call, also where its result stands
+  std::string name;   // of the tool
+  std::string input;  // JSON
 };
 
 // A request of POST /v1/messages or /v1/messages/count_tokens.
@@ -38,6 +41,8 @@ struct MessagesRequest {
 
   // Used while it is read.
   std::string system = {};
+  bool thinks = false;  // "thinking" is enabled
+  bool names_tool = false;
   int blocks = 0;  // of the newest message
   MessagesBlock block = {};
 };

@@ -11,6 +11,7 @@
 #include "server/http/json_table.h"
 #include "server/http/openai/tools.h"
 #include "server/http/spec_fields.h"
+#include "server/http/tool_definitions.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -283,7 +284,7 @@ std::vector<Field> ChatFields() {
       {"modalities", kArray},
       {"modalities[]", kString, MustBeDefault<'t'>},
       {"tools", kText, ReadTools, false, kMessageBytes},
-      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, 72},
+      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, kToolsFactor},
       {"parallel_tool_calls", kBool, SetParallelCalls},
       {"service_tier", kString, MustBeDefault<'a'>},
       {.path = "safety_identifier", .kinds = kString, .skip = true},

@@ -1,11 +1,15 @@
 #include "server/http/openai/responses_answer.h"
 
+#include <map>
+#include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/http/answer_blocks.h"
 #include "server/http/json_text.h"
 #include "server/http/openai/logprob_json.h"
 #include "server/http/openai/responses_request.h"
@@ -19,6 +23,8 @@ struct ResponsesEcho {
   std::string temperature = "null";
   std::string top_p = "null";
   std::string max_output_tokens = "null";
+  absl::string_view parallel_tool_calls = "true";
+  absl::string_view tool_choice = "auto";
   int32_t top_logprobs = 0;
 };
 
@@ -29,6 +35,12 @@ ResponsesEcho ResponsesEchoOf(const ResponsesRequest& request) {
   if (sampling.has_top_p()) echo.top_p = JsonNumber(sampling.top_p());
   if (sampling.has_max_tokens()) echo.max_output_tokens = absl::StrCat(sampling.max_tokens());
   echo.top_logprobs = request.top_logprobs.value_or(0);
+  if (request.spec.has_parallel_tool_calls() && !request.spec.parallel_tool_calls()) {
+    echo.parallel_tool_calls = "false";
+  }
+  const v1::ToolChoiceMode mode = request.spec.tool_choice().mode();
+  if (mode == v1::TOOL_CHOICE_MODE_NONE) echo.tool_choice = "none";
+  if (mode == v1::TOOL_CHOICE_MODE_REQUIRED) echo.tool_choice = "required";
   return echo;
 }
 
@@ -36,20 +48,22 @@ std::string ResponsesUsageJson(const Usage& usage) {
   return absl::StrCat("{\"input_tokens\":", usage.prompt_tokens,
                       ",\"input_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
                       ",\"cache_write_tokens\":0},\"output_tokens\":", usage.completion_tokens,
-                      ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":",
-                      usage.prompt_tokens + usage.completion_tokens, "}");
+                      ",\"output_tokens_details\":{\"reasoning_tokens\":", usage.reasoning_tokens,
+                      "},\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, "}");
 }
 
 absl::Status PlaceResponsesFields(const absl::Status& status) {
   return PlaceSpecFields(status, [](absl::string_view field) -> std::string {
     if (field == "sampling.max_tokens") return "max_output_tokens";
     if (field == "sampling.logprobs") return "top_logprobs";
+    if (field == "output.json_schema" || field == "output") return "text.format.schema";
+    if (absl::StartsWith(field, "tool_choice.")) return "tool_choice";
     return SpecFieldName(field);
   });
 }
 
-// One output item, a message with one part. Events and answer have all of its text at their end, so
-// it is gathered for streams, too.
+// Output items in a row: reasoning and messages, each with one part, and calls. Events and answer
+// have all of their text at their end, so it is gathered for streams, too.
 class ResponsesForm final : public AnswerForm {
  public:
   ResponsesForm(bool streams, ResponsesEcho echo) : streams_(streams), echo_(std::move(echo)) {}
@@ -63,24 +77,31 @@ class ResponsesForm final : public AnswerForm {
   std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
     std::string events = Begin(facts);
     const std::string logprobs = LogprobEntries(delta);
-    if (delta.text.empty() && logprobs.empty()) return events;
-    return events + Event("response.output_text.delta",
-                          absl::StrCat(PlaceJson(facts), ",\"delta\":", JsonString(delta.text),
-                                       ",\"logprobs\":[", logprobs, "]"));
+    const auto take = [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
+      if (begins) absl::StrAppend(&events, Opened(facts));
+      if (bytes.empty() && block.kind != Kind::kText) return;
+      absl::StrAppend(
+          &events,
+          Event(absl::StrCat(EventPrefix(block.kind), ".delta"),
+                absl::StrCat(Place(facts, streamed_.last()), ",\"delta\":", JsonString(bytes),
+                             block.kind == Kind::kText ? Logprobs(logprobs) : "")));
+    };
+    if (!IsBare(delta)) {
+      streamed_.Add(delta, take);
+    } else if (!logprobs.empty() && InText(streamed_)) {
+      const bool begins = streamed_.AddEmptyText();
+      take(streamed_.all().back(), "", begins);
+    }
+    return events;
   }
 
   std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
     const bool cut = completion.finish_reason == FinishReason::kLength;
     const absl::string_view status = cut ? "incomplete" : "completed";
     std::string events = Begin(facts);
-    absl::StrAppend(&events, Event("response.output_text.done",
-                                   absl::StrCat(PlaceJson(facts), ",\"text\":", JsonString(text_),
-                                                ",\"logprobs\":[", logprobs_, "]")));
-    absl::StrAppend(&events, Event("response.content_part.done",
-                                   absl::StrCat(PlaceJson(facts), ",\"part\":", PartJson())));
-    absl::StrAppend(&events,
-                    Event("response.output_item.done",
-                          absl::StrCat(",\"output_index\":0,\"item\":", ItemJson(facts, status))));
+    gathered_.AddEmptyText();
+    if (streamed_.AddEmptyText()) absl::StrAppend(&events, Opened(facts));
+    absl::StrAppend(&events, Closed(facts, streamed_.last(), status));
     return events + Event(absl::StrCat("response.", status),
                           absl::StrCat(",\"response\":", ResponseJson(facts, status)));
   }
@@ -95,13 +116,22 @@ class ResponsesForm final : public AnswerForm {
   }
 
   void Gather(const Delta& delta) override {
-    text_ += delta.text;
-    if (delta.logprobs.empty()) return;
-    absl::StrAppend(&logprobs_, logprobs_.empty() ? "" : ",", LogprobEntries(delta));
+    const bool bare = IsBare(delta);
+    const std::string logprobs = LogprobEntries(delta);
+    if (bare && (logprobs.empty() || !InText(gathered_))) return;
+    if (bare) gathered_.AddEmptyText();
+    gathered_.Gather(delta);
+    if (logprobs.empty() || (!bare && delta.text.empty())) return;
+    size_t text = gathered_.last();
+    while (gathered_.all()[text].kind != Kind::kText) --text;
+    std::string& entries = logprobs_[text];
+    logprobs_bytes_ += logprobs.size() + 1;
+    absl::StrAppend(&entries, entries.empty() ? "" : ",", logprobs);
   }
-  size_t gathered_bytes() const override { return text_.size() + logprobs_.size(); }
+  size_t gathered_bytes() const override { return gathered_.bytes() + logprobs_bytes_; }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
+    gathered_.AddEmptyText();
     const bool cut = completion.finish_reason == FinishReason::kLength;
     return ResponseJson(facts, cut ? "incomplete" : "completed");
   }
@@ -111,70 +141,143 @@ class ResponsesForm final : public AnswerForm {
   }
 
  private:
+  using Kind = AnswerBlock::Kind;
+
+  // Whether a delta has nothing but log probabilities, of tokens whose text is held back.
+  static bool IsBare(const Delta& delta) {
+    return delta.text.empty() && delta.reasoning.empty() && delta.calls.empty();
+  }
+  static bool InText(const AnswerBlocks& blocks) {
+    return blocks.all().empty() || blocks.all().back().kind == Kind::kText;
+  }
+  static absl::string_view EventPrefix(Kind kind) {
+    return kind == Kind::kText        ? "response.output_text"
+           : kind == Kind::kReasoning ? "response.reasoning_text"
+                                      : "response.function_call_arguments";
+  }
+  static std::string Logprobs(absl::string_view entries) {
+    return absl::StrCat(",\"logprobs\":[", entries, "]");
+  }
+
   std::string Event(absl::string_view name, absl::string_view fields) {
     return absl::StrCat("event: ", name, "\ndata: {\"type\":\"", name,
                         "\",\"sequence_number\":", sequence_++, fields, "}\n\n");
   }
 
-  static std::string ItemId(const AnswerFacts& facts) {
-    return JsonString(absl::StrCat("msg_", facts.request_id));
+  std::string ItemId(const AnswerFacts& facts, size_t index) const {
+    const Kind kind = gathered_.all()[index].kind;
+    const absl::string_view prefix = kind == Kind::kText        ? "msg_"
+                                     : kind == Kind::kReasoning ? "rs_"
+                                                                : "fc_";
+    return JsonString(
+        absl::StrCat(prefix, facts.request_id, index == 0 ? "" : absl::StrCat("_", index)));
   }
   // The fields that say where a text belongs.
-  static std::string PlaceJson(const AnswerFacts& facts) {
-    return absl::StrCat(",\"item_id\":", ItemId(facts), ",\"output_index\":0,\"content_index\":0");
+  std::string Place(const AnswerFacts& facts, size_t index) const {
+    const bool call = gathered_.all()[index].kind == Kind::kCall;
+    return absl::StrCat(",\"item_id\":", ItemId(facts, index), ",\"output_index\":", index,
+                        call ? "" : ",\"content_index\":0");
   }
-  std::string PartJson() const {
-    return absl::StrCat("{\"type\":\"output_text\",\"text\":", JsonString(text_),
-                        ",\"annotations\":[],\"logprobs\":[", logprobs_, "]}");
+  // `whole`: with the text.
+  std::string PartJson(size_t index, bool whole) const {
+    const AnswerBlock& block = gathered_.all()[index];
+    const std::string text = JsonString(whole ? block.bytes : "");
+    if (block.kind == Kind::kReasoning) {
+      return absl::StrCat("{\"type\":\"reasoning_text\",\"text\":", text, "}");
+    }
+    return absl::StrCat("{\"type\":\"output_text\",\"text\":", text, ",\"annotations\":[]",
+                        Logprobs(whole ? LogprobsOf(index) : ""), "}");
   }
-  // `status`: "in_progress" is without the part.
-  std::string ItemJson(const AnswerFacts& facts, absl::string_view status) const {
-    return absl::StrCat("{\"id\":", ItemId(facts), ",\"type\":\"message\",\"status\":\"", status,
-                        "\",\"role\":\"assistant\",\"content\":[",
-                        status == "in_progress" ? "" : PartJson(), "]}");
+  absl::string_view LogprobsOf(size_t index) const {
+    const auto entries = logprobs_.find(index);
+    return entries == logprobs_.end() ? "" : absl::string_view(entries->second);
+  }
+  // `status`: "in_progress" is without text.
+  std::string ItemJson(const AnswerFacts& facts, size_t index, absl::string_view status) const {
+    const AnswerBlock& block = gathered_.all()[index];
+    const bool begins = status == "in_progress";
+    const std::string head =
+        absl::StrCat("{\"id\":", ItemId(facts, index), ",\"status\":\"", status, "\",\"type\":");
+    if (block.kind == Kind::kCall) {
+      return absl::StrCat(head, "\"function_call\",\"call_id\":", JsonString(block.id),
+                          ",\"name\":", JsonString(block.name),
+                          ",\"arguments\":", JsonString(begins ? "" : block.bytes), "}");
+    }
+    return absl::StrCat(head,
+                        block.kind == Kind::kText ? "\"message\",\"role\":\"assistant\""
+                                                  : "\"reasoning\",\"summary\":[]",
+                        ",\"content\":[", begins ? "" : PartJson(index, /*whole=*/true), "]}");
   }
   std::string ResponseJson(const AnswerFacts& facts, absl::string_view status) const {
     const bool begins = status == "in_progress";
     const bool cut = status == "incomplete";
+    std::string items;
+    for (size_t i = 0; i < gathered_.all().size() && !begins; ++i) {
+      absl::StrAppend(&items, i == 0 ? "" : ",",
+                      ItemJson(facts, i, i == gathered_.last() ? status : "completed"));
+    }
     return absl::StrCat(
         "{\"id\":", JsonString(absl::StrCat("resp_", facts.request_id)),
         ",\"object\":\"response\",\"created_at\":", facts.created, ",\"status\":\"", status,
         "\",\"background\":false,\"error\":null,\"incomplete_details\":",
         cut ? "{\"reason\":\"max_output_tokens\"}" : "null",
         ",\"instructions\":null,\"max_output_tokens\":", echo_.max_output_tokens,
-        ",\"model\":", JsonString(facts.model), ",\"output\":[",
-        begins ? "" : ItemJson(facts, status),
-        "],\"parallel_tool_calls\":true,\"previous_response_id\":null,\"reasoning\":{\"effort\":"
-        "null,\"summary\":null},\"store\":false,\"temperature\":",
-        echo_.temperature,
-        ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"auto\",\"tools\":[],"
-        "\"top_logprobs\":",
-        echo_.top_logprobs, ",\"top_p\":", echo_.top_p,
-        ",\"truncation\":\"disabled\",\"metadata\":{},\"usage\":",
+        ",\"model\":", JsonString(facts.model), ",\"output\":[", items,
+        "],\"parallel_tool_calls\":", echo_.parallel_tool_calls,
+        ",\"previous_response_id\":null,\"reasoning\":{\"effort\":null,\"summary\":null},"
+        "\"store\":false,\"temperature\":",
+        echo_.temperature, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"",
+        echo_.tool_choice, "\",\"tools\":[],\"top_logprobs\":", echo_.top_logprobs,
+        ",\"top_p\":", echo_.top_p, ",\"truncation\":\"disabled\",\"metadata\":{},\"usage\":",
         begins ? "null" : ResponsesUsageJson(facts.usage), "}");
   }
 
-  // What comes before the first text.
+  // What comes before the first item.
   std::string Begin(const AnswerFacts& facts) {
     if (std::exchange(begun_, true)) return "";
     const std::string response = absl::StrCat(",\"response\":", ResponseJson(facts, "in_progress"));
     std::string events = Event("response.created", response);
-    absl::StrAppend(&events, Event("response.in_progress", response));
-    absl::StrAppend(
-        &events, Event("response.output_item.added", absl::StrCat(",\"output_index\":0,\"item\":",
-                                                                  ItemJson(facts, "in_progress"))));
-    return events + Event("response.content_part.added",
-                          absl::StrCat(PlaceJson(facts),
-                                       ",\"part\":{\"type\":\"output_text\",\"text\":\"\","
-                                       "\"annotations\":[],\"logprobs\":[]}"));
+    return events + Event("response.in_progress", response);
+  }
+  // Ends the item before, and begins the newest.
+  std::string Opened(const AnswerFacts& facts) {
+    const size_t index = streamed_.last();
+    std::string events = index == 0 ? "" : Closed(facts, index - 1, "completed");
+    absl::StrAppend(&events, Event("response.output_item.added",
+                                   absl::StrCat(",\"output_index\":", index, ",\"item\":",
+                                                ItemJson(facts, index, "in_progress"))));
+    if (gathered_.all()[index].kind == Kind::kCall) return events;
+    return events +
+           Event("response.content_part.added",
+                 absl::StrCat(Place(facts, index), ",\"part\":", PartJson(index, /*whole=*/false)));
+  }
+  std::string Closed(const AnswerFacts& facts, size_t index, absl::string_view status) {
+    const AnswerBlock& block = gathered_.all()[index];
+    const bool call = block.kind == Kind::kCall;
+    std::string events =
+        Event(absl::StrCat(EventPrefix(block.kind), ".done"),
+              absl::StrCat(Place(facts, index),
+                           call ? ",\"arguments\":" : ",\"text\":", JsonString(block.bytes),
+                           call ? absl::StrCat(",\"name\":", JsonString(block.name)) : "",
+                           block.kind == Kind::kText ? Logprobs(LogprobsOf(index)) : ""));
+    if (!call) {
+      absl::StrAppend(&events, Event("response.content_part.done",
+                                     absl::StrCat(Place(facts, index),
+                                                  ",\"part\":", PartJson(index, /*whole=*/true))));
+    }
+    return events + Event("response.output_item.done",
+                          absl::StrCat(",\"output_index\":", index,
+                                       ",\"item\":", ItemJson(facts, index, status)));
   }
 
   const bool streams_;
   const ResponsesEcho echo_;
   bool begun_ = false;
   int64_t sequence_ = 0;
-  std::string text_;
-  std::string logprobs_;
+  AnswerBlocks gathered_;
+  AnswerBlocks streamed_;                   // the same as far as it was sent, without bytes
+  std::map<size_t, std::string> logprobs_;  // by block
+  size_t logprobs_bytes_ = 0;
 };
 
 }  // namespace

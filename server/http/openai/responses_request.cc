@@ -10,7 +10,9 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/json_table.h"
+#include "server/http/openai/tools.h"
 #include "server/http/spec_fields.h"
+#include "server/http/tool_definitions.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -23,7 +25,7 @@ using ResponsesField = JsonField<ResponsesRequest>;
 constexpr size_t kResponsesCopies = 6;
 // An item with a part, a document, and their places.
 constexpr size_t kResponsesItemBytes = 3 * kMessageBytes;
-constexpr int kMostTools = 128;
+constexpr size_t kMostIgnored = 32;
 constexpr size_t kLongestTool = 64;
 
 constexpr std::array<absl::string_view, 3> kResponsesTexts = {"input_text", "output_text", "text"};
@@ -57,6 +59,37 @@ absl::Status FinishPart(ResponsesRequest& request) {
   return absl::OkStatus();
 }
 
+// Starts a message of the assistant, with the reasoning before it.
+absl::Status StartAnswer(ResponsesRequest& request) {
+  ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
+  v1::Message& message = LastMessage(request.spec);
+  message.set_role("assistant");
+  std::string reasoning = std::exchange(request.reasoning, "");
+  if (!reasoning.empty()) message.set_reasoning(std::move(reasoning));
+  return absl::OkStatus();
+}
+
+// Chat templates want a text and the calls behind it as one message.
+absl::Status AddCall(ResponsesRequest& request, const ResponsesItem& item) {
+  if (item.name.empty()) return FieldError(absl::StrCat(item.field, ".name"), "is required");
+  const bool joins = !request.spec.messages().messages().empty() && request.reasoning.empty() &&
+                     LastMessage(request.spec).role() == "assistant";
+  const absl::Status started = joins ? absl::OkStatus() : StartAnswer(request);
+  if (!started.ok()) return WithField(started, item.field);
+  AddToolCall(item.call_id, item.name, item.arguments, LastMessage(request.spec));
+  return absl::OkStatus();
+}
+
+absl::Status AddCallOutput(ResponsesRequest& request, ResponsesItem item) {
+  const absl::Status started = StartMessage(request.spec);
+  if (!started.ok()) return WithField(started, item.field);
+  v1::Message& message = LastMessage(request.spec);
+  message.set_role("tool");
+  message.set_tool_call_id(std::move(item.call_id));
+  message.set_content(std::move(item.text));
+  return absl::OkStatus();
+}
+
 absl::Status FinishItem(ResponsesRequest& request) {
   ANNULUS_RETURN_IF_ERROR(FinishPart(request));
   ResponsesItem item = std::exchange(request.item, ResponsesItem());
@@ -65,19 +98,18 @@ absl::Status FinishItem(ResponsesRequest& request) {
     request.reasoning += item.reasoning;
     return absl::OkStatus();
   }
+  if (item.type == "function_call") return AddCall(request, item);
+  if (item.type == "function_call_output") return AddCallOutput(request, std::move(item));
   if (!item.type.empty() && item.type != "message") {
     return FieldError(absl::StrCat(item.field, ".type"),
                       absl::StrCat(QuoteName(item.type), " is not supported"));
   }
   if (item.role.empty()) return FieldError(absl::StrCat(item.field, ".role"), "is required");
-  const absl::Status started = StartMessage(request.spec);
+  const bool answers = item.role == "assistant";
+  const absl::Status started = answers ? StartAnswer(request) : StartMessage(request.spec);
   if (!started.ok()) return WithField(started, item.field);
-  v1::Message& message = LastMessage(request.spec);
-  message.set_role(RoleOf(item.role));
-  message.set_content(std::move(item.text));
-  if (item.role != "assistant") return absl::OkStatus();
-  std::string reasoning = std::exchange(request.reasoning, "");
-  if (!reasoning.empty()) message.set_reasoning(std::move(reasoning));
+  LastMessage(request.spec).set_role(RoleOf(item.role));
+  LastMessage(request.spec).set_content(std::move(item.text));
   return absl::OkStatus();
 }
 
@@ -138,28 +170,84 @@ absl::Status AddInclude(ResponsesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
-absl::Status AddTool(ResponsesRequest& request, const JsonValue&) {
-  if (++request.tools <= kMostTools) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("at most ", kMostTools, " tools are allowed"));
-}
-
 // A tool that the model cannot call here is left out, and the answer says so.
-absl::Status NoteTool(ResponsesRequest& request, const JsonValue& value) {
-  if (value.text == "function" || value.text == "custom") {
-    return absl::InvalidArgumentError(absl::StrCat(QuoteName(value.text), " is not supported"));
-  }
-  const bool is_name = value.text.size() <= kLongestTool &&
-                       std::all_of(value.text.begin(), value.text.end(), [](char c) {
+absl::StatusOr<bool> NoteTool(absl::string_view type, std::vector<std::string>& ignored) {
+  if (type == "function") return true;
+  const bool is_name = !type.empty() && type.size() <= kLongestTool && type != "custom" &&
+                       std::all_of(type.begin(), type.end(), [](char c) {
                          return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
                        });
   if (!is_name)
+    return absl::InvalidArgumentError(absl::StrCat(QuoteName(type), " is not supported"));
+  if (std::find(ignored.begin(), ignored.end(), type) != ignored.end()) return false;
+  if (ignored.size() == kMostIgnored) {
     return absl::InvalidArgumentError(
-        absl::StrCat(QuoteName(value.text), " is not the type of a tool"));
-  auto& ignored = request.ignored_tools;
-  if (std::find(ignored.begin(), ignored.end(), value.text) == ignored.end()) {
-    ignored.emplace_back(value.text);
+        absl::StrCat("at most ", kMostIgnored, " kinds of other tools are allowed"));
+  }
+  ignored.emplace_back(type);
+  return false;
+}
+
+absl::Status ReadTools(ResponsesRequest& request, const JsonValue& value) {
+  return SetFlatTools(
+      value.text, "parameters",
+      [&request](absl::string_view type) { return NoteTool(type, request.ignored_tools); },
+      request.spec);
+}
+
+absl::Status ReadToolChoice(ResponsesRequest& request, const JsonValue& value) {
+  return value.kind == JsonValue::kString ? SetToolChoice(value.text, request.spec)
+                                          : SetNamedTool(value.text, request.spec);
+}
+
+absl::Status SetParallelCalls(ResponsesRequest& request, const JsonValue& value) {
+  request.spec.set_parallel_tool_calls(value.truth);
+  return absl::OkStatus();
+}
+
+absl::Status SetFormat(ResponsesRequest& request, const JsonValue& value) {
+  request.format = std::string(value.text);
+  if (value.text == "json_object") {
+    request.spec.mutable_output()->mutable_json_object();
+  } else if (value.text != "text" && value.text != "json_schema") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuoteName(value.text),
+                     " is not supported: only \"text\", \"json_object\" and \"json_schema\""));
   }
   return absl::OkStatus();
+}
+
+absl::Status SetSchema(ResponsesRequest& request, const JsonValue& value) {
+  request.schema = std::string(value.text);
+  return absl::OkStatus();
+}
+
+absl::Status FinishFormat(ResponsesRequest& request) {
+  if ((request.format == "json_schema") != !request.schema.empty()) {
+    return FieldError(request.schema.empty() ? "text.format.schema" : "text.format.type",
+                      "a schema and the type \"json_schema\" need each other");
+  }
+  if (!request.schema.empty()) {
+    request.spec.mutable_output()->set_json_schema(std::move(request.schema));
+  }
+  return absl::OkStatus();
+}
+
+// The output of a call: a text, or parts of one.
+absl::Status SetOutput(ResponsesRequest& request, const JsonValue& value) {
+  if (value.kind == JsonValue::kString) request.item.text = std::string(value.text);
+  return absl::OkStatus();
+}
+
+absl::Status AddOutputText(ResponsesRequest& request, const JsonValue& value) {
+  AddLine(value.text, request.item.text);
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputType(ResponsesRequest&, const JsonValue& value) {
+  if (value.text == "input_text") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(QuoteName(value.text), " is not supported: only \"input_text\""));
 }
 
 absl::Status NoState(ResponsesRequest&, const JsonValue&) {
@@ -170,8 +258,7 @@ absl::Status NoState(ResponsesRequest&, const JsonValue&) {
 // For fields that may have one of these values only.
 template <char kFirst>
 absl::Status MustBeUsual(ResponsesRequest&, const JsonValue& value) {
-  const absl::string_view usual = kFirst == 't'   ? "text"
-                                  : kFirst == 'm' ? "medium"
+  const absl::string_view usual = kFirst == 'm'   ? "medium"
                                   : kFirst == 'n' ? "none"
                                   : kFirst == 'd' ? "disabled"
                                                   : "default";
@@ -202,6 +289,18 @@ std::vector<ResponsesField> InputFields() {
        kResponsesItemBytes, kResponsesCopies},
       {"input[].content[].filename", kString, SetPart<&ResponsesPart::filename>, false,
        kResponsesItemBytes, kResponsesCopies},
+      {"input[].call_id", kString, SetItem<&ResponsesItem::call_id>, false, kResponsesItemBytes,
+       kResponsesCopies},
+      {"input[].name", kString, SetItem<&ResponsesItem::name>, false, kResponsesItemBytes,
+       kResponsesCopies},
+      {"input[].arguments", kString, SetItem<&ResponsesItem::arguments>, false, kResponsesItemBytes,
+       2 * kResponsesCopies},
+      {"input[].output", uint8_t(kString | kArray), SetOutput, false, kResponsesItemBytes,
+       kResponsesCopies},
+      {"input[].output[]", kObject},
+      {"input[].output[].type", kString, CheckOutputType},
+      {"input[].output[].text", kString, AddOutputText, false, kResponsesItemBytes,
+       kResponsesCopies},
       // What answers of this API have, and clients send back.
       {.path = "input[].id", .kinds = kString, .skip = true},
       {.path = "input[].status", .kinds = kString, .skip = true},
@@ -229,17 +328,19 @@ std::vector<ResponsesField> ResponsesFields() {
       {"include[]", kString, AddInclude},
       {"text", kObject},
       {"text.format", kObject},
-      {"text.format.type", kString, MustBeUsual<'t'>},
+      {"text.format.type", kString, SetFormat, false, kMessageBytes},
+      {"text.format.schema", kText, SetSchema, false, kMessageBytes, 2},
+      {.path = "text.format.name", .kinds = kString, .skip = true},
+      {.path = "text.format.description", .kinds = kString, .skip = true},
+      {.path = "text.format.strict", .kinds = kBool, .skip = true},
       {"text.verbosity", kString, MustBeUsual<'m'>},
       {"reasoning", kObject},
       {"reasoning.effort", kString, MustBeUsual<'n'>},
       {.path = "reasoning.summary", .kinds = kString, .skip = true},
       {.path = "reasoning.generate_summary", .kinds = kString, .skip = true},
-      {"tools", kArray},
-      {"tools[]", kObject, AddTool, false, kMessageBytes},
-      {"tools[].type", kString, NoteTool, false, 2 * kLongestTool},
-      {.path = "tools[].*", .kinds = kObject, .skip = true},
-      {"tool_choice", kString, MustBeUsual<'n'>},
+      {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},
+      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, kToolsFactor},
+      {"parallel_tool_calls", kBool, SetParallelCalls},
       {"truncation", kString, MustBeUsual<'d'>},
       {"service_tier", kString, MustBeUsual<'a'>},
       {"store", kBool, MustBeFalse<ResponsesRequest>},
@@ -248,7 +349,6 @@ std::vector<ResponsesField> ResponsesFields() {
       {"conversation", uint8_t(kString | kObject), NoState},
       {"prompt", kNull},
       // Without effect on the answer.
-      {.path = "parallel_tool_calls", .kinds = kBool, .skip = true},
       {.path = "max_tool_calls", .kinds = kNumber, .skip = true},
       {.path = "client_metadata", .kinds = kObject, .skip = true},
       {.path = "user", .kinds = kString, .skip = true},
@@ -270,6 +370,7 @@ absl::Status ReadResponsesRequest(const std::deque<std::string>& body, Responses
   JsonTable<ResponsesRequest> table(fields, request);
   ANNULUS_RETURN_IF_ERROR(ReadJson(body, table, memory, cancel));
   ANNULUS_RETURN_IF_ERROR(FinishItem(request));
+  ANNULUS_RETURN_IF_ERROR(FinishFormat(request));
   if (request.spec.messages().messages().empty()) {
     return FieldError("input", "is required: a text, or messages");
   }

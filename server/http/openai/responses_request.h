@@ -30,6 +30,9 @@ struct ResponsesItem {
   std::string role;
   std::string text;
   std::string reasoning;
+  std::string call_id;  // of a call or its output
+  std::string name;     // of the function
+  std::string arguments;
   int parts = 0;
 };
 
@@ -45,8 +48,9 @@ struct ResponsesRequest {
   // Used while it is read.
   std::string instructions = {};
   std::string reasoning = {};  // for the next message of the assistant
+  std::string format = {};     // the type of text.format
+  std::string schema = {};
   int items = 0;
-  int tools = 0;
   ResponsesItem item = {};
   ResponsesPart part = {};
 };

@@ -20,6 +20,7 @@
 #include "tests/server/grpc/named_tenants.h"
 #include "tests/server/http/api_fixture.h"
 #include "tests/server/http/http_client.h"
+#include "tests/server/http/parted_answer.h"
 #include "tests/server/http/tls_client.h"
 #include "tests/server/test_server.h"
 
@@ -362,26 +363,9 @@ TEST_F(ApiTest, ConstrainsTheAnswer) {
   EXPECT_EQ(Submitted().output.machine, nullptr);
 }
 
-// An answer with reasoning, text and two calls, as the engine parts it.
-FakeScript Parted() {
-  FakeScript script;
-  Delta begin;
-  begin.reasoning = "Hm, \"so\".";
-  Delta text;
-  text.text = "I look.";
-  Delta first;
-  first.calls = {{0, "abc123xyz", "search", ""}, {0, "", "", "{\"q\": "}};
-  Delta second;
-  second.calls = {{0, "", "", "\"x\"}"}, {1, "def456uvw", "now", "{}"}};
-  script.parts = {begin, text, first, second};
-  script.completion.calls = {{"abc123xyz", "search", "{\"q\": \"x\"}"}, {"def456uvw", "now", "{}"}};
-  script.completion.usage.reasoning_tokens = 3;
-  return script;
-}
-
 TEST_F(ApiTest, AnswersWithReasoningAndCalls) {
   Start();
-  server_->engine().set_scripter([](const RequestSpec&) { return Parted(); });
+  server_->engine().set_scripter([](const RequestSpec&) { return PartedAnswer(); });
   const json tools = {{{"type", "function"}, {"function", {{"name", "now"}}}}};
   const json body = json::parse(Post(kChat, ChatBody({{"tools", tools}})).body);
   const json& choice = body["choices"][0];
@@ -398,7 +382,7 @@ TEST_F(ApiTest, AnswersWithReasoningAndCalls) {
 
 TEST_F(ApiTest, StreamsReasoningAndCalls) {
   Start();
-  server_->engine().set_scripter([](const RequestSpec&) { return Parted(); });
+  server_->engine().set_scripter([](const RequestSpec&) { return PartedAnswer(); });
   const HttpReceived answer = Post(kChat, ChatBody({{"stream", true}}));
   std::string reasoning, content, end;
   std::vector<std::string> names(2), arguments(2), ids(2);

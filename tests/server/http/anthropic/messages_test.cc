@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/server/http/api_fixture.h"
+#include "tests/server/http/parted_answer.h"
 
 namespace annulus::server {
 namespace {
@@ -173,6 +174,110 @@ TEST_F(MessagesTest, ReadsConversations) {
   EXPECT_EQ(Prompt(), "system:s|user:Hi|>");
 }
 
+TEST_F(MessagesTest, ReadsCallsAndTheirResults) {
+  Start();
+  const json call = {
+      {"type", "tool_use"}, {"id", "a1"}, {"name", "search"}, {"input", {{"q", "x"}}}};
+  const json now = {{"type", "tool_use"}, {"id", "b2"}, {"name", "now"}, {"input", json::object()}};
+  const json results = {
+      {{"type", "tool_result"}, {"tool_use_id", "a1"}, {"content", "found"}},
+      {{"type", "tool_result"},
+       {"tool_use_id", "b2"},
+       {"is_error", false},
+       {"content", {{{"type", "text"}, {"text", "12"}}, {{"type", "text"}, {"text", "30"}}}}},
+      {{"type", "text"}, {"text", "And?"}}};
+  const json tools = {{{"name", "search"},
+                       {"description", "Finds."},
+                       {"input_schema", {{"type", "object"}}},
+                       {"cache_control", {{"type", "ephemeral"}}}},
+                      {{"type", "custom"}, {"name", "now"}, {"input_schema", json::object()}}};
+  const json body = {
+      {"messages",
+       {{{"role", "user"}, {"content", "Hi"}},
+        {{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", "I look."}}, call, now}}},
+        {{"role", "user"}, {"content", results}}}},
+      {"tools", tools},
+      {"tool_choice", {{"type", "auto"}, {"disable_parallel_tool_use", true}}}};
+  const HttpReceived answer = Post(kMessages, MessagesBody(body));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(Prompt(), "user:Hi|assistant:I look.|tool:found|tool:12\n30|user:And?|tools>");
+  EXPECT_TRUE(Submitted().reading.one_call);
+  const ChatRequest chat = server_->engine().with_tools();
+  EXPECT_EQ(json::parse(*chat.tools),
+            json::parse(R"([{"type": "function", "function": {"name": "search",
+              "description": "Finds.", "parameters": {"type": "object"}}},
+              {"type": "function", "function": {"name": "now", "parameters": {}}}])"));
+  const json calls = json::parse(*chat.messages[1].tool_calls);
+  EXPECT_EQ(calls[0], json::parse(R"({"id": "a1", "type": "function", "function":
+              {"name": "search", "arguments": "{\"q\":\"x\"}"}})"));
+  EXPECT_EQ(calls[1]["function"]["arguments"], "{}");
+  EXPECT_EQ(chat.messages[2].tool_call_id, "a1");
+  EXPECT_EQ(chat.messages[3].tool_call_id, "b2");
+}
+
+TEST_F(MessagesTest, ConstrainsTheAnswer) {
+  Start();
+  const json form = {{"format", {{"type", "json_schema"}, {"schema", {{"type", "integer"}}}}}};
+  ASSERT_EQ(Post(kMessages, MessagesBody({{"output_config", form}})).status, 200);
+  EXPECT_NE(Submitted().output.machine, nullptr);
+}
+
+TEST_F(MessagesTest, AnswersWithThinkingAndCalls) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script = PartedAnswer();
+    if (spec.sampling.seed == 7) {
+      script.parts.pop_back();
+      script.completion.finish_reason = FinishReason::kLength;
+    }
+    return script;
+  });
+  const json blocks = json::parse(R"([
+      {"type": "thinking", "thinking": "Hm, \"so\".", "signature": ""},
+      {"type": "text", "text": "I look."},
+      {"type": "tool_use", "id": "abc123xyz", "name": "search", "input": {"q": "x"}},
+      {"type": "tool_use", "id": "def456uvw", "name": "now", "input": {}}])");
+  const json whole = json::parse(Post(kMessages, MessagesBody()).body);
+  EXPECT_EQ(whole["content"], blocks);
+  EXPECT_EQ(whole["stop_reason"], "tool_use");
+  // A call that is cut off is no JSON object.
+  const json cut = json::parse(Post(kMessages, MessagesBody({{"seed", 7}})).body);
+  EXPECT_EQ(cut["content"].size(), 2u);
+  EXPECT_EQ(cut["stop_reason"], "max_tokens");
+
+  json streamed = json::array();
+  std::vector<std::string> inputs(4);
+  size_t open = 0;
+  std::string reason;
+  for (const auto& [name, event] :
+       NamedEvents(Post(kMessages, MessagesBody({{"stream", true}})).body)) {
+    if (name == "content_block_start") {
+      EXPECT_EQ(event["index"], streamed.size());
+      streamed.push_back(event["content_block"]);
+      ++open;
+    } else if (name == "content_block_stop") {
+      EXPECT_EQ(event["index"], streamed.size() - 1);
+      --open;
+    } else if (name == "content_block_delta") {
+      const auto index = event["index"].get<size_t>();
+      const json& delta = event["delta"];
+      if (delta["type"] == "input_json_delta") inputs[index] += delta["partial_json"];
+      for (const std::string member : {"thinking", "text"}) {
+        if (!delta.contains(member)) continue;
+        streamed[index][member] =
+            streamed[index][member].get<std::string>() + delta[member].get<std::string>();
+      }
+    } else if (name == "message_delta") {
+      reason = event["delta"]["stop_reason"];
+    }
+    EXPECT_LE(open, 1u);
+  }
+  EXPECT_EQ(open, 0u);
+  for (const size_t call : {2, 3}) streamed[call]["input"] = json::parse(inputs[call]);
+  EXPECT_EQ(streamed, blocks);
+  EXPECT_EQ(reason, "tool_use");
+}
+
 TEST_F(MessagesTest, FramesDocuments) {
   Start();
   server_->engine().set_frames_documents(true);
@@ -262,9 +367,17 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
       {{{"max_tokens", nullptr}}, "max_tokens: is required"},
       {{{"max_tokens", 0}}, "max_tokens"},
       {{{"messages", json::array()}}, "messages: is required"},
-      {{{"tools", {{{"name", "f"}}}}}, "tools[0]"},
+      {{{"tools", {{{"type", "web_search_20250305"}, {"name", "f"}}}}}, "tools[0].type"},
+      {{{"tools", {{{"description", "f"}}}}}, "tools[0].name"},
+      {{{"tools", {{"name", "f"}}}}, "tools: must be an array"},
       {{{"tool_choice", {{"type", "any"}}}}, "tool_choice.type"},
-      {{{"thinking", {{"type", "enabled"}}}}, "thinking.type"},
+      {{{"tool_choice", {{"type", "tool"}}}}, "tool_choice.name"},
+      {{{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens"},
+      {{{"thinking", {{"type", "deep"}}}}, "thinking.type"},
+      {{{"output_config", {{"format", {{"type", "xml"}}}}}}, "output_config.format.type"},
+      {{{"output_config",
+         {{"format", {{"type", "json_schema"}, {"schema", {{"not", json::object()}}}}}}}},
+       "output_config.format.schema"},
       {{{"output_config", {{"effort", "high"}}}}, "output_config"},
       {{{"container", "x"}}, "container"},
       {{{"stop_sequences", std::vector<std::string>(17, "s")}}, "stop_sequences[16]"},
@@ -274,7 +387,9 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
       {Blocks(json::array({{{"type", "image"}}})), "messages[0].content[0].type"},
       {Blocks(json::array({{{"text", "x"}}})), "messages[0].content[0].type"},
       {Blocks({{{"type", "text"}, {"text", "x"}}, {{"type", "tool_use"}}}),
-       "messages[0].content[1].type"},
+       "messages[0].content[1].name"},
+      {Blocks(json::array({{{"type", "tool_result"}, {"content", {{{"type", "image"}}}}}})),
+       "messages[0].content[0].content[0].type"},
       {Blocks(json::array({Document({{"type", "url"}, {"url", "http://x"}})})),
        "messages[0].content[0].source.type"},
       {Blocks(json::array({Document({{"type", "base64"}, {"data", "?"}})})),

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/server/http/api_fixture.h"
+#include "tests/server/http/parted_answer.h"
 
 namespace annulus::server {
 namespace {
@@ -186,13 +188,20 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
       {{{"max_output_tokens", 0}}, "max_output_tokens"},
       {{{"temperature", 9}}, "temperature"},
       {{{"reasoning", {{"effort", "high"}}}}, "reasoning.effort"},
-      {{{"text", {{"format", {{"type", "json_schema"}}}}}}, "text.format.type"},
-      {{{"tools", {{{"type", "function"}, {"name", "f"}}}}}, "tools[0].type"},
+      {{{"text", {{"format", {{"type", "json_schema"}}}}}}, "text.format.schema"},
+      {{{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type"},
+      {{{"text", {{"format", {{"type", "json_schema"}, {"schema", {{"not", json::object()}}}}}}}},
+       "text.format.schema"},
+      {{{"tools", {{{"type", "function"}}}}}, "tools[0].name"},
+      {{{"tools", {{{"type", "custom"}, {"name", "f"}}}}}, "tools[0].type"},
       {{{"tools", {{{"type", "bad\r\nheader: x"}}}}}, "tools[0].type"},
       {{{"tool_choice", "required"}}, "tool_choice"},
       {{{"input", json::array()}}, "input"},
       {{{"input", nullptr}}, "input"},
-      {items({{"type", "function_call_output"}}), "input[0].type"},
+      {{{"tool_choice", {{"type", "allowed_tools"}}}}, "tool_choice"},
+      {items({{"type", "function_call"}}), "input[0].name"},
+      {items({{"type", "function_call_output"}, {"output", {{{"type", "input_image"}}}}}),
+       "input[0].output[0].type"},
       {items({{"type", "item_reference"}, {"id", "x"}}), "input[0].type"},
       {items({{"content", "x"}}), "input[0].role"},
       {part({{"type", "input_image"}}), "input[0].content[0].type"},
@@ -216,6 +225,115 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
   const json error = Refused(kResponses, ResponsesBody({{"top_logprobs", 50}}), 400);
   EXPECT_EQ(error["param"], "top_logprobs") << error;
   EXPECT_TRUE(server_->engine().submitted().empty());
+}
+
+TEST_F(ResponsesTest, ReadsCallsAndTheirOutputs) {
+  Start();
+  const json tools = {{{"type", "function"},
+                       {"name", "search"},
+                       {"parameters", {{"type", "object"}}},
+                       {"description", "Finds."},
+                       {"strict", nullptr}},
+                      {{"type", "web_search"}}};
+  const json input = {
+      {{"role", "user"}, {"content", "Hi"}},
+      {{"type", "reasoning"},
+       {"summary", json::array()},
+       {"content", {{{"type", "reasoning_text"}, {"text", "hm"}}}}},
+      {{"type", "message"},
+       {"role", "assistant"},
+       {"content", {{{"type", "output_text"}, {"text", "I look."}}}}},
+      {{"type", "function_call"},
+       {"id", "fc_1"},
+       {"call_id", "a1"},
+       {"name", "search"},
+       {"arguments", "{\"q\": \"x\"}"},
+       {"status", "completed"}},
+      {{"type", "function_call"}, {"call_id", "b2"}, {"name", "search"}, {"arguments", "{}"}},
+      {{"type", "function_call_output"}, {"call_id", "a1"}, {"output", "found"}},
+      {{"type", "function_call_output"},
+       {"call_id", "b2"},
+       {"output", {{{"type", "input_text"}, {"text", "more"}}}}},
+      {{"type", "function_call"}, {"call_id", "c3"}, {"name", "search"}, {"arguments", "{}"}},
+      {{"type", "function_call_output"}, {"call_id", "c3"}, {"output", ""}}};
+  const HttpReceived answer = Post(kResponses, ResponsesBody({{"input", input},
+                                                              {"tools", tools},
+                                                              {"tool_choice", "auto"},
+                                                              {"parallel_tool_calls", false}}));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_THAT(answer.head, HasSubstr("annulus-ignored-tools: web_search\r\n"));
+  EXPECT_EQ(json::parse(answer.body)["parallel_tool_calls"], false);
+  EXPECT_TRUE(Submitted().reading.one_call);
+  const ChatRequest chat = server_->engine().with_tools();
+  EXPECT_EQ(json::parse(*chat.tools),
+            json::parse(R"([{"type": "function", "function": {"name": "search",
+              "description": "Finds.", "parameters": {"type": "object"}}}])"));
+  std::vector<std::string> roles;
+  for (const ChatMessage& message : chat.messages) roles.push_back(message.role);
+  EXPECT_THAT(roles, ElementsAre("user", "assistant", "tool", "tool", "assistant", "tool"));
+  EXPECT_EQ(chat.messages[1].reasoning, "hm");
+  EXPECT_EQ(chat.messages[1].content, "I look.");
+  const json calls = json::parse(*chat.messages[1].tool_calls);
+  EXPECT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0], json::parse(R"({"id": "a1", "type": "function", "function":
+              {"name": "search", "arguments": "{\"q\": \"x\"}"}})"));
+  EXPECT_EQ(chat.messages[3].content, "more");
+  EXPECT_EQ(chat.messages[3].tool_call_id, "b2");
+  EXPECT_FALSE(chat.messages[4].content.has_value());
+  const json form = {{"format",
+                      {{"type", "json_schema"},
+                       {"name", "n"},
+                       {"strict", true},
+                       {"schema", {{"type", "integer"}}}}}};
+  for (const json& text : {form, json({{"format", {{"type", "json_object"}}}})}) {
+    ASSERT_EQ(Post(kResponses, ResponsesBody({{"text", text}})).status, 200);
+    EXPECT_NE(Submitted().output.machine, nullptr);
+  }
+}
+
+TEST_F(ResponsesTest, AnswersWithReasoningAndCalls) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) { return PartedAnswer(); });
+  const json whole = json::parse(Post(kResponses, ResponsesBody()).body);
+  ASSERT_EQ(whole["output"].size(), 4u);
+  EXPECT_EQ(whole["output"][0]["type"], "reasoning");
+  EXPECT_EQ(whole["output"][0]["content"][0]["text"], "Hm, \"so\".");
+  EXPECT_EQ(whole["output"][1]["content"][0]["text"], "I look.");
+  EXPECT_EQ(whole["output"][2]["type"], "function_call");
+  EXPECT_EQ(whole["output"][2]["call_id"], "abc123xyz");
+  EXPECT_EQ(whole["output"][2]["name"], "search");
+  EXPECT_EQ(whole["output"][2]["arguments"], "{\"q\": \"x\"}");
+  EXPECT_EQ(whole["output"][3]["arguments"], "{}");
+  EXPECT_EQ(whole["usage"]["output_tokens_details"]["reasoning_tokens"], 3);
+
+  const HttpReceived answer = Post(kResponses, ResponsesBody({{"stream", true}}));
+  std::vector<std::string> deltas(4);
+  json done = json::array();
+  json last;
+  for (const absl::string_view event : absl::StrSplit(answer.body, "\n\n", absl::SkipEmpty())) {
+    last = json::parse(event.substr(event.find("data: ") + 6));
+    const std::string type = last["type"];
+    if (type == "response.output_item.added") {
+      EXPECT_EQ(last["output_index"], done.size());
+      EXPECT_EQ(last["item"]["status"], "in_progress");
+    }
+    if (absl::EndsWith(type, ".delta")) {
+      deltas[last["output_index"].get<size_t>()] += last["delta"].get<std::string>();
+    }
+    if (type == "response.function_call_arguments.done") {
+      EXPECT_EQ(last["arguments"], deltas[last["output_index"].get<size_t>()]);
+    }
+    if (type == "response.output_item.done") done.push_back(last["item"]);
+  }
+  EXPECT_THAT(deltas, ElementsAre("Hm, \"so\".", "I look.", "{\"q\": \"x\"}", "{}"));
+  EXPECT_EQ(last["type"], "response.completed");
+  EXPECT_EQ(last["response"]["output"], done);
+  for (size_t i = 0; i < done.size(); ++i) {
+    done[i].erase("id");
+    json same = whole["output"][i];
+    same.erase("id");
+    EXPECT_EQ(done[i], same);
+  }
 }
 
 // One conversation is the same prompt over every door; RenderPrompt judges.
