@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace annulus {
 
@@ -22,6 +23,7 @@ struct AnswerReading {
   bool reasoning = true;                       // false: reasoning is text, with its marks
   bool in_reasoning = false;                   // the prompt has opened a block of reasoning
   bool may_think = false;                      // the answer may open one
+  std::vector<int32_t> reasoning_end;          // the ids of the mark that ends reasoning
   bool one_call = false;                       // the answer ends behind its first call
   uint64_t id_salt = 0;                        // decides the ids of calls
 };

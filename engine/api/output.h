@@ -22,6 +22,9 @@ struct AnswerShape {
   std::shared_ptr<const AnswerFormat> format;  // not null
   bool in_reasoning = false;                   // the prompt has opened a block of reasoning
   bool may_think = false;                      // the answer may open one
+  // Most tokens of reasoning, and the ids of the mark that ends it. Absent: any number.
+  std::optional<int32_t> reasoning_budget = {};
+  std::vector<int32_t> reasoning_end = {};
   Calls calls = Calls::kNone;
   std::string tools = {};  // definitions as Messages.tools has them
   std::string name = {};   // the only one that may be called; empty: any

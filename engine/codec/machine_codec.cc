@@ -17,6 +17,7 @@ constexpr int kKinds = static_cast<int>(Node::Kind::kRepeat) + 1;
 // Of a byte for each node, above its kind.
 constexpr uint8_t kRepeatsPlain = 0x10;
 constexpr uint8_t kTakesPlain = 0x20;
+constexpr uint8_t kThinks = 0x40;
 constexpr uint8_t kKindBits = 0x0F;
 
 absl::Status CheckNode(const Node& node, const Machine& machine) {
@@ -74,8 +75,8 @@ std::string BytesOf(const std::bitset<256>& bits) {
 wire::Machine MachineMessage(const Machine& machine) {
   wire::Machine message;
   for (const Node& node : machine.nodes) {
-    const int flags =
-        (node.repeats_plain ? kRepeatsPlain : 0) | (node.takes_plain ? kTakesPlain : 0);
+    const int flags = (node.repeats_plain ? kRepeatsPlain : 0) |
+                      (node.takes_plain ? kTakesPlain : 0) | (node.thinks ? kThinks : 0);
     message.mutable_kinds()->push_back(static_cast<char>(static_cast<int>(node.kind) | flags));
     message.add_begins(node.begin);
     message.add_ends(node.end);
@@ -93,6 +94,8 @@ wire::Machine MachineMessage(const Machine& machine) {
   Put(machine.targets, message.mutable_targets());
   Put(machine.rules, message.mutable_rules());
   message.set_start(machine.start);
+  message.set_thinking_tokens(machine.thinking_tokens);
+  Put(machine.thinking_end, message.mutable_thinking_end());
   message.set_class_of(std::string(machine.class_of.begin(), machine.class_of.end()));
   message.set_samples(std::string(machine.samples.begin(), machine.samples.end()));
   message.set_literal_bytes(BytesOf(machine.literal_bytes));
@@ -119,6 +122,7 @@ absl::StatusOr<Machine> ReadMachine(const wire::Machine& message) {
     machine.nodes.push_back({.kind = static_cast<Node::Kind>(kind & kKindBits),
                              .repeats_plain = (kind & kRepeatsPlain) != 0,
                              .takes_plain = (kind & kTakesPlain) != 0,
+                             .thinks = (kind & kThinks) != 0,
                              .begin = message.begins(i),
                              .end = message.ends(i),
                              .rule = message.rule_ids(i),
@@ -135,6 +139,8 @@ absl::StatusOr<Machine> ReadMachine(const wire::Machine& message) {
   machine.targets = Take(message.targets());
   machine.rules = Take(message.rules());
   machine.start = message.start();
+  machine.thinking_tokens = message.thinking_tokens();
+  machine.thinking_end = Take(message.thinking_end());
   std::copy(message.class_of().begin(), message.class_of().end(), machine.class_of.begin());
   machine.samples.assign(message.samples().begin(), message.samples().end());
   for (size_t bit = 0; bit < 256; ++bit) {

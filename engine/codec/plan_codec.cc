@@ -94,8 +94,11 @@ absl::StatusOr<SamplingSetup> FromMessage(const wire::SamplingSetup& message,
     ANNULUS_ASSIGN_OR_RETURN(setup.output, ReadMachine(message.output()));
   }
   ANNULUS_RETURN_IF_ERROR(ValidateSampling(params, setup.vocabulary));
+  const std::vector<int32_t> none;
+  const auto& thinking_end = setup.output.has_value() ? setup.output->thinking_end : none;
   for (const std::vector<int32_t>* ids :
-       {&setup.prompt, &setup.generated, &setup.end_of_text_ids, &setup.forced}) {
+       {&std::as_const(setup.prompt), &std::as_const(setup.generated),
+        &std::as_const(setup.end_of_text_ids), &std::as_const(setup.forced), &thinking_end}) {
     for (const int32_t id : *ids) {
       ANNULUS_RETURN_IF_ERROR(Within("the token id", id, 0, limits.vocabulary));
     }

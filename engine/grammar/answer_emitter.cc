@@ -130,7 +130,7 @@ std::vector<ProseMark> AnswerEmitter::ProseMarks(const Place& place) {
 }
 
 NodeId AnswerEmitter::Text(const Place& place) {
-  return free() ? EmitProse(ProseMarks(place), /*may_end=*/true, &builder_) : Formed(place);
+  return free() ? EmitProse(ProseMarks(place), {.may_end = true}, &builder_) : Formed(place);
 }
 
 // A text of the wanted form, or calls.
@@ -155,7 +155,7 @@ NodeId AnswerEmitter::Formed(const Place& place) {
 }
 
 NodeId AnswerEmitter::Reasoning(const Place& place) {
-  return EmitProse(ProseMarks(place), free(), &builder_);
+  return EmitProse(ProseMarks(place), {.may_end = free(), .thinks = true}, &builder_);
 }
 
 // A header of the family, behind "assistant" if the prompt has not written that.
@@ -311,7 +311,7 @@ NodeId AnswerEmitter::Value(const CallParameter& parameter, const Exit& close, N
   if (parameter.is_text && parameter.choices.empty()) {
     ProseMark mark{.bytes = close.mark, .token = close.token, .target = next};
     if (close.token) mark.bytes = tokens_ == nullptr ? "" : tokens_->MarkOf(close.mark);
-    return EmitProse({mark}, /*may_end=*/false, &builder_);
+    return EmitProse({mark}, {}, &builder_);
   }
   // The line feeds that a family's templates write around a value are no part of it.
   const NodeId end = Mark(close, next);

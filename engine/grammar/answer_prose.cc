@@ -18,8 +18,8 @@ constexpr NodeId kDead = ~NodeId{0};
 // answer it is, and which beginning of a mark was read there.
 class Prose {
  public:
-  Prose(std::vector<ProseMark> marks, bool may_end, MachineBuilder* builder)
-      : marks_(std::move(marks)), may_end_(may_end), builder_(*builder) {}
+  Prose(std::vector<ProseMark> marks, const ProseKind& kind, MachineBuilder* builder)
+      : marks_(std::move(marks)), kind_(kind), builder_(*builder) {}
 
   NodeId Emit() {
     const NodeId start = At({.line = true, .start = true});
@@ -97,13 +97,13 @@ class Prose {
       if (!joins) edges.push_back({static_cast<uint8_t>(byte), 0, next[byte]});
       edges.back().last = static_cast<uint8_t>(byte);
     }
-    ways.push_back(builder_.Bytes(edges));
-    if (may_end_) ways.push_back(kReturnNode);
+    ways.push_back(builder_.Bytes(edges, kind_.thinks));
+    if (kind_.may_end) ways.push_back(kReturnNode);
     return builder_.Split(ways);
   }
 
   const std::vector<ProseMark> marks_;
-  const bool may_end_;
+  const ProseKind kind_;
   MachineBuilder& builder_;
   std::map<State, NodeId> nodes_;
   std::vector<std::pair<State, RuleId>> pending_;
@@ -111,8 +111,8 @@ class Prose {
 
 }  // namespace
 
-NodeId EmitProse(std::vector<ProseMark> marks, bool may_end, MachineBuilder* builder) {
-  return Prose(std::move(marks), may_end, builder).Emit();
+NodeId EmitProse(std::vector<ProseMark> marks, const ProseKind& kind, MachineBuilder* builder) {
+  return Prose(std::move(marks), kind, builder).Emit();
 }
 
 }  // namespace annulus

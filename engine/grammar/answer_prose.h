@@ -18,9 +18,14 @@ struct ProseMark {
   bool begins = false;  // one byte that `target` reads itself
 };
 
-// Adds what reads any text of any tokens up to a mark, whose target then goes on. `may_end`:
-// whether the whole may end inside the text. Marks of text must not begin each other.
-NodeId EmitProse(std::vector<ProseMark> marks, bool may_end, MachineBuilder* builder);
+struct ProseKind {
+  bool may_end = false;  // the whole may end inside the text
+  bool thinks = false;   // the text is reasoning: Node::thinks
+};
+
+// Adds what reads any text of any tokens up to a mark, whose target then goes on. Marks of text
+// must not begin each other.
+NodeId EmitProse(std::vector<ProseMark> marks, const ProseKind& kind, MachineBuilder* builder);
 
 }  // namespace annulus
 

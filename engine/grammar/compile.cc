@@ -128,6 +128,10 @@ absl::StatusOr<std::shared_ptr<const Machine>> CompileConstraint(const OutputCon
   }
   ANNULUS_ASSIGN_OR_RETURN(Machine emitted, Emit(constraint, tokens, work, memory));
   auto machine = std::make_shared<Machine>(std::move(emitted));
+  if (constraint.answer.has_value() && constraint.answer->reasoning_budget.has_value()) {
+    machine->thinking_tokens = *constraint.answer->reasoning_budget;
+    machine->thinking_end = constraint.answer->reasoning_end;
+  }
   ANNULUS_RETURN_IF_ERROR(FinishMachine(bytes, work, machine.get()));
   return machine;
 }

@@ -182,8 +182,10 @@ StateId LazyStates::Intern() {
 }
 
 void LazyStates::Describe(State* state) const {
+  state->thinks = state->begin < state->end;
   for (uint32_t i = state->begin; i < state->end; ++i) {
     const Thread& thread = threads_[i];
+    state->thinks = state->thinks && machine_.nodes[thread.node].thinks;
     const Frame& frame = frames_[thread.frame];
     const Node& loop = machine_.nodes[frame.node];
     if (loop.kind == NodeKind::kRepeat && loop.repeats_plain && loop.body == thread.node) {

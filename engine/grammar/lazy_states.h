@@ -36,6 +36,8 @@ class LazyStates {
 
   StateId start() const { return start_; }
   bool accepts(StateId state) const { return states_[state].accepts; }
+  // Whether the text goes on with reasoning alone.
+  bool thinks(StateId state) const { return states_[state].thinks; }
 
   // Begins a call. An error of an earlier call is forgotten: it concerned that call's text alone.
   void Begin() {
@@ -104,6 +106,7 @@ class LazyStates {
     uint32_t begin = 0;  // in threads_
     uint32_t end = 0;
     bool accepts = false;
+    bool thinks = false;
     bool takes_plain_otherwise = false;
     bool knows_loops = false;
     uint8_t loops = 0;

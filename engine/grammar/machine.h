@@ -44,6 +44,8 @@ struct Node {
   bool repeats_plain = false;
   // kBytes: some edge reads a byte with which a plain character begins.
   bool takes_plain = false;
+  // kBytes: the bytes are reasoning.
+  bool thinks = false;
   uint32_t begin = 0;
   uint32_t end = 0;
   RuleId rule = 0;
@@ -72,6 +74,11 @@ struct Machine {
   // Bytes that every edge treats alike have the same class. `samples`: one byte of each class.
   std::array<uint8_t, 256> class_of{};
   std::vector<uint8_t> samples;
+
+  // The tokens that may be read in nodes that think, after which come the ids of the mark that ends
+  // the reasoning. Below 0: any number.
+  int32_t thinking_tokens = -1;
+  std::vector<int32_t> thinking_end;
 
   // Bytes that some literal text needs: no other byte can take their place.
   std::bitset<256> literal_bytes;

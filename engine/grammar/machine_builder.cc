@@ -53,9 +53,10 @@ NodeId MachineBuilder::Add(Node node, size_t parts) {
   return static_cast<NodeId>(machine_.nodes.size() - 1);
 }
 
-NodeId MachineBuilder::Bytes(const std::vector<ByteEdge>& edges) {
+NodeId MachineBuilder::Bytes(const std::vector<ByteEdge>& edges, bool thinks) {
   Node node;
   node.kind = Node::Kind::kBytes;
+  node.thinks = thinks;
   node.begin = static_cast<uint32_t>(machine_.edges.size());
   node.end = static_cast<uint32_t>(node.begin + edges.size());
   const NodeId id = Add(node, 1 + edges.size());

@@ -40,7 +40,7 @@ class MachineBuilder {
   // Counts steps of the caller's own work. Returns ok().
   bool Step(int64_t steps = 1);
 
-  NodeId Bytes(const std::vector<ByteEdge>& edges);
+  NodeId Bytes(const std::vector<ByteEdge>& edges, bool thinks = false);
   NodeId Byte(char byte, NodeId next);
   // Without targets: a node from which nothing can be read.
   NodeId Split(const std::vector<NodeId>& targets);

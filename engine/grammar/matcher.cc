@@ -181,6 +181,10 @@ absl::StatusOr<bool> GrammarMatcher::AdvanceBytes(absl::string_view bytes) {
   return true;
 }
 
+bool GrammarMatcher::thinks() const { return cache_->states_.thinks(cache_->At(slot_)); }
+
+const Machine& GrammarMatcher::machine() const { return *cache_->machine_; }
+
 bool GrammarMatcher::may_end() const { return cache_->states_.accepts(cache_->At(slot_)); }
 
 absl::StatusOr<TokenMask> GrammarMatcher::Mask() const {

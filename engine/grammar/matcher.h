@@ -95,6 +95,10 @@ class GrammarMatcher {
   // Whether what was read may be the whole text.
   bool may_end() const;
 
+  // Whether the text goes on with reasoning (Node::thinks).
+  bool thinks() const;
+  const Machine& machine() const;
+
   // Which tokens may come next. At least one is allowed, and none of them leads to where nothing
   // is. Errors of Advance.
   absl::StatusOr<TokenMask> Mask() const;

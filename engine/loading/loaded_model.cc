@@ -48,7 +48,12 @@ absl::StatusOr<AnswerReading> ReadingOf(const EngineOptions& options,
     const auto ids = tokenizer.Encode(mark, /*add_special=*/false);
     return ids.ok() && ids->size() == 1 && tokenizer.IsControl(ids->front());
   });
-  if (reading.format != nullptr) return reading;
+  if (reading.format != nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        reading.reasoning_end,
+        tokenizer.Encode(reading.format->reasoning_end(), /*add_special=*/false));
+    return reading;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("tool_format \"", family, "\" is not known; see --help for those that are"));
 }

@@ -87,6 +87,7 @@ void Sampler::Observe(int32_t token) {
   ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
   if (++generated_ == min_tokens_) AllowStops();
   if (output_.has_value() && output_status_.ok() && !EndsText(token)) {
+    if (output_->thinks()) ++thought_;
     const absl::StatusOr<bool> read = output_->Advance(token);
     if (!read.ok()) output_status_ = OutputError(read.status());
     if (read.ok() && !*read) {
@@ -105,8 +106,24 @@ bool Sampler::EndsText(int32_t token) const {
   return std::binary_search(ending_ids_.begin(), ending_ids_.end(), token);
 }
 
+std::optional<int32_t> Sampler::ThinkingEnd() const {
+  const Machine& machine = output_->machine();
+  if (machine.thinking_tokens < 0 || thought_ < machine.thinking_tokens || !output_->thinks()) {
+    return std::nullopt;
+  }
+  const auto next = static_cast<size_t>(thought_ - machine.thinking_tokens);
+  if (next >= machine.thinking_end.size()) return std::nullopt;
+  return machine.thinking_end[next];
+}
+
 void Sampler::FindAllowed() {
   if (!output_.has_value() || !output_status_.ok() || !allowed_.empty()) return;
+  if (const std::optional<int32_t> end = ThinkingEnd(); end.has_value()) {
+    allowed_.assign(static_cast<size_t>(SeenWords(vocabulary_)), 0);
+    allowed_[static_cast<size_t>(*end) / 32] = uint32_t{1} << *end % 32;
+    only_ = end;
+    return;
+  }
   const absl::StatusOr<TokenMask> mask = output_->Mask();
   if (!mask.ok()) {
     output_status_ = OutputError(mask.status());

@@ -37,9 +37,10 @@ struct SampleResult {
 // vocabulary entry, whatever the prompt's length. A constraint takes another bit per vocabulary
 // entry besides its GrammarCache. Not thread-safe.
 //
-// Where a constraint leaves only tokens that end the text, they are chosen even if min_tokens has
-// not been reached. If the constraint turns out too ambiguous or too deep (GrammarMatcher), that
-// ends the sequence: ResultOf and Sample return INVALID_ARGUMENT.
+// When the tokens of Machine::thinking_tokens are used up, those that end the reasoning come,
+// whatever the logits say. Where a constraint leaves only tokens that end the text, they are chosen
+// even if min_tokens has not been reached. If the constraint turns out too ambiguous or too deep
+// (GrammarMatcher), that ends the sequence: ResultOf and Sample return INVALID_ARGUMENT.
 class Sampler {
  public:
   // `params` must have passed ValidateSampling and have a seed. `end_of_text_ids`: the model's.
@@ -91,6 +92,8 @@ class Sampler {
   void AllowStops();
   // Finds what the constraint allows next, unless that is known.
   void FindAllowed();
+  // The token that must come to end the reasoning, if one must.
+  std::optional<int32_t> ThinkingEnd() const;
 
   const int32_t vocabulary_;
   const uint64_t seed_;
@@ -111,6 +114,7 @@ class Sampler {
 
   std::optional<GrammarMatcher> output_;
   absl::Status output_status_;
+  int32_t thought_ = 0;            // tokens of reasoning
   std::vector<uint32_t> allowed_;  // empty: not known yet
   std::optional<int32_t> only_;    // with `allowed_`: the token, if it is one
   bool output_ends_ = false;       // `allowed_` has nothing but tokens that end the text

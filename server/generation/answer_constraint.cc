@@ -14,6 +14,18 @@
 namespace annulus::server {
 namespace {
 
+absl::Status CheckBudget(const v1::GenerationSpec& spec, const AnswerReading& reading) {
+  if (!spec.has_reasoning_budget()) return absl::OkStatus();
+  if (spec.reasoning_budget() < 0) {
+    return FieldError("spec.reasoning_budget",
+                      absl::StrCat(spec.reasoning_budget(), " is not allowed: 0 or more"));
+  }
+  if (reading.reasoning && !reading.reasoning_end.empty()) return absl::OkStatus();
+  return FieldError("spec.reasoning_budget",
+                    "this server does not know how answers to this input think: send messages to a "
+                    "model of a known family (see --tool-format and --reasoning), or leave it out");
+}
+
 absl::string_view OutputField(const v1::OutputConstraint& output) {
   switch (output.form_case()) {
     case v1::OutputConstraint::kJsonSchema:
@@ -50,6 +62,7 @@ absl::StatusOr<OutputConstraint> ReadOutput(const v1::OutputConstraint& output) 
 absl::StatusOr<std::optional<OutputConstraint>> ConstraintOf(const v1::GenerationSpec& spec,
                                                              const ModelInfo& model,
                                                              const AnswerReading& reading) {
+  ANNULUS_RETURN_IF_ERROR(CheckBudget(spec, reading));
   std::optional<OutputConstraint> constraint;
   if (spec.has_output()) {
     ANNULUS_ASSIGN_OR_RETURN(constraint, ReadOutput(spec.output()));
@@ -58,13 +71,18 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintOf(const v1::Generatio
   AnswerShape shape{.format = reading.format,
                     .in_reasoning = reading.reasoning && reading.in_reasoning,
                     .may_think = reading.may_think};
+  if (spec.has_reasoning_budget()) {
+    shape.reasoning_budget = spec.reasoning_budget();
+    shape.reasoning_end = reading.reasoning_end;
+  }
   const bool required = spec.tool_choice().mode() == v1::TOOL_CHOICE_MODE_REQUIRED;
   if (reading.tools != nullptr) {
     shape.calls = required ? AnswerShape::Calls::kRequired : AnswerShape::Calls::kAllowed;
     shape.tools = spec.messages().tools();
     shape.name = spec.tool_choice().name();
   }
-  const bool binds = required || (reading.tools != nullptr && reading.strict_tools);
+  const bool binds =
+      required || spec.has_reasoning_budget() || (reading.tools != nullptr && reading.strict_tools);
   // Calls that nobody requires come as they may where a constraint is not possible.
   const bool possible = !spec.sampling().ignore_eos() && !model.end_of_text_ids.empty();
   if (!constraint.has_value() && !binds && (reading.tools == nullptr || !possible)) {
@@ -87,6 +105,7 @@ absl::Status ReadToolChoice(const v1::GenerationSpec& spec, AnswerReading& readi
       break;
     case v1::TOOL_CHOICE_MODE_NONE:
       reading.tools = nullptr;
+      reading.strict_tools = false;
       break;
     case v1::TOOL_CHOICE_MODE_REQUIRED:
       if (reading.tools == nullptr) {
@@ -133,7 +152,8 @@ absl::StatusOr<CompiledOutput> CompileOutput(const v1::GenerationSpec& spec, con
   }
   if (!absl::IsInvalidArgument(compiled.status())) return compiled;
   const bool required = spec.tool_choice().mode() == v1::TOOL_CHOICE_MODE_REQUIRED;
-  if (!spec.has_output() && !required && !built.reading.strict_tools) return CompiledOutput{};
+  const bool binds = required || built.reading.strict_tools || spec.has_reasoning_budget();
+  if (!spec.has_output() && !binds) return CompiledOutput{};
   const bool of_tools = compiled.status().GetPayload(kFieldPayload) == absl::Cord("messages.tools");
   return FieldError(of_tools || required || !spec.has_output() ? "spec.messages.tools"
                                                                : OutputField(spec.output()),

@@ -152,15 +152,6 @@ absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation specu
   }
 }
 
-// An error for a field of the protocol that this server does not serve: what would be ignored is
-// refused.
-absl::Status RefuseUnserved(const v1::GenerationSpec& spec) {
-  if (spec.has_reasoning_budget()) {
-    return FieldError("spec.reasoning_budget", "this server does not support this; leave it out");
-  }
-  return absl::OkStatus();
-}
-
 // Upper bound of the memory for names and frames, with every byte of a name escaped.
 size_t FrameWork(const FoundDocuments& found) {
   constexpr size_t kWords = 1024;
@@ -361,7 +352,6 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   RequestSpec& request = built.spec;
   request.tenant = tenant;
   // Check these fields before doing much work.
-  ANNULUS_RETURN_IF_ERROR(RefuseUnserved(spec));
   ANNULUS_RETURN_IF_ERROR(ReadFields(spec, engine, request));
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();

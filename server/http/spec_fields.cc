@@ -104,6 +104,12 @@ absl::Status SetSpeculation(v1::GenerationSpec& spec, const JsonValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetReasoningBudget(v1::GenerationSpec& spec, const JsonValue& value) {
+  const absl::StatusOr<int32_t> budget = Int32Of(value);
+  if (budget.ok()) spec.set_reasoning_budget(*budget);
+  return budget.status();
+}
+
 absl::Status SetIgnoreCache(v1::GenerationSpec& spec, const JsonValue& value) {
   spec.set_ignore_cache(value.truth);
   return absl::OkStatus();

@@ -34,6 +34,7 @@ absl::Status SetSeed(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddStop(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddStopId(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddBias(v1::GenerationSpec& spec, const JsonValue& value);
+absl::Status SetReasoningBudget(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetIgnoreEos(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetPriority(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddDocument(v1::GenerationSpec& spec, const JsonValue& value);
@@ -110,6 +111,7 @@ std::vector<JsonField<Request>> SpecFields() {
       {"seed", Value::kNumber, OnSpec<Request, SetSeed>},
       {"stop_token_ids", Value::kArray},
       {"stop_token_ids[]", Value::kNumber, OnSpec<Request, AddStopId>, false, kIdBytes},
+      {"reasoning_budget", Value::kNumber, OnSpec<Request, SetReasoningBudget>},
       {"ignore_eos", Value::kBool, OnSpec<Request, SetIgnoreEos>},
       {"logit_bias", Value::kObject},
       {"logit_bias.*", Value::kNumber, OnSpec<Request, AddBias>, false, kMessageBytes},

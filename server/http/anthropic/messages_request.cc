@@ -235,12 +235,6 @@ absl::Status SetThinking(MessagesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
-absl::Status SetBudget(MessagesRequest& request, const JsonValue& value) {
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t budget, Int32Of(value));
-  request.spec.set_reasoning_budget(budget);
-  return absl::OkStatus();
-}
-
 absl::Status SetLifetime(MessagesRequest& request, const JsonValue& value) {
   std::chrono::milliseconds time = std::chrono::minutes(5);
   if (value.text == "1h") {
@@ -337,7 +331,7 @@ std::vector<MessagesField> MessagesFields() {
       {"messages[].content", uint8_t(kString | kArray), SetContent},
       {"thinking", kObject},
       {"thinking.type", kString, SetThinking},
-      {"thinking.budget_tokens", kNumber, SetBudget},
+      {"thinking.budget_tokens", kNumber, OnSpec<MessagesRequest, SetReasoningBudget>},
       {.path = "thinking.display", .kinds = kString, .skip = true},
       {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},
       {"tool_choice", kObject},

