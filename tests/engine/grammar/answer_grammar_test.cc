@@ -16,7 +16,9 @@
 #include "engine/text/answer/answer_format.h"
 #include "engine/text/answer/answer_parser.h"
 #include "engine/text/answer/answer_tools.h"
+#include "engine/text/tokenizer.h"
 #include "tests/engine/grammar/grammar_text.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -239,6 +241,58 @@ TEST(AnswerShapeTest, AnAllowedCallIsConstrainedFromItsMarkOn) {
     ASSERT_TRUE(marked.Reads(inside, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}"));
     EXPECT_FALSE(inside.may_end());
   }
+}
+
+// Where the vocabulary has no token for a mark, tokens hold parts of it and of what is beside it.
+TEST(AnswerShapeTest, RealVocabulariesWriteWholeAnswers) {
+  int tried = 0;
+  for (const char* name : {"qwen3", "llama3", "gpt2"}) {
+    const auto folder = testing::TestData(absl::StrCat("tokenizers/", name));
+    if (!folder) continue;
+    ++tried;
+    SCOPED_TRACE(name);
+    const auto tokenizer = LoadTokenizer(*folder).value();
+    const int32_t end = tokenizer->vocabulary_size();
+    const auto trie =
+        std::make_shared<const TokenTrie>(TokenTrie::FromTokenizer(*tokenizer, end + 1));
+    OutputConstraint constraint{.kind = OutputConstraint::Kind::kAnyText};
+    constraint.answer =
+        AnswerShape{.format = AnswerFormat::Make("hermes",
+                                                 [&](absl::string_view mark) {
+                                                   const auto ids = tokenizer->Encode(mark, false);
+                                                   return ids->size() == 1 &&
+                                                          tokenizer->IsControl(ids->front());
+                                                 }),
+                    .may_think = true,
+                    .calls = Calls::kAllowed,
+                    .tools = kTools};
+    WorkMeter work("the output constraint", kCompileSteps, CancelFlag::Never());
+    const auto machine = CompileConstraint(constraint, trie->single_bytes(), &work,
+                                           &MemoryGrant::Unlimited(), trie.get());
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    const auto cache = std::make_shared<GrammarCache>(*machine, trie, std::vector<int32_t>{end});
+    const std::string call =
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": ";
+    const auto read = [&](const std::string& text) {
+      GrammarMatcher matcher(cache);
+      const std::vector<int32_t> ids = tokenizer->Encode(text, false).value();
+      bool whole = true;
+      for (const int32_t id : ids) {
+        const TokenMask mask = matcher.Mask().value();
+        const bool allowed = (mask.words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+        EXPECT_EQ(*matcher.Advance(id), allowed);
+        whole = whole && allowed;
+      }
+      return whole && matcher.may_end();
+    };
+    const std::string whole = absl::StrCat(
+        "<think>\nHm, <b>\xE2\x82\xAC</b>?\n</think>\n\nI look.\n", call, "3}}\n</tool_call>");
+    EXPECT_TRUE(read(whole));
+    EXPECT_TRUE(read("1 < 2 <tool\n"));
+    EXPECT_FALSE(read(call + "\"many\"}}"));
+    EXPECT_FALSE(read("Yes.\n<tool_call>\nI call"));
+  }
+  if (tried == 0) GTEST_SKIP() << "no test data";
 }
 
 TEST(AnswerShapeTest, AFormBeginsBehindTheReasoning) {

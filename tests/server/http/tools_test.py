@@ -22,7 +22,8 @@ WEATHER = {"name": "get_weather", "description": "Tells the weather."}
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 CHAT_TOOLS = [{"type": "function", "function": {**WEATHER, "parameters": PARAMETERS}},
               {"type": "function", "function": {"name": "now", "parameters": NOTHING}}]
-FLAT_TOOLS = [{"type": "function", **WEATHER, "parameters": PARAMETERS}, {"type": "function", "name": "now", "parameters": NOTHING}]
+FLAT_TOOLS = [{"type": "function", **WEATHER, "parameters": PARAMETERS},
+              {"type": "function", "name": "now", "parameters": NOTHING}]
 MESSAGE_TOOLS = [{**WEATHER, "input_schema": PARAMETERS}, {"name": "now", "input_schema": NOTHING}]
 ASK = [{"role": "user", "content": "How is the weather in Oslo?"}]
 DRAW = dict(temperature=1.5, seed=3)
@@ -115,8 +116,9 @@ def thinking(client, other):
     fits("get_weather", json.loads(message.content))
     details = chatted.usage.completion_tokens_details
     check(12 <= details.reasoning_tokens <= 24, f"{chatted.usage}")
-    ask = dict(model="small", messages=ASK, tools=MESSAGE_TOOLS, max_tokens=300, tool_choice={"type": "any"},
-               extra_body=DRAW, thinking={"type": "enabled", "budget_tokens": 12})
+    ask = dict(model="small", messages=ASK, tools=MESSAGE_TOOLS, max_tokens=300,
+               tool_choice={"type": "any", "disable_parallel_tool_use": True}, extra_body=DRAW,
+               thinking={"type": "enabled", "budget_tokens": 12})
     whole = other.messages.create(**ask)
     check([block.type for block in whole.content[:2]] == ["thinking", "tool_use"], f"{whole}")
     with other.messages.stream(**ask) as stream:
@@ -125,7 +127,7 @@ def thinking(client, other):
     check(thoughts == final[0].thinking == whole.content[0].thinking, f"{final} {whole}")
     check(final[1].input == whole.content[1].input, f"{final} {whole}")
     ask = dict(model="small", input=ASK, tools=FLAT_TOOLS, max_output_tokens=300, tool_choice="required", store=False,
-               temperature=1.5, extra_body={"seed": 3, "reasoning_budget": 12})
+               parallel_tool_calls=False, temperature=1.5, extra_body={"seed": 3, "reasoning_budget": 12})
     with client.responses.stream(**ask) as stream:
         deltas = "".join(event.delta for event in stream if event.type == "response.reasoning_text.delta")
         items = stream.get_final_response().output
