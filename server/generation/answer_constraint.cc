@@ -134,6 +134,7 @@ absl::Status ReadToolChoice(const v1::GenerationSpec& spec, AnswerReading& readi
   reading.id_salt = uint64_t{random()} << 32 | random();
   return absl::OkStatus();
 }
+
 absl::StatusOr<CompiledOutput> CompileOutput(const v1::GenerationSpec& spec, const Engine& engine,
                                              const RequestSpec& built, CallMemory& memory,
                                              const CancelFlag& cancel) {

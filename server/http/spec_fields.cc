@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/http/json_text.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -130,6 +131,20 @@ absl::Status SetTemplateOptions(v1::GenerationSpec& spec, const JsonValue& value
     return absl::InvalidArgumentError("must be an object");
   spec.mutable_messages()->set_template_options(std::string(value.text));
   return absl::OkStatus();
+}
+
+absl::Status CheckReasoningEffort(absl::string_view effort) {
+  constexpr size_t kLongestEffort = 32;
+  if (!effort.empty() && effort.size() <= kLongestEffort) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("has ", effort.size(), " bytes; allowed are 1 to ", kLongestEffort));
+}
+
+void AddReasoningEffort(v1::GenerationSpec& spec, absl::string_view effort) {
+  std::string& options = *spec.mutable_messages()->mutable_template_options();
+  if (options.empty()) options = "{}";
+  const bool alone = options[options.find_first_not_of(" \t\r\n", 1)] == '}';
+  options.insert(1, absl::StrCat("\"reasoning_effort\":", JsonString(effort), alone ? "" : ","));
 }
 
 absl::Status StartMessage(v1::GenerationSpec& spec) {

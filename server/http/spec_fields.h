@@ -44,6 +44,10 @@ absl::Status SetIgnoreCache(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetPolicy(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetCoverage(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetTemplateOptions(v1::GenerationSpec& spec, const JsonValue& value);
+// How much to think is a variable of the template, "reasoning_effort", as in vLLM. A variable of
+// that name among the template options wins.
+absl::Status CheckReasoningEffort(absl::string_view effort);
+void AddReasoningEffort(v1::GenerationSpec& spec, absl::string_view effort);
 
 // A setter of one field of SamplingParams.
 template <auto kSet>

@@ -25,6 +25,8 @@ using v1::SamplingParams;
 constexpr uint8_t kBool = Value::kBool, kNumber = Value::kNumber, kString = Value::kString,
                   kArray = Value::kArray, kObject = Value::kObject, kText = Value::kText;
 constexpr int kMostAnswers = 16;
+// Of the template's variables: the text, and a larger one that also has the effort of reasoning.
+constexpr size_t kOptionsCopies = 4;
 
 absl::Status Bad(absl::string_view message) { return absl::InvalidArgumentError(message); }
 
@@ -237,6 +239,14 @@ absl::Status SetTopLogprobs(Request& request, const Value& value) {
   return absl::OkStatus();
 }
 
+constexpr auto SetReasoning =
+    SetMessageText<[](v1::Message& m, std::string text) { m.set_reasoning(std::move(text)); }>;
+
+absl::Status SetEffort(Request& request, const Value& value) {
+  request.reasoning_effort = std::string(value.text);
+  return CheckReasoningEffort(value.text);
+}
+
 // A conversation, and how it becomes a prompt.
 std::vector<Field> MessageFields() {
   return {
@@ -249,8 +259,8 @@ std::vector<Field> MessageFields() {
       {"messages[].tool_call_id", kString, SetMessageText<[](v1::Message& m, std::string text) {
          m.set_tool_call_id(std::move(text));
        }>},
-      {"messages[].reasoning_content", kString,
-       SetMessageText<[](v1::Message& m, std::string text) { m.set_reasoning(std::move(text)); }>},
+      {"messages[].reasoning_content", kString, SetReasoning},
+      {"messages[].reasoning", kString, SetReasoning},
       {"messages[].content", uint8_t(kString | kArray), SetContent},
       {"messages[].content[]", kObject},
       {"messages[].content[].type", kString, CheckPartType},
@@ -261,7 +271,8 @@ std::vector<Field> MessageFields() {
       {"messages[].tool_calls", kText, SetMessageCalls},
       {"messages[].function_call", Value::kNull},
       {"messages[].audio", Value::kNull},
-      {"chat_template_kwargs", kText, OnSpec<Request, SetTemplateOptions>, false, kMessageBytes},
+      {"chat_template_kwargs", kText, OnSpec<Request, SetTemplateOptions>, false, kMessageBytes,
+       kOptionsCopies},
       {"add_generation_prompt", kBool, SetAddGenerationPrompt, false, kMessageBytes},
       {"continue_final_message", kBool, SetContinueFinalMessage, false, kMessageBytes},
   };
@@ -286,6 +297,7 @@ std::vector<Field> ChatFields() {
       {"tools", kText, ReadTools, false, kMessageBytes},
       {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, kToolsFactor},
       {"parallel_tool_calls", kBool, SetParallelCalls},
+      {"reasoning_effort", kString, SetEffort, false, kMessageBytes},
       {"service_tier", kString, MustBeDefault<'a'>},
       {.path = "safety_identifier", .kinds = kString, .skip = true},
       {.path = "prompt_cache_key", .kinds = kString, .skip = true},
@@ -373,6 +385,7 @@ absl::Status FinishChat(Request& request) {
     return FieldError("top_logprobs", "needs logprobs: true");
   }
   if (wanted) request.spec.mutable_sampling()->set_logprobs(request.top_logprobs.value_or(0));
+  if (!request.reasoning_effort.empty()) AddReasoningEffort(request.spec, request.reasoning_effort);
   return absl::OkStatus();
 }
 

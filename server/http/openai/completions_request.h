@@ -27,6 +27,7 @@ struct OpenAiRequest {
   std::optional<bool> logprobs;
   std::optional<int32_t> top_logprobs;
   bool has_max_completion_tokens = false;  // that name was used for max_tokens
+  std::string reasoning_effort;
 
   std::string response_format;  // its type; empty: not given
   std::string output_field;     // which field gave spec.output; empty: none

@@ -233,6 +233,12 @@ absl::Status FinishFormat(ResponsesRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status SetEffort(ResponsesRequest& request, const JsonValue& value) {
+  ANNULUS_RETURN_IF_ERROR(CheckReasoningEffort(value.text));
+  AddReasoningEffort(request.spec, value.text);
+  return absl::OkStatus();
+}
+
 // The output of a call: a text, or parts of one.
 absl::Status SetOutput(ResponsesRequest& request, const JsonValue& value) {
   if (value.kind == JsonValue::kString) request.item.text = std::string(value.text);
@@ -258,14 +264,8 @@ absl::Status NoState(ResponsesRequest&, const JsonValue&) {
 // For fields that may have one of these values only.
 template <char kFirst>
 absl::Status MustBeUsual(ResponsesRequest&, const JsonValue& value) {
-  const absl::string_view usual = kFirst == 'm'   ? "medium"
-                                  : kFirst == 'n' ? "none"
-                                  : kFirst == 'd' ? "disabled"
-                                                  : "default";
-  if (value.text == usual || (usual == "default" && value.text == "auto") ||
-      (usual == "none" && value.text == "auto")) {
-    return absl::OkStatus();
-  }
+  const absl::string_view usual = kFirst == 'm' ? "medium" : kFirst == 'd' ? "disabled" : "default";
+  if (value.text == usual || (usual == "default" && value.text == "auto")) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(QuoteName(value.text), " is not supported: only \"", usual, "\""));
 }
@@ -335,7 +335,7 @@ std::vector<ResponsesField> ResponsesFields() {
       {.path = "text.format.strict", .kinds = kBool, .skip = true},
       {"text.verbosity", kString, MustBeUsual<'m'>},
       {"reasoning", kObject},
-      {"reasoning.effort", kString, MustBeUsual<'n'>},
+      {"reasoning.effort", kString, SetEffort, false, kMessageBytes},
       {.path = "reasoning.summary", .kinds = kString, .skip = true},
       {.path = "reasoning.generate_summary", .kinds = kString, .skip = true},
       {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},

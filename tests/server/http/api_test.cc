@@ -426,6 +426,29 @@ TEST_F(ApiTest, TakesToolsAndWhatAnswersHad) {
                                                     {"messages", messages}}));
   ASSERT_EQ(answer.status, 200) << answer.body;
   EXPECT_TRUE(Submitted().reading.one_call);
+  EXPECT_EQ(server_->engine().with_tools().messages[1].reasoning, "Hm.");
+}
+
+TEST_F(ApiTest, TakesWhatVllmSaysOfReasoning) {
+  Start();
+  const json tools = {{{"type", "function"}, {"function", {{"name", "now"}}}}};
+  const json messages = {{{"role", "user"}, {"content", "Hi"}},
+                         {{"role", "assistant"}, {"content", "Yes"}, {"reasoning", "Hm."}},
+                         {{"role", "user"}, {"content", "And?"}}};
+  const auto options = [&](json more) {
+    more.update({{"tools", tools}, {"messages", messages}});
+    const HttpReceived answer = Post(kChat, ChatBody(more));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    const ChatRequest chat = server_->engine().with_tools();
+    EXPECT_EQ(chat.messages[1].reasoning, "Hm.");
+    return chat.template_options.value_or("none");
+  };
+  EXPECT_EQ(options({{"reasoning_effort", nullptr}}), "none");
+  EXPECT_EQ(options({{"reasoning_effort", "low"}}), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(options({{"reasoning_effort", "low"}, {"chat_template_kwargs", json::object()}}),
+            R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(options({{"chat_template_kwargs", {{"a", 1}}}, {"reasoning_effort", "\""}}),
+            R"({"reasoning_effort":"\"","a":1})");
 }
 
 TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
@@ -447,6 +470,7 @@ TEST_F(ApiTest, NamesTheFieldOfWhatItRefuses) {
       {kChat, {{"tools", {{{"type", "custom"}}}}}, "tools[0].type"},
       {kChat, {{"tool_choice", "required"}}, "tool_choice"},
       {kChat, {{"reasoning_budget", 5}}, "reasoning_budget"},
+      {kChat, {{"reasoning_effort", std::string(33, 'x')}}, "reasoning_effort"},
       {kChat,
        {{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}},
        "tool_choice"},

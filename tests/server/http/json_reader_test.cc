@@ -223,7 +223,12 @@ TEST(JsonReaderTest, NothingIsHeldBeyondWhatWasCharged) {
           absl::StrCat("\"metadata\":[[", std::string(300'000, ' '), "],{", "}", "]"),
           absl::StrCat("\"metadata\":[{}", Repeated(",[],null,true", 20'000), "]"),
           absl::StrCat("\"messages\":[{\"role\":\"user\",\"content\":\"", std::string(1 << 20, 'x'),
-                       "\"}]")}) {
+                       "\"}]"),
+          absl::StrCat("\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":[{}",
+                       Repeated(",[],{},1", 20'000), "]}]"),
+          absl::StrCat("\"messages\":[{}],\"reasoning_effort\":\"low\","
+                       "\"chat_template_kwargs\":{\"a\":\"",
+                       std::string(1 << 20, 'x'), "\"}")}) {
       const Measured measured = Read(reader, absl::StrCat("{", list, "}"), 16384);
       EXPECT_LE(measured.most_bytes, measured.held) << list.substr(0, 40);
     }

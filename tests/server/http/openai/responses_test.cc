@@ -187,7 +187,7 @@ TEST_F(ResponsesTest, NamesWhatItRefuses) {
       {{{"truncation", "auto"}}, "truncation"},
       {{{"max_output_tokens", 0}}, "max_output_tokens"},
       {{{"temperature", 9}}, "temperature"},
-      {{{"reasoning", {{"effort", "high"}}}}, "reasoning.effort"},
+      {{{"reasoning", {{"effort", ""}}}}, "reasoning.effort"},
       {{{"text", {{"format", {{"type", "json_schema"}}}}}}, "text.format.schema"},
       {{{"text", {{"format", {{"type", "xml"}}}}}}, "text.format.type"},
       {{{"text", {{"format", {{"type", "json_schema"}, {"schema", {{"not", json::object()}}}}}}}},
@@ -259,12 +259,14 @@ TEST_F(ResponsesTest, ReadsCallsAndTheirOutputs) {
   const HttpReceived answer = Post(kResponses, ResponsesBody({{"input", input},
                                                               {"tools", tools},
                                                               {"tool_choice", "auto"},
+                                                              {"reasoning", {{"effort", "high"}}},
                                                               {"parallel_tool_calls", false}}));
   ASSERT_EQ(answer.status, 200) << answer.body;
   EXPECT_THAT(answer.head, HasSubstr("annulus-ignored-tools: web_search\r\n"));
   EXPECT_EQ(json::parse(answer.body)["parallel_tool_calls"], false);
   EXPECT_TRUE(Submitted().reading.one_call);
   const ChatRequest chat = server_->engine().with_tools();
+  EXPECT_EQ(chat.template_options, R"({"reasoning_effort":"high"})");
   EXPECT_EQ(json::parse(*chat.tools),
             json::parse(R"([{"type": "function", "function": {"name": "search",
               "description": "Finds.", "parameters": {"type": "object"}}}])"));
