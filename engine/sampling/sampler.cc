@@ -87,12 +87,15 @@ void Sampler::Observe(int32_t token) {
   ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
   if (++generated_ == min_tokens_) AllowStops();
   if (output_.has_value() && output_status_.ok() && !EndsText(token)) {
-    if (output_->thinks()) ++thought_;
+    if (output_->thinks()) ++(ThinkingEnd().has_value() ? closed_ : thought_);
     const absl::StatusOr<bool> read = output_->Advance(token);
-    if (!read.ok()) output_status_ = OutputError(read.status());
-    if (read.ok() && !*read) {
+    if (!read.ok()) {
+      output_status_ = OutputError(read.status());
+    } else if (!*read) {
       output_status_ = absl::InternalError(
           absl::StrCat("token ", token, " does not keep to the output constraint"));
+    } else if (!output_->thinks()) {
+      closed_ = 0;
     }
     allowed_.clear();
   }
@@ -111,7 +114,7 @@ std::optional<int32_t> Sampler::ThinkingEnd() const {
   if (machine.thinking_tokens < 0 || thought_ < machine.thinking_tokens || !output_->thinks()) {
     return std::nullopt;
   }
-  const auto next = static_cast<size_t>(thought_ - machine.thinking_tokens);
+  const auto next = static_cast<size_t>(closed_);
   if (next >= machine.thinking_end.size()) return std::nullopt;
   return machine.thinking_end[next];
 }

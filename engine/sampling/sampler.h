@@ -114,7 +114,8 @@ class Sampler {
 
   std::optional<GrammarMatcher> output_;
   absl::Status output_status_;
-  int32_t thought_ = 0;            // tokens of reasoning
+  int32_t thought_ = 0;            // tokens of reasoning, without those that had to end it
+  int32_t closed_ = 0;             // such tokens of the block that is being ended
   std::vector<uint32_t> allowed_;  // empty: not known yet
   std::optional<int32_t> only_;    // with `allowed_`: the token, if it is one
   bool output_ends_ = false;       // `allowed_` has nothing but tokens that end the text

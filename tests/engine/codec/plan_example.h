@@ -59,9 +59,13 @@ inline SamplingSetup Setup() {
   WorkMeter work("the output constraint", kCompileSteps, CancelFlag::Never());
   std::bitset<256> bytes;
   bytes.set();
-  setup.output = CompileConstraint({OutputConstraint::Kind::kRegex, "(a|[b-d]{2,9}|.){3}", {}},
-                                   bytes, &work, &MemoryGrant::Unlimited())
-                     .value();
+  Machine machine = *CompileConstraint({OutputConstraint::Kind::kRegex, "(a|[b-d]{2,9}|.){3}", {}},
+                                       bytes, &work, &MemoryGrant::Unlimited())
+                         .value();
+  machine.nodes[1].thinks = true;
+  machine.thinking_tokens = 70;
+  machine.thinking_end = {8, 9};
+  setup.output = std::move(machine);
   return setup;
 }
 

@@ -130,6 +130,12 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).params.seed.reset(); }), HasSubstr("seed"));
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).vocabulary = 9; }), HasSubstr("vocabulary"));
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).prompt[0] = 1000; }), HasSubstr("1000"));
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                Machine machine = *setup(p).output;
+                machine.thinking_end[1] = -1;
+                setup(p).output = std::move(machine);
+              }),
+              HasSubstr("the token id -1"));
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).params.top_p = 0; }), HasSubstr("top_p"));
   const auto item = [](StepPlan& plan) -> PlanItem& { return plan.items[0]; };
   EXPECT_THAT(refusal([&](StepPlan& p) { item(p).end = 32; }), HasSubstr("end of rows"));

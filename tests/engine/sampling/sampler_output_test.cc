@@ -108,6 +108,37 @@ TEST_F(OutputTest, ReasoningEndsByItsMarkWhenItsTokensAreUsedUp) {
   EXPECT_FALSE(Draw(Params(3), NewCache(constraint, vocabulary_)).ended);
 }
 
+TEST_F(OutputTest, LaterReasoningEndsWhereItBeginsOnceItsTokensAreUsedUp) {
+  const std::string mark = "</think>";
+  OutputConstraint constraint{.kind = OutputConstraint::Kind::kAnyText};
+  constraint.answer =
+      AnswerShape{.format = AnswerFormat::Make("hermes", [](absl::string_view) { return false; }),
+                  .in_reasoning = true,
+                  .may_think = true,
+                  .reasoning_budget = 3,
+                  .reasoning_end = std::vector<int32_t>(mark.begin(), mark.end())};
+  Sampler sampler = NewSampler(Params(1), NewCache(constraint, vocabulary_));
+  std::vector<Candidate> workspace(static_cast<size_t>(vocabulary_.end) + 1);
+  int64_t position = 0;
+  const auto drawn = [&] {
+    std::string text;
+    for (size_t i = 0; i < mark.size(); ++i) {
+      ++position;
+      const int32_t token = sampler.Sample(Logits(1, position), position, workspace)->token;
+      sampler.Observe(token);
+      text += vocabulary_.tokens[static_cast<size_t>(token)];
+    }
+    return text;
+  };
+  for (const char byte : std::string("Hm.")) sampler.Observe(byte);
+  EXPECT_EQ(drawn(), mark);
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const char byte : std::string("<think>")) sampler.Observe(byte);
+    EXPECT_EQ(drawn(), mark);
+  }
+  EXPECT_NE(drawn(), mark);
+}
+
 TEST_F(OutputTest, AnswersAreCompleteWhereTheyEndAndBeginningsElse) {
   for (const OutputConstraint& constraint :
        {SchemaConstraint(kPerson), testing::JsonObjectConstraint(),
