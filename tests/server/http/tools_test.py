@@ -54,7 +54,7 @@ def fits(name, arguments):
 
 def chat(client):
     ask = dict(model="small", messages=ASK, tools=CHAT_TOOLS, max_tokens=300, parallel_tool_calls=False)
-    for seed in range(6):
+    for seed in range(3):
         choice = client.chat.completions.create(**ask, tool_choice="required", temperature=1.5, seed=seed).choices[0]
         check(choice.finish_reason == "tool_calls" and len(choice.message.tool_calls) == 1, f"{choice}")
         function = choice.message.tool_calls[0].function
