@@ -10,6 +10,7 @@
 
 #include "engine/api.h"
 #include "engine/engine_seams.h"
+#include "engine/text/answer/answer_format.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/engine/grammar/grammar_text.h"
@@ -146,6 +147,35 @@ TEST_F(OutputTest, AnswersKeepToTheirFormWithTheSameTokensHoweverTheyAreGuessed)
   }
   EXPECT_GT(ended, 20);
   EXPECT_GT(forced, 20);
+}
+
+TEST_F(OutputTest, ReasoningEndsAtItsBudgetWithTheSameTokensHoweverTheyAreGuessed) {
+  constexpr char kMark[] = "</think>";
+  std::vector<std::string> digests;
+  for (const int ranks : {1, 3}) {
+    const auto engine = Make("builtin:recall", ranks);
+    OutputConstraint constraint = ChoicesConstraint({"yes, it is", "no, it is not"});
+    constraint.answer =
+        AnswerShape{.format = AnswerFormat::Make("hermes", [](absl::string_view) { return false; }),
+                    .in_reasoning = true,
+                    .reasoning_budget = 6,
+                    .reasoning_end = engine->Tokenize(kMark, false, CancelFlag::Never()).value()};
+    for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
+      RequestSpec spec = Spec(*engine, constraint);
+      spec.speculation = speculation;
+      std::string text;
+      const Completion done = Ask(*engine, std::move(spec), &text);
+      ASSERT_TRUE(done.status.ok()) << done.status;
+      EXPECT_EQ(done.finish_reason, FinishReason::kStop) << text;
+      const size_t mark = text.find(kMark);
+      ASSERT_NE(mark, std::string::npos) << text;
+      EXPECT_GE(mark, 6u);
+      const std::string form = text.substr(mark + sizeof(kMark) - 1);
+      EXPECT_THAT(form, ::testing::MatchesRegex("[ \t\n]*(yes, it is|no, it is not)"));
+      digests.push_back(done.digest);
+    }
+  }
+  EXPECT_THAT(digests, ::testing::Each(digests.front()));
 }
 
 TEST_F(OutputTest, TokensWithoutAlternativeComeInFewerSteps) {
