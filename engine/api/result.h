@@ -79,9 +79,12 @@ struct Timings {
   double ring_wait = 0;     // over its steps: time the slowest rank idled, waiting for a peer
   double host = 0;          // over its steps: planning and handling results, outside the ranks
   int64_t preemptions = 0;  // how often it gave up its pages and waited again: see AdmissionMode
-  // How often it waited again because a step that computed it failed. The answer is the same, but
-  // for policies that choose blocks by content, which may choose others.
+  // How often it went on after a step that computed it had failed. The answer is the same, but for
+  // policies that choose blocks by content, which may choose others.
   int64_t recovered = 0;
+  // How often, of these, it kept its place and only the keys and values that ranks had lost were
+  // computed again. Otherwise it waited again and went on from a cached prefix.
+  int64_t repaired = 0;
 };
 
 // Details for one layer and one key/value head, over the rows that AttentionReport covers.

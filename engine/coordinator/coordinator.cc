@@ -54,7 +54,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
                   [this] { commands_.Wake(); }}),
       checks_({options_, ledger_, needs_, finder_, sequences_, clock}),
       answers_({options_, ranks, ledger_, serving_, policies_, needs_, finder_, quota_, clock}),
-      recovery_({ledger_, serving_, growth_, checks_, metrics,
+      recovery_({options_, ledger_, serving_, growth_, checks_, metrics,
+                 [this](const Request& request) { ForgetWaits(request); },
                  [this](RequestId id, absl::Status status) {
                    Finish(id, FinishReason::kError, std::move(status));
                  }}),

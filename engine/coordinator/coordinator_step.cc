@@ -163,9 +163,11 @@ bool Coordinator::NextStepDepends(const StepPlan& running) const {
 // Uses the results of a step that took `seconds`. The ranks may have its successor.
 bool Coordinator::UseStep(const StepPlan& plan, const std::vector<RankResult>& results,
                           double seconds) {
+  std::optional<StepPlan> rest;  // rows that are computed again are no progress
   const auto commit = [&] {
+    rest = recovery_.WithoutRepairs(plan);
     CommitStep(plan, results, options_.limits, ledger_.state(), ledger_.book());
-    account_.Add(plan, results, ledger_.requests());
+    account_.Add(rest.has_value() ? *rest : plan, results, ledger_.requests());
     return absl::OkStatus();
   };
   if (const absl::Status committed = Guarded(commit, NoMemoryError); !committed.ok()) {
@@ -184,7 +186,7 @@ bool Coordinator::UseStep(const StepPlan& plan, const std::vector<RankResult>& r
     const auto finish = [this](RequestId id, FinishReason reason, absl::Status status) {
       Finish(id, reason, std::move(status));
     };
-    delivery_.Deliver(plan, results, finish);
+    delivery_.Deliver(rest.has_value() ? *rest : plan, results, finish);
     return absl::OkStatus();
   };
   if (const absl::Status used = Guarded(use, NoMemoryError); !used.ok()) {

@@ -13,7 +13,7 @@ void DraftAhead(Ledger& ledger, const Serving& serving) {
     PromptLookup* const lookup = request.lookup();
     if (lookup == nullptr || sequence->paused) continue;
     lookup->Read(sequence->tokens, kReadAtOnce);
-    if (sequence->in_prefill()) continue;
+    if (sequence->prefills()) continue;
     // The row before the draft gives a token too.
     const auto left =
         static_cast<int>(request.spec().sampling.max_tokens - request.completion_tokens());

@@ -86,8 +86,8 @@ class Ledger {
   bool tier_will_free_pages() const { return tier_ != nullptr && tier_->will_free_pages(); }
 
   // The contents of the pages on these ranks are lost, or of all: forgets the pins and prefixes
-  // that have them. No request may run. The first one throws if memory runs out; call the other
-  // then.
+  // that have them. The first one leaves to its caller what becomes of the requests that run, and
+  // throws if memory runs out; call the other then, once none runs.
   void ForgetPages(std::span<const int32_t> ranks);
   void ForgetPages();
 

@@ -15,11 +15,12 @@ ShareName ShareOf(const RequestSpec& spec) {
   return {spec.tenant.name(), spec.client, spec.connection};
 }
 
-int32_t SuspendedEndOf(const Sequence& sequence) {
-  int32_t end = 0;
-  if (!sequence.suspended.has_value()) return end;
-  for (const PlanItem& item : sequence.suspended->items) end = std::max(end, item.end);
-  return end;
+void SetSuspended(const Sequence& sequence, PromptState& state) {
+  if (!sequence.suspended.has_value()) return;
+  for (const PlanItem& item : sequence.suspended->items) {
+    state.suspended_end = std::max(state.suspended_end, item.end);
+  }
+  state.layers_done = sequence.suspended->layers;
 }
 
 RowAttention AttentionOf(const Sequence& sequence) {
@@ -27,13 +28,24 @@ RowAttention AttentionOf(const Sequence& sequence) {
 }
 
 PromptState StateOf(const Sequence& sequence) {
-  return {.sequence = sequence.id,
-          .computed = sequence.computed,
-          .prompt_length = sequence.prompt_length,
-          .attention = AttentionOf(sequence),
-          .degree = static_cast<int>(sequence.ring.size()),
-          .suspended_end = SuspendedEndOf(sequence),
-          .layers_done = sequence.suspended.has_value() ? sequence.suspended->layers : 0};
+  PromptState state{.sequence = sequence.id,
+                    .computed = sequence.computed,
+                    .prompt_length = sequence.prompt_length,
+                    .attention = AttentionOf(sequence),
+                    .degree = static_cast<int>(sequence.ring.size())};
+  if (!sequence.lost.has_value()) SetSuspended(sequence, state);
+  return state;
+}
+
+// The same for the rows that it lost, which it computes before it goes on.
+PromptState StateOfRepair(const Sequence& sequence) {
+  PromptState state{.sequence = sequence.id,
+                    .computed = sequence.lost->begin,
+                    .prompt_length = sequence.lost->end,
+                    .attention = AttentionOf(sequence),
+                    .degree = 1};  // a rank lost its pages, and others have none of the rows
+  SetSuspended(sequence, state);
+  return state;
 }
 
 }  // namespace
@@ -239,15 +251,26 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
                          const std::function<bool(SequenceId)>& waits, SteadyTime now) const {
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
+  std::vector<bool> repairs;
+  // They may share pages, so one is repaired after the other: first the one whose chunk is
+  // suspended.
+  std::optional<SequenceId> repaired;
   for (const auto& sequence : state.running) {
-    if (!sequence->in_prefill()) continue;
-    if (sequence->paused && !sequence->suspended.has_value()) continue;
-    if (!sequence->suspended.has_value() && waits(sequence->id)) continue;
+    const bool suspended = sequence->suspended.has_value();
+    const bool lost = sequence->lost.has_value();
+    if (!sequence->prefills() || (sequence->paused && !suspended)) continue;
+    if (!suspended && !lost && waits(sequence->id)) continue;
     contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
-    states.push_back(StateOf(*sequence));
+    states.push_back(lost ? StateOfRepair(*sequence) : StateOf(*sequence));
+    repairs.push_back(lost);
+    if (suspended && lost) repaired = sequence->id;
   }
   std::vector<PromptState> prompts;
-  for (const size_t i : ServingOrder(contenders, shares_)) prompts.push_back(states[i]);
+  for (const size_t i : ServingOrder(contenders, shares_)) {
+    if (repairs[i] && repaired.value_or(states[i].sequence) != states[i].sequence) continue;
+    if (repairs[i]) repaired = states[i].sequence;
+    prompts.push_back(states[i]);
+  }
   return pacer_.Next(prompts, streams, state.after_stretch);
 }
 

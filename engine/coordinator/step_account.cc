@@ -26,7 +26,7 @@ void StepAccount::Add(const StepPlan& plan, const std::vector<RankResult>& resul
   if (EndsItsChunks(plan)) {
     CountAttention(plan, results, requests);
     CountModes(plan, requests);
-  } else {
+  } else if (!plan.items.empty()) {
     CountStretch(plan, results, requests);
   }
   CountRing(results);

@@ -7,6 +7,7 @@
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
+#include "engine/scheduler/repair.h"
 #include "kernels/base/guarded.h"
 
 namespace annulus {
@@ -34,43 +35,143 @@ absl::Status StepError(const absl::Status& cause, bool again) {
   return status;
 }
 
+std::vector<SequenceId> StepRecovery::Running() const {
+  std::vector<SequenceId> running;
+  for (const auto& sequence : use_.ledger.state().running) running.push_back(sequence->id);
+  return running;
+}
+
+// Without memory to tell them apart, all end.
+void StepRecovery::EndAll(const absl::Status& cause) {
+  while (!use_.ledger.state().running.empty()) {
+    use_.end(use_.ledger.state().running.front()->id, StepError(cause, /*again=*/true));
+  }
+  use_.ledger.ForgetPages();
+}
+
 void StepRecovery::Recover(std::span<const StepPlan* const> failed, const absl::Status& cause,
                            std::span<const int32_t> lost) {
   use_.metrics.failed_steps.Increment();
+  if (!lost.empty()) return RecoverLost(cause, lost);
   std::vector<SequenceId> running;
   std::map<SequenceId, int32_t> ends;
   const auto look = [&] {
-    for (const auto& sequence : use_.ledger.state().running) running.push_back(sequence->id);
-    if (lost.empty()) ends = EndsOf(failed);
+    running = Running();
+    ends = EndsOf(failed);
   };
-  if (!TryTo(look)) {
-    // Without memory to tell them apart, all end.
-    while (!use_.ledger.state().running.empty()) {
-      use_.end(use_.ledger.state().running.front()->id, StepError(cause, /*again=*/true));
-    }
-    return use_.ledger.ForgetPages();
-  }
+  if (!TryTo(look)) return EndAll(cause);
   for (const SequenceId id : running) {
     const auto end = ends.find(id);
     Request& request = use_.ledger.request(id);
     const bool again = end != ends.end() && request.is_suspect();
     if (use_.checks.Has(id) || again) {
       use_.end(id, StepError(cause, /*again=*/true));
-      continue;
+    } else if (SetBack(request, cause) && end != ends.end()) {
+      request.Suspect(end->second);
     }
-    const auto set_back = [&] {
-      request.CountRecovery(cause.ToString());
-      use_.growth.SetBack(request, /*keeps=*/lost.empty());
-      return absl::OkStatus();
-    };
-    if (absl::Status back = Guarded(set_back, NoMemoryError); !back.ok()) {
-      use_.end(id, std::move(back));
-      continue;
-    }
-    if (end != ends.end()) request.Suspect(end->second);
-    use_.metrics.recovered_requests.Increment();
   }
-  if (!lost.empty() && !TryTo([&] { use_.ledger.ForgetPages(lost); })) use_.ledger.ForgetPages();
+}
+
+// Nobody is a suspect: that pages were lost is no request's doing.
+void StepRecovery::RecoverLost(const absl::Status& cause, std::span<const int32_t> lost) {
+  std::vector<SequenceId> running;
+  const auto look = [&] {
+    running = Running();
+    use_.ledger.ForgetPages(lost);
+    LosePages(lost, use_.options.limits, use_.ledger.state(), use_.ledger.book());
+  };
+  if (!TryTo(look)) return EndAll(cause);
+  for (const SequenceId id : running) {
+    Request& request = use_.ledger.request(id);
+    bool repairs = false;  // nor without memory to decide it
+    if (use_.checks.Has(id)) {
+      use_.end(id, StepError(cause, /*again=*/true));
+    } else if (TryTo([&] { repairs = Repairs(request); }) && repairs) {
+      Keep(request, cause);
+    } else {
+      SetBack(request, cause);
+    }
+  }
+}
+
+// Returns false if the request ended, for want of memory.
+bool StepRecovery::SetBack(Request& request, const absl::Status& cause) {
+  const auto set_back = [&] {
+    request.CountRecovery(cause.ToString(), /*repaired=*/false);
+    use_.growth.SetBack(request);
+    return absl::OkStatus();
+  };
+  if (absl::Status back = Guarded(set_back, NoMemoryError); !back.ok()) {
+    use_.end(request.id(), std::move(back));
+    return false;
+  }
+  use_.metrics.recovered_set_back.Increment();
+  return true;
+}
+
+bool StepRecovery::Repairs(const Request& request) const {
+  const Sequence& sequence = *request.sequence();
+  const PlanLimits& limits = use_.options.limits;
+  if (!CanRepair(sequence, limits, use_.ledger.book())) return false;
+  if (!sequence.lost.has_value()) return true;
+  // Dense rows may have computed what it began from, and its own would give other bits.
+  if (sequence.attention != nullptr && sequence.whole() < request.begun_from()) return false;
+  // A tier borrows window pages at the ends of chunks (PromptSaver), which forget_waits gives up.
+  if (limits.has_windows() && use_.ledger.tier() != nullptr) return false;
+  return !ReadsSooner(request);
+}
+
+// Whether a tier gives what follows the first lost row sooner than lost rows are computed.
+bool StepRecovery::ReadsSooner(const Request& request) const {
+  const PageTier* const tier = use_.ledger.tier();
+  const RequestSpec& spec = request.spec();
+  if (tier == nullptr || spec.ignore_cache) return false;
+  const Sequence& sequence = *request.sequence();
+  const SavedBeginning saved = tier->lookup().Find(spec, sequence.attention.get(),
+                                                   use_.ledger.prefixes().RopeLengthOf(spec));
+  if (saved.tokens <= sequence.whole()) return false;
+  const auto reading = tier->verdicts().SecondsToRead(saved, sequence.whole());
+  if (!reading.has_value()) return false;
+  const double rest =
+      use_.serving.PromptSeconds(std::min(saved.tokens, sequence.computed), sequence.computed);
+  double repair = 0;
+  for (std::optional<RowRange> lost = sequence.lost; lost.has_value();
+       lost = FindLost(sequence, lost->end, use_.options.limits, use_.ledger.book())) {
+    repair += use_.serving.PromptSeconds(lost->begin, lost->end);
+  }
+  return *reading + rest < repair;
+}
+
+void StepRecovery::Keep(Request& request, const absl::Status& cause) {
+  Sequence& sequence = *request.sequence();
+  const auto keep = [&] {
+    request.CountRecovery(cause.ToString(), /*repaired=*/true);
+    if (sequence.lost.has_value()) use_.forget_waits(request);
+    return absl::OkStatus();
+  };
+  if (absl::Status kept = Guarded(keep, NoMemoryError); !kept.ok()) {
+    return use_.end(request.id(), std::move(kept));
+  }
+  TellAnew(sequence);
+  // Windows' pages are there for the current end, not for the checkpoints that were passed.
+  if (sequence.lost.has_value() && !use_.options.limits.has_windows()) {
+    request.TakeCheckpointsAgain(sequence.whole());
+  }
+  use_.metrics.recovered_repaired.Increment();
+}
+
+std::optional<StepPlan> StepRecovery::WithoutRepairs(const StepPlan& plan) const {
+  const auto repairs = [&](const PlanItem& item) {
+    return IsRepair(item, *use_.ledger.request(item.sequence).sequence());
+  };
+  if (std::none_of(plan.items.begin(), plan.items.end(), repairs)) return std::nullopt;
+  StepPlan rest = plan;
+  std::erase_if(rest.items, repairs);
+  for (const PlanItem& item : plan.items) {
+    if (!repairs(item) || !EndsItsChunks(plan)) continue;
+    use_.metrics.repaired_tokens.Add(item.end - item.begin);
+  }
+  return rest;
 }
 
 std::optional<SequenceId> StepRecovery::RunsAlone(SteadyTime now) const {

@@ -10,7 +10,7 @@ namespace annulus {
 namespace {
 
 constexpr std::array<absl::string_view, kPageStates> kStateNames = {
-    "free", "reserved", "partial", "complete", "cached", "loading"};
+    "free", "reserved", "partial", "complete", "cached", "loading", "lost"};
 
 constexpr uint8_t Bit(PageState state) { return uint8_t{1} << static_cast<int>(state); }
 
@@ -18,10 +18,12 @@ constexpr uint8_t Bit(PageState state) { return uint8_t{1} << static_cast<int>(s
 constexpr std::array<uint8_t, kPageStates> kNext = {
     uint8_t(Bit(PageState::kReserved) | Bit(PageState::kLoading)),
     uint8_t(Bit(PageState::kPartial) | Bit(PageState::kFree)),
-    uint8_t(Bit(PageState::kComplete) | Bit(PageState::kFree)),
-    uint8_t(Bit(PageState::kCached) | Bit(PageState::kReserved) | Bit(PageState::kFree)),
+    uint8_t(Bit(PageState::kComplete) | Bit(PageState::kLost) | Bit(PageState::kFree)),
+    uint8_t(Bit(PageState::kCached) | Bit(PageState::kReserved) | Bit(PageState::kLost) |
+            Bit(PageState::kFree)),
     uint8_t(Bit(PageState::kComplete) | Bit(PageState::kFree)),
     uint8_t(Bit(PageState::kCached) | Bit(PageState::kFree)),
+    uint8_t(Bit(PageState::kPartial) | Bit(PageState::kFree)),
 };
 
 }  // namespace
@@ -235,6 +237,17 @@ bool PageBook::Recycle(PageOwner owner, PageId id) {
   });
   HoldingOf(owner).reserve[id.rank].push_back(id.page);
   return true;
+}
+
+void PageBook::Lose(PageId id) {
+  ANNULUS_CHECK(At(id).keepers == 0) << Describe(id) << ": look-ups would find it";
+  if (At(id).state == PageState::kLost) return;
+  Update(id, [&](Record&) { Become(id, PageState::kLost); });
+}
+
+void PageBook::Repair(PageId id) {
+  ANNULUS_CHECK(At(id).state == PageState::kLost) << Describe(id) << ": it has what was written";
+  Update(id, [&](Record&) { Become(id, PageState::kPartial); });
 }
 
 void PageBook::FreeIfUnowned(PageId id) {

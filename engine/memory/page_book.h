@@ -34,15 +34,17 @@ enum class PageState : uint8_t {
   kComplete,  // all rows are written; does not change while it is owned
   kCached,    // complete, and lookups can find it
   kLoading,   // its bytes are being loaded from a lower tier; not readable yet
+  kLost,      // its rank has lost the bytes; not readable before its rows are computed again
 };
-inline constexpr int kPageStates = 6;
+inline constexpr int kPageStates = 7;
 
 absl::string_view PageStateName(PageState state);
 
 // Whether a page may go from one state to the other in a single transition. Allowed:
 //
-//   free -> reserved, loading            reserved -> partial, free   partial -> complete, free
-//   complete -> cached, reserved, free   cached -> complete, free    loading -> cached, free
+//   free -> reserved, loading     complete -> cached, reserved, lost, free   loading -> cached,
+//   free reserved -> partial, free     cached -> complete, free                   lost -> partial,
+//   free partial -> complete, lost, free
 bool MayBecome(PageState from, PageState to);
 
 // What a request uses a page for. Free and reserved pages are kNone and can be used for any group.
@@ -135,6 +137,13 @@ class PageBook {
   // Returns false and changes nothing if others hold or keep it too.
   bool Recycle(PageOwner owner, PageId id);
 
+  // partial or complete -> lost: its rank has lost the bytes. No-op for a page that is lost. Nobody
+  // may keep it, so that no lookup finds it.
+  void Lose(PageId id);
+  // lost -> partial: the rows that were written to it have been computed again, with the same
+  // bytes, by a step that succeeded on every rank. Complete follows if that is all of them.
+  void Repair(PageId id);
+
   // Ends all holdings of the owner. Pages that nobody else holds or keeps become free, whatever was
   // written to them; a page of a failed step can therefore never be found.
   void Release(PageOwner owner);
@@ -163,6 +172,7 @@ class PageBook {
     std::optional<double> coverage;    // once kept; absent: exact
   };
   Page page(PageId id) const;
+  PageState state(PageId id) const { return At(id).state; }
   int32_t holders(PageId id) const { return At(id).holders; }
 
   int ranks() const { return static_cast<int>(ranks_.size()); }

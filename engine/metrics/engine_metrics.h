@@ -249,9 +249,9 @@ class EngineMetrics {
   Counter& failed_steps =
       set_.AddCounter("failed_steps_total",
                       "Steps that failed on the ranks. What they computed is computed again.");
-  Counter& recovered_requests = set_.AddCounter(
-      "recovered_requests_total",
-      "Times that a running request went on after a step had failed, from what was kept of it.");
+  Counter& repaired_tokens = set_.AddCounter(
+      "repaired_tokens_total",
+      "Tokens whose keys and values ranks had lost and that were computed again in place.");
   Counter& preemptions =
       set_.AddCounter("num_preemptions_total",
                       "Preemptions: a running request released its pages and had to wait.");
@@ -308,6 +308,12 @@ class EngineMetrics {
                        "Layers run under an attention policy, by effect of its coverage contract: "
                        "policy's blocks kept, number of blocks raised, or layer made dense.",
                        {"outcome"});
+  Family<Counter>& recovered_requests_ = set_.AddCounters(
+      "recovered_requests_total",
+      "Times that a running request went on after a step had failed: in its place, with only what "
+      "ranks had lost computed again (repaired), or after waiting, from a cached prefix "
+      "(set_back).",
+      {"way"});
   Family<Counter>& admission_rejections_ = set_.AddCounters(
       "admission_rejections_total", "Requests refused before admission, by reason.", {"reason"});
 
@@ -317,6 +323,8 @@ class EngineMetrics {
   Counter& attention_layers_kept = attention_layers_.With({"kept"});
   Counter& attention_layers_raised = attention_layers_.With({"raised"});
   Counter& attention_layers_dense = attention_layers_.With({"dense"});
+  Counter& recovered_repaired = recovered_requests_.With({"repaired"});
+  Counter& recovered_set_back = recovered_requests_.With({"set_back"});
   std::vector<RankMetrics> ranks;
   std::vector<GraphMetrics> graphs;    // [rank]
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..

@@ -211,12 +211,7 @@ void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& re
 
 // With windows it is a checkpoint, which Keep has made known.
 void PrefixReuse::KeepCommon(int32_t length, const Sequence& sequence, Request& request) {
-  if (!has_windows() && length > request.begun_from()) KeepUpTo(length, sequence, request);
-}
-
-bool PrefixReuse::has_windows() const {
-  return std::any_of(limits_.group_windows.begin(), limits_.group_windows.end(),
-                     [](int32_t window) { return window > 0; });
+  if (!limits_.has_windows() && length > request.known()) KeepUpTo(length, sequence, request);
 }
 
 bool PrefixReuse::HasWindowsAt(int32_t length, const Sequence& sequence) const {
@@ -232,8 +227,8 @@ bool PrefixReuse::HasWindowsAt(int32_t length, const Sequence& sequence) const {
 }
 
 void PrefixReuse::KeepUnfinished(const Sequence& sequence, Request& request) {
-  const int32_t length = sequence.computed / limits_.page_tokens * limits_.page_tokens;
-  if (!sequence.in_prefill() || length <= request.begun_from()) return;
+  const int32_t length = sequence.whole() / limits_.page_tokens * limits_.page_tokens;
+  if (!sequence.in_prefill() || length <= request.known()) return;
   // Windows' pages are there for the current end of the prompt, not for all earlier positions.
   if (!HasWindowsAt(length, sequence)) return;
   KeepUpTo(length, sequence, request);
@@ -254,7 +249,7 @@ int32_t PrefixReuse::Common(const RequestSpec& spec, const AttentionAssignment& 
         ResolveAssignment(policy, std::ssize(spec.prompt) + spec.sampling.max_tokens);
     if (AssignmentText(resolved) != AssignmentText(*running.attention)) return 0;
   }
-  if (!has_windows()) return common;
+  if (!limits_.has_windows()) return common;
   int32_t checkpoint = 0;
   for (const int32_t length : Request::Checkpoints(other, limits_.page_tokens)) {
     if (length <= common) checkpoint = length;

@@ -137,7 +137,6 @@ class PrefixReuse {
   std::optional<CacheMiss> WhyNoFirstPage(const RequestSpec& spec,
                                           const AttentionAssignment* policy,
                                           std::span<const int32_t> known) const;
-  bool has_windows() const;
   // Whether the sequence still has the window pages that the row at `length` sees.
   bool HasWindowsAt(int32_t length, const Sequence& sequence) const;
 

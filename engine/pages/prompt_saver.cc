@@ -66,10 +66,10 @@ void PromptSaver::OfferNow(const Sequence& sequence, Request& request,
     OfferChunk(sequence, request, state);
     return;
   }
-  const int32_t length = std::min(sequence.computed, sequence.prompt_length) /
+  const int32_t length = std::min(sequence.whole(), sequence.prompt_length) /
                          use_.limits.page_tokens * use_.limits.page_tokens;
   if (length <= state.tokens) return;
-  if (length > request.begun_from()) use_.prefixes.KeepUpTo(length, sequence, request, &state.kept);
+  if (length > request.known()) use_.prefixes.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
   state.pace.Computed(length, use_.clock.Now());
 }
@@ -96,7 +96,7 @@ bool PromptSaver::HoldsBack(RequestId id) {
 void PromptSaver::OfferChunk(const Sequence& sequence, Request& request, Offered& state) {
   const bool has_none = EndPassing(sequence, request.spec(), state);
   const int32_t page = use_.limits.page_tokens;
-  const int32_t length = sequence.computed;
+  const int32_t length = sequence.whole();
   if (!sequence.in_prefill() || length <= state.reached || length % page != 0) return;
   state.reached = length;
   state.pace.Computed(length, use_.clock.Now());

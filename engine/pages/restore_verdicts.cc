@@ -54,6 +54,18 @@ RestoreVerdicts::Verdict RestoreVerdicts::Judge(RequestId id, const TenantId& te
   return ready ? Verdict::kReady : Verdict::kWanting;
 }
 
+std::optional<double> RestoreVerdicts::SecondsToRead(const SavedBeginning& beginning,
+                                                     int32_t from) const {
+  if (verify_ == KvVerify::kAll || !levels_.on()) return std::nullopt;
+  const PageLevels::Counts own = lookup_.CountPages(beginning, from);
+  PageLevels::Counts awaited =
+      restores_.PagesAhead(std::accumulate(own.begin(), own.end(), int64_t{0}));
+  for (int level = 0; level < levels_.size(); ++level) awaited[level] += own[level];
+  const PageLevels::Expected reading = levels_.SecondsFor(awaited, clock_.Now());
+  if (!reading.measured) return std::nullopt;
+  return reading.seconds;
+}
+
 SteadyTime RestoreVerdicts::DueOf(const Standing& standing) {
   return After(standing.since, standing.most_seconds);
 }

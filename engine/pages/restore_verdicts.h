@@ -52,6 +52,9 @@ class RestoreVerdicts {
   // `computed`: predicted seconds to compute the tokens that memory lacks; 0: not known.
   Verdict Judge(RequestId id, const TenantId& tenant, const SavedBeginning& beginning,
                 InMemory in_memory, double computed);
+  // Predicted seconds to read the tokens of the beginning from `from` on, behind what is being read
+  // now; nothing if nothing is restored, or not all rates are known.
+  std::optional<double> SecondsToRead(const SavedBeginning& beginning, int32_t from) const;
   // Call if there is no room for the pages of a request that is kReady, and before it is judged for
   // another place. It becomes kUnknown.
   void NoRoom(RequestId id) { standings_.erase(id); }

@@ -64,6 +64,7 @@ double Request::Elapsed() const { return SecondsBetween(submitted_, clock_.Now()
 void Request::Admit(Sequence* sequence) {
   sequence_ = sequence;
   begun_from_ = sequence->computed;
+  known_ = begun_from_;
   prompt_steps_ = 0;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
   if (std::exchange(has_begun_, true)) return;
@@ -127,9 +128,9 @@ std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
   const std::vector<int32_t> lengths = Checkpoints(spec_, page_tokens);
   while (checkpoints_taken_ < lengths.size()) {
     const int32_t length = lengths[checkpoints_taken_];
-    if (length > sequence_->computed) return std::nullopt;
+    if (length > sequence_->whole()) return std::nullopt;
     ++checkpoints_taken_;
-    if (length > begun_from_) return length;
+    if (length > known_) return length;
   }
   return std::nullopt;
 }

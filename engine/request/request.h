@@ -93,6 +93,8 @@ class Request {
   const std::shared_ptr<const AttentionAssignment>& attention() const { return policies_; }
   // How many tokens of the prompt to read were cached when it last began.
   int32_t begun_from() const { return begun_from_; }
+  // How many of these no rank has lost since: only more than these can be news to the prefix index.
+  int32_t known() const { return known_; }
   // Records that a step ran this share of the layers for rows of the prompt to read.
   void CountPromptStep(double share) { prompt_steps_ += share; }
   // The sum of these shares since it last began.
@@ -104,9 +106,11 @@ class Request {
   // Detaches the sequence, after TakeAnswerBack. The request waits until the next Admit.
   void Suspend();
   void CountPreemption() { ++timings_.preemptions; }
-  // Records that it was set back because a step of the ranks failed; `cause`: for the operator.
-  void CountRecovery(std::string cause) {
+  // Records that it goes on after a step of the ranks failed; `cause`: for the operator.
+  // `repaired`: it kept its place; otherwise it was set back.
+  void CountRecovery(std::string cause, bool repaired) {
     ++timings_.recovered;
+    if (repaired) ++timings_.repaired;
     failed_step_ = std::move(cause);
   }
 
@@ -123,8 +127,14 @@ class Request {
   // RequestSpec::shared_prefixes and the whole prompt, rounded down to whole pages, ascending.
   static std::vector<int32_t> Checkpoints(const RequestSpec& spec, int32_t page_tokens);
   // Returns the next checkpoint once it has been computed; nothing until then. Skips those that
-  // were cached when the request began.
+  // are known().
   std::optional<int32_t> TakeCheckpoint(int32_t page_tokens);
+  // Ranks have lost pages of it, none before `length`: TakeCheckpoint returns those behind it once
+  // more.
+  void TakeCheckpointsAgain(int32_t length) {
+    known_ = std::min(known_, length);
+    checkpoints_taken_ = 0;
+  }
 
   // Tells the sink the request's place in the queue (0: next) if that has changed. Places from 16
   // on are reported only once. No-op after the request has begun.
@@ -218,6 +228,7 @@ class Request {
   bool has_begun_ = false;
   std::shared_ptr<const AttentionAssignment> policies_;
   int32_t begun_from_ = 0;
+  int32_t known_ = 0;
   double prompt_steps_ = 0;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;

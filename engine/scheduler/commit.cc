@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/scheduler/repair.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/sequence_index.h"
 #include "kernels/base/check.h"
@@ -35,12 +36,10 @@ void CompletePages(const Sequence& sequence, int32_t end, const PlanLimits& limi
                    PageBook& pages) {
   const int32_t page_tokens = limits.page_tokens;
   for (const GroupTable& group : sequence.groups) {
-    if (group.entries.empty()) continue;
-    const int32_t front = group.entries.front().first_position;
     for (int32_t first = sequence.computed / page_tokens * page_tokens; first + page_tokens <= end;
          first += page_tokens) {
-      const PageEntry& entry = group.entries[(first - front) / page_tokens];
-      pages.Complete({entry.rank, entry.page});
+      const PageEntry* const entry = group.At(first, page_tokens);
+      if (entry != nullptr) pages.Complete({entry->rank, entry->page});
     }
   }
 }
@@ -140,11 +139,15 @@ void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
     sequence.suspended.reset();
   }
   std::unordered_map<SequenceId, int32_t> counted;  // end of the rows of a sampled item that count
+  bool repairs = false;
   for (const PlanItem& item : plan.items) {
     Sequence& sequence = sequences.at(item.sequence);
     sequence.draft.clear();
     if (item.sampled) {
       counted[item.sequence] = item.begin;
+    } else if (IsRepair(item, sequence)) {
+      CommitRepair(item, sequence, limits, pages);
+      repairs = true;
     } else {
       Advance(item.end, limits, sequence, pages);
     }
@@ -156,6 +159,7 @@ void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
       if (token.status.ok()) sequence.tokens.push_back(token.token);
     }
   }
+  if (repairs) FindNextLost(limits, state, pages);
 }
 
 void DropOutsideWindows(const PlanLimits& limits, EngineState& state, PageBook& pages) {

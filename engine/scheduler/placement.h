@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_SCHEDULER_PLACEMENT_H_
 #define ANNULUS_ENGINE_SCHEDULER_PLACEMENT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -40,6 +41,10 @@ struct PlanLimits {
   // PageTier.
   int passing_checkpoints = 0;
 
+  bool has_windows() const {
+    return std::any_of(group_windows.begin(), group_windows.end(),
+                       [](int32_t window) { return window > 0; });
+  }
   int rows_per_rank() const {
     return prefill_rows_per_rank + sampled_rows_per_rank + draft_rows_per_rank;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <utility>
@@ -14,6 +15,7 @@ namespace annulus {
 namespace {
 
 constexpr uint32_t kFirstVersion = 1;
+constexpr int32_t kToItsEnd = std::numeric_limits<int32_t>::max();  // of the prompt, or lost rows
 
 SequenceTerms TermsOf(const Sequence& sequence) {
   SequenceTerms terms;
@@ -58,8 +60,8 @@ class Planner {
     } else {
       for (size_t i = 0; i < count; ++i) {
         const Sequence& sequence = *state_.running[(i + state_.step) % count];
-        if (!sequence.paused && sequence.in_prefill() && !sequence.suspended.has_value()) {
-          PlanPrefill(sequence, sequence.prompt_length);
+        if (!sequence.paused && sequence.prefills() && !sequence.suspended.has_value()) {
+          PlanPrefill(sequence, kToItsEnd);
         }
       }
     }
@@ -73,8 +75,8 @@ class Planner {
     plan_.ended = state_.ended;
     const Sequence& sequence = SequenceIndex(state_).at(id);
     if (sequence.paused || sequence.suspended.has_value()) return std::move(plan_);
-    if (sequence.in_prefill()) {
-      PlanPrefill(sequence, sequence.prompt_length);
+    if (sequence.prefills()) {
+      PlanPrefill(sequence, kToItsEnd);
     } else if (!sequence.needs_pages()) {
       PlanDecode(sequence, 1 + DraftRows(sequence));
     }
@@ -137,7 +139,7 @@ class Planner {
     const size_t count = state_.running.size();
     for (size_t i = 0; i < count; ++i) {
       const Sequence& sequence = *state_.running[(i + state_.step) % count];
-      if (sequence.paused || sequence.in_prefill() || sequence.needs_pages()) continue;
+      if (sequence.paused || sequence.prefills() || sequence.needs_pages()) continue;
       if (!SampledRoom(sequence.home)) continue;
       const int32_t drafted = DraftRows(sequence);
       ++sampled_rows_[sequence.home];
@@ -169,21 +171,26 @@ class Planner {
       if (SampledRoom(sequence.home)) return sequence.prompt_length;
       return last;
     }
-    // Pages in turn until some rank's rows are full.
+    const int32_t end = FittingEnd(sequence, {sequence.computed, last});
+    // Whole stripes are the most even: in each, every rank of the ring has its share.
+    const int32_t stripe = RoundTokens(static_cast<int>(sequence.ring.size()), limits_);
+    const int32_t whole = end / stripe * stripe;
+    return whole > sequence.computed ? whole : end;
+  }
+
+  // How many of the rows fit: pages in turn until some rank's rows are full.
+  int32_t FittingEnd(const Sequence& sequence, const RowRange& wanted) const {
     std::vector<int> rows(limits_.ranks, 0);
     const int32_t page = limits_.page_tokens;
-    int32_t end = sequence.computed;
-    while (end < last) {
-      const int32_t next = std::min<int32_t>(last, (end / page + 1) * page);
+    int32_t end = wanted.begin;
+    while (end < wanted.end) {
+      const int32_t next = std::min<int32_t>(wanted.end, (end / page + 1) * page);
       const int32_t rank = RankOf(sequence, end);
       if (rows[rank] + next - end > PrefillRoom(rank)) break;
       rows[rank] += next - end;
       end = next;
     }
-    // Whole stripes are the most even: in each, every rank of the ring has its share.
-    const int32_t stripe = RoundTokens(static_cast<int>(sequence.ring.size()), limits_);
-    const int32_t whole = end / stripe * stripe;
-    return whole > sequence.computed ? whole : end;
+    return end;
   }
 
   // Whether all rows of [computed, last) can run in this step.
@@ -237,37 +244,51 @@ class Planner {
     const SequenceIndex sequences(state_);
     for (const PrefillTurn& turn : *turns_) {
       const Sequence& sequence = sequences.at(turn.sequence);
-      ANNULUS_CHECK(sequence.in_prefill()) << "no prompt of that name";
+      ANNULUS_CHECK(sequence.prefills()) << "no prompt of that name";
       PlanPrefill(sequence, turn.end);
     }
   }
 
   void PlanPrefill(const Sequence& sequence, int32_t most_end) {
+    if (sequence.lost.has_value()) return PlanRepair(sequence, most_end);
     const int32_t end = std::min(ChunkEnd(sequence), most_end);
     if (end <= sequence.computed) return;
     const bool last = end == sequence.prompt_length;
     AddUpdate(sequence, end, last);
     const int32_t prefill_end = last ? end - 1 : end;
-    if (prefill_end > sequence.computed) AddPrefill(sequence, prefill_end);
+    if (prefill_end > sequence.computed) AddPrefill(sequence, {sequence.computed, prefill_end});
     if (!last) return;
     ++sampled_rows_[sequence.home];
     AddSampled(sequence, end - 1, {sequence.tokens[end - 1]});
   }
 
-  void AddPrefill(const Sequence& sequence, int32_t end) {
+  // Whole pages, or up to the last lost row. At most one sequence, since others may share its
+  // pages.
+  void PlanRepair(const Sequence& sequence, int32_t most_end) {
+    if (repairs_) return;
+    const RowRange& lost = *sequence.lost;
+    int32_t end = std::min(most_end, FittingEnd(sequence, lost));
+    if (end < lost.end) end = end / limits_.page_tokens * limits_.page_tokens;
+    if (end <= lost.begin) return;
+    repairs_ = true;
+    AddUpdate(sequence, end, /*samples=*/false);
+    AddPrefill(sequence, {lost.begin, end});
+  }
+
+  void AddPrefill(const Sequence& sequence, const RowRange& rows) {
     PlanItem item;
     item.sequence = sequence.id;
-    item.begin = sequence.computed;
-    item.end = end;
-    item.tokens.assign(sequence.tokens.begin() + item.begin, sequence.tokens.begin() + end);
-    if (sequence.prompt_logprobs.has_value()) {
-      item.score = {*sequence.prompt_logprobs, sequence.tokens[end]};
+    item.begin = rows.begin;
+    item.end = rows.end;
+    item.tokens.assign(sequence.tokens.begin() + item.begin, sequence.tokens.begin() + item.end);
+    if (sequence.prompt_logprobs.has_value() && !sequence.lost.has_value()) {
+      item.score = {*sequence.prompt_logprobs, sequence.tokens[item.end]};
     }
-    item.runs = Runs(sequence, item.begin, end);
+    item.runs = Runs(sequence, item.begin, item.end);
     for (const RowRun& run : item.runs) prefill_rows_[run.rank] += run.count;
     item.mode = policy_.mode != RingMode::kAuto
                     ? policy_.mode
-                    : ChooseRingMode(StripedWork(end - item.begin, item.begin,
+                    : ChooseRingMode(StripedWork(item.end - item.begin, item.begin,
                                                  static_cast<int>(sequence.ring.size()),
                                                  limits_.page_tokens, limits_.shards),
                                      policy_.geometry, policy_.rates);
@@ -345,6 +366,7 @@ class Planner {
   std::vector<int> sampled_rows_;
   std::vector<int> draft_rows_;
   int64_t visiting_pages_ = 0;  // in a ring step, of the items so far
+  bool repairs_ = false;        // whether a sequence's lost rows are computed
   StepPlan plan_;
 };
 

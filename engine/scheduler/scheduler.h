@@ -34,6 +34,8 @@ struct ModePolicy {
 // Chunks end at multiples of ring degree x page, except at a prompt's end and where `turns` ends
 // them earlier. If `turns` is given, only the prompts it lists continue, in its order and no
 // further than it says. Pages come from each sequence's reserve; one that needs_pages() waits.
+// A sequence that has lost rows (Sequence::lost) computes those as if they were its prompt's; at
+// most one such sequence has rows in a step.
 //
 // Pure: reads `state` and `pages`, changes nothing, needs no model. A plan without items means that
 // nothing can be computed now; its `ended` may still list sequences that the ranks must forget.
@@ -67,7 +69,7 @@ std::optional<StepPlan> PlanSuccessor(const StepPlan& running, const EngineState
 
 // Call when `plan`, which was made from this state, is about to run: appends its pages to the page
 // tables, marks them in the book as being written, and records what the plan tells the ranks. If
-// the step then fails, no running sequence can continue: end them all.
+// the step then fails, running sequences continue only after TellAnew.
 void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 // Checks that the ranks' answers fit the plan. Each sampled item whose rows are computed now must
@@ -76,7 +78,8 @@ void StartStep(const StepPlan& plan, const PlanLimits& limits, EngineState& stat
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
 // Applies a finished step to the state: sampled tokens are appended, computed lengths advance over
-// rows that count, fully written pages become complete, drafts are cleared. After a stretch that
+// rows that count, fully written pages become complete, lost rows that were computed again are lost
+// no more, drafts are cleared. After a stretch that
 // does not end its chunk, the chunk is suspended, and nothing else changes.
 // `results` must have passed CheckAnswered.
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,

@@ -20,6 +20,21 @@ struct GroupTable {
   int32_t mapped_end = 0;
   // How many entries were dropped at the front since the last plan, which the ranks still have.
   int32_t pending_drop = 0;
+
+  // The entry of the page that begins at `first`; null if it is not in the table.
+  const PageEntry* At(int32_t first, int32_t page_tokens) const {
+    if (entries.empty() || first < entries.front().first_position) return nullptr;
+    const auto index = static_cast<size_t>((first - entries.front().first_position) / page_tokens);
+    return index < entries.size() ? &entries[index] : nullptr;
+  }
+};
+
+// Positions [begin, end).
+struct RowRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+
+  bool operator==(const RowRange&) const = default;
 };
 
 // A running sequence. At admission it takes the pages for its first `reserved` positions, and more
@@ -32,7 +47,10 @@ struct Sequence {
   int32_t prompt_length = 0;
   // How many of the prompt's last tokens are the answer so far, sampled before a preemption.
   int32_t answered = 0;
-  int32_t computed = 0;  // the keys and values of all positions below are written
+  int32_t computed = 0;  // the keys and values of all positions below were written
+  // Of these, the first ones in a row whose pages ranks have lost (PageState::kLost). Until no page
+  // is lost any more, the sequence computes those again, and nothing else: see scheduler/repair.h.
+  std::optional<RowRange> lost;
   // Guesses of the tokens after `tokens`. The next step may try some of them. Empty in prefill.
   std::vector<int32_t> draft;
   // Every position below has a page, in a table or in reserve. A multiple of page_tokens; no step
@@ -40,8 +58,9 @@ struct Sequence {
   int32_t reserved = std::numeric_limits<int32_t>::max();
   // Parked for a slow reader: plans leave it out, and it does not count towards max_running.
   bool paused = false;
-  // The chunk from `computed` on, if some of its layers have run. It continues even while the
-  // sequence is paused, since other chunks wait for it. At most one sequence has one.
+  // The chunk from `computed` or, if rows are lost, lost->begin on, if some of its layers have run.
+  // It continues even while the sequence is paused, since other chunks wait for it. At most one
+  // sequence has one.
   std::optional<SuspendedChunk> suspended;
   // The ranks that share the sequence, in ring order, and the one of them that samples for it.
   std::vector<int32_t> ring;
@@ -59,6 +78,10 @@ struct Sequence {
   bool announced = false;                         // a plan has told the ranks its terms and tables
 
   bool in_prefill() const { return computed < prompt_length; }
+  // Whether its next rows are those of a prefill item: of its prompt, or lost ones.
+  bool prefills() const { return in_prefill() || lost.has_value(); }
+  // The keys and values of all positions below are there.
+  int32_t whole() const { return lost.has_value() ? lost->begin : computed; }
   // Whether it checks restored pages, so that it has no client.
   bool is_check() const { return owner.kind == PageOwner::Kind::kCheck; }
   // Whether it needs more pages before its next row. Never in prefill: a prompt has all its pages.

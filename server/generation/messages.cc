@@ -151,6 +151,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_host(completion.timings.host);
   timings->set_preemptions(completion.timings.preemptions);
   timings->set_recovered(completion.timings.recovered);
+  timings->set_repaired(completion.timings.repaired);
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);

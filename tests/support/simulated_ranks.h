@@ -1,6 +1,9 @@
 #ifndef ANNULUS_TESTS_SUPPORT_SIMULATED_RANKS_H_
 #define ANNULUS_TESTS_SUPPORT_SIMULATED_RANKS_H_
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -51,6 +54,9 @@ inline PlanLimits SimulatedLimits(int ranks, int32_t page_tokens, std::vector<in
 // real ranks do, and every sampled row is answered by a letter that its position gives. Plans and
 // results go through bytes. A test may hold steps back and have them fail. All but the port's own
 // calls are thread-safe.
+//
+// They note which rows the pages hold, if nobody else writes pages (has_memory), and fail the test
+// if a row reads one that no step has written, or whose rank has lost its pages since.
 class SimulatedRanks final : public RankPort {
  public:
   explicit SimulatedRanks(const SimulatedRanksOptions& options)
@@ -62,6 +68,7 @@ class SimulatedRanks final : public RankPort {
     }
     facts_.assign(options.ranks,
                   {.pages = options.pages, .page_bytes = kPageBytes, .device = "none"});
+    written_.assign(options.ranks, std::vector<Written>(static_cast<size_t>(options.pages)));
     wire_ = {.pages = page_counts(),
              .groups = static_cast<int>(options.group_windows.size()),
              .model = {.page_tokens = options.page_tokens, .layers = options.layers},
@@ -104,6 +111,13 @@ class SimulatedRanks final : public RankPort {
     failure_ = std::move(status);
     after_ = after;
     lost_ = std::move(lost);
+  }
+  // `fails`: asked for each step that has rows, on the coordinator's thread. Nothing: it goes well;
+  // otherwise it fails, and these ranks, if any, lose their pages.
+  using Fails = std::function<std::optional<std::vector<int32_t>>(const StepPlan&)>;
+  void FailWhen(Fails fails) {
+    std::lock_guard lock(mutex_);
+    fails_ = std::move(fails);
   }
   // From now on every step with rows of this sequence fails.
   void FailStepsOf(SequenceId sequence) {
@@ -154,17 +168,27 @@ class SimulatedRanks final : public RankPort {
     const bool faulty = std::any_of(items.begin(), items.end(),
                                     [&](const PlanItem& item) { return item.sequence == faulty_; });
     if (faulty) failure_ = absl::InternalError("these rows cannot be computed");
+    if (fails_ && !items.empty() && !failure_.has_value()) {
+      std::optional<std::vector<int32_t>> lost = fails_(plan);
+      if (lost.has_value()) failure_ = absl::InternalError("a rank was lost");
+      lost_ = std::move(lost).value_or(std::vector<int32_t>());
+    }
     if (failure_.has_value() && !items.empty()) {
       state_ = after_;
+      for (const int32_t rank : lost_) written_[rank].assign(written_[rank].size(), Written());
+      for (size_t i = answered_ - 1; i < plans_.size(); ++i) Undo(plans_[i]);
       answered_ = plans_.size();  // its successor never begins
       ForgetAll();
       return *std::exchange(failure_, std::nullopt);
     }
+    if (ends) CheckReads(items);
     std::vector<RankResult> results(facts_.size());
     const bool lost = !items.empty() && std::exchange(lose_tokens_, false);
     for (const PlanItem& item : items) {
+      if (!item.sampled && ends) Write(item, item.end);
       if (!item.sampled || !ends || lost) continue;
       for (int32_t row = item.begin; row < item.end; ++row) {
+        Write(item, row + 1);
         results[item.runs[0].rank].tokens.push_back(
             {item.sequence, TokenAt(row + 1), false, std::nullopt, absl::OkStatus()});
         // A guessed row behind it counts if it holds this token.
@@ -206,7 +230,12 @@ class SimulatedRanks final : public RankPort {
   int64_t visiting_pages() const override { return std::numeric_limits<int64_t>::max(); }
   int64_t PagesSummarised(const SummaryKinds&) const override { return 0; }
   PatternCache& patterns() override { return patterns_; }
-  PageBook::Hooks page_hooks() override { return {}; }
+  PageBook::Hooks page_hooks() override {
+    return {.on_take = {}, .on_free = [this](const PageBook::Event& page) {
+              std::lock_guard lock(mutex_);
+              written_[page.id.rank][page.id.page] = Written();
+            }};
+  }
   const KvPool* local_pages(int rank) const override {
     return pages_.empty() ? nullptr : pages_[rank].get();
   }
@@ -214,6 +243,64 @@ class SimulatedRanks final : public RankPort {
   Backend& memory() { return memory_; }
 
  private:
+  // The rows of a page that were written: `rows` from position `first` on.
+  struct Written {
+    int32_t first = -1;
+    int32_t rows = 0;
+  };
+
+  // Calls `use` with each page of the item's sequence that has positions below `end`.
+  template <typename Use>
+  void ForEachPage(const PlanItem& item, int32_t end, const Use& use) {
+    const auto known = known_[0].find(item.sequence);
+    if (known == known_[0].end()) return;
+    for (const auto& entries : known->second.groups) {
+      for (const PageEntry& entry : entries) {
+        if (entry.first_position < end) use(entry, written_[entry.rank][entry.page]);
+      }
+    }
+  }
+
+  // Rows [item.begin, end) are written.
+  void Write(const PlanItem& item, int32_t end) {
+    ForEachPage(item, end, [&](const PageEntry& entry, Written& page) {
+      if (entry.first_position + model_.page_shape.page_tokens <= item.begin) return;
+      if (page.first != entry.first_position) page = {entry.first_position, 0};
+      page.rows =
+          std::max(page.rows, std::min(end - page.first, int32_t{model_.page_shape.page_tokens}));
+    });
+  }
+
+  // What the rows of a step that failed were to write is not defined.
+  void Undo(const StepPlan& plan) {
+    for (const PlanItem& item : plan.items) {
+      ForEachPage(item, item.end, [&](const PageEntry& entry, Written& page) {
+        if (page.first == entry.first_position) {
+          page.rows = std::min(page.rows, std::max(0, item.begin - page.first));
+        }
+      });
+    }
+  }
+
+  // Items see rows that earlier steps have written, and those of their own sequence.
+  void CheckReads(const std::vector<PlanItem>& items) {
+    if (!pages_.empty()) return;
+    for (const PlanItem& item : items) {
+      int32_t begin = item.begin;
+      for (const PlanItem& other : items) {
+        if (other.sequence == item.sequence) begin = std::min(begin, other.begin);
+      }
+      ForEachPage(item, begin, [&](const PageEntry& entry, const Written& page) {
+        const int32_t rows =
+            std::min(begin - entry.first_position, int32_t{model_.page_shape.page_tokens});
+        if (page.first == entry.first_position && page.rows >= rows) return;
+        ADD_FAILURE() << "row " << item.begin << " of sequence " << item.sequence << " reads page "
+                      << entry.page << " of rank " << entry.rank << ", which has " << page.rows
+                      << " rows of those from position " << entry.first_position << " on";
+      });
+    }
+  }
+
   void ForgetAll() {
     for (auto& sequences : known_) sequences.clear();
     for (auto& suspended : suspended_) suspended.reset();
@@ -279,6 +366,7 @@ class SimulatedRanks final : public RankPort {
   FakeBackend memory_;
   std::vector<std::unique_ptr<BufferPool>> pools_;  // [rank]
   std::vector<std::unique_ptr<KvPool>> pages_;      // [rank]
+  std::vector<std::vector<Written>> written_;       // [rank][page]
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
@@ -289,6 +377,7 @@ class SimulatedRanks final : public RankPort {
   std::optional<absl::Status> failure_;
   std::optional<LayerAttention> report_;
   std::vector<int32_t> lost_;
+  Fails fails_;
   std::optional<SequenceId> faulty_;
   RanksState after_ = RanksState::kUp;
   RanksState state_ = RanksState::kUp;

@@ -103,21 +103,20 @@ bool PageGrowth::Frees(SequenceId victim, int32_t rank) const {
 
 void PageGrowth::Preempt(SequenceId victim) {
   Request& request = use_.ledger.request(victim);
-  SetBack(request, /*keeps=*/true);
+  SetBack(request);
   request.CountPreemption();
   use_.metrics.preemptions.Increment();
 }
 
-void PageGrowth::SetBack(Request& request, bool keeps) {
+void PageGrowth::SetBack(Request& request) {
   use_.ledger.WaitAgain(request);
   const Sequence& sequence = *request.sequence();
   // Without memory for it, all is computed again.
   TryTo([&] {
-    if (!keeps) return;
     use_.ledger.prefixes().KeepUnfinished(sequence, request);
     const int32_t page = use_.options.limits.page_tokens;
     PageTier* const tier = use_.ledger.tier();
-    if (tier != nullptr) tier->saver().Offer(sequence, request, {sequence.computed / page * page});
+    if (tier != nullptr) tier->saver().Offer(sequence, request, {sequence.whole() / page * page});
   });
   use_.on_set_back(request);
   use_.ledger.Suspend(request);

@@ -51,11 +51,12 @@ class PageGrowth final : public GrowthHost {
   // Sets the victim back for others. Throws if memory runs out, and changes nothing.
   void Preempt(SequenceId victim) override;
 
-  // Has a running request give up its pages and wait again; it goes on with the same answer. If
-  // `keeps`, what it has computed stays as a cached prefix as long as nobody needs the room, and
-  // goes to the tier, if there is one: when it goes on, it reads back what is read faster than
-  // computed (RestoreWaits). Throws if memory runs out, and changes nothing.
-  void SetBack(Request& request, bool keeps);
+  // Has a running request give up its pages and wait again; it goes on with the same answer. What
+  // it has computed, up to the first page that ranks have lost, stays as a cached prefix as long as
+  // nobody needs the room, and goes to the tier, if there is one: when it goes on, it reads back
+  // what is read faster than computed (RestoreWaits). Throws if memory runs out, and changes
+  // nothing.
+  void SetBack(Request& request);
 
  private:
   int64_t OnePageMore(const Request& request) const;

@@ -27,9 +27,9 @@ bool PrefixWaits::Waits(const Request& request) {
     from = sequence.get();
   }
   if (from == nullptr) return false;
-  if (from->computed < longest) {
+  if (from->whole() < longest) {
     const int32_t layers = from->suspended.has_value() ? from->suspended->layers : 0;
-    return !standstill_.StandsStill(from->id, (int64_t{from->computed} << 16) + layers,
+    return !standstill_.StandsStill(from->id, (int64_t{from->whole()} << 16) + layers,
                                     ledger_.state().step, clock_.Now());
   }
   int32_t& kept = kept_[from->id];

@@ -30,7 +30,7 @@ TEST(AnswerJson, HasTheAgreedShape) {
       R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,"computed_tokens":6,)"
       R"("reasoning_tokens":0},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0,"repaired":0},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})");
 }
@@ -91,7 +91,7 @@ TEST(AnswerJson, HasEveryMember) {
             R"("drafted_tokens":4,"accepted_tokens":0,"reasoning_tokens":1},)"
             R"("timings":{"queue":0,"prefill":0,"time_to_first_token":0,"decode":0,"total":0,)"
             R"("longest_gap":0,"stalls":0,"ring_wait":0,"host":0,"preemptions":0,)"
-            R"("recovered":0},)"
+            R"("recovered":0,"repaired":0},)"
             R"("attention":{"policy":"a<b>","choice":"auto: \"\u0009静\"","density":0.1,)"
             R"("ring_degree":0,"steps_pass_kv":0,"steps_pass_q":0,"estimated_coverage":0,)"
             R"("inherited_coverage":0.25,"layer_steps":2,"layers_raised":0,"layers_dense":0,)"

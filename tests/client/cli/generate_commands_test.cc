@@ -53,7 +53,7 @@ TEST_F(GenerateCommands, CompletePrintsJson) {
       R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2,"computed_tokens":6,)"
       R"("reasoning_tokens":0},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
-      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0},)"
+      R"("longest_gap":0.25,"stalls":1,"ring_wait":0.5,"host":0.125,"preemptions":2,"recovered":0,"repaired":0},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})"
       "\n");

@@ -192,6 +192,7 @@ class EngineParts {
          preempted_.push_back(request.id());
          prefix_waits_.Forget(request);
          finder_.Forget(request.id());
+         if (ledger_.tier() != nullptr) ledger_.tier()->Forget(request.id());
        }}};
   int wakes_ = 0;
   DocumentKeeper documents_{

@@ -305,7 +305,7 @@ TEST_F(CoordinatorTest, ARequestGoesOnAfterAStepThatFailed) {
   EXPECT_EQ(done.failed_step, "INTERNAL: a rank stumbled");
   EXPECT_EQ(done.usage.cached_tokens, 192) << "no page was lost";
   EXPECT_EQ(metrics_.failed_steps.value(), 1);
-  EXPECT_EQ(metrics_.recovered_requests.value(), 1);
+  EXPECT_EQ(metrics_.recovered_set_back.value(), 1);
   EXPECT_EQ(PagesHeld(), 0);
   EXPECT_LE(ranks_.known(), 1u);
 }

@@ -2,6 +2,7 @@
 // tokens and log probabilities, bit for bit, that they have if nobody disturbs them.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -135,10 +136,48 @@ class PreemptedBitsTest : public ::testing::Test {
     return preemptions;
   }
 
+  struct Recovered {
+    int64_t times = 0;
+    int64_t repaired = 0;  // of these
+    int64_t cached = 0;    // tokens with which the requests began
+  };
+  // The requests have the answers of the sound engine on one whose steps fail as `fails` says.
+  // `before`: answered there before the others come.
+  Recovered CheckFailing(
+      Engine& sound, const EngineOptions& options, const std::vector<RequestSpec>& specs,
+      const std::function<std::optional<testing::FailingRanks::Failure>()>& fails,
+      const std::vector<RequestSpec>& before = {}) {
+    EngineSeams seams{.through_bytes = true};
+    seams.wrap_ranks = [&](std::unique_ptr<RankPort> all) {
+      return std::make_unique<testing::FailingRanks>(std::move(all), fails);
+    };
+    auto failing = CreateEngineWith(seams, options, *backend_, registry_);
+    EXPECT_TRUE(failing.ok()) << failing.status();
+    for (const RequestSpec& spec : before) EXPECT_TRUE(Submit(**failing, spec)->Wait().has_value());
+    std::vector<std::shared_ptr<CollectingSink>> sinks;
+    for (const RequestSpec& spec : specs) sinks.push_back(Submit(**failing, spec));
+    Recovered recovered;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const auto alone = Submit(sound, specs[i]);
+      const auto expected = alone->Wait();
+      const auto done = sinks[i]->Wait();
+      EXPECT_TRUE(expected.has_value() && done.has_value());
+      if (!expected.has_value() || !done.has_value()) continue;
+      EXPECT_TRUE(done->status.ok()) << done->status;
+      EXPECT_EQ(sinks[i]->ids(), alone->ids()) << "request " << i;
+      EXPECT_EQ(sinks[i]->text(), alone->text()) << "request " << i;
+      EXPECT_EQ(done->digest, expected->digest) << "request " << i;
+      EXPECT_EQ(done->finish_reason, expected->finish_reason);
+      recovered.times += done->timings.recovered;
+      recovered.repaired += done->timings.repaired;
+      recovered.cached += done->usage.cached_tokens;
+    }
+    return recovered;
+  }
+
   // Steps fail at random, one of them without a loss and all others with that of a rank's pages.
-  // Returns how often requests went on.
   template <typename Change>
-  int64_t CheckFailing(const std::string& model, int ranks, uint32_t seed, const Change& change) {
+  Recovered CheckFailing(const std::string& model, int ranks, uint32_t seed, const Change& change) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << ranks << " ranks");
     const auto sound = Make(Options(model, ranks));
     EngineOptions options = Options(model, ranks);
@@ -155,34 +194,10 @@ class PreemptedBitsTest : public ::testing::Test {
       if (std::exchange(loses, true)) failure.lost = {static_cast<int32_t>(random() % ranks)};
       return failure;
     };
-    EngineSeams seams{.through_bytes = true};
-    seams.wrap_ranks = [&](std::unique_ptr<RankPort> all) {
-      return std::make_unique<testing::FailingRanks>(std::move(all), fails);
-    };
-    auto failing = CreateEngineWith(seams, options, *backend_, registry_);
-    EXPECT_TRUE(failing.ok()) << failing.status();
-    const bool has_text = !model.starts_with("random:");
-    std::vector<RequestSpec> specs = Specs(sound->model().vocabulary, has_text);
-    std::vector<std::shared_ptr<CollectingSink>> sinks;
-    for (RequestSpec& spec : specs) {
-      spec.sampling.seed = *spec.sampling.seed + seed;
-      sinks.push_back(Submit(**failing, spec));
-    }
-    int64_t recovered = 0;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      const auto alone = Submit(*sound, specs[i]);
-      const auto expected = alone->Wait();
-      const auto done = sinks[i]->Wait();
-      EXPECT_TRUE(expected.has_value() && done.has_value());
-      if (!expected.has_value() || !done.has_value()) continue;
-      EXPECT_TRUE(done->status.ok()) << done->status;
-      EXPECT_EQ(sinks[i]->ids(), alone->ids()) << "request " << i;
-      EXPECT_EQ(sinks[i]->text(), alone->text()) << "request " << i;
-      EXPECT_EQ(done->digest, expected->digest) << "request " << i;
-      EXPECT_EQ(done->finish_reason, expected->finish_reason);
-      recovered += done->timings.recovered;
-    }
-    return recovered;
+    std::vector<RequestSpec> specs =
+        Specs(sound->model().vocabulary, /*has_text=*/!model.starts_with("random:"));
+    for (RequestSpec& spec : specs) spec.sampling.seed = *spec.sampling.seed + seed;
+    return CheckFailing(*sound, options, specs, fails);
   }
   // Enough for 100 answers on three rings.
   static std::vector<uint32_t> FailingSeeds() {
@@ -225,7 +240,10 @@ TEST_F(PreemptedBitsTest, AfterStepsOfATrainedModelThatFailed) {
   if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
   for (const int ranks : {1, 2, 4}) {
     for (const uint32_t seed : FailingSeeds()) {
-      EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}), 5);
+      const auto none = [](EngineOptions&) {};
+      const Recovered recovered = CheckFailing(directory->string(), ranks, seed, none);
+      EXPECT_GT(recovered.times, 5);
+      EXPECT_GT(recovered.repaired, 0);
     }
   }
 }
@@ -240,7 +258,7 @@ TEST_F(PreemptedBitsTest, AfterStepsWithAWindowPolicyThatFailed) {
                                .window = 2 * kPreemptedPage};
   for (const int ranks : {1, 2}) {
     for (const uint32_t seed : FailingSeeds()) {
-      EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}), 5);
+      EXPECT_GT(CheckFailing(directory->string(), ranks, seed, [](EngineOptions&) {}).times, 5);
     }
   }
 }
@@ -252,7 +270,7 @@ TEST_F(PreemptedBitsTest, AfterStepsThatFailedWithPagesInHostMemory) {
   if (kThreadSanitizer) GTEST_SKIP() << "pages are overwritten while they are copied";
   for (const uint32_t seed : FailingSeeds()) {
     const auto host = [](EngineOptions& options) { options.kv_host_bytes = 4 << 20; };
-    EXPECT_GT(CheckFailing(directory->string(), 2, seed, host), 5);
+    EXPECT_GT(CheckFailing(directory->string(), 2, seed, host).times, 5);
   }
 }
 
@@ -260,7 +278,74 @@ TEST_F(PreemptedBitsTest, AfterStepsOfAModelWithWindowsThatFailed) {
   const testing::TempDirectory folder;
   const std::string model = testing::WindowedModel(folder);
   for (const uint32_t seed : FailingSeeds()) {
-    EXPECT_GT(CheckFailing(model, 2, seed, [](EngineOptions&) {}), 5);
+    EXPECT_GT(CheckFailing(model, 2, seed, [](EngineOptions&) {}).times, 5);
+  }
+}
+
+// Any one and any two of four, in the prompts, in the answers, and while these are repaired.
+TEST_F(PreemptedBitsTest, AfterRanksHaveLostTheirPages) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  constexpr int kOfFour = 4;
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    EngineOptions options = Options(directory->string(), kOfFour);
+    options.kv_dtype = dtype;
+    const auto sound = Make(options);
+    const std::vector<RequestSpec> specs = Specs(sound->model().vocabulary, /*has_text=*/true);
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      options.ring_mode = mode;
+      for (int32_t first = 0; first < kOfFour; ++first) {
+        for (int32_t second = first; second < kOfFour; ++second) {
+          SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << ", "
+                                            << (mode == RingMode::kPassQ ? "pass-Q" : "pass-KV")
+                                            << ", ranks " << first << " and " << second);
+          int steps = 0;
+          const auto fails = [&]() -> std::optional<testing::FailingRanks::Failure> {
+            ++steps;
+            if (steps != 3 && steps != 50 && steps != 51) return std::nullopt;
+            return testing::FailingRanks::Failure{.lost = {first, second}};
+          };
+          const Recovered recovered = CheckFailing(*sound, options, specs, fails);
+          EXPECT_GT(recovered.times, 10);
+          EXPECT_EQ(recovered.repaired, recovered.times);
+        }
+      }
+    }
+  }
+}
+
+// Requests that share cached pages, which are lost while they read their prompts, while they
+// answer, and again before all of them are there.
+TEST_F(PreemptedBitsTest, AfterRanksHaveLostSharedPages) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  constexpr int32_t kCommon = 6 * kPreemptedPage;
+  EngineOptions options = Options(directory->string(), 4);
+  const auto sound = Make(options);
+  std::vector<RequestSpec> specs = Specs(sound->model().vocabulary, /*has_text=*/true);
+  for (RequestSpec& spec : specs) {
+    std::vector<int32_t> common(kCommon);
+    for (int32_t i = 0; i < kCommon; ++i) common[i] = 3 + i * 41 % 500;
+    spec.prompt.insert(spec.prompt.begin(), common.begin(), common.end());
+  }
+  std::vector<RequestSpec> before = {specs[0]};
+  before[0].sampling.max_tokens = 1;
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    options.ring_mode = mode;
+    for (int32_t lost = 0; lost < options.ranks; ++lost) {
+      SCOPED_TRACE(::testing::Message()
+                   << (mode == RingMode::kPassQ ? "pass-Q" : "pass-KV") << ", rank " << lost);
+      int steps = 0;
+      const auto fails = [&]() -> std::optional<testing::FailingRanks::Failure> {
+        ++steps;
+        if (steps != 5 && steps != 60 && steps != 61) return std::nullopt;
+        return testing::FailingRanks::Failure{.lost = {lost}};
+      };
+      const Recovered recovered = CheckFailing(*sound, options, specs, fails, before);
+      EXPECT_GT(recovered.times, 10);
+      EXPECT_EQ(recovered.repaired, recovered.times);
+      EXPECT_GE(recovered.cached, std::ssize(specs) * kCommon);
+    }
   }
 }
 

@@ -46,7 +46,8 @@ TEST(PageBook, EveryTransitionIsListed) {
       {kFree, kReserved},    {kFree, kLoading},    {kReserved, kPartial}, {kReserved, kFree},
       {kPartial, kComplete}, {kPartial, kFree},    {kComplete, kCached},  {kComplete, kReserved},
       {kComplete, kFree},    {kCached, kComplete}, {kCached, kFree},      {kLoading, kCached},
-      {kLoading, kFree}};
+      {kLoading, kFree},     {kPartial, kLost},    {kComplete, kLost},    {kLost, kPartial},
+      {kLost, kFree}};
   std::set<std::string> names;
   for (int from = 0; from < kPageStates; ++from) {
     for (int to = 0; to < kPageStates; ++to) {
@@ -255,6 +256,16 @@ TEST_F(PageBookDeathTest, OwnersAreChecked) {
       "1 of 1 pages of rank 0 have owners");
 }
 
+// A page that lookups find, or that was never lost.
+TEST_F(PageBookDeathTest, OnlyPagesThatNobodyKeepsAreLostAndRepaired) {
+  EXPECT_DEATH(book_.Repair(complete_), "it has what was written");
+  book_.Keep(complete_, {}, std::nullopt);
+  EXPECT_DEATH(book_.Lose(complete_), "look-ups would find it");
+  book_.Unkeep(complete_);
+  book_.Lose(complete_);
+  EXPECT_DEATH(book_.Keep(complete_, {}, std::nullopt), "is lost .* cannot become cached");
+}
+
 TEST_F(PageBookDeathTest, NoTenantGetsAnothersPage) {
   book_.Keep(complete_, {}, std::nullopt);
   book_.Open(OwnerOfRequest(2), TenantId::FromName("other").value());
@@ -290,7 +301,7 @@ class PageBookModel {
   }
 
   void Step() {
-    switch (Below(random_, 9)) {
+    switch (Below(random_, 11)) {
       case 0:
         return Open();
       case 1:
@@ -313,6 +324,17 @@ class PageBookModel {
         return OnPage(PageState::kCached, [&](PageId id, ModelPage& page) { Hold(id, page); });
       case 7:
         return OnPage(PageState::kComplete, [&](PageId id, ModelPage& page) { Recycle(id, page); });
+      case 8:
+        return OnPage(Below(random_, 2) == 0 ? PageState::kComplete : PageState::kPartial,
+                      [&](PageId id, ModelPage& page) {
+                        for (int again = 0; again < 2; ++again) book_.Lose(id);
+                        page.state = PageState::kLost;
+                      });
+      case 9:
+        return OnPage(PageState::kLost, [&](PageId id, ModelPage& page) {
+          book_.Repair(id);
+          page.state = PageState::kPartial;
+        });
       default:
         if (Below(random_, 2) == 0) Release();
     }
