@@ -117,6 +117,8 @@ class Coordinator {
   bool RunStep();
   std::optional<bool> BeginStep();
   StepPlan PlanNext();
+  std::optional<StepPlan> PlanSuspect(SequenceId id, std::vector<StreamRows> streams) const;
+  StepPlan PlanOthers(std::span<const StreamRows> streams);
   std::shared_ptr<const StepPlan> TakePlan(absl::FunctionRef<std::optional<StepPlan>()> make);
   std::shared_ptr<const StepPlan> StartSuccessor(const StepPlan& running);
   bool NextStepDepends(const StepPlan& running) const;
@@ -159,6 +161,7 @@ class Coordinator {
   ResultDelivery delivery_;
 
   std::optional<RunningStep> step_;
+  bool others_turn_ = false;  // the last step was a suspect's: see StepRecovery
   // When the last step ended. Absent: the ranks had nothing to do since.
   std::optional<SteadyTime> ranks_idle_since_;
   std::thread thread_;

@@ -221,19 +221,59 @@ void Coordinator::DropSuccessor() {
   ledger_.state().ended.clear();
 }
 
+// A step of a suspect, which has nothing else in it; `streams` wait for it, and so do answers that
+// were set back too and are read again. Nothing if it waits for the suspended chunk of another.
+std::optional<StepPlan> Coordinator::PlanSuspect(SequenceId id,
+                                                 std::vector<StreamRows> streams) const {
+  const EngineState& state = ledger_.state();
+  const PlanLimits& limits = options_.limits;
+  const Sequence& suspect = *ledger_.request(id).sequence();
+  PrefillTurn turn{id, suspect.prompt_length};
+  if (suspect.in_prefill()) {
+    for (const auto& other : state.running) {
+      const bool waits = other->id != id && !other->paused && other->in_prefill();
+      if (waits && other->answered > 0) streams.push_back({.position = other->prompt_length - 1});
+    }
+    // The streams have a step before its next one, so they wait for this one alone.
+    const StepChoice choice = serving_.NextApart(suspect, streams);
+    if (choice.stretch.has_value()) {
+      const bool waits = std::any_of(
+          state.running.begin(), state.running.end(),
+          [id](const auto& other) { return other->suspended.has_value() && other->id != id; });
+      if (waits) return std::nullopt;
+      return PlanStretch(state, ledger_.book(), limits, options_.modes, *choice.stretch);
+    }
+    turn = choice.turns.front();
+  }
+  return PlanAlone(state, ledger_.book(), limits, options_.modes, turn);
+}
+
+// Steps of suspects alternate with those of all others.
 StepPlan Coordinator::PlanNext() {
+  const std::optional<SequenceId> suspect = recovery_.RunsAlone(clock_.Now());
+  // Before the prompts' rows are chosen, because guesses take a part of the step's time.
+  DraftAhead(ledger_, serving_);
+  const std::vector<StreamRows> streams =
+      RowsOfStreams(ledger_.state(), ledger_.book(), options_.limits);
+  const bool others_first = std::exchange(others_turn_, false) || !suspect.has_value();
+  if (others_first) {
+    StepPlan plan = PlanOthers(streams);
+    if (!suspect.has_value() || !plan.items.empty()) return plan;
+  }
+  std::optional<StepPlan> plan = PlanSuspect(*suspect, streams);
+  if (plan.has_value() && !plan->items.empty()) {
+    others_turn_ = true;
+    return *std::move(plan);
+  }
+  return PlanOthers(streams);
+}
+
+StepPlan Coordinator::PlanOthers(std::span<const StreamRows> streams) {
   PageTier* const tier = ledger_.tier();
   const auto waits = [&](SequenceId id) { return tier != nullptr && tier->saver().HoldsBack(id); };
   const EngineState& state = ledger_.state();
   const PlanLimits& limits = options_.limits;
-  const SteadyTime now = clock_.Now();
-  if (const std::optional<SequenceId> suspect = recovery_.RunsAlone(now); suspect.has_value()) {
-    return PlanAlone(state, ledger_.book(), limits, options_.modes, *suspect);
-  }
-  // Before the prompts' rows are chosen, because guesses take a part of the step's time.
-  DraftAhead(ledger_, serving_);
-  const std::vector<StreamRows> streams = RowsOfStreams(state, ledger_.book(), limits);
-  const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, now);
+  const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, clock_.Now());
   if (choice.stretch.has_value()) {
     return PlanStretch(state, ledger_.book(), limits, options_.modes, *choice.stretch);
   }

@@ -252,6 +252,7 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
   std::vector<bool> repairs;
+  std::vector<bool> is_apart;
   // They may share pages, so one is repaired after the other: first the one whose chunk is
   // suspended.
   std::optional<SequenceId> repaired;
@@ -259,19 +260,30 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
     const bool suspended = sequence->suspended.has_value();
     const bool lost = sequence->lost.has_value();
     if (!sequence->prefills() || (sequence->paused && !suspended)) continue;
-    if (!suspended && !lost && waits(sequence->id)) continue;
+    const bool held = sequence->apart || (!lost && waits(sequence->id));
+    if (!suspended && held) continue;
     contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
     states.push_back(lost ? StateOfRepair(*sequence) : StateOf(*sequence));
     repairs.push_back(lost);
+    is_apart.push_back(sequence->apart);
     if (suspended && lost) repaired = sequence->id;
   }
+  const std::vector<size_t> order = ServingOrder(contenders, shares_);
   std::vector<PromptState> prompts;
-  for (const size_t i : ServingOrder(contenders, shares_)) {
-    if (repairs[i] && repaired.value_or(states[i].sequence) != states[i].sequence) continue;
-    if (repairs[i]) repaired = states[i].sequence;
-    prompts.push_back(states[i]);
+  for (const bool apart : {false, true}) {
+    for (const size_t i : order) {
+      if (is_apart[i] != apart) continue;
+      if (repairs[i] && repaired.value_or(states[i].sequence) != states[i].sequence) continue;
+      if (repairs[i]) repaired = states[i].sequence;
+      prompts.push_back(states[i]);
+    }
   }
   return pacer_.Next(prompts, streams, state.after_stretch);
+}
+
+StepChoice Serving::NextApart(const Sequence& sequence, std::span<const StreamRows> streams) const {
+  const PromptState prompt = StateOf(sequence);
+  return pacer_.Next({&prompt, 1}, streams, /*after_stretch=*/false);
 }
 
 void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {

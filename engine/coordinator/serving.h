@@ -57,10 +57,13 @@ class Serving {
                                      SteadyTime now) const;
 
   // Decides what prompts do in the next step: see StepPacer::Next. `streams`: from RowsOfStreams. A
-  // prompt for which `waits` returns true begins no new chunk.
+  // prompt that is apart, or for which `waits` returns true, begins no new chunk; one that is apart
+  // ends its suspended chunk only where the others leave it time.
   StepChoice Next(const EngineState& state, const Requests& requests,
                   std::span<const StreamRows> streams, const std::function<bool(SequenceId)>& waits,
                   SteadyTime now) const;
+  // The same for a step that this prompt has for itself.
+  StepChoice NextApart(const Sequence& sequence, std::span<const StreamRows> streams) const;
   // Learns from a finished step, counts it for the requests whose prompts it read, and charges its
   // time to the shares of its requests.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);

@@ -114,6 +114,8 @@ bool StepRecovery::Repairs(const Request& request) const {
   const PlanLimits& limits = use_.options.limits;
   if (!CanRepair(sequence, limits, use_.ledger.book())) return false;
   if (!sequence.lost.has_value()) return true;
+  // Its steps are its own, and repairs may share pages with those of others.
+  if (sequence.apart) return false;
   // Dense rows may have computed what it began from, and its own would give other bits.
   if (sequence.attention != nullptr && sequence.whole() < request.begun_from()) return false;
   // A tier borrows window pages at the ends of chunks (PromptSaver), which forget_waits gives up.

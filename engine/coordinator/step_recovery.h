@@ -29,9 +29,9 @@ absl::Status StepError(const absl::Status& cause, bool again);
 // that sooner: the prefix before the first lost page stays cached then.
 //
 // If no page is lost, all that ran is set back. The request that made the step fail is not known,
-// so those of the step are suspects. A suspect runs in steps of its own until it has computed what
-// failed; if such a step fails too, it is that request's doing, and the request ends alone. Used
-// by the coordinator's thread alone.
+// so those of the step are suspects. A suspect runs in steps of its own (Sequence::apart), between
+// those of all others, until it has computed what failed; if such a step fails too, it is that
+// request's doing, and the request ends alone. Used by the coordinator's thread alone.
 class StepRecovery {
  public:
   // What the recovery works with. All of it must outlive the object.
@@ -54,8 +54,8 @@ class StepRecovery {
   void Recover(std::span<const StepPlan* const> failed, const absl::Status& cause,
                std::span<const int32_t> lost);
 
-  // The suspect that the next step is for; nothing if no running request is one. The first in
-  // serving order that can compute something now.
+  // The suspect that has the next step of its own; nothing if no running request is one. The first
+  // in serving order that can compute something now.
   std::optional<SequenceId> RunsAlone(SteadyTime now) const;
 
   // Call before a step of this plan is committed. Counts the rows that it computed again. Returns

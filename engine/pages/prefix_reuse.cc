@@ -55,6 +55,20 @@ std::vector<PrefixReuse::Found> PrefixReuse::Find(const RequestSpec& spec,
   return FindIn(spec, std::span(spec.prompt).first(spec.prompt.size() - 1), policy, nearest);
 }
 
+std::vector<PrefixReuse::Found> PrefixReuse::FindKept(const RequestSpec& spec,
+                                                      const AttentionAssignment* policy,
+                                                      int32_t tokens) {
+  const auto known =
+      std::span(spec.prompt).first(std::min(static_cast<size_t>(tokens), spec.prompt.size() - 1));
+  const std::string text = TextOf(policy);
+  std::vector<Found> all;
+  for (const std::vector<int32_t>& ring : rings_) {
+    auto hit = index_.Find(Identity(spec.tenant, text, RopeLengthOf(spec), ring), known);
+    if (hit.has_value()) all.push_back({ring, *std::move(hit)});
+  }
+  return all;
+}
+
 std::optional<PrefixIndex::Hit> PrefixReuse::FindAll(const RequestSpec& spec,
                                                      const AttentionAssignment* policy) {
   for (Found& each : FindIn(spec, spec.prompt, policy)) {
@@ -232,6 +246,7 @@ void PrefixReuse::KeepUnfinished(const Sequence& sequence, Request& request) {
   // Windows' pages are there for the current end of the prompt, not for all earlier positions.
   if (!HasWindowsAt(length, sequence)) return;
   KeepUpTo(length, sequence, request);
+  request.NoteKept(length);
 }
 
 int32_t PrefixReuse::Common(const RequestSpec& spec, const AttentionAssignment& policy,

@@ -46,6 +46,10 @@ class PrefixReuse {
   // the nearest known text of all rings, for WhyNoMore.
   std::vector<Found> Find(const RequestSpec& spec, const AttentionAssignment* policy,
                           PrefixIndex::Nearest* nearest = nullptr);
+  // The same, but only of the prompt's first `tokens` tokens, and only what was computed under
+  // `policy`.
+  std::vector<Found> FindKept(const RequestSpec& spec, const AttentionAssignment* policy,
+                              int32_t tokens);
   // Why no more than `cached` tokens of the prompt can be reused. `nearest`: from Find with the
   // same request and policy. Nothing if there is no particular reason: the rest of the prompt has
   // no whole page, the tenant left no prompt to compare it with, or the nearest one ends before
@@ -108,8 +112,8 @@ class PrefixReuse {
   void KeepCommon(int32_t length, const Sequence& sequence, Request& request);
 
   // Makes known what is computed of a prompt that ends early, by a cancel, deadline or preemption,
-  // so that a retry continues from there. No-op if the prompt is complete, or if window pages that
-  // the next row sees are gone.
+  // so that a retry, or the request itself (Request::kept), continues from there. No-op if the
+  // prompt is complete, or if window pages that the next row sees are gone.
   void KeepUnfinished(const Sequence& sequence, Request& request);
 
   // Sets the coverage that a just admitted request inherits from the pages it reuses: the lowest of

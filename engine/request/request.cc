@@ -76,6 +76,11 @@ void Request::Admit(Sequence* sequence) {
   account_.emplace();
 }
 
+int32_t Request::kept() const {
+  if (!prompt_logprobs().has_value()) return kept_;
+  return std::min(kept_, static_cast<int32_t>(prompt_logprobs_.size()));
+}
+
 void Request::TakeBackAdmission(bool has_begun) {
   sequence_ = nullptr;
   has_begun_ = has_begun;
@@ -196,6 +201,7 @@ void Request::CountDraft(int drafted, int accepted) {
 }
 
 void Request::AddPromptLogprob(int64_t position, const TokenLogprob& logprob) {
+  if (passed_prompt_logprobs_) return;
   if (position != std::ssize(prompt_logprobs_) || position + 1 >= prompt_tokens_) return;
   prompt_logprobs_.push_back(logprob);
 }

@@ -91,6 +91,15 @@ class Request {
   bool has_begun() const { return has_begun_; }
   // The policies that it began with, resolved, and keeps; null: dense. Requires has_begun().
   const std::shared_ptr<const AttentionAssignment>& attention() const { return policies_; }
+  // SamplingParams::prompt_logprobs, until the sink has them all.
+  std::optional<int32_t> prompt_logprobs() const {
+    return passed_prompt_logprobs_ ? std::nullopt : spec_.sampling.prompt_logprobs;
+  }
+  // Records that its first `length` tokens were made known because it is set back.
+  void NoteKept(int32_t length) { kept_ = length; }
+  // How many of its first tokens it may reuse of what it computed itself, also if it ignores the
+  // cache: those that were made known, and of which it has the log probabilities that it wants.
+  int32_t kept() const;
   // How many tokens of the prompt to read were cached when it last began.
   int32_t begun_from() const { return begun_from_; }
   // How many of these no rank has lost since: only more than these can be news to the prefix index.
@@ -120,7 +129,9 @@ class Request {
   bool is_suspect() const { return suspect_until_ > 0; }
   // Call after a step with its rows: it is no suspect once all that failed is computed.
   void Passed() {
-    if (sequence_->computed >= suspect_until_) suspect_until_ = 0;
+    if (sequence_->computed < suspect_until_) return;
+    suspect_until_ = 0;
+    sequence_->apart = false;
   }
 
   // The prefix lengths up to which the prompt is kept for later requests: those of
@@ -229,6 +240,7 @@ class Request {
   std::shared_ptr<const AttentionAssignment> policies_;
   int32_t begun_from_ = 0;
   int32_t known_ = 0;
+  int32_t kept_ = 0;
   double prompt_steps_ = 0;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;

@@ -60,7 +60,8 @@ class Planner {
     } else {
       for (size_t i = 0; i < count; ++i) {
         const Sequence& sequence = *state_.running[(i + state_.step) % count];
-        if (!sequence.paused && sequence.prefills() && !sequence.suspended.has_value()) {
+        if (!sequence.paused && !sequence.apart && sequence.prefills() &&
+            !sequence.suspended.has_value()) {
           PlanPrefill(sequence, kToItsEnd);
         }
       }
@@ -70,13 +71,13 @@ class Planner {
     return std::move(plan_);
   }
 
-  StepPlan RunAlone(SequenceId id) {
+  StepPlan RunAlone(const PrefillTurn& turn) {
     plan_.step = state_.step;
     plan_.ended = state_.ended;
-    const Sequence& sequence = SequenceIndex(state_).at(id);
+    const Sequence& sequence = SequenceIndex(state_).at(turn.sequence);
     if (sequence.paused || sequence.suspended.has_value()) return std::move(plan_);
     if (sequence.prefills()) {
-      PlanPrefill(sequence, kToItsEnd);
+      PlanPrefill(sequence, turn.end);
     } else if (!sequence.needs_pages()) {
       PlanDecode(sequence, 1 + DraftRows(sequence));
     }
@@ -139,7 +140,8 @@ class Planner {
     const size_t count = state_.running.size();
     for (size_t i = 0; i < count; ++i) {
       const Sequence& sequence = *state_.running[(i + state_.step) % count];
-      if (sequence.paused || sequence.prefills() || sequence.needs_pages()) continue;
+      if (sequence.paused || sequence.apart) continue;
+      if (sequence.prefills() || sequence.needs_pages()) continue;
       if (!SampledRoom(sequence.home)) continue;
       const int32_t drafted = DraftRows(sequence);
       ++sampled_rows_[sequence.home];
@@ -378,8 +380,8 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
 }
 
 StepPlan PlanAlone(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
-                   const ModePolicy& policy, SequenceId sequence) {
-  return Planner(state, pages, limits, policy, std::nullopt).RunAlone(sequence);
+                   const ModePolicy& policy, const PrefillTurn& turn) {
+  return Planner(state, pages, limits, policy, std::nullopt).RunAlone(turn);
 }
 
 std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,

@@ -33,9 +33,9 @@ struct ModePolicy {
 //
 // Chunks end at multiples of ring degree x page, except at a prompt's end and where `turns` ends
 // them earlier. If `turns` is given, only the prompts it lists continue, in its order and no
-// further than it says. Pages come from each sequence's reserve; one that needs_pages() waits.
-// A sequence that has lost rows (Sequence::lost) computes those as if they were its prompt's; at
-// most one such sequence has rows in a step.
+// further than it says. Sequences that are apart are left out. Pages come from each sequence's
+// reserve; one that needs_pages() waits. A sequence that has lost rows (Sequence::lost) computes
+// those as if they were its prompt's; at most one such sequence has rows in a step.
 //
 // Pure: reads `state` and `pages`, changes nothing, needs no model. A plan without items means that
 // nothing can be computed now; its `ended` may still list sequences that the ranks must forget.
@@ -43,9 +43,10 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
-// The same, with rows of this sequence alone.
+// The same, with rows of this sequence alone; those of its prompt end no further than the turn
+// says.
 StepPlan PlanAlone(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
-                   const ModePolicy& policy, SequenceId sequence);
+                   const ModePolicy& policy, const PrefillTurn& turn);
 
 // The rows that PlanStep gives to decoding sequences, those of their drafts included. Pure.
 std::vector<StreamRows> RowsOfStreams(const EngineState& state, const PageBook& pages,

@@ -58,6 +58,8 @@ struct Sequence {
   int32_t reserved = std::numeric_limits<int32_t>::max();
   // Parked for a slow reader: plans leave it out, and it does not count towards max_running.
   bool paused = false;
+  // Its rows may make a step fail, so steps with them have no others. See StepRecovery.
+  bool apart = false;
   // The chunk from `computed` or, if rows are lost, lost->begin on, if some of its layers have run.
   // It continues even while the sequence is paused, since other chunks wait for it. At most one
   // sequence has one.

@@ -4,8 +4,13 @@
 
 namespace annulus {
 
-CacheLookup::CacheLookup(const RequestSpec& spec, const AttentionAssignment* policy,
+CacheLookup::CacheLookup(const Request& request, const AttentionAssignment* policy,
                          Ledger& ledger) {
+  const RequestSpec& spec = request.spec();
+  if (spec.ignore_cache && request.has_begun()) {
+    found_ = ledger.prefixes().FindKept(spec, policy, request.kept());
+    return;
+  }
   found_ = ledger.prefixes().Find(spec, policy, &nearest_);
   for (const PrefixReuse::Found& each : found_) {
     longest_ = std::max<int64_t>(longest_, each.hit.tokens);

@@ -18,9 +18,10 @@ namespace annulus {
 class CacheLookup {
  public:
   // Looks the prompt up. `policy`: the request's; null: dense. Marks what it finds as used.
-  CacheLookup(const RequestSpec& spec, const AttentionAssignment* policy, Ledger& ledger);
+  CacheLookup(const Request& request, const AttentionAssignment* policy, Ledger& ledger);
 
-  // Returns the cached beginnings that the request may use; none if it ignores the cache.
+  // Returns the cached beginnings that the request may use; if it ignores the cache, only what
+  // it computed itself before it was set back.
   std::vector<PrefixReuse::Found> TakeFound() { return std::move(found_); }
 
   // Why the request, which was looked up under `policy`, reuses no more than `cached` tokens.

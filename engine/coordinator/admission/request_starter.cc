@@ -29,7 +29,7 @@ absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
   const RequestSpec& spec = request.spec();
   std::shared_ptr<const AttentionAssignment> attention = use_.policies.ChooseFor(request);
   const PageDemand demand = use_.needs.Of(spec, attention.get());
-  CacheLookup lookup(spec, attention.get(), use_.ledger);
+  CacheLookup lookup(request, attention.get(), use_.ledger);
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<Start> start,
                            use_.finder.Find(request, demand, lookup.TakeFound(), large));
   if (!start.has_value()) {

@@ -18,6 +18,7 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
   sequence->owner = owner;
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
   sequence->answered = request.spec().answered;
+  sequence->apart = request.is_suspect();
   sequence->ring = choice.ring;
   const auto has_fewer = [&](int a, int b) { return homes[a] < homes[b]; };
   sequence->home = options_.ranks_share_machine
@@ -27,7 +28,7 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
   setup->params = request.spec().sampling;
   setup->forced = request.forced();
   setup->params.prompt_logprobs.reset();  // the ranks learn it by item
-  sequence->prompt_logprobs = request.spec().sampling.prompt_logprobs;
+  sequence->prompt_logprobs = request.prompt_logprobs();
   if (setup->params.repetition_penalty != 1) {
     setup->prompt.assign(prompt.begin(), prompt.end() - sequence->answered);
   }

@@ -25,6 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 constexpr int kSuspendLayers = 8;
@@ -177,6 +179,34 @@ TEST_F(SuspendTest, ARankThatFailsInsideAChunkEndsNobody) {
   coordinator_->Cancel(stream.id);
   EXPECT_THAT(Outcome(stream), HasSubstr("CANCELLED"));
   EXPECT_EQ(stream.sink->Wait()->timings.recovered, 1);
+}
+
+// The failed chunk is read again in stretches that have nothing else in them, and the stream goes
+// on between any two, also while it reads its answer so far again.
+TEST_F(SuspendTest, ASuspectDoesNotStopOthers) {
+  const Asked stream = Stream();
+  WhenSuspended(2, [&] { ranks_.FailNext(absl::InternalError("a rank stumbled")); });
+  const Asked failed = Ask(400, 8);
+  EXPECT_EQ(Outcome(failed), "");
+  int begun = 0;
+  std::vector<size_t> apart;  // numbers of the plans until the chunk is computed
+  for (const auto& [number, plan] : PlansOf(failed.id)) {
+    for (const SequenceUpdate& update : plan.updates) {
+      if (update.sequence == failed.id && update.terms.has_value()) ++begun;
+    }
+    if (begun < 2) continue;
+    EXPECT_THAT(plan.items, Each(Field(&PlanItem::sequence, failed.id))) << number;
+    if (!apart.empty()) {
+      EXPECT_GT(number, apart.back() + 1);
+    }
+    apart.push_back(number);
+    ASSERT_TRUE(plan.stretch.has_value()) << number;
+    if (plan.stretch->ends_chunk) break;
+  }
+  EXPECT_EQ(begun, 2);
+  EXPECT_GT(apart.size(), 1u);
+  coordinator_->Cancel(stream.id);
+  EXPECT_THAT(Outcome(stream), HasSubstr("CANCELLED"));
 }
 
 TEST_F(SuspendTest, TwoLongPromptsAndAStreamGoOnTogether) {
