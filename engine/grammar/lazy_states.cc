@@ -57,8 +57,8 @@ void LazyStates::Reset() {
 }
 
 bool LazyStates::Count(int64_t steps) {
-  steps_left_ -= steps;
-  if (steps_left_ < 0 && status_.ok()) {
+  *steps_left_ -= steps;
+  if (*steps_left_ < 0 && status_.ok()) {
     status_ = absl::ResourceExhaustedError(
         absl::StrCat("the output constraint takes more than ", kStepsPerCall,
                      " steps for each token: it is too ambiguous; use fewer nested repetitions"));
@@ -158,7 +158,11 @@ StateId LazyStates::Find(StateId state, uint8_t byte_class) {
   if (!status_.ok()) return kDeadState;
   const StateId next = Intern();
   next_[state * classes_ + byte_class] = next;
-  return next;
+  if (bytes() <= most_bytes_) return next;
+  status_ = absl::ResourceExhaustedError(
+      absl::StrCat("the output constraint takes more than ", kMostGrowth,
+                   " bytes for a token: it is too ambiguous; use fewer nested repetitions"));
+  return kDeadState;
 }
 
 StateId LazyStates::Intern() {
@@ -252,15 +256,18 @@ StateId LazyStates::Representative(StateId state) {
   return result;
 }
 
-size_t LazyStates::SizeOf(StateId state) const {
-  absl::flat_hash_set<uint32_t> frames;
+bool LazyStates::IsWithin(StateId state, size_t most) const {
   const State& of = states_[state];
+  const size_t threads = (of.end - of.begin) * sizeof(Thread);
+  if (threads + frames_.size() * sizeof(Frame) <= most) return true;  // those of all states
+  absl::flat_hash_set<uint32_t> frames;
   for (uint32_t i = of.begin; i < of.end; ++i) {
     for (uint32_t frame = threads_[i].frame; frame != kNoFrame && frames.insert(frame).second;) {
       frame = frames_[frame].parent;
     }
+    if (threads + frames.size() * sizeof(Frame) > most) return false;
   }
-  return frames.size() * sizeof(Frame) + (of.end - of.begin) * sizeof(Thread);
+  return true;
 }
 
 uint32_t LazyStates::Moved(const std::vector<Frame>& frames, uint32_t frame,

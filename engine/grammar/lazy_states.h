@@ -25,10 +25,12 @@ inline constexpr StateId kDeadState = 0;
 // read the same text. Stacks are lists that share their tails. Not thread-safe.
 class LazyStates {
  public:
-  // Steps of its owner's calls: so many at once, a few milliseconds, and so many per call in the
+  // Steps of one text's calls: so many at once, a few milliseconds, and so many per call in the
   // long run, so that no constraint delays each token of those that share its thread.
   static constexpr int64_t kMaxSteps = int64_t{1} << 18;
   static constexpr int64_t kStepsPerCall = int64_t{1} << 14;
+  // By about so much a call may let the memory grow.
+  static constexpr size_t kMostGrowth = size_t{16} << 20;
   static constexpr int32_t kNoMask = -1;
 
   // `machine` must outlive this. `longest`: no token has more bytes; see Representative.
@@ -39,13 +41,17 @@ class LazyStates {
   // Whether the text goes on with reasoning alone.
   bool thinks(StateId state) const { return states_[state].thinks; }
 
-  // Begins a call. An error of an earlier call is forgotten: it concerned that call's text alone.
-  void Begin() {
-    steps_left_ = std::min(kMaxSteps, steps_left_ + kStepsPerCall);
+  // Begins a call for a text. `steps`: what the text may still take, kMaxSteps at first; must live
+  // as long as the call. An error of an earlier call is forgotten: it concerned that call's text
+  // alone.
+  void Begin(int64_t& steps) {
+    steps_left_ = &steps;
+    steps = std::min(kMaxSteps, steps + kStepsPerCall);
+    most_bytes_ = bytes() + kMostGrowth;
     status_ = start_status_;
   }
-  // RESOURCE_EXHAUSTED if the call took too many steps or threads; its results are then worthless,
-  // and nothing of them is kept.
+  // RESOURCE_EXHAUSTED if the call took too many steps, threads or bytes; its results are then
+  // worthless.
   const absl::Status& status() const { return status_; }
 
   // The state after another byte.
@@ -69,10 +75,10 @@ class LazyStates {
   // A number that the owner keeps for a state.
   int32_t& mask_of(StateId state) { return states_[state].mask; }
 
-  // How much of the memory is the state's own and that of the stacks below it.
-  size_t SizeOf(StateId state) const;
+  // Whether the state and the stacks below it take at most `most` bytes of the memory.
+  bool IsWithin(StateId state, size_t most) const;
 
-  // Drops all states but those in `kept`, whose ids it replaces.
+  // Drops all states but the first and those in `kept`, whose ids it replaces.
   void KeepOnly(std::span<StateId> kept);
 
   size_t bytes() const;
@@ -156,7 +162,9 @@ class LazyStates {
   std::vector<Thread> seen_few_;  // searched one by one; the set takes over when there are many
   absl::flat_hash_set<Thread> seen_many_;
 
-  int64_t steps_left_ = kMaxSteps;
+  int64_t first_steps_ = kMaxSteps;  // of finding the first state
+  int64_t* steps_left_ = &first_steps_;
+  size_t most_bytes_ = kMostGrowth;
   absl::Status status_;
   absl::Status start_status_;  // of finding the first state
 };

@@ -17,6 +17,7 @@ GrammarCache::GrammarCache(std::shared_ptr<const Machine> machine,
       tokens_(std::move(tokens)),
       end_ids_(std::move(end_ids)),
       max_bytes_(max_bytes),
+      trim_above_(max_bytes),
       states_(machine_.get(), std::max(tokens_->plain().depth, tokens_->others().depth)),
       path_(size_t{1} + std::max(tokens_->plain().depth, tokens_->others().depth)) {
   for (const int32_t id : end_ids_) ANNULUS_CHECK(id >= 0 && id < tokens_->vocabulary());
@@ -37,35 +38,67 @@ uint32_t GrammarCache::NewSlot(StateId state) {
   return slot;
 }
 
-absl::Status GrammarCache::Begin(uint32_t slot) {
-  states_.Begin();
-  ANNULUS_RETURN_IF_ERROR(states_.status());
-  if (bytes() > max_bytes_) {
-    rows_.clear();
-    for (const uint32_t free : free_slots_) slots_[free] = kDeadState;
-    states_.KeepOnly(std::span(slots_));
-  }
-  while (bytes() > max_bytes_) {
-    const auto largest = std::max_element(
-        slots_.begin(), slots_.end(),
-        [this](StateId a, StateId b) { return states_.SizeOf(a) < states_.SizeOf(b); });
-    if (*largest == kDeadState) break;  // the machine's own first state takes as much
-    *largest = kDeadState;
-    states_.KeepOnly(std::span(slots_));
-  }
-  if (At(slot) != kDeadState) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the state of the output constraint takes more than ", max_bytes_,
-                   " bytes: the answer is nested too deeply"));
+void GrammarCache::FreeSlot(uint32_t slot) {
+  slots_[slot] = kDeadState;
+  free_slots_.push_back(slot);
 }
 
-absl::StatusOr<StateId> GrammarCache::Read(StateId from, absl::string_view bytes) {
+absl::Status GrammarCache::TooDeep() const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the state of the output constraint takes more than ",
+                   max_bytes_ / kStatesOfMatcher, " bytes: the answer is nested too deeply"));
+}
+
+template <typename Find>
+std::invoke_result_t<Find, StateId> GrammarCache::Call(uint32_t slot, int64_t& steps,
+                                                       const Find& find) {
+  states_.Begin(steps);
+  ANNULUS_RETURN_IF_ERROR(states_.status());
+  if (At(slot) == kDeadState) return TooDeep();
+  shown_ = kDeadState;
+  auto found = find(At(slot));
+  Trim();
+  return found;
+}
+
+void GrammarCache::Trim() {
+  const size_t matchers = slots_.size() - free_slots_.size();
+  if (bytes() <= std::max(trim_above_, matchers * max_bytes_)) return;
+  // Behind the matchers' states: those whose masks are kept.
+  std::vector<StateId> kept = slots_;
+  kept.push_back(states_.Representative(states_.start()));
+  kept.push_back(shown_);
+  std::vector<Row> rows;
+  std::vector<size_t> of;  // in `kept`
+  for (size_t i = slots_.size(); i < kept.size(); ++i) {
+    int32_t& mask = states_.mask_of(kept[i]);
+    if (mask == LazyStates::kNoMask) continue;
+    rows.push_back(std::move(rows_[static_cast<size_t>(mask)]));
+    of.push_back(i);
+    mask = LazyStates::kNoMask;
+  }
+  states_.KeepOnly(kept);
+  rows_ = std::move(rows);
+  for (size_t row = 0; row < of.size(); ++row) {
+    states_.mask_of(kept[of[row]]) = static_cast<int32_t>(row);
+  }
+  shown_ = kept.back();
+  std::copy(kept.begin(), kept.begin() + std::ssize(slots_), slots_.begin());
+  trim_above_ = 2 * bytes();
+}
+
+absl::StatusOr<bool> GrammarCache::Read(uint32_t slot, absl::string_view bytes) {
+  StateId state = At(slot);
   for (const char byte : bytes) {
-    from = states_.Next(from, static_cast<uint8_t>(byte));
-    if (from == kDeadState) break;
+    state = states_.Next(state, static_cast<uint8_t>(byte));
+    if (state == kDeadState) break;
   }
   ANNULUS_RETURN_IF_ERROR(states_.status());
-  return from;
+  if (state == kDeadState) return false;
+  const bool fits = states_.IsWithin(state, max_bytes_ / kStatesOfMatcher);
+  At(slot) = fits ? state : kDeadState;
+  if (!fits) return TooDeep();
+  return true;
 }
 
 template <typename Take>
@@ -148,19 +181,23 @@ absl::StatusOr<TokenMask> GrammarCache::MaskAt(StateId state) {
     states_.mask_of(same) = static_cast<int32_t>(rows_.size());
     rows_.push_back(std::move(row));
   }
+  shown_ = same;
   const Row& row = rows_[static_cast<size_t>(states_.mask_of(same))];
   return TokenMask{row.words, row.only};
 }
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<GrammarCache> cache)
-    : cache_(std::move(cache)), slot_(cache_->NewSlot(cache_->states_.start())) {}
+    : cache_(std::move(cache)),
+      steps_(std::make_shared<int64_t>(LazyStates::kMaxSteps)),
+      slot_(cache_->NewSlot(cache_->states_.start())) {}
 
 GrammarMatcher::GrammarMatcher(const GrammarMatcher& other)
-    : cache_(other.cache_), slot_(cache_->NewSlot(cache_->At(other.slot_))) {}
+    : cache_(other.cache_), steps_(other.steps_), slot_(cache_->NewSlot(cache_->At(other.slot_))) {}
 
 GrammarMatcher& GrammarMatcher::operator=(const GrammarMatcher& other) {
   GrammarMatcher copy(other);
   std::swap(cache_, copy.cache_);
+  std::swap(steps_, copy.steps_);
   std::swap(slot_, copy.slot_);
   return *this;
 }
@@ -174,11 +211,7 @@ absl::StatusOr<bool> GrammarMatcher::Advance(int32_t token) {
 }
 
 absl::StatusOr<bool> GrammarMatcher::AdvanceBytes(absl::string_view bytes) {
-  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
-  ANNULUS_ASSIGN_OR_RETURN(const StateId next, cache_->Read(cache_->At(slot_), bytes));
-  if (next == kDeadState) return false;
-  cache_->At(slot_) = next;
-  return true;
+  return cache_->Call(slot_, *steps_, [&](StateId) { return cache_->Read(slot_, bytes); });
 }
 
 bool GrammarMatcher::thinks() const { return cache_->states_.thinks(cache_->At(slot_)); }
@@ -188,13 +221,11 @@ const Machine& GrammarMatcher::machine() const { return *cache_->machine_; }
 bool GrammarMatcher::may_end() const { return cache_->states_.accepts(cache_->At(slot_)); }
 
 absl::StatusOr<TokenMask> GrammarMatcher::Mask() const {
-  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
-  return cache_->MaskAt(cache_->At(slot_));
+  return cache_->Call(slot_, *steps_, [&](StateId state) { return cache_->MaskAt(state); });
 }
 
 absl::StatusOr<std::optional<int32_t>> GrammarMatcher::OnlyToken() const {
-  ANNULUS_RETURN_IF_ERROR(cache_->Begin(slot_));
-  return cache_->OnlyAt(cache_->At(slot_));
+  return cache_->Call(slot_, *steps_, [&](StateId state) { return cache_->OnlyAt(state); });
 }
 
 }  // namespace annulus

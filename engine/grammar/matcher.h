@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,13 +27,19 @@ struct TokenMask {
   std::optional<int32_t> only;
 };
 
-// What the matchers of one machine learn from each other: states, and masks by state. Takes at most
-// about `max_bytes`; when it is full, all is dropped but where its matchers are. If that alone
-// takes more, the matcher that takes most is ended. Not thread-safe: one for each machine and
-// thread.
+// What the matchers of one machine learn from each other: states, and masks by state. What a
+// matcher answers does not depend on what others do.
+//
+// Takes about `max_bytes` for each matcher at most, and during a call LazyStates::kMostGrowth more.
+// When that is full, all is dropped but where the matchers are and the mask of the first state. A
+// matcher whose own state takes more than 1 / kStatesOfMatcher of its share ends. Not thread-safe:
+// one for each machine and thread.
 class GrammarCache {
  public:
   static constexpr size_t kDefaultBytes = size_t{2} << 20;
+  // Stacks take three times as much with the table of them, twice that where vectors have grown,
+  // and are copied only once all has doubled.
+  static constexpr size_t kStatesOfMatcher = 16;
 
   // `end_ids`: tokens that end the text; they need not be in the trie.
   GrammarCache(std::shared_ptr<const Machine> machine, std::shared_ptr<const TokenTrie> tokens,
@@ -48,15 +55,18 @@ class GrammarCache {
     std::optional<int32_t> only;
   };
 
-  // The text's state in `slot`.
+  // The text's state in `slot`; kDeadState if its matcher was ended.
   StateId& At(uint32_t slot) { return slots_[slot]; }
   uint32_t NewSlot(StateId state);
-  void FreeSlot(uint32_t slot) { free_slots_.push_back(slot); }
+  void FreeSlot(uint32_t slot);
 
-  // Begins a call for the matcher with this slot: drops what is cached if that is too much.
-  // RESOURCE_EXHAUSTED if this matcher was ended for it.
-  absl::Status Begin(uint32_t slot);
-  absl::StatusOr<StateId> Read(StateId from, absl::string_view bytes);
+  // Returns what `find` returns for the state in `slot`, and then drops what is cached if that is
+  // too much. `steps`: LazyStates::Begin. RESOURCE_EXHAUSTED if the matcher was ended.
+  template <typename Find>
+  std::invoke_result_t<Find, StateId> Call(uint32_t slot, int64_t& steps, const Find& find);
+  void Trim();
+  absl::Status TooDeep() const;
+  absl::StatusOr<bool> Read(uint32_t slot, absl::string_view bytes);
   absl::StatusOr<TokenMask> MaskAt(StateId state);
   absl::Status Fill(StateId state, Row* row);
   absl::StatusOr<std::optional<int32_t>> OnlyAt(StateId state);
@@ -69,15 +79,17 @@ class GrammarCache {
   const std::shared_ptr<const TokenTrie> tokens_;
   const std::vector<int32_t> end_ids_;
   const size_t max_bytes_;
+  size_t trim_above_;  // bytes
   LazyStates states_;
   std::vector<StateId> slots_;
   std::vector<uint32_t> free_slots_;
-  std::vector<Row> rows_;      // LazyStates::mask_of is an index
-  std::vector<StateId> path_;  // of a walk, by depth
+  std::vector<Row> rows_;       // LazyStates::mask_of is an index
+  StateId shown_ = kDeadState;  // whose mask the last call returned
+  std::vector<StateId> path_;   // of a walk, by depth
 };
 
 // Follows one text through a machine. Cheap to copy (a few numbers), so guesses are tried on a
-// copy. Not thread-safe, like its cache.
+// copy, whose steps count as those of the original. Not thread-safe, like its cache.
 class GrammarMatcher {
  public:
   // At the beginning of a text.
@@ -109,6 +121,7 @@ class GrammarMatcher {
 
  private:
   std::shared_ptr<GrammarCache> cache_;
+  std::shared_ptr<int64_t> steps_;  // LazyStates::Begin
   uint32_t slot_;
 };
 

@@ -226,7 +226,51 @@ TEST(HostileConstraint, TheDeepestAnswerIsEndedAlone) {
   EXPECT_EQ(deep.Mask().status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(*shallow.AdvanceBytes("[[[]]]]"));
   EXPECT_TRUE(shallow.may_end());
-  EXPECT_LT(cache->bytes(), size_t{1} << 20);
+  EXPECT_LT(cache->bytes(), size_t{2} << 20) << "a share for each";
+}
+
+// One that has used its own up takes nothing of another's.
+TEST(HostileConstraint, StepsAreCountedForEachAnswer) {
+  auto vocabulary = testing::SmallVocabulary();
+  const auto constraint = RegexConstraint("x(a|aa){1,600}|y(a|aa){1,600}");
+  const std::string slow = "y" + std::string(150, 'a');
+  const auto cache = testing::NewCache(constraint, vocabulary);
+  GrammarMatcher greedy(cache);
+  GrammarMatcher other(cache);
+  ASSERT_TRUE(*greedy.AdvanceBytes("x"));
+  absl::Status status;
+  const std::string more(50, 'a');
+  for (int i = 0; i < 20 && status.ok(); ++i) status = greedy.AdvanceBytes(more).status();
+  ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("steps for each token"));
+  const auto read = other.AdvanceBytes(slow);
+  EXPECT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(other.Mask().ok());
+  // What is tried on copies counts: guesses get no steps of their own.
+  GrammarMatcher again(testing::NewCache(constraint, vocabulary));
+  ASSERT_TRUE(*again.AdvanceBytes("x"));
+  for (int i = 1; i <= 20; ++i) {
+    GrammarMatcher copy = again;
+    const std::string text = std::string(50 * i, 'a');
+    if (status = copy.AdvanceBytes(text).status(); !status.ok()) break;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Each `y` is a state of its own, whose transitions are a long row.
+TEST(HostileConstraint, ATokenTakesBoundedMemory) {
+  auto vocabulary = testing::SmallVocabulary();
+  const auto cache = testing::NewCache(
+      RegexConstraint("xy{0,100000}|abcdefghijklmnopqrstuvwz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+      vocabulary);
+  GrammarMatcher large(cache);
+  GrammarMatcher other(cache);
+  ASSERT_TRUE(*large.AdvanceBytes("x" + std::string(1000, 'y')));
+  const absl::Status status = large.AdvanceBytes(std::string(90'000, 'y')).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bytes for a token"));
+  EXPECT_LT(cache->bytes(), 2 * GrammarCache::kDefaultBytes) << "at once, not with the next call";
+  EXPECT_TRUE(*other.AdvanceBytes("xyyy"));
 }
 
 TEST(HostileConstraint, Choices) {

@@ -136,12 +136,52 @@ TEST(Mask, ThousandsOfStatesFitIntoTheBound) {
   }
   EXPECT_LT(most, size_t{128} << 10);
   ASSERT_TRUE(*matcher.AdvanceBytes(std::string(9999, 'x')));
+  EXPECT_LT(small->bytes(), size_t{128} << 10);
   EXPECT_EQ(Bit(*matcher.Mask(), 256), false);  // one more character fits, not three
   EXPECT_EQ(Bit(*matcher.Mask(), 'x'), true);
   ASSERT_TRUE(*matcher.AdvanceBytes("x"));
   EXPECT_EQ(matcher.Mask()->only, '"');
   ASSERT_TRUE(*matcher.Advance('"'));
   EXPECT_EQ(matcher.Mask()->only, vocabulary.end);
+}
+
+// Another answer fills the cache again and again meanwhile.
+TEST(Mask, WhatOthersDoChangesNothing) {
+  std::mt19937_64 random(testing::TestSeed());
+  const SmallVocabulary vocabulary(RandomTokens(random, 400));
+  const auto machine = testing::Compile(SchemaConstraint(kPerson));
+  const auto cache = [&] {
+    return std::make_shared<GrammarCache>(*machine, vocabulary.trie,
+                                          std::vector<int32_t>{vocabulary.end}, size_t{32} << 10);
+  };
+  const auto shared = cache();
+  GrammarMatcher matcher(shared);
+  GrammarMatcher alone(cache());
+  GrammarMatcher other(shared);
+  ASSERT_TRUE(*other.AdvanceBytes(R"({"name":")"));
+  const uint32_t* const first = GrammarMatcher(shared).Mask()->words.data();
+  for (int step = 0; step < 60 && !HasFailure(); ++step) {
+    GrammarMatcher many = other;
+    for (int i = 0; i < 25; ++i) {
+      ASSERT_TRUE(*many.AdvanceBytes("x"));
+      ASSERT_TRUE(many.Mask().ok());
+    }
+    const TokenMask own = *alone.Mask();
+    const TokenMask mask = *matcher.Mask();
+    EXPECT_TRUE(std::equal(own.words.begin(), own.words.end(), mask.words.begin())) << step;
+    EXPECT_EQ(own.only, mask.only);
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < vocabulary.end; ++id) {
+      if (Bit(own, id)) allowed.push_back(id);
+    }
+    if (allowed.empty()) break;
+    const int32_t token = allowed[random() % allowed.size()];
+    EXPECT_TRUE(*alone.Advance(token));
+    EXPECT_TRUE(*matcher.Advance(token));
+    EXPECT_LT(shared->bytes(), size_t{256} << 10);
+    // Whoever begins finds the mask that all begin with.
+    EXPECT_EQ(GrammarMatcher(shared).Mask()->words.data(), first);
+  }
 }
 
 TEST(Mask, ACopyGoesItsOwnWay) {
