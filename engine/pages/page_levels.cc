@@ -28,13 +28,21 @@ bool PageLevels::on() const {
 }
 
 std::optional<int> PageLevels::Find(const PageKey& key) const {
+  if (IsHidden(key)) return std::nullopt;
   for (int level = 0; level < size(); ++level) {
     if (store(level).Has(key)) return level;
   }
   return std::nullopt;
 }
 
+void PageLevels::Reveal(const PageKey& key) {
+  const auto found = hidden_.find(key);
+  ANNULUS_CHECK(found != hidden_.end()) << "a page that nobody hid";
+  if (--found->second == 0) hidden_.erase(found);
+}
+
 bool PageLevels::HaveAll(const PageKey& key, const DocumentSet& documents) const {
+  if (IsHidden(key)) return false;
   return std::all_of(levels_.begin(), levels_.end(), [&](const State& state) {
     return !state.level.store->on() || state.level.store->Has(key, documents);
   });

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/api/load.h"
@@ -61,10 +62,16 @@ class PageLevels {
 
   // Whether at least one level is on.
   bool on() const;
-  // The first level that has the page; nothing if none has.
+  // The first level that has the page; nothing if none has, or if it is hidden.
   std::optional<int> Find(const PageKey& key) const;
-  // Whether every level that is on has the page, labelled with all of these documents.
+  // Whether every level that is on has the page, labelled with all of these documents. Not if it is
+  // hidden.
   bool HaveAll(const PageKey& key, const DocumentSet& documents) const;
+  // Hides a page until Reveal has been called as often: a store may get wrong bytes for it
+  // meanwhile. Throws if memory runs out.
+  void Hide(const PageKey& key) { ++hidden_[key]; }
+  void Reveal(const PageKey& key);
+  bool IsHidden(const PageKey& key) const { return hidden_.contains(key); }
   // Marks the page as used at `use`, on all levels that have it.
   void Touch(const PageKey& key, int64_t use);
   // PageStore::NextUse of the last level, whose pages may be older than this process.
@@ -113,6 +120,7 @@ class PageLevels {
   const double page_bytes_;
   uint64_t next_ticket_ = 1;
   std::vector<State> levels_;
+  std::unordered_map<PageKey, int, PageKeyHash> hidden_;
 };
 
 }  // namespace annulus

@@ -117,7 +117,8 @@ void PageRestorer::TakeDone(const PageMover::Done& done, int level) {
   const TierMetrics& metrics = use_.levels.metrics(level);
   metrics.read_seconds.Add(done.seconds);
   const int32_t page = arriving.first_position / use_.marks.page_tokens();
-  if (done.status.ok()) {
+  const PageKey key{restore.beginning.marks[page].chain, arriving.group};
+  if (done.status.ok() && !use_.levels.IsHidden(key)) {
     metrics.read_bytes.Add(use_.levels.page_bytes());
     use_.levels.AddRead(level, use_.levels.page_bytes(), done.busy_seconds, last_arrival_);
     if (done.coverage.has_value()) {
@@ -127,8 +128,7 @@ void PageRestorer::TakeDone(const PageMover::Done& done, int level) {
     from = std::max(from, static_cast<uint8_t>(level));
   } else {
     // The page was evicted, or failed its check: a slower level may still have it.
-    const std::optional<int> next =
-        use_.levels.Find({restore.beginning.marks[page].chain, arriving.group});
+    const std::optional<int> next = use_.levels.Find(key);
     if (next.has_value() && *next > level) {
       return ReadFrom(*next, arriving.restore, restore, arriving.group, arriving.first_position);
     }

@@ -94,8 +94,10 @@ void PageWrites::Start() {
     std::deque<Page>& waiting = waiting_[level];
     while (!waiting.empty() && WritesTo(level) < most_writes_) {
       Page& next = waiting.front();
+      const PageKey key = KeyOf(next.mark);
+      if (IsLost(key)) break;  // what that write leaves is dropped first
       next.mark.tenant_bytes = next.tenant_bytes[level];
-      if (!IsThere(next)) {
+      if (!IsThere(next) || levels_.IsHidden(key)) {
         EndOffer(next.mark);
         waiting.pop_front();
       } else if (Takes(level, next)) {
@@ -107,6 +109,13 @@ void PageWrites::Start() {
       }
     }
   }
+}
+
+bool PageWrites::IsLost(const PageKey& key) const {
+  return levels_.IsHidden(key) &&
+         std::any_of(writes_.begin(), writes_.end(), [&](const auto& entry) {
+           return entry.second.lost && KeyOf(entry.second.page.mark) == key;
+         });
 }
 
 // The first waiting page; it keeps waiting if there is no memory for it.
@@ -158,8 +167,8 @@ void PageWrites::TakeDone(const PageMover::Done& done) {
   if (done.compared) metrics.checks.Increment();
   if (write.lost) {
     const PageKey key = KeyOf(write.page.mark);
-    levels_.Drop({&key, 1});
-    return EndOffer(write.page.mark);
+    levels_.Drop({&key, 1});  // if this throws, it stays hidden
+    return levels_.Reveal(key);
   }
   PassOn(std::move(write.page), write.level);
 }
@@ -183,7 +192,12 @@ bool PageWrites::LetGoOf(int level) {
     write.held = false;
   }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
-    Page page = std::move(writes_.extract(OwnerOfWrite(*ticket)).mapped().page);
+    Writing write = std::move(writes_.extract(OwnerOfWrite(*ticket)).mapped());
+    if (write.lost) {  // it had not begun
+      levels_.Reveal(KeyOf(write.page.mark));
+      continue;
+    }
+    Page page = std::move(write.page);
     const auto wait = [&] { waiting_[level].push_front(std::move(page)); };
     // Without memory to wait, it may be offered again.
     if (!TryTo(wait)) EndOffer(page.mark);
@@ -194,11 +208,15 @@ bool PageWrites::LetGoOf(int level) {
 void PageWrites::ForgetRanks(std::span<const int32_t> ranks) {
   for (auto& [owner, write] : writes_) {
     const bool from_memory = write.page.from == nullptr;
-    if (!from_memory ||
+    if (!from_memory || write.lost ||
         std::find(ranks.begin(), ranks.end(), write.page.page.rank) == ranks.end()) {
       continue;
     }
+    const PageKey key = KeyOf(write.page.mark);
+    levels_.Hide(key);
     write.lost = true;
+    EndOffer(write.page.mark);  // it may be offered again
+    levels_.Drop({&key, 1});
   }
 }
 

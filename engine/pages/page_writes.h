@@ -76,7 +76,8 @@ class PageWrites {
   // The same for the writes to one level.
   bool LetGoOf(int level);
   // The contents of the pages on these ranks are lost: what is being copied from them is dropped
-  // from the levels. Pages that wait are not there any more once their prefixes are forgotten.
+  // from the levels, and hidden until its write has ended. Throws if memory runs out. Pages that
+  // wait are not there any more once their prefixes are forgotten.
   void ForgetRanks(std::span<const int32_t> ranks);
   // Writes to the metrics how many pages wait for each level.
   void Show() const;
@@ -104,6 +105,8 @@ class PageWrites {
   void EndOffer(const PageMark& mark);
   int64_t WritesTo(int level) const;
   bool IsThere(const Page& page) const;
+  // Whether a write of the page is lost and has not ended.
+  bool IsLost(const PageKey& key) const;
   // Whether to ask the level to write the page; otherwise it goes on to the next level.
   bool Takes(int level, const Page& page) const;
   void StartWrite(int level);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <vector>
 
 #include "engine/pages/page_tier.h"
 #include "tests/engine/coordinator/tiered_parts.h"
@@ -69,6 +70,22 @@ TEST_F(PageWritesTest, WhatHasLeftMemoryIsNotWritten) {
   tier().Turn();
   EXPECT_EQ(Waiting(), 0);
   EXPECT_EQ(store_->stats().pages, 0);
+}
+
+// The levels have the pages before the tier hears that the writes have ended.
+TEST_F(PageWritesTest, WhatWasLostWhileItWasWrittenIsGoneAtOnce) {
+  RunAlone(Spec(64, 1));
+  tier().Turn();
+  ASSERT_TRUE(Eventually([&] { return store_->stats().pages == 4; }));
+  EXPECT_EQ(tier().lookup().Find(Spec(100), nullptr, 0).tokens, 64);
+  const std::vector<int32_t> lost = {0, 1};
+  ledger_.ForgetPages(lost);
+  EXPECT_EQ(tier().lookup().Find(Spec(100), nullptr, 0).tokens, 0);
+  EXPECT_EQ(store_->stats().pages, 0);
+  // It may be written again, and is then found.
+  RunAlone(Spec(64, 1));
+  ASSERT_TRUE(WaitForPages(4));
+  EXPECT_EQ(tier().lookup().Find(Spec(100), nullptr, 0).tokens, 64);
 }
 
 class SlowLevelTest : public ::testing::Test, protected TieredParts {
