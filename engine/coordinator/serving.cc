@@ -24,7 +24,8 @@ void SetSuspended(const Sequence& sequence, PromptState& state) {
 }
 
 RowAttention AttentionOf(const Sequence& sequence) {
-  return {ClassOf(sequence.attention.get()), sequence.pattern_pairs.get()};
+  return {ClassOf(sequence.attention.get()), sequence.pattern_pairs.get(),
+          sequence.prompt_logprobs.has_value()};
 }
 
 PromptState StateOf(const Sequence& sequence) {
@@ -83,9 +84,17 @@ double Serving::AnswerSeconds(const RequestSpec& spec) const {
   return (tokens - 1) * token_seconds_;
 }
 
+// Of a request that does not run: on as many ranks as it can have at most.
+PromptState Serving::StateAhead(const Request& request) const {
+  const bool scored = request.prompt_logprobs().has_value();
+  return {.prompt_length = request.tokens_to_read(),
+          .attention = {AttentionClass::kDense, nullptr, scored},
+          .degree = ranks_};
+}
+
 Serving::PromptShare Serving::ShareDone(const Request& request) const {
   const int32_t length = request.tokens_to_read();
-  PromptState prompt{.prompt_length = length, .degree = ranks_};  // at most
+  PromptState prompt = StateAhead(request);
   int32_t cached = 0;
   if (request.sequence() != nullptr) {
     prompt = StateOf(*request.sequence());
@@ -148,10 +157,7 @@ std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
     const Sequence* const sequence = request->sequence();
     if (sequence != nullptr && (sequence->paused || !sequence->in_prefill())) continue;
     contenders.push_back(ContenderOf(*request, now));
-    const int32_t length = request->tokens_to_read();
-    seconds.push_back(seconds_of(sequence != nullptr
-                                     ? StateOf(*sequence)
-                                     : PromptState{.prompt_length = length, .degree = ranks_}));
+    seconds.push_back(seconds_of(sequence != nullptr ? StateOf(*sequence) : StateAhead(*request)));
   }
   Contender& own = contenders.emplace_back();
   own.id = std::numeric_limits<SequenceId>::max();
@@ -306,8 +312,10 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
       stream_rows += item.end - item.begin;
     }
     if (EndsItsChunks(plan)) rows += item.end - item.begin;
-    const StepWork work = stream ? SampledWork(item.begin, item.end)
-                                 : EvenWork(item.begin, item.end, AttentionClass::kDense);
+    const StepWork work = stream
+                              ? SampledWork(item.begin, item.end)
+                              : EvenWork(item.begin, item.end,
+                                         {AttentionClass::kDense, nullptr, item.score.has_value()});
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
     all += costs.back();
     uses.push_back(

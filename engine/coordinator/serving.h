@@ -112,6 +112,7 @@ class Serving {
  private:
   Contender ContenderOf(const Request& request, SteadyTime now) const;
   double AnswerSeconds(const RequestSpec& spec) const;
+  PromptState StateAhead(const Request& request) const;
   void SetContending(const Requests& requests);
   void LearnPace(const StepPlan& plan, const Requests& requests, double seconds);
   // The rows that streams are expected to have in a later step. How many guesses they will have

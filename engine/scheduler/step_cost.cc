@@ -11,7 +11,7 @@ namespace annulus {
 namespace {
 
 // One unit of each takes about as long as one of the others, so that none is lost by rounding.
-constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e6, 1e6, 1, 1e4};
+constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e6, 1e6, 1, 1e4, 32};
 
 constexpr double kForget = 0.98;  // of what a step has taught, at each further one
 constexpr double kForgetMemory = 0.999;
@@ -69,6 +69,7 @@ StepWork EvenWork(int32_t begin, int32_t end, const RowAttention& attention) {
   const bool pattern = attention.kind == AttentionClass::kPattern && attention.pairs != nullptr;
   work.amount[StepWork::kDensePairs + static_cast<int>(attention.kind)] =
       pattern ? attention.pairs->Count(begin, end) : rows * (begin + (rows + 1) / 2);
+  if (attention.scored) work.amount[StepWork::kScored] = rows;
   return work;
 }
 
@@ -100,8 +101,9 @@ StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, i
       work += SampledWork(item.begin, item.end);
       continue;
     }
-    const RowAttention dense = AttentionClass::kDense;
-    work += EvenWork(item.begin, item.end, attention.empty() ? dense : attention[i]);
+    RowAttention rows_attend = attention.empty() ? AttentionClass::kDense : attention[i];
+    rows_attend.scored = item.score.has_value();
+    work += EvenWork(item.begin, item.end, rows_attend);
     for (const RowRun& run : item.runs) rows[run.rank] += run.count;
   }
   work.amount[StepWork::kFullest] = ranks * *std::max_element(rows.begin(), rows.end());
@@ -177,6 +179,10 @@ void StepCostModel::Solve() {
     if (has_seen(kind)) continue;
     seconds_[StepWork::kDensePairs + static_cast<int>(kind)] =
         kUnseenPairs * seconds_[StepWork::kDensePairs];
+  }
+  if (!has_seen_scores()) {
+    seconds_[StepWork::kScored] =
+        seconds_[StepWork::kSampled] * kUnits[StepWork::kScored] / kUnits[StepWork::kSampled];
   }
 }
 

@@ -16,15 +16,18 @@ namespace annulus {
 enum class AttentionClass : uint8_t { kDense, kPattern, kContent };
 AttentionClass ClassOf(const AttentionAssignment* attention);
 
-// How the rows of one prompt attend. A class alone converts to it.
+// How the rows of one prompt attend, and what else is computed of them. A class alone converts to
+// it.
 struct RowAttention {
   // NOLINTNEXTLINE(google-explicit-constructor): a class is all that most rows need
-  RowAttention(AttentionClass of, const PatternPairs* counted_by = nullptr)
-      : kind(of), pairs(counted_by) {}
+  RowAttention(AttentionClass of, const PatternPairs* counted_by = nullptr, bool has_scores = false)
+      : kind(of), pairs(counted_by), scored(has_scores) {}
 
   AttentionClass kind;
   // Counts the pairs of kPattern; must outlive this value. Null: all causal pairs count.
   const PatternPairs* pairs;
+  // Each row has logits, for log probabilities of the prompt.
+  bool scored;
 };
 
 // The layers whose pairs StepWork counts: those with full attention, except the last; if there are
@@ -42,8 +45,9 @@ struct StepWork {
     kContentPairs,  // causal pairs of rows that choose by content
     kSampled,       // sampled rows
     kKeys,          // causal pairs of sampled rows
+    kScored,        // prompt rows with logits (RowAttention::scored), over all ranks
   };
-  static constexpr int kFeatures = kKeys + 1;
+  static constexpr int kFeatures = kScored + 1;
   std::array<double, kFeatures> amount{};
 
   StepWork& operator+=(const StepWork& other);
@@ -56,7 +60,8 @@ StepWork PromptWork(int32_t begin, int32_t end, const RowAttention& attention, i
                     const PlanLimits& plan);
 // Work of sampled rows [begin, end), without kStep.
 StepWork SampledWork(int32_t begin, int32_t end);
-// Work of a whole plan, with kStep. `attention`: [item]; empty: all are dense.
+// Work of a whole plan, with kStep. `attention`: [item]; empty: all are dense. Which rows are
+// scored the items say.
 StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, int ranks);
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
@@ -67,7 +72,7 @@ StepWork WorkOf(const StepPlan& plan, std::span<const RowAttention> attention, i
 // time. So a dense pair is taken to cost `pairs_in_rows` rows until steps have shown otherwise.
 // That is a guess by the model's shape (PairsInRows), off by some 30%. The more the times of steps
 // vary, the longer it counts. Pairs of another AttentionClass are taken to cost twice as much as
-// dense ones until a step has had some. Plain data.
+// dense ones until a step has had some, and scores as much as sampled rows. Plain data.
 class StepCostModel {
  public:
   // Has no guess.
@@ -87,6 +92,8 @@ class StepCostModel {
   bool has_seen(AttentionClass kind) const {
     return memory_[StepWork::kDensePairs + static_cast<int>(kind)] > 0;
   }
+  // Whether a step had scored rows.
+  bool has_seen_scores() const { return memory_[StepWork::kScored] > 0; }
   // Mean of |predicted - taken| / taken over about the last 10 steps.
   double error() const { return error_; }
   // About 99% of recent steps took at most (1 + margin) times the prediction. 0.05 to 1.

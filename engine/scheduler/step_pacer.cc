@@ -59,6 +59,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
                                       const PlanLimits& plan) {
   const bool timed = limits.seconds > 0;
   int64_t rows = limits.most_rows > 0 ? limits.most_rows : std::numeric_limits<int32_t>::max();
+  int64_t scored = plan.page_tokens;
+  if (costs.has_seen_scores()) scored = std::max(scored, kMostScoredRows);
   StepWork work = rest;
   std::vector<PrefillTurn> turns;
   for (const PromptState& prompt : prompts) {
@@ -68,7 +70,8 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
       all += WorkTo(prompt, end, plan);
       return costs.Predict(all) <= limits.seconds;
     };
-    int32_t end = ends.Within(std::min<int64_t>(rows, prompt.prompt_length - prompt.computed));
+    const int64_t most = prompt.attention.scored ? std::min(rows, scored) : rows;
+    int32_t end = ends.Within(std::min<int64_t>(most, prompt.prompt_length - prompt.computed));
     if (timed && !fits(end)) {
       int64_t low = 0;  // rows that fit
       for (int64_t high = end - prompt.computed; high - low > 1;) {
@@ -80,6 +83,7 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
     if (end == prompt.computed) break;
     turns.push_back({prompt.sequence, end});
     rows -= end - prompt.computed;
+    if (prompt.attention.scored) scored -= end - prompt.computed;
     if (rows <= 0) break;
     work += WorkTo(prompt, end, plan);
   }
@@ -253,9 +257,19 @@ int32_t StepPacer::SuspendedEnd(const PromptState& prompt, const Room& room) con
   auto turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
   if (!turns.empty() && LongestLayer(ChunkWork(prompt, turns[0].end)) > stretch) {
     limits.seconds = std::min(limits.seconds, stretch / longest_);
+    limits.most_rows = std::min(limits.most_rows, ScoredWithin(prompt, stretch));
     turns = SolveQuantum({&prompt, 1}, step, costs_, limits, plan_);
   }
   return turns.empty() ? ChunkEnds(prompt, plan_).Smallest() : turns[0].end;
+}
+
+// How many rows of the prompt can be scored in this time, all of them at once.
+int64_t StepPacer::ScoredWithin(const PromptState& prompt, double seconds) const {
+  if (!prompt.attention.scored) return std::numeric_limits<int32_t>::max();
+  StepWork row;
+  row.amount[StepWork::kScored] = 1;
+  const double each = costs_.Predict(row);
+  return each > 0 ? static_cast<int64_t>(std::clamp(seconds / each, 1.0, 1e9)) : kMostScoredRows;
 }
 
 StepWork StepPacer::ChunkWork(const PromptState& prompt, int32_t end) const {
@@ -293,7 +307,7 @@ StretchTurn StepPacer::Stretched(const PromptState& prompt, int32_t end, const R
 }
 
 // Every layer reads its weights and works on its rows; pairs are those of layers with full
-// attention.
+// attention. Scores come behind the last layer.
 StepWork StepPacer::PartOf(const StepWork& work, int first, int end) const {
   const LayerCost& begin = before_[static_cast<size_t>(first)];
   const LayerCost& after = before_[static_cast<size_t>(end)];
@@ -302,6 +316,7 @@ StepWork StepPacer::PartOf(const StepWork& work, int first, int end) const {
     const bool pairs = i >= StepWork::kDensePairs && i <= StepWork::kContentPairs;
     part.amount[i] *= pairs ? after.pair - begin.pair : after.row - begin.row;
   }
+  part.amount[StepWork::kScored] = end == plan_.layers ? work.amount[StepWork::kScored] : 0;
   return part;
 }
 

@@ -65,15 +65,20 @@ inline constexpr int kMostStretches = 8;
 // are hardly read faster (bench/results/by-hand.md).
 constexpr int SuspendedRows(int page_tokens) { return std::max(kMostStretches * page_tokens, 512); }
 
+// The most rows of a step that are scored (RowAttention::scored), unless a page has more; a page
+// until a step had some. The head of the model is not cut as layers are: all streams wait until it
+// is done with them.
+inline constexpr int64_t kMostScoredRows = 256;
+
 struct QuantumLimits {
   double seconds = 0;     // longest time of the step; 0: unlimited
   int64_t most_rows = 0;  // of all prompts together; 0: unlimited
 };
 
 // Chooses which prompts continue in the next step, and how far: in the order given, as many rows as
-// fit into the time. `rest`: all other work of the step, including kStep. Chunks end at a page end,
-// after whole rounds of the ring if possible, or at the prompt's end. Empty if not even one page of
-// the first prompt fits.
+// fit into the time and, of those that are scored, kMostScoredRows. `rest`: all other work of the
+// step, including kStep. Chunks end at a page end, after whole rounds of the ring if possible, or
+// at the prompt's end. Empty if not even one page of the first prompt fits.
 std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, const StepWork& rest,
                                       const StepCostModel& costs, const QuantumLimits& limits,
                                       const PlanLimits& plan);
@@ -165,6 +170,7 @@ class StepPacer {
   // Predicted seconds of the layer that takes longest.
   double LongestLayer(const StepWork& work) const;
   int32_t SuspendedEnd(const PromptState& prompt, const Room& room) const;
+  int64_t ScoredWithin(const PromptState& prompt, double seconds) const;
   StretchTurn Stretched(const PromptState& prompt, int32_t end, const Room& room) const;
   std::vector<PrefillTurn> TurnsAhead(std::span<const PromptState> ahead,
                                       const PromptState& suspended, const Room& room) const;

@@ -14,6 +14,7 @@ absl::Status StepHead::Run(RankResult& result) {
   ANNULUS_RETURN_IF_ERROR(
       buffers_.Take(StepBuffers::Phase::kHead, *state_.parts.arena, *state_.parts.host_arena));
   for (size_t first = 0; first < wanted.size(); first += kLogitsRows) {
+    state_.parts.heartbeat->Beat();
     const size_t count = std::min<size_t>(kLogitsRows, wanted.size() - first);
     const std::span<const Row> rows = std::span(wanted).subspan(first, count);
     ANNULUS_RETURN_IF_ERROR(ComputeLogits(rows));

@@ -16,7 +16,7 @@
 namespace annulus {
 
 // The end of a step on one rank: logits of the rows that want them, sampling, and the log
-// probabilities of a prompt's tokens. Everything passed
+// probabilities of a prompt's tokens. The heart beats for every kLogitsRows rows. Everything passed
 // to the constructor must outlive it.
 class StepHead {
  public:

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -16,6 +18,7 @@
 
 #include "engine/codec/step_codec.h"
 #include "engine/model/made/recall_model.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/step_driver.h"
 
 namespace annulus::testing {
@@ -35,13 +38,18 @@ class UnfitPlans : public ::testing::Test {
     model_ = MakeRankModel(
         config, LoadWeights(config, *MakeRecallTensors(3), *world_.backend, ops, {}).value(), ops,
         kTokensOfPage, DType::kF32);
+    ranks_ = MakeRanks(Clock::Real());
+  }
+
+  std::unique_ptr<RankSet> MakeRanks(const Clock& clock) {
     RankSetOptions options;
     options.span = {.local = 2, .all = 2};
     options.engine.kv_memory_bytes = 8 << 20;
     options.rows_per_rank = 64;
     options.suspended_rows = 32;
     options.through_bytes = true;
-    ranks_ = RankSet::Create(model_, *world_.backend, options).value();
+    options.clock = &clock;
+    return RankSet::Create(model_, *world_.backend, options).value();
   }
 
   StepPlan Plan() {
@@ -147,6 +155,49 @@ TEST_F(UnfitPlans, AreAStatusAndTheRanksGoOn) {
             "");
   EXPECT_EQ(ranks_->state(), RanksState::kUp);
   EXPECT_EQ(Refusal([](auto&) {}), "");
+}
+
+// A head that takes a second for each call, and notes for how long its ranks were silent by then.
+struct SlowHead {
+  static absl::Status Linear(Stream& stream, const LinearParams& params) {
+    if (params.weight == head) {
+      clock->Advance(std::chrono::seconds(1));
+      longest = std::max(longest, SecondsBetween(ranks->last_progress(), clock->Now()));
+    }
+    return linear(stream, params);
+  }
+  static inline const PackedMatrix* head = nullptr;
+  static inline ManualClock* clock = nullptr;
+  static inline const RankSet* ranks = nullptr;
+  static inline absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
+  static inline double longest = 0;
+};
+
+TEST_F(UnfitPlans, TheHeartBeatsBetweenRowsThatAreScored) {
+  OpTable ops = *model_.ops;
+  SlowHead::linear = std::exchange(ops.linear, &SlowHead::Linear);
+  SlowHead::head = &model_.weights.head();
+  model_.ops = &ops;
+  ManualClock clock;
+  SlowHead::clock = &clock;
+  const std::unique_ptr<RankSet> ranks = MakeRanks(clock);
+  SlowHead::ranks = ranks.get();
+  StepPlan plan = Plan();
+  plan.updates[0].terms->ring = {0};
+  TableDelta table;
+  for (int32_t page = 0; page < 4; ++page) table.append.push_back({0, page, page * kTokensOfPage});
+  plan.updates[0].tables.assign(model_.groups.size(), table);
+  PlanItem& item = plan.items[0];
+  item.end = 60;
+  item.tokens.assign(60, 65);
+  item.runs = {{0, 0, 60}};
+  item.score.emplace();
+  const SteadyTime begun = clock.Now();
+  const auto results = ranks->Run(std::make_shared<const StepPlan>(plan));
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ((*results)[0].scored.size(), 60u);
+  EXPECT_EQ(SecondsBetween(begun, clock.Now()), 2) << "32 rows at a time";
+  EXPECT_EQ(SlowHead::longest, 1);
 }
 
 // A row behind that of Sampled().

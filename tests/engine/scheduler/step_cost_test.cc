@@ -1,5 +1,7 @@
 #include "engine/scheduler/step_cost.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler/step_pacer.h"
@@ -85,6 +87,107 @@ TEST(StepCostModel, PairsOfAClassThatNoStepHadTakeTwiceAsLongAsDenseOnes) {
   EXPECT_NEAR(pair_seconds(AttentionClass::kPattern), dense / 2, 0.25 * dense);
   EXPECT_NEAR(pair_seconds(AttentionClass::kContent), 2 * pair_seconds(AttentionClass::kDense),
               0.01 * dense);
+}
+
+TEST(StepCostModel, ScoredRowsTakeAsMuchAsSampledOnesUntilAStepHadSome) {
+  constexpr double kRow = 1e-4;
+  constexpr double kSampled = 2e-3;
+  const RowAttention scored(AttentionClass::kDense, nullptr, /*has_scores=*/true);
+  StepCostModel costs;
+  for (int step = 0; step < 40; ++step) {
+    StepWork work = EvenWork(0, 64 * (1 + step % 4), AttentionClass::kDense);
+    work += SampledWork(0, 1 + step % 3);
+    work.amount[StepWork::kStep] = 1;
+    costs.Learn(work, 0.001 + kRow * work.amount[StepWork::kRows] +
+                          kSampled * work.amount[StepWork::kSampled]);
+  }
+  const auto score_seconds = [&] {
+    return (costs.Predict(EvenWork(0, 64, scored)) -
+            costs.Predict(EvenWork(0, 64, AttentionClass::kDense))) /
+           64;
+  };
+  EXPECT_NEAR(score_seconds(), kSampled, 0.1 * kSampled);
+  StepWork work = EvenWork(0, 256, scored);
+  work.amount[StepWork::kStep] = 1;
+  costs.Learn(work, 0.001 + kRow * 256 + kSampled / 4 * 256);
+  EXPECT_NEAR(score_seconds(), kSampled / 4, 0.1 * kSampled);
+}
+
+class ScoredPrompts : public ::testing::Test {
+ protected:
+  static PlanLimits Limits() {
+    PlanLimits limits;
+    limits.page_tokens = 64;
+    limits.prefill_rows_per_rank = 4096;
+    limits.group_windows = {0};
+    return limits;
+  }
+  static PromptState Prompt(SequenceId id, int32_t length, bool scored) {
+    PromptState prompt{.sequence = id, .prompt_length = length};
+    prompt.attention.scored = scored;
+    return prompt;
+  }
+  static StepPlan PlanOf(const PromptState& prompt, int32_t end) {
+    StepPlan plan;
+    PlanItem& item = plan.items.emplace_back();
+    item.sequence = prompt.sequence;
+    item.begin = prompt.computed;
+    item.end = end;
+    item.runs = {{0, item.begin, item.end - item.begin}};
+    if (prompt.attention.scored) item.score.emplace();
+    return plan;
+  }
+};
+
+// No step is long because of them, even if nobody limits its time.
+TEST_F(ScoredPrompts, AreReadAFewRowsAtATime) {
+  StepPacer pacer(0, Limits());
+  PromptState first = Prompt(1, 4000, true);
+  const std::vector<PrefillTurn> page = pacer.Next({&first, 1}, {}, false).turns;
+  ASSERT_EQ(page.size(), 1u);
+  EXPECT_EQ(page[0].end, 64) << "nobody knows yet how long they take";
+  pacer.Took(PlanOf(first, 64), {}, 0, 1);
+  const PromptState prompts[] = {Prompt(1, 100, true), Prompt(2, 4000, true),
+                                 Prompt(3, 4000, false)};
+  const StepChoice choice = pacer.Next(prompts, {}, false);
+  ASSERT_EQ(choice.turns.size(), 3u);
+  EXPECT_EQ(choice.turns[0].end, 100);
+  EXPECT_EQ(choice.turns[1].end, 128);  // 228 of 256 rows
+  EXPECT_EQ(choice.turns[2].end, 4000);
+  EXPECT_EQ(pacer.Next(std::span(prompts).subspan(1, 1), {}, false).turns[0].end, kMostScoredRows);
+}
+
+// A row of the head takes far longer than one of the layers.
+TEST_F(ScoredPrompts, LeaveStreamsTheirTime) {
+  constexpr double kBudget = 0.1;
+  constexpr double kRow = 1e-5;
+  constexpr double kScore = 1.2e-3;
+  StepPacer pacer(kBudget, Limits());
+  const std::vector<StreamRows> streams = {{.position = 100}};
+  const auto read = [&](PromptState prompt) {
+    double longest = 0;
+    while (prompt.computed < prompt.prompt_length) {
+      const StepChoice choice = pacer.Next({&prompt, 1}, streams, false);
+      StepPlan plan = PlanOf(prompt, choice.turns.at(0).end);
+      PlanItem& stream = plan.items.emplace_back();
+      stream.begin = 100;
+      stream.end = 101;
+      stream.sampled = true;
+      stream.runs = {{0, 100, 1}};
+      const StepWork work = WorkOf(plan, {}, 1);
+      const double seconds =
+          0.005 + kRow * work.amount[StepWork::kRows] + kScore * work.amount[StepWork::kScored];
+      longest = std::max(longest, seconds);
+      pacer.Took(plan, {}, 1, seconds);
+      prompt.computed = choice.turns[0].end;
+    }
+    return longest;
+  };
+  read(Prompt(1, 20'000, false));
+  EXPECT_LE(read(Prompt(2, 20'000, true)), kBudget);
+  // The others are not taken for such.
+  PromptState other = Prompt(3, 20'000, false);
+  EXPECT_GT(pacer.Next({&other, 1}, streams, false).turns.at(0).end, 1000);
 }
 
 // How long its rows take is only a guess before: a stream waits for one layer of a page.

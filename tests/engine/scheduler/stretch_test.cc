@@ -100,6 +100,22 @@ TEST(Stretches, LayersThatAreNotAlikeStallNobodyEither) {
   }
 }
 
+// The head, which is not cut, takes longer for a row than all layers.
+TEST(Stretches, PromptsWithScoresStallNobodyEither) {
+  SlowModel model{.layers = 25, .step = 0.03, .row = 3e-3, .score = 1.5e-3};
+  PlanLimits limits = SlowLimits(model.layers);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    limits.layer_costs.push_back({layer + 1 < model.layers ? 1.0 : 0.01, 1.0});
+  }
+  for (uint32_t seed = 1; seed <= (kSanitized ? 5 : 20); ++seed) {
+    SuspendingMachine machine(model, seed, 2, limits);
+    machine.Run({{0, 4000, true}});
+    ASSERT_GT(machine.gaps().size(), 20u);
+    EXPECT_LE(*std::max_element(machine.gaps().begin(), machine.gaps().end()), 1.1 * kSlowBudget)
+        << "seed " << seed;
+  }
+}
+
 // The streams' own prompts had no row that tells what a page takes.
 TEST(Stretches, TheFirstPageOfAllStallsNobodyEither) {
   for (const uint32_t seed : testing::ThinnedIfSanitized(testing::SeedsFrom(1, 100), 25)) {

@@ -36,12 +36,14 @@ struct SlowModel {
   double pair = 0;         // of a prompt's row and a key that it sees
   double steady = 0;       // seconds, on average, between changes of speed; 0: none
   int full_every = 1;      // layers of which one has full attention: the pairs are its own
+  double score = 0;        // of a prompt's row that is scored, behind the last layer
 };
 
 // A prompt that comes at some time.
 struct Arrival {
   double at = 0;
   int32_t tokens = 0;
+  bool scored = false;
 };
 
 // What the engine does with a pacer, on a virtual clock: streams that never end, and prompts that
@@ -67,6 +69,7 @@ class SuspendingMachine {
     while (next < arrivals.size() || !prompts_.empty()) {
       for (; next < arrivals.size() && first + arrivals[next].at <= now_; ++next) {
         prompts_.push_back({.sequence = next + 1, .prompt_length = arrivals[next].tokens});
+        prompts_.back().attention.scored = arrivals[next].scored;
       }
       std::stable_sort(prompts_.begin(), prompts_.end(),
                        [](const PromptState& a, const PromptState& b) {
@@ -138,7 +141,10 @@ class SuspendingMachine {
       longest_layer_ =
           std::max(longest_layer_, slower * Seconds(plan, ShareOf(0, 1), ShareOf(0, 1)));
     }
-    const double taken = slower * Seconds(plan, share, pair_share);
+    double taken = slower * Seconds(plan, share, pair_share);
+    if (EndsItsChunks(plan)) {
+      taken += slower * model_.score * WorkOf(plan, {}, 1).amount[StepWork::kScored];
+    }
     now_ += taken;
     longest_step_ = std::max(longest_step_, taken);
     pacer_.Took(plan, {}, plan.stretch.has_value() ? 0 : static_cast<int>(streams_.size()), taken);
@@ -232,6 +238,7 @@ class SuspendingMachine {
       item.end = until;
       item.sampled = sampled;
       item.runs = {{0, begin, until - begin}};
+      if (!sampled && prompt.attention.scored) item.score.emplace();
     };
     const int32_t sampled = end == prompt.prompt_length ? end - 1 : end;
     add(prompt.computed, sampled, false);
