@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/memory_grant.h"
+
 namespace annulus {
 
 class AnswerFormat;  // engine/text/answer
@@ -26,6 +28,11 @@ struct AnswerReading {
   std::vector<int32_t> reasoning_end;          // the ids of the mark that ends reasoning
   bool one_call = false;                       // the answer ends behind its first call
   uint64_t id_salt = 0;                        // decides the ids of calls
+  // Asked for what reading takes above kOwnBytes: the answer's calls, which are kept until it ends,
+  // and what is held back of one that begins. The engine's thread uses it; an error ends the
+  // request. Null: all is allowed.
+  std::shared_ptr<MemoryGrant> memory;
+  static constexpr size_t kOwnBytes = size_t{32} << 10;
 };
 
 // The next part of a call.

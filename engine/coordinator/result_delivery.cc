@@ -105,6 +105,7 @@ void ResultDelivery::UseTokens(std::span<const SampledToken> tokens, int drafted
       return finish(sequence, FinishReason::kError, std::move(added));
     }
     CountTokens(request, outcome);
+    if (!outcome.status.ok()) return finish(sequence, FinishReason::kError, outcome.status);
     finished = outcome.finished;
   }
   if (finished.has_value()) {

@@ -57,7 +57,10 @@ void AnswerReader::AddArguments(const AnswerEvent& event, Delta& delta) {
     delta.calls.push_back({.index = event.index, .id = "", .name = "", .arguments = ""});
   }
   delta.calls.back().arguments += event.bytes;
-  calls_.back().arguments += event.bytes;
+  std::string& arguments = calls_.back().arguments;
+  kept_bytes_ -= arguments.capacity();
+  arguments += event.bytes;
+  kept_bytes_ += arguments.capacity();
 }
 
 void AnswerReader::Collect(Delta& delta) {
@@ -73,6 +76,9 @@ void AnswerReader::Collect(Delta& delta) {
       case AnswerEvent::Kind::kCallBegin:
         delta.calls.push_back({event.index, event.id, event.name, ""});
         calls_.push_back({std::move(event.id), std::move(event.name), ""});
+        // A vector may have room for twice as many.
+        kept_bytes_ += 2 * sizeof(ToolCall) + calls_.back().id.capacity() +
+                       calls_.back().name.capacity() + calls_.back().arguments.capacity();
         break;
       case AnswerEvent::Kind::kArguments:
         AddArguments(event, delta);

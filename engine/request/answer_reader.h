@@ -36,6 +36,8 @@ class AnswerReader {
   // Whether the answer ends here, behind its only call.
   bool has_only_call() const { return one_call_ && parser_.calls() > 0; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  // Heap bytes, besides some KiB that any answer takes, and what a token adds for its delta.
+  size_t bytes() const { return kept_bytes_ + parser_.held_bytes(); }
   // All calls so far, and why what looked like one is none, or is not complete.
   const std::vector<ToolCall>& calls() const { return calls_; }
   const std::vector<std::string>& broken() const { return broken_; }
@@ -53,6 +55,7 @@ class AnswerReader {
   int64_t reasoning_tokens_ = 0;
   std::vector<ToolCall> calls_;
   std::vector<std::string> broken_;
+  size_t kept_bytes_ = 0;  // of calls_
   bool finished_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -231,6 +232,8 @@ Request::TokenOutcome Request::AddTokens(std::span<const SampledToken> tokens) {
     AddToken(token, delta, outcome);
     ++outcome.taken;
     if (outcome.finished.has_value()) break;
+    outcome.status = AllowReading();
+    if (!outcome.status.ok()) break;
   }
   sink_->OnDelta(std::move(delta));
   return outcome;
@@ -282,6 +285,18 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
   }
   if (completion_tokens_ >= spec_.sampling.max_tokens) outcome.finished = FinishReason::kLength;
   if (reader_.has_value() && reader_->has_only_call()) outcome.finished = FinishReason::kStop;
+}
+
+// In steps, since all requests share what is asked.
+absl::Status Request::AllowReading() {
+  constexpr size_t kStep = size_t{64} << 10;
+  if (!reader_.has_value() || spec_.reading.memory == nullptr) return absl::OkStatus();
+  const size_t bytes = reader_->bytes();
+  if (bytes <= reading_allowed_) return absl::OkStatus();
+  const size_t more = (bytes / kStep + 1) * kStep;
+  ANNULUS_RETURN_IF_ERROR(spec_.reading.memory->Allow(more));
+  reading_allowed_ = AnswerReading::kOwnBytes + more;
+  return absl::OkStatus();
 }
 
 // The text that a token adds; the rest of what it adds goes to `delta`.

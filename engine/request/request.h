@@ -168,9 +168,10 @@ class Request {
     std::optional<double> gap_seconds;  // since the last tokens; absent for the first
     int taken = 0;                      // how many tokens were used
     bool parked = false;                // it was parked since the last tokens
+    absl::Status status;                // of AnswerReading::memory; if not OK, the request must end
   };
   // Takes the tokens of one step (at least one, none with an error) and passes their text to the
-  // sink. If a token finishes the request, drops those after it.
+  // sink. If a token finishes the request, or there is no memory to read on, drops those after it.
   TokenOutcome AddTokens(std::span<const SampledToken> tokens);
   // Adds the seconds of one of its steps: Timings::ring_wait and host.
   void CountTimes(double ring_wait, double host) {
@@ -225,6 +226,7 @@ class Request {
   void StopGuessing();
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
   std::string TextOf(int32_t token, Delta& delta);
+  absl::Status AllowReading();
   void PassOnRest(Completion& completion);
   void PassOnPromptLogprobs();
 
@@ -255,6 +257,7 @@ class Request {
   bool draft_is_forced_ = false;
   IncrementalDetokenizer detokenizer_;
   std::optional<AnswerReader> reader_;  // absent: all of the answer is text
+  size_t reading_allowed_ = AnswerReading::kOwnBytes;
   StopMatcher stops_;
   const bool reports_logprobs_;
   std::vector<TokenLogprob> prompt_logprobs_;  // from the prompt's second token on, without texts

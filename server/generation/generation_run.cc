@@ -138,6 +138,9 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   ANNULUS_ASSIGN_OR_RETURN(BuiltRequest made, Build(engine, asked, memory, cancel, built));
   RequestSpec& request = made.spec;
   if (asked.prefill_only) CutAfterDocuments(request);
+  if (request.reading.format != nullptr) {
+    request.reading.memory = std::make_shared<OwnGrant>(context_.prompts);
+  }
   request.pin = asked.pin;
   request.ttl = asked.ttl;
   request.tenant_room = call_.caller.quotas.room;

@@ -401,6 +401,7 @@ size_t KeptBytes(const RequestSpec& request) {
   for (const PromptDocument& document : request.documents) {
     bytes += sizeof(document) + document.content.capacity();
   }
+  if (request.reading.format != nullptr) bytes += AnswerReading::kOwnBytes;
   return bytes + PromptLogprobsBytes(request);
 }
 

@@ -61,6 +61,17 @@ class WorkGrant final : public MemoryGrant {
   size_t allowed_ = 0;
 };
 
+// The same for work that may outlive its call: holds a share of its own until it is destroyed.
+class OwnGrant final : public MemoryGrant {
+ public:
+  explicit OwnGrant(std::shared_ptr<MemoryBudget> budget) : memory_(std::move(budget)) {}
+  absl::Status Allow(size_t bytes) override { return grant_.Allow(bytes); }
+
+ private:
+  CallMemory memory_;
+  WorkGrant grant_{memory_, /*beside=*/0};
+};
+
 // RESOURCE_EXHAUSTED: the system had no memory for the call.
 absl::Status OutOfMemoryError();
 

@@ -413,6 +413,7 @@ absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& re
   if (!allowed.ok()) return allowed;
   if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
   RenderedChat chat;
+  chat.reading = Get(reading_);
   chat.system_folded = Get(refuses_system_) && request.messages[0].role == "system";
   for (const ChatMessage& message : request.messages) {
     if (message.role == "bad") return Field("messages", "the template refuses these messages");

@@ -54,6 +54,8 @@ class FakeEngine final : public Engine {
   void set_template_memory_bytes(size_t bytes) { Set(template_memory_bytes_, bytes); }
   // Before the first request.
   void set_scripter(Scripter scripter) { Set(scripter_, std::move(scripter)); }
+  // How the answers to conversations are read.
+  void set_reading(const AnswerReading& reading) { Set(reading_, reading); }
   void set_chat_template(bool present) { Set(model_.has_chat_template, present); }
   // The template refuses system messages: what the engine makes of a conversation with one says so.
   void set_refuses_system(bool refuses) { Set(refuses_system_, refuses); }
@@ -177,6 +179,7 @@ class FakeEngine final : public Engine {
   bool refuses_system_ = false;
   size_t template_memory_bytes_ = 0;
   mutable ChatRequest with_tools_;
+  AnswerReading reading_;
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};

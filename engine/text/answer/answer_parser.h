@@ -63,6 +63,8 @@ class AnswerParser {
   // Calls that have ended.
   int32_t calls() const { return index_; }
   const AnswerFormat& format() const { return *format_; }
+  // Heap bytes of what is held back. The rest is bounded by a few times kMostName.
+  size_t held_bytes() const { return held_.capacity() + pairs_.held().capacity(); }
 
  private:
   using Exit = AnswerFormat::Exit;

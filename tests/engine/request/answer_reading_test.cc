@@ -47,6 +47,20 @@ class Sink final : public TokenSink {
   Completion completion;
 };
 
+// Allows so much.
+class Bounded final : public MemoryGrant {
+ public:
+  explicit Bounded(size_t most) : most_(most) {}
+  absl::Status Allow(size_t bytes) override {
+    asked.push_back(bytes);
+    return bytes <= most_ ? absl::OkStatus() : absl::ResourceExhaustedError("no more");
+  }
+  std::vector<size_t> asked;
+
+ private:
+  const size_t most_;
+};
+
 class AnswerReadingTest : public ::testing::Test {
  protected:
   AnswerReadingTest() {
@@ -77,7 +91,7 @@ class AnswerReadingTest : public ::testing::Test {
               std::vector<std::string> stops = {}) {
     RequestSpec spec;
     spec.prompt = {1};
-    spec.sampling.max_tokens = 1000;
+    spec.sampling.max_tokens = 1'000'000;
     spec.sampling.stop = std::move(stops);
     spec.reading = reading;
     Request request(1, spec, sink_, *tokenizer_, clock_);
@@ -86,8 +100,10 @@ class AnswerReadingTest : public ::testing::Test {
     for (size_t i = 0; i < ids.size() && !finished.has_value(); ++i) {
       SampledToken token;
       token.token = ids[i];
-      finished = request.AddTokens({&token, 1}).finished;
+      const Request::TokenOutcome outcome = request.AddTokens({&token, 1});
+      finished = outcome.finished;
       taken_ = i + 1;
+      if (!outcome.status.ok()) return request.Finish(FinishReason::kError, outcome.status);
     }
     request.Finish(finished.value_or(FinishReason::kStop), absl::OkStatus());
   }
@@ -197,6 +213,32 @@ TEST_F(AnswerReadingTest, ABrokenCallIsTextWithAReason) {
   Answer(Render("Hi", true).reading, "<tool_call>now()</tool_call>");
   EXPECT_EQ(sink_->text, "<tool_call>now()</tool_call>");
   EXPECT_THAT(sink_->completion.broken_calls, ElementsAre("the call is not valid JSON"));
+}
+
+// Whether it is kept as arguments or, as the name comes last, held back.
+TEST_F(AnswerReadingTest, WhatIsKeptOfAnAnswerIsAskedFor) {
+  for (const std::string begin : {R"(<tool_call>{"name": "now", "arguments": {"a": ")",
+                                  R"(<tool_call>{"arguments": {"a": ")"}) {
+    const auto memory = std::make_shared<Bounded>(size_t{256} << 10);
+    AnswerReading reading = Render("Hi", true).reading;
+    reading.memory = memory;
+    Answer(reading, begin + std::string(15'000, 'x'));
+    EXPECT_THAT(memory->asked, IsEmpty()) << "a short one is counted when it is submitted";
+    EXPECT_TRUE(sink_->completion.status.ok());
+    const std::string answer = begin + std::string(400'000, 'x');
+    Answer(reading, answer);
+    EXPECT_EQ(sink_->completion.status.message(), "no more");
+    EXPECT_LT(taken_, tokenizer_->Encode(answer, false)->size());
+    ASSERT_FALSE(memory->asked.empty());
+    EXPECT_TRUE(std::is_sorted(memory->asked.begin(), memory->asked.end()));
+    EXPECT_LT(memory->asked.size(), 10u) << "in steps";
+  }
+  // Text is not kept.
+  const auto memory = std::make_shared<Bounded>(0);
+  AnswerReading reading = Render("Hi", true).reading;
+  reading.memory = memory;
+  Answer(reading, "<think>" + std::string(100'000, 'x') + "</think>" + std::string(100'000, 'x'));
+  EXPECT_THAT(memory->asked, IsEmpty());
 }
 
 TEST_F(AnswerReadingTest, RefusesToolsWithoutNames) {

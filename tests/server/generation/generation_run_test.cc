@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/answer/answer_format.h"
 #include "kernels/base/sanitizers.h"
 #include "server/config/load_config.h"
 #include "tests/server/fake_engine.h"
@@ -88,6 +89,46 @@ TEST_F(GenerationRunTest, AClientMayLeaveAtAnyMomentOfTheSubmission) {
     ASSERT_TRUE(engine_.WaitUntilIdle(std::chrono::milliseconds(10'000)));
   }
   EXPECT_FALSE(engine_.submitted().empty());
+}
+
+// Calls of tools are kept until the answer ends, and some of a call is held back.
+TEST_F(GenerationRunTest, WhatReadingAnAnswerTakesIsHeld) {
+  AnswerReading reading;
+  reading.format = AnswerFormat::Make("hermes", [](absl::string_view) { return false; });
+  engine_.set_reading(reading);
+  engine_.set_chat_template(true);
+  const CallContext call{.method = "/annulus.v1.InferenceService/Generate"};
+  size_t held[2] = {};
+  for (const bool chat : {false, true}) {
+    for (const bool named : {false, true}) {
+      GenerationRun run(context_, call, SinkLimits{}, reader_);
+      ASSERT_TRUE(run.TakePlace().ok());
+      AskedGeneration asked;
+      if (chat) {
+        v1::Message& message = *asked.spec.mutable_messages()->add_messages();
+        message.set_role("user");
+        message.set_content("text");
+      } else {
+        asked.spec.set_text("text");
+      }
+      asked.spec.mutable_sampling()->set_max_tokens(1);
+      if (named) asked.spec.set_request_id(absl::StrCat("request-", chat));
+      run.set_request_id(absl::StrCat("request-", chat));
+      CallMemory memory(context_.prompts);
+      ASSERT_TRUE(run.Submit(engine_, asked, SIZE_MAX, memory, CancelFlag::Never()).ok());
+      if (!named) held[chat] = memory.held();
+      run.Close();
+      const std::shared_ptr<MemoryGrant> grant = engine_.submitted().back().reading.memory;
+      ASSERT_EQ(grant != nullptr, chat) << "texts are not parted";
+      if (!chat) continue;
+      const size_t used = context_.prompts->used();
+      EXPECT_TRUE(grant->Allow(100'000).ok());
+      EXPECT_TRUE(grant->Allow(50'000).ok());
+      EXPECT_EQ(context_.prompts->used(), used + 100'000);
+      EXPECT_FALSE(grant->Allow(context_.prompts->limit()).ok());
+    }
+  }
+  EXPECT_GE(held[true], held[false] + AnswerReading::kOwnBytes);
 }
 
 }  // namespace
