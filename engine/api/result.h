@@ -80,7 +80,7 @@ struct Timings {
   double host = 0;          // over its steps: planning and handling results, outside the ranks
   int64_t preemptions = 0;  // how often it gave up its pages and waited again: see AdmissionMode
   // How often it went on after a step that computed it had failed. The answer is the same, but for
-  // policies that choose blocks by content, which may choose others.
+  // policies that choose blocks by content, or had begun from dense pages that are lost.
   int64_t recovered = 0;
   // How often, of these, it kept its place and only the keys and values that ranks had lost were
   // computed again. Otherwise it waited again and went on from a cached prefix.
