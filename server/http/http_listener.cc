@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <iterator>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
@@ -212,6 +213,13 @@ void HttpListener::Welcome(int descriptor, SteadyTime now) {
 }
 
 bool HttpListener::MakeRoom() {
+  if (entries_.size() < options_.max_connections) return true;
+  // First of those that have left, which this turn of the loop may not have come to.
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    if (entry->second.connection->client_has_left()) Close(entry);
+    entry = next;
+  }
   if (entries_.size() < options_.max_connections) return true;
   auto waiting = std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) {
     return entry.second.connection->waits_for_request();
