@@ -21,8 +21,8 @@ constexpr char kExamples[] =
     "  annulus complete 'Once upon a time' --max-tokens 64 --temperature 0\n"
     "  annulus status --server gpu7:50051\n'annulus COMMAND --help' shows the options of a "
     "command.\n"
-    "Exit codes: 0 success; 2 wrong usage; 3 some of several files or requests failed;\n"
-    "64 + gRPC code for a failed call; 130 interrupted.";
+    "Exit codes: 0 success; 1 output cannot be written; 2 wrong usage; 3 some of several files\n"
+    "or requests failed; 64 + gRPC code for a failed call; 130 interrupted.";
 
 void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   const Connection& connection = session.connection();

@@ -151,7 +151,7 @@ void VisitOptions(Visitor&& visit) {
   visit("page-tokens", "16|32|64|128|256", "Tokens in one page of keys and values.",
         &E::page_tokens,
         option::OneOf<int>{{{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}}});
-  visit("chunk-tokens", "N", "Largest number of tokens that one step computes, all ranks together.",
+  visit("chunk-tokens", "N", "Largest number of prompt tokens in a step, all ranks together.",
         &E::chunk_tokens, option::Within{16, 1 << 20});
   visit("stall-budget", "TIME|off|auto",
         "Target for the longest wait of a running answer for its next token while prompts are "
@@ -161,14 +161,13 @@ void VisitOptions(Visitor&& visit) {
         &E::stall_budget, option::TimeOffOrAuto{milliseconds(1), hours(1)});
   visit("tokens-per-rank", "N", "Spread a sequence over one more rank for every N tokens.",
         &E::tokens_per_rank, option::Within{1, 1'000'000'000});
-  visit(
-      "admission", "worst|expected",
-      "Memory for keys and values that a request takes when it begins: for the longest answer that "
-      "it may give, or for one as long as answers have been so far. With expected more requests "
-      "run at once; if their memory runs out, some wait again and then go on with the same answer.",
-      &E::admission,
-      option::OneOf<AdmissionMode>{
-          {{"worst", AdmissionMode::kWorst}, {"expected", AdmissionMode::kExpected}}});
+  visit("admission", "worst|expected",
+        "Memory for keys and values that a request reserves when it starts. worst: for its longest "
+        "possible answer; expected: for an answer of typical length, so that more requests run at "
+        "once. If memory then runs out, some requests wait and later resume with the same answer.",
+        &E::admission,
+        option::OneOf<AdmissionMode>{
+            {{"worst", AdmissionMode::kWorst}, {"expected", AdmissionMode::kExpected}}});
   visit("max-running", "N",
         "Largest number of running requests, not counting those whose clients do not read.",
         &E::max_running, option::Within{1, 4096});
@@ -184,7 +183,7 @@ void VisitOptions(Visitor&& visit) {
         "empty: requests for 'learned' are rejected.",
         &E::attention_gates, option::Any{});
   visit("ring-mode", "auto|pass-kv|pass-q",
-        "What ranks send to each other: keys and values, or queries; auto: whichever is faster.",
+        "What ranks exchange. pass-kv: keys and values; pass-q: queries; auto: the faster one.",
         &E::ring_mode,
         option::OneOf<RingMode>{{{"auto", RingMode::kAuto},
                                  {"pass-kv", RingMode::kPassKv},
@@ -202,19 +201,19 @@ void VisitOptions(Visitor&& visit) {
         "auto: launch a decode step on a GPU as one graph, if the GPU can; off: launch its kernels "
         "one by one.",
         &E::device_graphs, option::OneOf<bool>{{{"auto", true}, {"off", false}}});
-  visit(
-      "speculate", "auto|ngram|off",
-      "ngram: for requests that do not choose, guess the next tokens from what followed the same "
-      "words earlier in the request's own text, and check all guesses in one step; answers that "
-      "quote their documents come sooner, and no answer changes; auto: ngram on CPUs, off on GPUs.",
-      &E::speculation,
-      option::OneOf<std::optional<Speculation>>{
-          {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}}});
+  visit("speculate", "auto|ngram|off",
+        "ngram: for requests that do not choose, guess the next tokens from what followed the same "
+        "words earlier in the request's own text, and check all guesses in one step. Answers that "
+        "quote their documents are faster, and no answer changes (on GPUs only with --gpu-kernels "
+        "..-invariant). auto: ngram on CPUs, off on GPUs.",
+        &E::speculation,
+        option::OneOf<std::optional<Speculation>>{
+            {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}}});
   visit(
       "tool-format", "NAME|auto|none",
       "How the model writes tool calls and reasoning, so that answers can be split into these and "
       "text: command, deepseek, gemma, glm, granite, harmony, hermes, kimi, llama3, mistral, "
-      "qwen3_coder or smollm3; auto: as its chat template does; none: all of an answer is text.",
+      "qwen3_coder or smollm3; auto: as its chat template does; none: return it all as text.",
       &E::tool_format,
       option::OneOf<std::string>{{{"auto", "auto"},
                                   {"none", "none"},
@@ -230,10 +229,11 @@ void VisitOptions(Visitor&& visit) {
                                   {"mistral", "mistral"},
                                   {"qwen3_coder", "qwen3_coder"},
                                   {"smollm3", "smollm3"}}});
-  visit("reasoning", "auto|off",
-        "auto: what a model thinks before it answers is separate from the answer; off: it is part "
-        "of the text, as the model wrote it.",
-        &E::reasoning, option::OneOf<bool>{{{"auto", true}, {"off", false}}});
+  visit(
+      "reasoning", "auto|off",
+      "auto: return a model's reasoning separately from the answer; off: leave it in the text, as "
+      "the model wrote it.",
+      &E::reasoning, option::OneOf<bool>{{{"auto", true}, {"off", false}}});
   visit("ring-profile", "FILE",
         "File with measured rates for --ring-mode auto: read if it exists, else measured at start "
         "and written; empty: measure at every start.",
@@ -265,8 +265,8 @@ void VisitOptions(Visitor&& visit) {
         option::OneOf<KvVerify>{
             {{"sample", KvVerify::kSample}, {"off", KvVerify::kOff}, {"all", KvVerify::kAll}}});
   visit("exchange-timeout", "TIME",
-        "How long a rank may wait for another while no rank makes progress; 1.5 times this for its "
-        "GPU.",
+        "A step fails if a rank waits this long for another while no rank makes progress, or 1.5 "
+        "times this long for its GPU.",
         &E::exchange_timeout, option::TimeWithin{milliseconds(10), hours(1)});
   visit("slow-reader-timeout", "TIME",
         "End the request of a client that reads nothing of its answer for this long.",

@@ -9,6 +9,7 @@
 namespace annulus {
 
 std::string FormatBytes(uint64_t bytes) {
+  if (bytes == 1) return "1 byte";
   static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;

@@ -21,8 +21,8 @@ constexpr char kUsage[] =
     "       annulusd --print-config [OPTION]...\n"
     "                                      print the configuration in effect, as a file for\n"
     "                                      --config that explains every option, and exit\n"
-    "       annulusd --doctor [OPTION]...  check this machine, say what is good and what to\n"
-    "                                      do about the rest, and exit\n"
+    "       annulusd --doctor [OPTION]...  check this machine, print what is good and what to\n"
+    "                                      improve, and exit\n"
     "       annulusd --hash-token          read a token from standard input, print its hash for\n"
     "                                      --tokens-file, and exit\n"
     "\n"
@@ -89,7 +89,7 @@ std::string HelpText() {
 std::string ManualText(absl::string_view version) {
   std::string text = absl::StrCat(
       ".TH ANNULUSD 8 \"\" \"annulus ", version, "\" \"System Administration\"\n",
-      ".SH NAME\nannulusd \\- serve long documents to language models\n", ".SH SYNOPSIS\n.EX\n",
+      ".SH NAME\nannulusd \\- serve language models over long documents\n", ".SH SYNOPSIS\n.EX\n",
       Roff(kUsage), ".EE\n.SH OPTIONS\n.TP\n.B \\-\\-config FILE\nYAML file to read.\n");
   for (const Option& option : Options()) {
     absl::StrAppend(&text, ".TP\n.B ",

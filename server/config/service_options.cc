@@ -69,7 +69,7 @@ std::vector<Option> ServiceOptions() {
        "XDG_RUNTIME_DIR, else PORT.sock in /tmp/annulus-UID.",
        Into(&ServerConfig::admin_listen, ParseAdminListen)},
       {"http", "HOST:PORT|off", "off",
-       "Address of the HTTP API (OpenAI's chat and completions), with the same TLS, tokens and "
+       "Address of the HTTP APIs (OpenAI's and Anthropic's), with the same TLS, tokens and "
        "certificates as --listen.",
        Into(&ServerConfig::http, ParseOptionalAddress)},
       {"http-heartbeat", "TIME", "5s",
@@ -77,11 +77,11 @@ std::vector<Option> ServiceOptions() {
        "client does not time out on long prompts.",
        Within(&ServerConfig::http_heartbeat, milliseconds(10), hours(1))},
       {"http-linger", "TIME", "60s",
-       "How long an HTTP request with an Idempotency-Key goes on when its connection is closed, so "
-       "that a retry finds it; 0s: not at all.",
+       "How long an HTTP request with an Idempotency-Key continues after its connection is closed, "
+       "so that a retry finds it; 0s: not at all.",
        Within(&AttachLimits::linger, milliseconds(0), hours(1))},
       {"http-origins", "ORIGIN,..", "",
-       "Origins of web pages that may use the HTTP API (CORS), such as https://chat.example; all "
+       "Origins of web pages that may use the HTTP APIs (CORS), such as https://chat.example; all "
        "others are refused.",
        Into(&ServerConfig::http_origins, ParseOrigins)},
       {"max-connections", "N", "1024",
@@ -89,10 +89,11 @@ std::vector<Option> ServiceOptions() {
        "closed immediately.",
        Within(&ServerConfig::max_connections, 1, 1'000'000)},
       {"keepalive-time", "TIME", "15s",
-       "Ping a gRPC connection that is silent for this long, and close it if it does not answer "
-       "soon.",
+       "Ping a gRPC connection that is silent for this long; close it if no answer comes within "
+       "the same time, or 10s if that is less.",
        Within(&ServerConfig::keepalive_time, milliseconds(100), hours(2))},
-      {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
+      {"metrics", "HOST:PORT|off", "127.0.0.1:9464",
+       "Address of /metrics for Prometheus, and of the probes /healthz and /readyz.",
        Into(&ServerConfig::metrics, ParseOptionalAddress)},
       {"otlp-endpoint", "HOST:PORT|off", "off",
        "OpenTelemetry collector that gets a trace of each generation, by OTLP over gRPC without "
@@ -136,14 +137,13 @@ std::vector<Option> ServiceOptions() {
        Within(&DocumentLimits::max_memory, 0, 64 * kTiB)},
       {"documents", "DIR", "",
        "Folder that keeps the bytes of uploaded documents (mode 0700, one daemon for each): they "
-       "outlive a restart, and `annulus documents get` brings them back. Documents that clients "
-       "upload for one question are not written. Empty: documents end with the daemon.",
+       "outlive a restart, and `annulus documents get` returns them. Documents that clients "
+       "upload for one question are not written. Empty: documents are lost when the daemon stops.",
        Into(&DocumentLimits::folder, ParseText)},
       {"documents-size", "SIZE", "16GiB", "Largest total size of the files in --documents.",
        Within(&DocumentLimits::folder_bytes, 0, 64 * kTiB)},
       {"max-prompts-memory", "SIZE", "1GiB",
-       "Memory for all calls in progress: requests as sent and decoded, their token ids, unary "
-       "answers.",
+       "Memory for all calls in progress: received and decoded messages, token ids, unary answers.",
        Within(&ServerConfig::max_prompts_memory, kMiB, 64 * kTiB)},
       {"attach-window", "TIME", "10m",
        "How long a complete answer is kept for retries with the same request_id; 0s: not at all.",

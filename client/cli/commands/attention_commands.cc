@@ -298,7 +298,8 @@ void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
       ->type_name("N");
   show.add_option_function<int32_t>(
           "--cells", [&request](int32_t n) { request.set_cells(n); },
-          "Largest number of cells on each side (default: 64 in a terminal, else 128)")
+          "Largest number of cells on each side of the picture (default: 64 in a terminal, else "
+          "128)")
       ->check(Within(1, kAnyNumber, "1 or more"))
       ->type_name("N");
   show.add_option("--model", *request.mutable_model(), "Name of the model (default: the only one)")

@@ -32,8 +32,8 @@ void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action,
   options->folder = ChatFolder(environment);
   chat.add_flag(
       "--continue", options->continues,
-      "Go on with the conversation that was saved last; a chat on a terminal saves itself "
-      "after each answer");
+      "Resume the conversation that was saved last; a chat on a terminal saves itself after each "
+      "answer");
   AddDocumentOptions(chat, options->choice);
   chat.add_option("-s,--system", options->system, "System message for the conversation")
       ->type_name("TEXT");

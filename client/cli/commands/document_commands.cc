@@ -223,20 +223,22 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   put->add_option("FILE...", options->arguments,
                   "Files of any format that ask reads, folders or patterns; - for standard input")
       ->required();
-  put->add_option("--name", options->name, "Name on the server (default: the file's own)")
+  put->add_option("--name", options->name, "Name on the server (default: the file's name)")
       ->type_name("NAME");
   put->add_option("--title", options->title,
                   "Title that the model and lists show (default: the file's name, else NAME)")
       ->type_name("TEXT");
-  put->add_flag("--prefill", options->prefill,
-                "Compute the keys and values of the text now, so that a later ask computes only "
-                "the question; ask needs the same --system, and no document before this one. They "
-                "are kept while there is room");
-  put->add_flag("--pin", options->pin, "With --prefill: never evict them until unpin");
+  put->add_flag(
+      "--prefill", options->prefill,
+      "Compute the keys and values of the text now. A later ask with the same --system, and "
+      "with no document before this one, then computes only the question. They are kept "
+      "while there is room");
+  put->add_flag("--pin", options->pin,
+                "With --prefill: keep keys and values in memory until 'documents unpin'");
   put->add_option_function<std::string>(
          "--ttl", [options](const std::string& text) { options->ttl = ReadTtl(text); },
-         "With --prefill: drop them after this time, even if pinned: 90s, 30m, 2h, 7d; a year at "
-         "most")
+         "With --prefill: drop keys and values after this time, even if pinned: 90s, 30m, 2h, 7d; "
+         "a year at most")
       ->type_name("TIME");
   put->add_option("-s,--system", options->system,
                   "With --prefill: system message before the document")
@@ -263,7 +265,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
       ->required();
   show->footer("Examples:\n  annulus documents show book.txt");
 
-  CLI::App* get = add("get", "Bring back the text of a document, as it was uploaded", &RunGet);
+  CLI::App* get = add("get", "Print the text of a document, exactly as it was uploaded", &RunGet);
   get->add_option("NAME", options->arguments, "Name or title on the server")
       ->required()
       ->expected(1);

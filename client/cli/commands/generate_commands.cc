@@ -301,8 +301,8 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   ask.add_option("--questions", ask_options->questions,
                  "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "
                  "JSON lines with \"question\". Every argument is then a DOC, and the documents "
-                 "are computed once. Answers come in order; with --json, one object with an index "
-                 "a line. Exit code 3: some failed")
+                 "are computed once. Answers are printed in order; with --json, one object a line, "
+                 "with its index. Exit code 3: some failed")
       ->type_name("FILE");
   ask.footer(
       "Examples:\n"

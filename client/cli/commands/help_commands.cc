@@ -73,6 +73,7 @@ void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action) {
   });
 
   CLI::App& version = *app.add_subcommand("version", "Print the version, as --version does");
+  version.footer("Examples:\n  annulus version");
   version.callback([&app, &action] {
     action = [&app](Session& session) {
       session.Print(absl::StrCat(app.version(), "\n"));

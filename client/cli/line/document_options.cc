@@ -48,9 +48,10 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
 
 void AddDocumentFlag(CLI::App& command, std::vector<std::string>& documents) {
   command
-      .add_option(kDocumentFlag, documents,
-                  "A text to place before the prompt: a file, - or the name of a document on the "
-                  "server; may be repeated")
+      .add_option(
+          kDocumentFlag, documents,
+          "A text to place before the prompt: a file, - for standard input, or the name of a "
+          "document on the server; may be repeated")
       ->allow_extra_args(false)
       ->type_name("DOC");
 }

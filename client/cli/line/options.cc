@@ -73,8 +73,8 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
   command
       .add_option_function<double>(
           "--coverage", [&spec](double share) { spec.mutable_attention()->set_coverage(share); },
-          "Attend at least this share of the attention mass, (0, 1]; without --attention: policy "
-          "adaptive")
+          "Attend at least this share of the attention mass, as measured on sampled rows, (0, 1]; "
+          "without --attention: policy adaptive")
       ->check(Within(kAboveZero, 1, "above 0, up to 1"))
       ->type_name("SHARE")
       ->group(kAttentionGroup);
@@ -262,7 +262,8 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
         spec.set_speculation(way == "off" ? v1::SPECULATION_OFF : v1::SPECULATION_NGRAM);
       },
       "Speculative decoding. ngram: guess tokens from the request's own text, which is faster if "
-      "the answer quotes it; the answer is the same (default: the server's --speculate)",
+      "the answer quotes it. Does not change the answer, on GPUs only with the server's "
+      "--gpu-kernels ..-invariant (default: the server's --speculate)",
       kServerGroup)
       ->expected(1)
       ->check(CLI::IsMember({"off", "ngram"}))
@@ -287,11 +288,14 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   AddField(command, sampling, "--min-p", &P::set_min_p,
            "Minimum probability relative to the most likely token, [0, 1]")
       ->check(Within(0, 1, "0 (off) to 1"));
-  AddField(command, sampling, "--frequency-penalty", &P::set_frequency_penalty, "[-2, 2]")
+  AddField(command, sampling, "--frequency-penalty", &P::set_frequency_penalty,
+           "Lower a token's logit by this each time it was generated, [-2, 2]")
       ->check(Within(-2, 2, "-2 to 2"));
-  AddField(command, sampling, "--presence-penalty", &P::set_presence_penalty, "[-2, 2]")
+  AddField(command, sampling, "--presence-penalty", &P::set_presence_penalty,
+           "Lower a token's logit by this if it was generated, [-2, 2]")
       ->check(Within(-2, 2, "-2 to 2"));
-  AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty, "(0, 10]")
+  AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty,
+           "Above 1: make tokens of prompt and answer less likely, (0, 10]")
       ->check(Within(kAboveZero, 10, "above 0, up to 10"));
   AddField(command, sampling, "--seed", &P::set_seed,
            "Seed of the random draws, to make them repeatable");
@@ -299,9 +303,10 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
            "Show the log probability of each token and this many alternatives, 0 to 20: as a table "
            "on standard error, or in --json")
       ->check(Within(0, 20, "0 to 20"));
-  AddField(command, sampling, "--prompt-logprobs", &P::set_prompt_logprobs,
-           "The same for each token of the prompt but the first; the whole prompt is computed for "
-           "it")
+  AddField(
+      command, sampling, "--prompt-logprobs", &P::set_prompt_logprobs,
+      "The same for each token of the prompt except the first; computes the whole prompt, cached "
+      "or not")
       ->check(Within(0, 20, "0 to 20"));
   command
       .add_flag_callback(

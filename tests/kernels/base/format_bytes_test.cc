@@ -9,6 +9,7 @@ namespace {
 
 TEST(FormatBytes, PicksAUnit) {
   EXPECT_EQ(FormatBytes(0), "0 bytes");
+  EXPECT_EQ(FormatBytes(1), "1 byte");
   EXPECT_EQ(FormatBytes(1023), "1023 bytes");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes((1 << 20) - 1), "1.0 MiB");
