@@ -136,10 +136,4 @@ absl::StatusOr<std::shared_ptr<const Machine>> CompileConstraint(const OutputCon
   return machine;
 }
 
-size_t MachineBytes(const Machine& machine) {
-  return sizeof(machine) + machine.nodes.capacity() * sizeof(Node) +
-         machine.edges.capacity() * sizeof(ByteEdge) +
-         (machine.targets.capacity() + machine.rules.capacity()) * sizeof(NodeId);
-}
-
 }  // namespace annulus

@@ -19,9 +19,6 @@ inline constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
 inline constexpr size_t kMaxChoices = 10000;
 // For the meter of one compilation: about 100 ms of one core at the most.
 inline constexpr int64_t kCompileSteps = 400'000;
-// Most ways to read a text at once. A machine that needs more somewhere is refused or, where that
-// shows only while it runs, cannot go on there.
-inline constexpr size_t kMaxReadings = 1024;
 
 // Compiles a constraint to a machine from every state of which some text leads to an end.
 // `bytes`: those for which the vocabulary has a token of their own (TokenTrie::single_bytes).
@@ -38,9 +35,6 @@ absl::StatusOr<std::shared_ptr<const Machine>> CompileConstraint(const OutputCon
                                                                  WorkMeter* work,
                                                                  MemoryGrant* memory,
                                                                  const TokenTrie* tokens = nullptr);
-
-// The memory that a machine takes.
-size_t MachineBytes(const Machine& machine);
 
 }  // namespace annulus
 

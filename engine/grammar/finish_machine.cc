@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "engine/grammar/compile.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

@@ -4,7 +4,6 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "engine/grammar/compile.h"
 #include "engine/grammar/token_trie.h"
 
 namespace annulus {

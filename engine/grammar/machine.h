@@ -20,6 +20,9 @@ using RuleId = uint32_t;
 // The node that leaves a rule or ends one turn of a loop. There is only this one.
 inline constexpr NodeId kReturnNode = 0;
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
+// Most ways to read a text at once. A machine that needs more somewhere is refused or, where that
+// shows only while it runs, cannot go on there.
+inline constexpr size_t kMaxReadings = 1024;
 
 // Reads one byte of [first, last].
 struct ByteEdge {
@@ -85,6 +88,13 @@ struct Machine {
 
   bool operator==(const Machine&) const = default;
 };
+
+// The memory that a machine takes.
+inline size_t MachineBytes(const Machine& machine) {
+  return sizeof(machine) + machine.nodes.capacity() * sizeof(Node) +
+         machine.edges.capacity() * sizeof(ByteEdge) +
+         (machine.targets.capacity() + machine.rules.capacity()) * sizeof(NodeId);
+}
 
 }  // namespace annulus
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/grammar/compile.h"
-
 namespace annulus {
 
 std::list<MachineCache::Entry>::iterator MachineCache::FindLocked(
