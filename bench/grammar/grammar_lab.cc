@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 #include "engine/grammar/matcher.h"
 
 namespace annulus {

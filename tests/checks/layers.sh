@@ -29,19 +29,20 @@ engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS
 engine/memory/     : engine/api/ engine/base/ KERNELS
 engine/tiers/      : engine/api/ engine/base/ engine/disk/ engine/memory/page_book.h KERNELS
 engine/metrics/    : engine/api/ engine/base/ KERNELS
-engine/grammar/    : engine/api/ engine/base/ engine/text/ KERNELS
+engine/grammar/    : engine/base/ engine/text/ KERNELS
+engine/grammar/compiler/: engine/api/ engine/base/ engine/grammar/* engine/text/ KERNELS
 engine/state/      : engine/api/ engine/base/ engine/grammar/machine.h engine/memory/page_owner.h engine/sparse/ KERNELS
-engine/sampling/   : engine/api/ engine/base/ engine/grammar/ engine/text/ KERNELS
+engine/sampling/   : engine/api/ engine/base/ engine/grammar/* engine/text/ KERNELS
 engine/scheduler/  : engine/api/ engine/base/ engine/grammar/matcher.h engine/memory/page_book.h engine/memory/page_owner.h engine/state/ engine/sparse/ KERNELS
 engine/codec/      : engine/api/ engine/base/ engine/grammar/machine.h engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
 engine/ring/       : engine/api/ engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
-engine/runner/     : engine/api/ engine/base/ engine/codec/ engine/grammar/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
+engine/runner/     : engine/api/ engine/base/ engine/codec/ engine/grammar/* engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
 engine/prompt/     : engine/api/ engine/base/ engine/text/ KERNELS
 engine/loading/    : engine/api.h engine/api/ engine/base/ engine/gguf/ engine/grammar/token_trie.h engine/model/ engine/runner/ engine/sparse/ engine/text/ KERNELS
 engine/exchange/   : engine/api/ engine/base/ engine/memory/ engine/model/ engine/ring/ engine/runner/ engine/scheduler/ KERNELS
 engine/request/    : engine/api/ engine/base/ engine/runner/ engine/sampling/ engine/scheduler/ engine/sparse/ engine/state/ engine/text/ KERNELS
 engine/pages/      : engine/api/ engine/base/ engine/disk/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
-engine/coordinator/: engine/api/ engine/base/ engine/grammar/ engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
+engine/coordinator/: engine/api/ engine/base/ engine/grammar/* engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :

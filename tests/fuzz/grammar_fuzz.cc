@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 #include "engine/grammar/matcher.h"
 
 namespace annulus {

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/api/field_errors.h"
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 #include "engine/text/streaming_encoder.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"

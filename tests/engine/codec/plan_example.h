@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/codec/step_codec.h"
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 
 // A plan for a ring of three ranks, for the tests of the codec and as a seed of its fuzzer.
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 #include "engine/grammar/matcher.h"
 
 namespace annulus::testing {

@@ -1,4 +1,4 @@
-#include "engine/grammar/machine_cache.h"
+#include "engine/grammar/compiler/machine_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/grammar/compiler/output_compiler.h"
 #include "engine/grammar/grammar_caches.h"
-#include "engine/grammar/output_compiler.h"
 #include "tests/engine/grammar/grammar_text.h"
 
 namespace annulus {

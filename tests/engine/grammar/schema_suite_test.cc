@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/grammar/json_tree.h"
+#include "engine/grammar/compiler/json_tree.h"
 #include "tests/engine/grammar/grammar_text.h"
 #include "tests/support/thinned.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "engine/grammar/compile.h"
+#include "engine/grammar/compiler/compile.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/sampler.h"
 #include "nlohmann/json.hpp"
