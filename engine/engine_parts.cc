@@ -1,0 +1,117 @@
+#include "engine/engine_parts.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/process_memory.h"
+#include "engine/disk/disk_calls.h"
+#include "engine/engine_setup.h"
+#include "engine/memory_plan.h"
+#include "engine/request/check_request.h"
+#include "engine/runner/rank_set.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Attention rates are measured if ranks exchange anything; otherwise this is the guess.
+AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
+  AutoSetting setting;
+  setting.scores = CanScoreBlocks(*model.ops);
+  setting.gates = model.gates != nullptr;
+  setting.flops = flops;
+  setting.layers = 0;
+  for (const CacheGroup& group : model.groups) {
+    if (group.window == 0) setting.layers += static_cast<int>(group.layers.size());
+  }
+  return setting;
+}
+
+// Host memory of the process without the weights, after loading them.
+size_t ProgramBytes(const RankModel& model, const Backend& backend) {
+  const int64_t weights =
+      backend.capabilities().host_accessible ? static_cast<int64_t>(model.weights.bytes) : 0;
+  return static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident - weights));
+}
+
+// Opens the ring and takes all memory of the ranks.
+absl::Status StartRanks(EngineParts& parts, Backend& backend) {
+  const RankModel& model = parts.model.ranks;
+  parts.limits = PlanLimitsOf(parts.options, model);
+  RankSetOptions ranks = RankSetOptionsOf(parts.options, parts.limits);
+  ranks.clock = &parts.clock();
+  ranks.through_bytes = parts.seams.through_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(parts.exchange, FindExchange(parts.options, model, backend));
+  parts.program_bytes = ProgramBytes(model, backend);
+  if (parts.options.kv_memory_bytes == 0) {
+    ANNULUS_ASSIGN_OR_RETURN(ranks.engine.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
+  }
+  const HostUse host = {.program = parts.program_bytes,
+                        .kv_host = static_cast<size_t>(parts.options.kv_host_bytes),
+                        .pinned = PageStores::BufferBytes(parts.options, GeometryOf(model)),
+                        .memory = parts.options.host_memory_bytes};
+  ANNULUS_ASSIGN_OR_RETURN(parts.plan, PlanMemory(model, ranks, host, backend));
+  ANNULUS_RETURN_IF_ERROR(CheckPlan(parts.plan, ranks.span.local));
+  ANNULUS_ASSIGN_OR_RETURN(parts.ranks, RankSet::Create(model, backend, ranks));
+  if (parts.seams.wrap_ranks != nullptr) {
+    parts.ranks = parts.seams.wrap_ranks(std::move(parts.ranks));
+  }
+  parts.metrics = std::make_unique<EngineMetrics>(parts.options.ranks, parts.model.info);
+  return absl::OkStatus();
+}
+
+// Opens the tiers, and starts the loop over them and the ranks.
+absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
+  const RankModel& model = parts.model.ranks;
+  const RankSpan span = parts.options.span();
+  std::vector<Backend*> devices;
+  for (int index = 0; index < span.local; ++index) {
+    devices.push_back(&backend.OnDevice(index % DevicesOf(backend, span.local)));
+  }
+  DiskCalls& disk =
+      parts.seams.disk_calls == nullptr ? DiskCalls::System() : *parts.seams.disk_calls;
+  ANNULUS_ASSIGN_OR_RETURN(parts.stores, PageStores::Open(parts.options, GeometryOf(model), devices,
+                                                          disk, parts.clock()));
+  CoordinatorOptions coordinator;
+  coordinator.engine = parts.options;
+  coordinator.limits = parts.limits;
+  // With one thread, ranks that wait have none to lend.
+  coordinator.ranks_share_machine = backend.capabilities().host_accessible &&
+                                    backend.capabilities().nodes == 1 && span.all > 1 &&
+                                    span.local == span.all && parts.options.threads > 1;
+  coordinator.modes = ModePolicyOf(parts.options, model, parts.exchange.rates);
+  coordinator.modes.visiting_pages = parts.ranks->visiting_pages();
+  coordinator.identity = absl::StrCat(parts.model.identity, "/", parts.limits.shards);
+  coordinator.automatic = MakeAutoSetting(model, parts.exchange.rates.attention.back().flops);
+  coordinator.ropes = model.config.ropes;
+  coordinator.other_identities = parts.stores->OtherIdentities(coordinator.identity);
+  coordinator.tiers = parts.stores->Levels(*parts.metrics);
+  coordinator.comparer = parts.stores->comparer();
+  coordinator.tokenizer = parts.model.tokenizer.get();
+  coordinator.tokens = parts.model.ranks.tokens;
+  parts.coordinator =
+      std::make_unique<Coordinator>(coordinator, *parts.ranks, *parts.metrics, parts.clock(),
+                                    parts.model.info.end_of_text_ids, parts.model.info.vocabulary);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams& seams,
+                                                              const EngineOptions& options,
+                                                              Backend& backend,
+                                                              const KernelRegistry& kernels) {
+  ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+  auto parts = std::make_unique<EngineParts>();
+  parts->options = Settle(options, backend);
+  parts->seams = seams;
+  ANNULUS_ASSIGN_OR_RETURN(parts->model, LoadModel(parts->options, backend, kernels));
+  ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, parts->model.ranks));
+  ANNULUS_RETURN_IF_ERROR(StartRanks(*parts, backend));
+  ANNULUS_RETURN_IF_ERROR(StartCoordinator(*parts, backend));
+  return parts;
+}
+
+}  // namespace annulus
