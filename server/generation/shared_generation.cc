@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -15,32 +16,12 @@ constexpr size_t kNoteBytes = 2048;   // of its note
 constexpr size_t kMostFollowers = 16;
 constexpr int64_t kRetryAttachMs = 1000;
 
-size_t CompletionBytes(const Completion& completion) {
-  size_t bytes = sizeof(Completion);
-  for (const AttentionDetail& detail : completion.attention.details) {
-    bytes += sizeof(detail) + detail.map.size() + detail.computed.size();
-  }
-  for (const ToolCall& call : completion.calls) {
-    bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
-  }
-  for (const std::string& reason : completion.broken_calls) bytes += sizeof(reason) + reason.size();
-  return bytes;
-}
-
 absl::Status OtherContent(const RequestKey& key) {
   return ResourceError(
       absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_REQUEST_EXISTS, "request", key.id,
       absl::StrCat("request_id ", QuoteName(key.id),
                    " belongs to another request, which is running or ended recently; send the same "
                    "request unchanged to attach to it, or use a new request_id"));
-}
-
-absl::Status SlowFollower(const RequestKey& key) {
-  return ReasonError(
-      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_SLOW_READER,
-      absl::StrCat("this call reads the answer of request ", QuoteName(key.id),
-                   " too slowly, and --max-replay-memory has no room to keep it; read faster, or "
-                   "send the request again"));
 }
 
 }  // namespace
@@ -80,13 +61,13 @@ void AttachTable::State::Drop(const SharedGeneration& generation) {
 // Skips answers that a follower still reads: dropping one would not free its memory, and others
 // would be dropped in vain.
 bool AttachTable::State::DropOldest(Tenant& tenant) {
-  const auto found = std::find_if(tenant.complete.begin(), tenant.complete.end(),
-                                  [](const auto& one) { return !one.second->BeingReadLocked(); });
+  const auto found =
+      std::find_if(tenant.complete.begin(), tenant.complete.end(),
+                   [](const auto& one) { return !one.second->answer_.IsBeingRead(); });
   if (found == tenant.complete.end()) return false;
   const std::shared_ptr<SharedGeneration> oldest = entries.at(found->second->key_);
-  oldest->kept_ = false;
   Drop(*oldest);
-  oldest->TrimLocked();
+  oldest->answer_.StopKeeping();
   return true;
 }
 
@@ -94,10 +75,9 @@ bool AttachTable::State::EndOldestRead(Tenant& tenant) {
   if (tenant.complete.empty()) return false;
   SharedGeneration& oldest = *tenant.complete.begin()->second;
   const std::shared_ptr<SharedGeneration> held = entries.at(oldest.key_);
-  oldest.kept_ = false;
-  oldest.EndBehindLocked();
   Drop(oldest);
-  oldest.TrimLocked();
+  oldest.answer_.EndBehind();
+  oldest.answer_.StopKeeping();
   return true;
 }
 
@@ -106,20 +86,20 @@ bool AttachTable::State::CutLargest(const std::string& tenant) {
   for (auto entry = entries.lower_bound({tenant, ""});
        entry != entries.end() && entry->first.tenant == tenant; ++entry) {
     SharedGeneration& one = *entry->second;
-    if (!one.kept_ || one.completion_.has_value()) continue;
-    if (largest == nullptr || one.lease_.bytes() > largest->lease_.bytes()) largest = &one;
+    if (!one.answer_.kept() || one.answer_.completion().has_value()) continue;
+    if (largest == nullptr || one.answer_.held_bytes() > largest->answer_.held_bytes()) {
+      largest = &one;
+    }
   }
   if (largest == nullptr) return false;
-  largest->kept_ = false;
-  largest->EndSlowLocked();
-  largest->TrimLocked();
+  largest->answer_.StopKeeping();
   return true;
 }
 
-bool AttachTable::State::Resize(SharedGeneration& generation, size_t bytes) {
+bool AttachTable::State::Keep(SharedGeneration& generation) {
   const std::string& own = generation.key_.tenant;
-  while (!generation.ResizeLocked(bytes)) {
-    const size_t more = bytes - generation.lease_.bytes();
+  while (!generation.answer_.TryHold(generation.answer_.bytes())) {
+    const size_t more = generation.answer_.bytes() - generation.answer_.held_bytes();
     const auto most = std::max_element(tenants.begin(), tenants.end(), [&](auto& a, auto& b) {
       const auto takes = [&](auto& one) {
         return one.second.memory->used() + (one.first == own ? more : 0);
@@ -141,9 +121,8 @@ void AttachTable::State::Expire(SteadyTime now) {
     for (auto next = tenant.complete.begin();
          next != tenant.complete.end() && now - next->second->completed_ >= limits.window;) {
       const SharedGeneration& one = *(next++)->second;
-      // Keep an answer that is being read: its memory is in use, and Resize must be able to find
-      // it.
-      if (one.BeingReadLocked()) continue;
+      // One that is being read stays: its memory is in use, and Keep must be able to find it.
+      if (one.answer_.IsBeingRead()) continue;
       const std::shared_ptr<SharedGeneration> oldest = entries.at(one.key_);
       Drop(one);
     }
@@ -158,7 +137,7 @@ void AttachTable::Expire(SteadyTime now) {
     const std::set<SharedGeneration*> lingering = state_->lingering;
     for (SharedGeneration* const one : lingering) {
       // Nobody could follow a request whose events are not kept.
-      if (one->kept_ && now - one->left_ < state_->limits.linger) continue;
+      if (one->answer_.kept() && now - one->left_ < state_->limits.linger) continue;
       const std::shared_ptr<SharedGeneration> held = state_->entries.at(one->key_);
       if (one->engine_ != nullptr) over.emplace_back(one->engine_, one->id_);
       one->AbandonLocked();
@@ -181,10 +160,10 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
   SharedGeneration& generation = *held;
   if (content != nullptr && generation.content_ != *content) return OtherContent(key);
   // The first one that follows a request which lingers takes its place.
-  const bool lends_place = generation.place_ != nullptr && generation.followers_.empty();
-  if (!unplaced.ok() && !generation.completion_.has_value() && !lends_place) return unplaced;
-  const bool failed = generation.completion_.has_value() && !generation.completion_->status.ok();
-  if (!generation.kept_ && !failed) {
+  const FollowedAnswer& answer = generation.answer_;
+  const bool lends_place = generation.place_ != nullptr && answer.followers() == 0;
+  if (!unplaced.ok() && !answer.completion().has_value() && !lends_place) return unplaced;
+  if (!answer.kept() && !answer.failed()) {
     return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                                  absl::StrCat("the request ", QuoteName(key.id),
                                               " is running for another call, but its events no "
@@ -192,7 +171,7 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
                                               "cannot attach to it; try again when it has ended")),
                      kRetryAttachMs);
   }
-  if (generation.followers_.size() >= kMostFollowers) {
+  if (answer.followers() >= kMostFollowers) {
     return WithRetry(
         ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                     absl::StrCat(kMostFollowers,
@@ -201,7 +180,7 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
         kRetryAttachMs);
   }
   generation.AttachLocked(sink);
-  if (failed) state_->Drop(generation);  // the next call is to try again
+  if (answer.failed()) state_->Drop(generation);  // the next call is to try again
   return held;
 }
 
@@ -247,22 +226,22 @@ absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
                            FollowLocked(key, &content, sink, now));
   if (there != nullptr) return Claimed{std::move(there), false};
   auto generation = std::make_shared<SharedGeneration>(state_, key, content, lasting);
-  generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size() +
-                       (lasting.note == nullptr ? 0 : kNoteBytes);
-  generation->kept_ = state_->Resize(*generation, generation->bytes_);
   generation->AttachLocked(sink);
+  if (!state_->Keep(*generation)) generation->answer_.StopKeeping();
   state_->entries[key] = generation;
   return Claimed{std::move(generation), true};
 }
 
-SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key,
+SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, const RequestKey& key,
                                    std::string content, Lasting lasting)
     : table_(std::move(table)),
-      key_(std::move(key)),
+      key_(key),
       content_(std::move(content)),
       lasting_(std::move(lasting)),
-      lease_(table_->memory),
-      tenant_lease_(table_->tenants[key_.tenant].memory) {}
+      answer_(key.id,
+              kEntryBytes + key.tenant.size() + key.id.size() + content_.size() +
+                  (lasting_.note == nullptr ? 0 : kNoteBytes),
+              table_->memory, table_->tenants[key.tenant].memory) {}
 
 absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes) {
   std::lock_guard lock(table_->mutex);
@@ -288,7 +267,7 @@ bool SharedGeneration::Wanted() const {
 void SharedGeneration::Submitted(Engine& engine, RequestId id) {
   {
     std::lock_guard lock(table_->mutex);
-    if (completion_.has_value()) return;
+    if (answer_.completion().has_value()) return;
     engine_ = &engine;
     id_ = id;
     if (!abandoned_) return;
@@ -307,79 +286,12 @@ void SharedGeneration::AttachLocked(const std::shared_ptr<BoundedSink>& sink) {
   table_->lingering.erase(this);
   const auto alone = table_->unfollowed.find({key_.tenant, content_});
   if (alone != table_->unfollowed.end() && alone->second == this) table_->unfollowed.erase(alone);
-  Follower& follower = followers_.emplace_back(Follower{sink});
-  if (queued_.has_value()) sink->OnQueued(*queued_);
-  if (progress_.has_value()) sink->OnProgress(*progress_);
-  FeedLocked(follower);
-}
-
-void SharedGeneration::FeedLocked(Follower& follower) {
-  if (follower.ended) return;
-  const bool failed = completion_.has_value() && !completion_->status.ok();
-  while (!failed && follower.next < first_ + deltas_.size() && follower.sink->HasRoom()) {
-    follower.sink->OnDelta(deltas_[follower.next++ - first_]);
-  }
-  const bool all = follower.next == first_ + deltas_.size();
-  if (!completion_.has_value() || (!all && !failed)) return;
-  follower.ended = true;
-  follower.sink->OnDone(*completion_);
-}
-
-bool SharedGeneration::BehindLocked(const Follower& follower) const {
-  return !follower.ended && follower.next < first_ + deltas_.size();
-}
-
-bool SharedGeneration::BeingReadLocked() const {
-  return std::any_of(followers_.begin(), followers_.end(),
-                     [this](const Follower& one) { return BehindLocked(one); });
-}
-
-// If events are not kept, a slow follower would block the others, or need memory beyond the limit.
-// So the slow ones end if any follower keeps up.
-void SharedGeneration::EndSlowLocked() {
-  const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
-  if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;
-  EndBehindLocked();
-}
-
-void SharedGeneration::EndBehindLocked() {
-  std::erase_if(followers_, [this](const Follower& one) {
-    if (!BehindLocked(one)) return false;
-    Completion slow;
-    slow.status = SlowFollower(key_);
-    slow.finish_reason = FinishReason::kError;
-    one.sink->OnDone(std::move(slow));
-    return true;
-  });
-}
-
-bool SharedGeneration::ResizeLocked(size_t bytes) {
-  return lease_.TryResize(bytes) && tenant_lease_.TryResize(bytes);
-}
-
-// If events are not kept, frees those that every follower has taken.
-void SharedGeneration::TrimLocked() {
-  if (kept_) return;
-  size_t least = first_ + deltas_.size();
-  for (const Follower& follower : followers_) {
-    if (!follower.ended) least = std::min(least, follower.next);
-  }
-  for (; first_ < least; ++first_) {
-    bytes_ -= DeltaBytes(deltas_.front());
-    deltas_.pop_front();
-  }
-  [[maybe_unused]] const bool smaller = ResizeLocked(std::min(bytes_, lease_.bytes()));
+  answer_.Attach(sink);
 }
 
 void SharedGeneration::Refill(const BoundedSink& sink) {
   std::lock_guard lock(table_->mutex);
-  for (Follower& follower : followers_) {
-    if (follower.sink.get() != &sink) continue;
-    const size_t before = follower.next;
-    FeedLocked(follower);
-    if (follower.next > before) has_read_ = true;
-  }
-  TrimLocked();
+  answer_.Refill(sink);
 }
 
 void SharedGeneration::AbandonLocked() {
@@ -394,17 +306,15 @@ void SharedGeneration::Leave(const BoundedSink& sink, std::shared_ptr<QuotaPlace
   RequestId id = 0;
   {
     std::lock_guard lock(table_->mutex);
-    const auto left =
-        std::erase_if(followers_, [&](const Follower& one) { return one.sink.get() == &sink; });
-    TrimLocked();
-    if (left == 0 || !followers_.empty() || abandoned_) return;
-    if (completion_.has_value()) {
+    if (!answer_.Remove(sink) || answer_.followers() > 0 || abandoned_) return;
+    if (answer_.completion().has_value()) {
       const auto found = table_->entries.find(key_);
       const bool there = found != table_->entries.end() && found->second.get() == this;
       if (there && lasting_.unnamed) table_->unfollowed[{key_.tenant, content_}] = this;
       return;
     }
-    if (place != nullptr && lasting_.lingers && kept_ && table_->limits.linger.count() > 0) {
+    if (place != nullptr && lasting_.lingers && answer_.kept() &&
+        table_->limits.linger.count() > 0) {
       place_ = std::move(*place);
       left_ = std::chrono::steady_clock::now();
       table_->lingering.insert(this);
@@ -425,9 +335,8 @@ std::shared_ptr<QuotaPlace> SharedGeneration::TakePlace() {
 void SharedGeneration::Delivered() {
   std::lock_guard lock(table_->mutex);
   if (!lasting_.unnamed) return;
-  kept_ = false;
   table_->Drop(*this);
-  TrimLocked();
+  answer_.StopKeeping();
 }
 
 void SharedGeneration::KeepFailure() {
@@ -437,74 +346,55 @@ void SharedGeneration::KeepFailure() {
 
 void SharedGeneration::OnQueued(int position) {
   std::lock_guard lock(table_->mutex);
-  queued_ = position;
-  for (const Follower& follower : followers_) follower.sink->OnQueued(position);
+  answer_.SetQueued(position);
 }
 
 void SharedGeneration::OnProgress(const PromptProgress& progress) {
   std::lock_guard lock(table_->mutex);
-  progress_ = progress;
   origin_.set_ring_degree(progress.ring_degree);
-  for (const Follower& follower : followers_) follower.sink->OnProgress(progress);
-}
-
-void SharedGeneration::KeepLocked(Delta delta) {
-  bytes_ += DeltaBytes(delta);
-  deltas_.push_back(std::move(delta));
-  if (kept_) kept_ = table_->Resize(*this, bytes_);
+  answer_.SetProgress(progress);
 }
 
 void SharedGeneration::OnDelta(Delta delta) {
   std::lock_guard lock(table_->mutex);
   if (place_ != nullptr) place_->CountTokens(static_cast<int64_t>(delta.token_ids.size()));
-  KeepLocked(std::move(delta));
-  for (Follower& follower : followers_) FeedLocked(follower);
-  EndSlowLocked();
-  TrimLocked();
+  answer_.Add(std::move(delta));
+  if (answer_.kept() && !table_->Keep(*this)) answer_.StopKeeping();
+  answer_.Feed();
 }
 
 // Whether the request's end is kept for later calls; holds its memory.
 bool SharedGeneration::KeepsLocked(bool named) {
   if (!named || table_->limits.window.count() == 0) return false;
-  if (completion_->status.ok()) return kept_ && table_->Resize(*this, bytes_);
-  return keeps_failure_ && table_->Resize(*this, bytes_);
+  const bool wanted = answer_.failed() ? keeps_failure_ : answer_.kept();
+  return wanted && table_->Keep(*this);
 }
 
 void SharedGeneration::OnDone(Completion completion) {
   std::lock_guard lock(table_->mutex);
-  if (completion_.has_value()) return;
+  if (answer_.completion().has_value()) return;
   engine_ = nullptr;
   request_memory_.reset();
   place_.reset();
   table_->lingering.erase(this);
   completed_ = std::chrono::steady_clock::now();
-  if (!completion.status.ok()) {  // nobody gets these any more
-    for (const Delta& delta : deltas_) bytes_ -= DeltaBytes(delta);
-    first_ += deltas_.size();
-    deltas_.clear();
-  }
-  bytes_ += CompletionBytes(completion);
-  completion_ = std::move(completion);
-  if (completion_->status.ok()) origin_.set_ring_degree(completion_->attention.ring_degree);
+  if (completion.status.ok()) origin_.set_ring_degree(completion.attention.ring_degree);
+  answer_.End(std::move(completion));
   const auto found = table_->entries.find(key_);
   const bool named = found != table_->entries.end() && found->second.get() == this;
   if (KeepsLocked(named)) {
     number_ = table_->next_number++;
     table_->tenants[key_.tenant].complete.emplace(number_, this);
   } else {
-    kept_ = false;
     table_->Drop(*this);
+    answer_.StopKeeping();
   }
-  for (Follower& follower : followers_) FeedLocked(follower);
-  TrimLocked();
+  answer_.Feed();
 }
 
 bool SharedGeneration::HasRoom() const {
   std::lock_guard lock(table_->mutex);
-  const bool has_read = std::exchange(has_read_, false);
-  return has_read || followers_.empty() ||
-         std::any_of(followers_.begin(), followers_.end(),
-                     [](const Follower& follower) { return follower.sink->HasRoom(); });
+  return answer_.HasRoom();
 }
 
 }  // namespace annulus::server

@@ -5,7 +5,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,7 +12,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +20,7 @@
 #include "server/base/memory_budget.h"
 #include "server/config/server_config.h"
 #include "server/generation/bounded_sink.h"
+#include "server/generation/followed_answer.h"
 #include "server/identity/quota_book.h"
 #include "server/work/call_memory.h"
 
@@ -122,10 +121,10 @@ class AttachTable {
     explicit State(const AttachLimits& limits)
         : limits(limits), memory(std::make_shared<MemoryBudget>(limits.memory)) {}
 
-    // Sets the memory that `generation` takes. Makes room at the cost of the tenant that takes
-    // most, so that a tenant with many answers displaces its own and not another's, even if slow
-    // calls read them. Returns false if no room can be made.
-    bool Resize(SharedGeneration& generation, size_t bytes);
+    // Holds the memory that the events of `generation` take. Makes room at the cost of the tenant
+    // that takes most, so that a tenant with many answers displaces its own and not another's, even
+    // if slow calls read them. Returns false if no room can be made.
+    bool Keep(SharedGeneration& generation);
     // Drops the tenant's oldest complete answer that nobody is reading. Returns false if there is
     // none.
     bool DropOldest(Tenant& tenant);
@@ -157,17 +156,15 @@ class AttachTable {
   const std::shared_ptr<State> state_;
 };
 
-// One request of the engine and all calls that follow it. Keeps the events (of queue positions and
-// progress only the newest), so that every call gets them from the first one on. A call's own sink
-// holds no more events than its limits allow, and gets more as its reader takes them. If there is
-// no memory to keep the events, a call that is behind is ended with SLOW_READER while another keeps
-// up, or if other tenants need the memory. When the last call leaves, the engine's request is
-// cancelled and the request_id becomes free, at once or after a while (Lasting::lingers).
+// One request of the engine and all calls that follow it (FollowedAnswer). If there is no memory to
+// keep its events, or if other tenants need it, they are not kept. When the last call leaves, the
+// engine's request is cancelled and the request_id becomes free, at once or after a while
+// (Lasting::lingers).
 class SharedGeneration final : public TokenSink {
  public:
   // Requires the table's mutex to be held.
-  SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content,
-                   Lasting lasting);
+  SharedGeneration(std::shared_ptr<AttachTable::State> table, const RequestKey& key,
+                   std::string content, Lasting lasting);
 
   const std::string& request_id() const { return key_.id; }
 
@@ -206,31 +203,14 @@ class SharedGeneration final : public TokenSink {
   void OnProgress(const PromptProgress& progress) override;
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
-  // Whether the engine should go on. It should if a follower has room: those that are behind take
-  // what they missed from the kept events, or are ended if these are not kept. It also should if a
-  // follower that is behind has read since the last call: its sink stays full while it catches up,
-  // but its client does read.
   bool HasRoom() const override;
 
  private:
   friend class AttachTable;
-  struct Follower {
-    std::shared_ptr<BoundedSink> sink;
-    size_t next = 0;  // number of the next delta to send, counted from the first of the answer
-    bool ended = false;
-  };
 
   void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
   void AbandonLocked();
   bool KeepsLocked(bool named);
-  void FeedLocked(Follower& follower);
-  bool BehindLocked(const Follower& follower) const;
-  bool BeingReadLocked() const;  // whether some follower is behind
-  void EndSlowLocked();
-  void EndBehindLocked();  // ends every follower that is behind
-  bool ResizeLocked(size_t bytes);
-  void KeepLocked(Delta delta);
-  void TrimLocked();
 
   const std::shared_ptr<AttachTable::State> table_;
   const RequestKey key_;
@@ -238,16 +218,7 @@ class SharedGeneration final : public TokenSink {
   const Lasting lasting_;
   // Guarded by the table's mutex.
   v1::Origin origin_;
-  std::vector<Follower> followers_;
-  std::optional<int> queued_;
-  std::optional<PromptProgress> progress_;
-  std::deque<Delta> deltas_;
-  size_t first_ = 0;  // number of deltas_.front(), counted from the first of the answer
-  bool kept_ = true;  // whether all events are kept
-  size_t bytes_ = 0;
-  MemoryLease lease_;
-  MemoryLease tenant_lease_;  // the same bytes, counted for the tenant
-  std::optional<Completion> completion_;
+  FollowedAnswer answer_;
   SteadyTime completed_{};
   uint64_t number_ = 0;  // key in Tenant::complete
   std::optional<CallMemory> request_memory_;
@@ -257,7 +228,6 @@ class SharedGeneration final : public TokenSink {
   bool keeps_failure_ = false;
   std::shared_ptr<QuotaPlace> place_;  // of the call that left it, while it lingers
   SteadyTime left_{};                  // when that call left
-  mutable bool has_read_ = false;      // a follower that was behind has read since the last HasRoom
 };
 
 }  // namespace annulus::server

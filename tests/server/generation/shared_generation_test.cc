@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/errors.h"
+#include "tests/server/generation/sink_fixture.h"
 #include "tests/server/test_server.h"
 
 namespace annulus::server {
@@ -20,19 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class SharedGenerationTest : public ::testing::Test {
+class SharedGenerationTest : public SinkFixture {
  protected:
-  static constexpr size_t kDeltaBytes = 1000;
-
-  class NoReader final : public SinkReader {
-   public:
-    void OnReady() override {}
-  };
-
-  std::shared_ptr<BoundedSink> NewSink() {
-    return std::make_shared<BoundedSink>(SinkLimits{.max_bytes = 4 * kDeltaBytes}, delivery_,
-                                         reader_);
-  }
   void NewTable(size_t memory) {
     table_ = std::make_unique<AttachTable>(AttachLimits{memory, std::chrono::hours(1)});
   }
@@ -56,20 +46,6 @@ class SharedGenerationTest : public ::testing::Test {
     return !events.empty() && std::holds_alternative<Completion>(events.back());
   }
 
-  static Delta Number(int number) {
-    Delta delta;
-    delta.text = absl::StrCat(number, std::string(kDeltaBytes, '.'));
-    return delta;
-  }
-  static std::vector<SinkEvent> ReadAll(SharedGeneration& generation,
-                                        const std::shared_ptr<BoundedSink>& sink) {
-    std::vector<SinkEvent> events;
-    while (std::optional<SinkEvent> event = sink->Pop()) {
-      events.push_back(*std::move(event));
-      generation.Refill(*sink);
-    }
-    return events;
-  }
   // A whole answer whose reader keeps up and leaves.
   void Answer(const RequestKey& key, int deltas) {
     const auto sink = NewSink();
@@ -83,8 +59,6 @@ class SharedGenerationTest : public ::testing::Test {
     generation->Leave(*sink);
   }
 
-  NoReader reader_;
-  DeliveryThread delivery_;
   std::unique_ptr<AttachTable> table_;
 };
 
