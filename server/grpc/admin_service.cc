@@ -8,7 +8,7 @@
 #include "server/base/errors.h"
 #include "server/base/version.h"
 #include "server/generation/messages.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls/unary_call.h"
 #include "server/metrics/memory_report.h"
 #include "server/metrics/server_state.h"
 

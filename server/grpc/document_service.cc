@@ -9,9 +9,9 @@
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
 #include "server/generation/stored_documents.h"
-#include "server/grpc/download_reactor.h"
-#include "server/grpc/prefill_messages.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls/download_reactor.h"
+#include "server/grpc/calls/prefill_messages.h"
+#include "server/grpc/calls/unary_call.h"
 
 namespace annulus::server {
 namespace {

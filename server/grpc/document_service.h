@@ -3,7 +3,7 @@
 
 #include "annulus/v1/document.grpc.pb.h"
 #include "server/generation/service_context.h"
-#include "server/grpc/upload_reactor.h"
+#include "server/grpc/calls/upload_reactor.h"
 
 namespace annulus::server {
 

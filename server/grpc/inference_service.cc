@@ -10,11 +10,11 @@
 #include "server/generation/attention_messages.h"
 #include "server/generation/chat_messages.h"
 #include "server/generation/request_builder.h"
-#include "server/grpc/ask_many_reactor.h"
-#include "server/grpc/generate_reactor.h"
+#include "server/grpc/calls/ask_many_reactor.h"
+#include "server/grpc/calls/generate_reactor.h"
+#include "server/grpc/calls/stream_generate_reactor.h"
+#include "server/grpc/calls/unary_call.h"
 #include "server/grpc/plan_request.h"
-#include "server/grpc/stream_generate_reactor.h"
-#include "server/grpc/unary_call.h"
 #include "server/work/work_cost.h"
 
 namespace annulus::server {

@@ -2,7 +2,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/generation/messages.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls/unary_call.h"
 
 namespace annulus::server {
 namespace {

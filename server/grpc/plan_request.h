@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "annulus/v1/inference.pb.h"
-#include "server/grpc/unary_call.h"
+#include "server/grpc/calls/unary_call.h"
 
 namespace annulus::server {
 

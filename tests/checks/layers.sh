@@ -58,7 +58,8 @@ server/documents/  : server/base/ server/config/ server/identity/ annulus/ engin
 server/traces/     : server/identity/ engine/api.h engine/api/ kernels/base/
 server/metrics/    : server/base/ server/documents/ server/identity/ server/log/ server/net/ server/traces/ server/work/ annulus/ engine/api.h engine/api/ kernels/base/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/traces/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
-server/grpc/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/traces/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/grpc/calls/ : server/base/ server/documents/ server/generation/ server/identity/ server/work/ annulus/ google/ grpc/ grpcpp/ kernels/base/
+server/grpc/       : server/grpc/calls/ server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/traces/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
 server/http/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/command/    : server/config/ server/net/ server/process/ engine/capacity.h kernels/base/
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/

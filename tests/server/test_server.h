@@ -17,7 +17,7 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "annulus/v1/model.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 #include "server/log/log.h"
 #include "server/server.h"
 #include "tests/server/fake_engine.h"

@@ -1,4 +1,4 @@
-#include "server/grpc/answer_bytes.h"
+#include "server/grpc/calls/answer_bytes.h"
 
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <gtest/gtest.h>

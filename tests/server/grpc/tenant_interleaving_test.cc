@@ -15,7 +15,7 @@
 #include "kernels/base/sanitizers.h"
 #include "server/base/errors.h"
 #include "server/documents/document_store.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 
 namespace annulus::server {
 namespace {

@@ -27,7 +27,7 @@
 #include "annulus/v1/sampling.pb.h"
 #include "engine/api.h"
 #include "server/base/errors.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/call_memory.h"
 #include "tests/server/work/wire_generator.h"
 #include "tests/support/counting_heap.h"

@@ -1,4 +1,4 @@
-#include "server/grpc/answer_bytes.h"
+#include "server/grpc/calls/answer_bytes.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

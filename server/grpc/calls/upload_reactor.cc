@@ -1,4 +1,4 @@
-#include "server/grpc/upload_reactor.h"
+#include "server/grpc/calls/upload_reactor.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
 #include "server/generation/stored_documents.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {

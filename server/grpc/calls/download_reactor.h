@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_DOWNLOAD_REACTOR_H_
-#define ANNULUS_SERVER_GRPC_DOWNLOAD_REACTOR_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_DOWNLOAD_REACTOR_H_
+#define ANNULUS_SERVER_GRPC_CALLS_DOWNLOAD_REACTOR_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -12,7 +12,7 @@
 
 #include "server/documents/document_store.h"
 #include "server/generation/service_context.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 #include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
 
@@ -63,4 +63,4 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_DOWNLOAD_REACTOR_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_DOWNLOAD_REACTOR_H_

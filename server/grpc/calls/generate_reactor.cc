@@ -1,4 +1,4 @@
-#include "server/grpc/generate_reactor.h"
+#include "server/grpc/calls/generate_reactor.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,8 +8,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
-#include "server/grpc/decode_spec.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/decode_spec.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {

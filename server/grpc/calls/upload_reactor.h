@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_UPLOAD_REACTOR_H_
-#define ANNULUS_SERVER_GRPC_UPLOAD_REACTOR_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_UPLOAD_REACTOR_H_
+#define ANNULUS_SERVER_GRPC_CALLS_UPLOAD_REACTOR_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -15,7 +15,7 @@
 
 #include "server/documents/upload.h"
 #include "server/generation/service_context.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 #include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
 
@@ -92,4 +92,4 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_UPLOAD_REACTOR_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_UPLOAD_REACTOR_H_

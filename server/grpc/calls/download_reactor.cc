@@ -1,4 +1,4 @@
-#include "server/grpc/download_reactor.h"
+#include "server/grpc/calls/download_reactor.h"
 
 #include <string>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
-#include "server/grpc/unary_call.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/unary_call.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_GENERATE_REACTOR_H_
-#define ANNULUS_SERVER_GRPC_GENERATE_REACTOR_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_GENERATE_REACTOR_H_
+#define ANNULUS_SERVER_GRPC_CALLS_GENERATE_REACTOR_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -8,8 +8,8 @@
 
 #include "server/generation/bounded_sink.h"
 #include "server/generation/generation_call.h"
-#include "server/grpc/answer_bytes.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/answer_bytes.h"
+#include "server/grpc/calls/grpc_call.h"
 #include "server/work/call_memory.h"
 
 namespace annulus::server {
@@ -44,4 +44,4 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_GENERATE_REACTOR_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_GENERATE_REACTOR_H_

@@ -1,4 +1,4 @@
-#include "server/grpc/prefill_messages.h"
+#include "server/grpc/calls/prefill_messages.h"
 
 #include <chrono>
 #include <cmath>
@@ -14,7 +14,7 @@
 #include "server/base/errors.h"
 #include "server/generation/messages.h"
 #include "server/generation/prefill.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/wire.h"
 
 namespace annulus::server {
 namespace {

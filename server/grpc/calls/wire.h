@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_WIRE_H_
-#define ANNULUS_SERVER_GRPC_WIRE_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_WIRE_H_
+#define ANNULUS_SERVER_GRPC_CALLS_WIRE_H_
 
 #include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -31,4 +31,4 @@ void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& b
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_WIRE_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_WIRE_H_

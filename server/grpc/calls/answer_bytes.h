@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_ANSWER_BYTES_H_
-#define ANNULUS_SERVER_GRPC_ANSWER_BYTES_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_ANSWER_BYTES_H_
+#define ANNULUS_SERVER_GRPC_CALLS_ANSWER_BYTES_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -54,4 +54,4 @@ class AnswerBytes {
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_ANSWER_BYTES_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_ANSWER_BYTES_H_

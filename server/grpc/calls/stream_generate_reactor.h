@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_STREAM_GENERATE_REACTOR_H_
-#define ANNULUS_SERVER_GRPC_STREAM_GENERATE_REACTOR_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_STREAM_GENERATE_REACTOR_H_
+#define ANNULUS_SERVER_GRPC_CALLS_STREAM_GENERATE_REACTOR_H_
 
 #include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -13,7 +13,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "server/generation/bounded_sink.h"
 #include "server/generation/generation_call.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 
 namespace annulus::server {
 
@@ -78,4 +78,4 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_STREAM_GENERATE_REACTOR_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_STREAM_GENERATE_REACTOR_H_

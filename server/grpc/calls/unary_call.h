@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_UNARY_CALL_H_
-#define ANNULUS_SERVER_GRPC_UNARY_CALL_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_UNARY_CALL_H_
+#define ANNULUS_SERVER_GRPC_CALLS_UNARY_CALL_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -16,8 +16,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/service_context.h"
-#include "server/grpc/grpc_call.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/grpc_call.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/call_memory.h"
 #include "server/work/guarded.h"
 #include "server/work/lifecycle.h"
@@ -282,4 +282,4 @@ grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCa
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_UNARY_CALL_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_UNARY_CALL_H_

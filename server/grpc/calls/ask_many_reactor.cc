@@ -1,12 +1,12 @@
-#include "server/grpc/ask_many_reactor.h"
+#include "server/grpc/calls/ask_many_reactor.h"
 
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "server/base/errors.h"
-#include "server/grpc/stream_generate_reactor.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/stream_generate_reactor.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {

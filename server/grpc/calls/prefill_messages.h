@@ -1,12 +1,12 @@
-#ifndef ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_
-#define ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_PREFILL_MESSAGES_H_
+#define ANNULUS_SERVER_GRPC_CALLS_PREFILL_MESSAGES_H_
 
 // Handles the messages of PrefillDocument as those of a generation.
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include "absl/status/status.h"
-#include "server/grpc/stream_generate_reactor.h"
+#include "server/grpc/calls/stream_generate_reactor.h"
 
 namespace annulus::server {
 
@@ -16,4 +16,4 @@ StreamedCall StreamedPrefill(const ServiceContext& context, const grpc::ByteBuff
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_PREFILL_MESSAGES_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_PREFILL_MESSAGES_H_

@@ -1,4 +1,4 @@
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/wire.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/proto_buffer_reader.h>

@@ -1,4 +1,4 @@
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 
 #include <grpc/support/time.h>
 

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_ASK_MANY_REACTOR_H_
-#define ANNULUS_SERVER_GRPC_ASK_MANY_REACTOR_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_ASK_MANY_REACTOR_H_
+#define ANNULUS_SERVER_GRPC_CALLS_ASK_MANY_REACTOR_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -10,7 +10,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "server/generation/ask_many_call.h"
 #include "server/generation/bounded_sink.h"
-#include "server/grpc/grpc_call.h"
+#include "server/grpc/calls/grpc_call.h"
 
 namespace annulus::server {
 
@@ -50,4 +50,4 @@ class AskManyReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, 
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_ASK_MANY_REACTOR_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_ASK_MANY_REACTOR_H_

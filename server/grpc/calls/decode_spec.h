@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_DECODE_SPEC_H_
-#define ANNULUS_SERVER_GRPC_DECODE_SPEC_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_DECODE_SPEC_H_
+#define ANNULUS_SERVER_GRPC_CALLS_DECODE_SPEC_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/status_macros.h"
 #include "server/generation/generation_run.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/calls/wire.h"
 #include "server/work/call_memory.h"
 
 namespace annulus::server {
@@ -27,4 +27,4 @@ absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_DECODE_SPEC_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_DECODE_SPEC_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_GRPC_GRPC_CALL_H_
-#define ANNULUS_SERVER_GRPC_GRPC_CALL_H_
+#ifndef ANNULUS_SERVER_GRPC_CALLS_GRPC_CALL_H_
+#define ANNULUS_SERVER_GRPC_CALLS_GRPC_CALL_H_
 
 // What a call is to the rest of the server, from and to what it is to gRPC.
 
@@ -39,4 +39,4 @@ class GrpcAnswering final : public Answering {
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_GRPC_GRPC_CALL_H_
+#endif  // ANNULUS_SERVER_GRPC_CALLS_GRPC_CALL_H_
