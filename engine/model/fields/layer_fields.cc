@@ -97,26 +97,34 @@ absl::Status CheckAttentionOnly(const JsonFields& fields, const ModelConfig& con
   return fields.Unsupported("layer_types", "\"attention\" for each of num_hidden_layers");
 }
 
-absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
-  ExpertsConfig& experts = config.experts;
-  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer("num_local_experts", 1, kMostExperts, 8));
+// How many experts there are, by the field `count`, and how many of them a token takes.
+absl::Status ParseCounts(const JsonFields& fields, const char* count, int64_t usual_count,
+                         int64_t usual_chosen, ExpertsConfig& experts) {
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, usual_count));
   ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
-                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 2));
-  experts.intermediate_size = config.intermediate_size;
+                           fields.Integer("num_experts_per_tok", 1, kMostChosen, usual_chosen));
+  return absl::OkStatus();
+}
+
+// Experts instead of each plain block, and as wide as one.
+void UseInAllLayers(ModelConfig& config) {
+  config.experts.intermediate_size = config.intermediate_size;
   for (LayerConfig& layer : config.layers) layer.experts = true;
+}
+
+absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, "num_local_experts", 8, 2, config.experts));
+  UseInAllLayers(config);
   return absl::OkStatus();
 }
 
 absl::Status ParseOlmoe(const JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 64));
-  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
-                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 8));
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 64, 8, experts));
   ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
   if (fields.Has("clip_qkv")) return fields.Unsupported("clip_qkv", "null");
-  experts.intermediate_size = config.intermediate_size;
-  for (LayerConfig& layer : config.layers) layer.experts = true;
+  UseInAllLayers(config);
   return absl::OkStatus();
 }
 
@@ -134,12 +142,9 @@ absl::Status ParseSharedOnly(const JsonFields& fields, ModelConfig& config) {
 absl::Status ParseGptOss(const JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   const char* count = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
-  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 128));
-  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
-                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 4));
-  experts.intermediate_size = config.intermediate_size;
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 128, 4, experts));
   experts.biases = true;
-  for (LayerConfig& layer : config.layers) layer.experts = true;
+  UseInAllLayers(config);
   config.activation = Activation::kClampedSwiglu;
   ANNULUS_ASSIGN_OR_RETURN(const double alpha, fields.Number("swiglu_alpha", 0, 1e3, 1.702));
   ANNULUS_ASSIGN_OR_RETURN(const double limit, fields.Number("swiglu_limit", 1e-3, 1e6, 7));
@@ -151,9 +156,7 @@ absl::Status ParseGptOss(const JsonFields& fields, ModelConfig& config) {
 absl::Status ParseQwenExperts(const JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, 128));
-  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
-                           fields.Integer("num_experts_per_tok", 1, kMostChosen, 8));
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 128, 8, experts));
   ANNULUS_ASSIGN_OR_RETURN(experts.intermediate_size,
                            fields.Integer("moe_intermediate_size", 1, kMostIntermediate, 768));
   ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
