@@ -47,11 +47,18 @@ class CoordinatorFixture : public ::testing::Test {
     absl::Status accepted;
     std::shared_ptr<CollectingSink> sink = std::make_shared<CollectingSink>();
   };
+  // A prompt of so many tokens, all of them the same.
+  static RequestSpec Spec(int tokens, int max_tokens, int32_t token = 'x') {
+    RequestSpec spec;
+    spec.prompt.assign(static_cast<size_t>(tokens), token);
+    spec.sampling.max_tokens = max_tokens;
+    return spec;
+  }
   // A prompt of `tokens` that no other begins with.
   Asked Ask(int tokens, int max_tokens) {
-    std::vector<int32_t> prompt(static_cast<size_t>(tokens), 'x');
-    prompt[0] = static_cast<int32_t>(next_id_ % 256);
-    return Ask(std::move(prompt), max_tokens);
+    RequestSpec spec = Spec(tokens, max_tokens);
+    spec.prompt[0] = static_cast<int32_t>(next_id_ % 256);
+    return Ask(std::move(spec));
   }
   Asked Ask(std::vector<int32_t> prompt, int max_tokens) {
     RequestSpec spec;

@@ -61,9 +61,7 @@ TEST_F(CoordinatorTest, AnswersWithWhatTheRanksSampled) {
 class GuessingTest : public CoordinatorFixture {
  protected:
   static RequestSpec Spec(Speculation speculation) {
-    RequestSpec spec;
-    spec.prompt.assign(50, 'x');
-    spec.sampling.max_tokens = 120;
+    RequestSpec spec = CoordinatorFixture::Spec(50, 120);
     spec.speculation = speculation;
     return spec;
   }

@@ -249,9 +249,7 @@ TEST_F(RepairTest, AStepOfRepairsThatFailsSetsBack) {
 TEST_F(RepairTest, PoliciesThatChooseByContentAreSetBack) {
   Make();
   Lose({{1}}, [](const StepPlan& plan) { return HasRow(plan, 1, 160); });
-  RequestSpec spec;
-  spec.prompt.assign(150, 'x');
-  spec.sampling.max_tokens = 20;
+  RequestSpec spec = Spec(150, 20);
   spec.attention = ParseAssignment("adaptive").value();
   const Asked asked = Ask(spec);
   ExpectAnswer(asked, 150, 20);
@@ -264,15 +262,12 @@ TEST_F(RepairTest, PoliciesThatChooseByContentAreSetBack) {
 // Rows under a window would not give the bits that dense rows gave the pages that it begins from.
 TEST_F(RepairTest, WhatAPolicyHasReadButNotComputedIsNotRepaired) {
   Make();
-  const std::vector<int32_t> prompt(150, 'p');
-  EXPECT_EQ(Outcome(Ask(prompt, 1)), "");
+  EXPECT_EQ(Outcome(Ask(Spec(150, 1, 'p'))), "");
   for (const bool begins_dense : {true, false}) {
     const RequestId id = next_id_;
     Lose({{1}}, [id](const StepPlan& plan) { return HasRow(plan, id, 160); });
-    RequestSpec spec;
-    spec.prompt = prompt;
-    spec.prompt[0] = begins_dense ? 'p' : 'q';
-    spec.sampling.max_tokens = 20;
+    RequestSpec spec = Spec(150, 20, 'p');
+    if (!begins_dense) spec.prompt[0] = 'q';
     spec.attention = AttentionPolicy{
         .kind = PolicyKind::kWindow, .block = kPageTokens, .window = 2 * kPageTokens};
     const Asked asked = Ask(spec);

@@ -23,13 +23,6 @@ using ::testing::HasSubstr;
 
 class SetBackTest : public CoordinatorFixture {
  protected:
-  static RequestSpec Spec() {
-    RequestSpec spec;
-    spec.prompt.assign(200, 'p');
-    spec.sampling.max_tokens = 20;
-    return spec;
-  }
-
   // Has a step fail once the request has tokens. Returns the plans from where it began again.
   std::vector<StepPlan> Fail(const Asked& asked) {
     for (size_t step = 1; asked.sink->ids().size() < 3; ++step) {
@@ -64,7 +57,7 @@ class SetBackTest : public CoordinatorFixture {
 TEST_F(SetBackTest, KeepsItsPolicy) {
   Make();
   ranks_.HoldSteps();
-  RequestSpec spec = Spec();
+  RequestSpec spec = Spec(200, 20);
   spec.attention =
       AttentionPolicy{.kind = PolicyKind::kWindow, .block = kPageTokens, .window = 2 * kPageTokens};
   const Asked asked = Ask(std::move(spec));
@@ -81,9 +74,9 @@ TEST_F(SetBackTest, KeepsItsPolicy) {
 // It ignores what others left in the cache, but not what it computed itself.
 TEST_F(SetBackTest, GoesOnFromItsOwnPagesIfItIgnoresTheCache) {
   Make();
-  EXPECT_EQ(Outcome(Ask(Spec())), "");
+  EXPECT_EQ(Outcome(Ask(Spec(200, 20))), "");
   ranks_.HoldSteps();
-  RequestSpec spec = Spec();
+  RequestSpec spec = Spec(200, 20);
   spec.ignore_cache = true;
   const Asked asked = Ask(std::move(spec));
   const std::vector<StepPlan> again = Fail(asked);
@@ -95,7 +88,7 @@ TEST_F(SetBackTest, GoesOnFromItsOwnPagesIfItIgnoresTheCache) {
 TEST_F(SetBackTest, PromptLogprobsThatWerePassedOnAreNotComputedAgain) {
   Make();
   ranks_.HoldSteps();
-  RequestSpec spec = Spec();
+  RequestSpec spec = Spec(200, 20);
   spec.sampling.prompt_logprobs = 1;
   const Asked asked = Ask(std::move(spec));
   const std::vector<StepPlan> again = Fail(asked);

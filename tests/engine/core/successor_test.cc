@@ -19,9 +19,7 @@ using ::testing::HasSubstr;
 class SuccessorTest : public CoordinatorFixture {
  protected:
   static RequestSpec StopsAfterSix() {
-    RequestSpec spec;
-    spec.prompt.assign(20, 'x');
-    spec.sampling.max_tokens = 40;
+    RequestSpec spec = Spec(20, 40);
     spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(25)))};
     return spec;
   }
@@ -98,9 +96,7 @@ TEST_F(SuccessorTest, CancelsWhileRanksHaveTwoSteps) {
 // Nobody is refused for pages that come back in the same turn.
 TEST_F(SuccessorTest, ATenantsPagesCountUntilTheRanksAreDoneWithThem) {
   Make();
-  RequestSpec spec;
-  spec.prompt.assign(20, 'x');
-  spec.sampling.max_tokens = 40;
+  RequestSpec spec = Spec(20, 40);
   spec.tenant_room.kv_bytes = 4 * 4096;  // the pages of one
   ranks_.HoldSteps();
   const Asked gone = Ask(spec);
