@@ -174,10 +174,13 @@ std::string RoleOf(absl::string_view role) {
   return std::string(role == "developer" ? "system" : role);
 }
 
+void AddLine(absl::string_view line, std::string& text) {
+  if (!text.empty()) text.push_back('\n');
+  text.append(line.data(), line.size());
+}
+
 void AddText(v1::GenerationSpec& spec, absl::string_view text) {
-  std::string& content = *LastMessage(spec).mutable_content();
-  if (!content.empty()) content.push_back('\n');
-  content.append(text.data(), text.size());
+  AddLine(text, *LastMessage(spec).mutable_content());
 }
 
 std::string SpecFieldName(absl::string_view field) {

@@ -4,6 +4,7 @@
 // The fields that all APIs have under one name: those of GenerationSpec that no API lacks, and the
 // object `annulus` with the rest.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,8 +13,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
+#include "server/base/errors.h"
 #include "server/http/json_reader.h"
 #include "server/http/json_table.h"
 
@@ -74,6 +77,20 @@ absl::Status SetFlag(Request& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
+// A text as a parameter of a template.
+template <size_t kSize>
+struct Word {
+  constexpr Word(const char (&word)[kSize]) { std::copy_n(word, kSize, text); }
+  char text[kSize];
+};
+// For fields that may have one value only: `kUsual`, or another word for it.
+template <typename Request, Word kUsual, Word... kAlso>
+absl::Status MustBe(Request&, const JsonValue& value) {
+  if (value.text == kUsual.text || (... || (value.text == kAlso.text))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(QuoteName(value.text), " is not supported: only \"", kUsual.text, "\""));
+}
+
 // For what this server lacks.
 template <typename Request>
 absl::Status MustBeFalse(Request&, const JsonValue& value) {
@@ -93,6 +110,8 @@ v1::Message& LastMessage(v1::GenerationSpec& spec);
 void PutSystemFirst(v1::GenerationSpec& spec, std::string text);
 // The role that chat templates know: of OpenAI's "developer" the older name "system".
 std::string RoleOf(absl::string_view role);
+// Adds a line to a text.
+void AddLine(absl::string_view line, std::string& text);
 // Adds a part of the last message's content: parts are lines.
 void AddText(v1::GenerationSpec& spec, absl::string_view text);
 

@@ -90,8 +90,7 @@ absl::Status FinishBlock(MessagesRequest& request) {
   const bool is_text = block.type == "text";
   if (absl::StartsWith(block.field, "system")) {
     if (!is_text) return Unsupported(absl::StrCat(block.field, ".type"), block.type);
-    if (!request.system.empty()) request.system.push_back('\n');
-    request.system += block.text;
+    AddLine(block.text, request.system);
     return absl::OkStatus();
   }
   if (block.type == "tool_result") return AddResult(request, std::move(block));
@@ -164,22 +163,8 @@ absl::Status SetBlock(MessagesRequest& request, const JsonValue& value) {
 // The text of a source, or of one of its blocks.
 absl::Status AddSourceText(MessagesRequest& request, const JsonValue& value) {
   if (value.kind == JsonValue::kArray) return absl::OkStatus();
-  std::string& data = request.block.data;
-  if (!data.empty()) data.push_back('\n');
-  data.append(value.text.data(), value.text.size());
+  AddLine(value.text, request.block.data);
   return absl::OkStatus();
-}
-
-// For fields that may have one value only.
-template <char kFirst>
-absl::Status MustBeUsual(MessagesRequest&, const JsonValue& value) {
-  const absl::string_view usual = kFirst == 't'   ? "text"
-                                  : kFirst == 'j' ? "json_schema"
-                                  : kFirst == 's' ? "standard"
-                                                  : "ephemeral";
-  if (value.text == usual) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(value.text), " is not supported: only \"", usual, "\""));
 }
 
 absl::Status ReadTools(MessagesRequest& request, const JsonValue& value) {
@@ -255,7 +240,7 @@ void AddCacheControl(absl::string_view place, std::vector<MessagesField>& fields
     return paths.emplace_back(absl::StrCat(place, "cache_control", end));
   };
   fields.push_back({path(""), kObject});
-  fields.push_back({path(".type"), kString, MustBeUsual<'e'>});
+  fields.push_back({path(".type"), kString, MustBe<MessagesRequest, "ephemeral">});
   fields.push_back({path(".ttl"), kString, SetLifetime});
 }
 
@@ -286,7 +271,7 @@ std::vector<MessagesField> BlockFields() {
       {"messages[].content[].content", uint8_t(kString | kArray), AddSourceText, false,
        kMessagesBlockBytes, kMessagesCopies},
       {"messages[].content[].content[]", kObject},
-      {"messages[].content[].content[].type", kString, MustBeUsual<'t'>},
+      {"messages[].content[].content[].type", kString, MustBe<MessagesRequest, "text">},
       {"messages[].content[].content[].text", kString, AddSourceText, false, kMessagesBlockBytes,
        kMessagesCopies},
       {.path = "messages[].content[].is_error", .kinds = kBool, .skip = true},
@@ -304,7 +289,7 @@ std::vector<MessagesField> BlockFields() {
       {"messages[].content[].source.content", uint8_t(kString | kArray), AddSourceText, false,
        kMessagesBlockBytes, kMessagesCopies},
       {"messages[].content[].source.content[]", kObject},
-      {"messages[].content[].source.content[].type", kString, MustBeUsual<'t'>},
+      {"messages[].content[].source.content[].type", kString, MustBe<MessagesRequest, "text">},
       {"messages[].content[].source.content[].text", kString, AddSourceText, false,
        kMessagesBlockBytes, kMessagesCopies},
       {"system", uint8_t(kString | kArray), SetSystem, false, kMessagesBlockBytes, kMessagesCopies},
@@ -340,9 +325,9 @@ std::vector<MessagesField> MessagesFields() {
       {"tool_choice.disable_parallel_tool_use", kBool, SetOneTool},
       {"output_config", kObject},
       {"output_config.format", kObject},
-      {"output_config.format.type", kString, MustBeUsual<'j'>},
+      {"output_config.format.type", kString, MustBe<MessagesRequest, "json_schema">},
       {"output_config.format.schema", kText, SetSchema, false, kMessageBytes, 2},
-      {"speed", kString, MustBeUsual<'s'>},
+      {"speed", kString, MustBe<MessagesRequest, "standard">},
       // Without effect on the answer.
       {.path = "service_tier", .kinds = kString, .skip = true},
       {.path = "user_profile_id", .kinds = kString, .skip = true},

@@ -211,24 +211,6 @@ absl::Status ReadTools(Request& request, const Value& value) {
   return SetTools(value.text, request.spec);
 }
 
-// A string, or an object that names the one tool to call.
-absl::Status ReadToolChoice(Request& request, const Value& value) {
-  return value.kind == kString ? SetToolChoice(value.text, request.spec)
-                               : SetNamedTool(value.text, request.spec);
-}
-
-absl::Status SetParallelCalls(Request& request, const Value& value) {
-  request.spec.set_parallel_tool_calls(value.truth);
-  return absl::OkStatus();
-}
-
-template <char kFirst>
-absl::Status MustBeDefault(Request&, const Value& value) {
-  const absl::string_view only = kFirst == 't' ? "text" : "auto";
-  if (value.text == only) return absl::OkStatus();
-  return Bad(absl::StrCat(QuoteName(value.text), " is not supported: only \"", only, "\""));
-}
-
 absl::Status SetChatLogprobs(Request& request, const Value& value) {
   request.logprobs = value.truth;
   return absl::OkStatus();
@@ -293,12 +275,13 @@ std::vector<Field> ChatFields() {
       {"logprobs", kBool, SetChatLogprobs},
       {"top_logprobs", kNumber, SetTopLogprobs},
       {"modalities", kArray},
-      {"modalities[]", kString, MustBeDefault<'t'>},
+      {"modalities[]", kString, MustBe<Request, "text">},
       {"tools", kText, ReadTools, false, kMessageBytes},
-      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, kToolsFactor},
-      {"parallel_tool_calls", kBool, SetParallelCalls},
+      {"tool_choice", uint8_t(kString | kText), OnSpec<Request, SetToolChoice>, false,
+       kMessageBytes, kToolsFactor},
+      {"parallel_tool_calls", kBool, OnSpec<Request, SetParallelCalls>},
       {"reasoning_effort", kString, SetEffort, false, kMessageBytes},
-      {"service_tier", kString, MustBeDefault<'a'>},
+      {"service_tier", kString, MustBe<Request, "auto">},
       {.path = "safety_identifier", .kinds = kString, .skip = true},
       {.path = "prompt_cache_key", .kinds = kString, .skip = true},
   };

@@ -30,11 +30,6 @@ constexpr size_t kLongestTool = 64;
 
 constexpr std::array<absl::string_view, 3> kResponsesTexts = {"input_text", "output_text", "text"};
 
-void AddLine(absl::string_view line, std::string& text) {
-  if (!text.empty()) text.push_back('\n');
-  text.append(line.data(), line.size());
-}
-
 absl::Status FinishPart(ResponsesRequest& request) {
   ResponsesPart part = std::exchange(request.part, ResponsesPart());
   if (part.field.empty()) return absl::OkStatus();
@@ -195,16 +190,6 @@ absl::Status ReadTools(ResponsesRequest& request, const JsonValue& value) {
       request.spec);
 }
 
-absl::Status ReadToolChoice(ResponsesRequest& request, const JsonValue& value) {
-  return value.kind == JsonValue::kString ? SetToolChoice(value.text, request.spec)
-                                          : SetNamedTool(value.text, request.spec);
-}
-
-absl::Status SetParallelCalls(ResponsesRequest& request, const JsonValue& value) {
-  request.spec.set_parallel_tool_calls(value.truth);
-  return absl::OkStatus();
-}
-
 absl::Status SetFormat(ResponsesRequest& request, const JsonValue& value) {
   request.format = std::string(value.text);
   if (value.text == "json_object") {
@@ -250,24 +235,9 @@ absl::Status AddOutputText(ResponsesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOutputType(ResponsesRequest&, const JsonValue& value) {
-  if (value.text == "input_text") return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(value.text), " is not supported: only \"input_text\""));
-}
-
 absl::Status NoState(ResponsesRequest&, const JsonValue&) {
   return absl::InvalidArgumentError(
       "this server keeps no state: send the whole conversation as input");
-}
-
-// For fields that may have one of these values only.
-template <char kFirst>
-absl::Status MustBeUsual(ResponsesRequest&, const JsonValue& value) {
-  const absl::string_view usual = kFirst == 'm' ? "medium" : kFirst == 'd' ? "disabled" : "default";
-  if (value.text == usual || (usual == "default" && value.text == "auto")) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(value.text), " is not supported: only \"", usual, "\""));
 }
 
 std::vector<ResponsesField> InputFields() {
@@ -298,7 +268,7 @@ std::vector<ResponsesField> InputFields() {
       {"input[].output", uint8_t(kString | kArray), SetOutput, false, kResponsesItemBytes,
        kResponsesCopies},
       {"input[].output[]", kObject},
-      {"input[].output[].type", kString, CheckOutputType},
+      {"input[].output[].type", kString, MustBe<ResponsesRequest, "input_text">},
       {"input[].output[].text", kString, AddOutputText, false, kResponsesItemBytes,
        kResponsesCopies},
       // What answers of this API have, and clients send back.
@@ -333,16 +303,17 @@ std::vector<ResponsesField> ResponsesFields() {
       {.path = "text.format.name", .kinds = kString, .skip = true},
       {.path = "text.format.description", .kinds = kString, .skip = true},
       {.path = "text.format.strict", .kinds = kBool, .skip = true},
-      {"text.verbosity", kString, MustBeUsual<'m'>},
+      {"text.verbosity", kString, MustBe<ResponsesRequest, "medium">},
       {"reasoning", kObject},
       {"reasoning.effort", kString, SetEffort, false, kMessageBytes},
       {.path = "reasoning.summary", .kinds = kString, .skip = true},
       {.path = "reasoning.generate_summary", .kinds = kString, .skip = true},
       {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},
-      {"tool_choice", uint8_t(kString | kText), ReadToolChoice, false, kMessageBytes, kToolsFactor},
-      {"parallel_tool_calls", kBool, SetParallelCalls},
-      {"truncation", kString, MustBeUsual<'d'>},
-      {"service_tier", kString, MustBeUsual<'a'>},
+      {"tool_choice", uint8_t(kString | kText), OnSpec<ResponsesRequest, SetToolChoice>, false,
+       kMessageBytes, kToolsFactor},
+      {"parallel_tool_calls", kBool, OnSpec<ResponsesRequest, SetParallelCalls>},
+      {"truncation", kString, MustBe<ResponsesRequest, "disabled">},
+      {"service_tier", kString, MustBe<ResponsesRequest, "default", "auto">},
       {"store", kBool, MustBeFalse<ResponsesRequest>},
       {"background", kBool, MustBeFalse<ResponsesRequest>},
       {"previous_response_id", kString, NoState},

@@ -70,18 +70,7 @@ std::string CallJson(absl::string_view index, absl::string_view id, absl::string
                       "\"arguments\":", JsonString(arguments), "}}");
 }
 
-}  // namespace
-
-absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec) {
-  if (json.empty() || json[0] != '[') return absl::InvalidArgumentError("must be an array");
-  ToolCheck check;
-  nlohmann::json::sax_parse(json.begin(), json.end(), &check);
-  if (!check.status().ok()) return check.status();
-  if (check.any()) spec.mutable_messages()->set_tools(std::string(json));
-  return absl::OkStatus();
-}
-
-absl::Status SetToolChoice(absl::string_view choice, v1::GenerationSpec& spec) {
+absl::Status SetChoiceWord(absl::string_view choice, v1::GenerationSpec& spec) {
   v1::ToolChoice& to = *spec.mutable_tool_choice();
   if (choice == "auto") {
     to.set_mode(v1::TOOL_CHOICE_MODE_AUTO);
@@ -117,6 +106,27 @@ absl::Status SetNamedTool(absl::string_view json, v1::GenerationSpec& spec) {
   v1::ToolChoice& to = *spec.mutable_tool_choice();
   to.set_mode(v1::TOOL_CHOICE_MODE_REQUIRED);
   to.set_name(std::move(name));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec) {
+  if (json.empty() || json[0] != '[') return absl::InvalidArgumentError("must be an array");
+  ToolCheck check;
+  nlohmann::json::sax_parse(json.begin(), json.end(), &check);
+  if (!check.status().ok()) return check.status();
+  if (check.any()) spec.mutable_messages()->set_tools(std::string(json));
+  return absl::OkStatus();
+}
+
+absl::Status SetToolChoice(v1::GenerationSpec& spec, const JsonValue& value) {
+  return value.kind == JsonValue::kString ? SetChoiceWord(value.text, spec)
+                                          : SetNamedTool(value.text, spec);
+}
+
+absl::Status SetParallelCalls(v1::GenerationSpec& spec, const JsonValue& value) {
+  spec.set_parallel_tool_calls(value.truth);
   return absl::OkStatus();
 }
 

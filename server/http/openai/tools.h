@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
+#include "server/http/json_reader.h"
 
 namespace annulus::server {
 
@@ -17,8 +18,8 @@ absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec);
 
 // Stores "tool_choice": a word, or a JSON object that names the only function to call, as chat
 // ({"type": "function", "function": {"name": ..}}) or Responses ({.., "name": ..}) has it.
-absl::Status SetToolChoice(absl::string_view choice, v1::GenerationSpec& spec);
-absl::Status SetNamedTool(absl::string_view json, v1::GenerationSpec& spec);
+absl::Status SetToolChoice(v1::GenerationSpec& spec, const JsonValue& value);
+absl::Status SetParallelCalls(v1::GenerationSpec& spec, const JsonValue& value);
 
 // The value of "tool_calls" in a chunk, and in a whole answer.
 std::string ToolCallsJson(const std::vector<ToolCallDelta>& calls);
