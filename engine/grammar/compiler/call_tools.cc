@@ -1,6 +1,7 @@
 #include "engine/grammar/compiler/call_tools.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "engine/grammar/compiler/json_emitter.h"
 #include "engine/grammar/compiler/schema_compiler.h"
 #include "engine/text/answer/answer_format.h"
+#include "engine/text/answer/answer_tools.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -17,19 +19,12 @@ bool IsText(const JsonTree* value, absl::string_view text) {
   return value != nullptr && value->is_string() && value->text == text;
 }
 
-// Whether a schema allows strings alone, so that its values stand between tags as they are.
-bool IsTextSchema(const JsonTree& schema) {
-  if (IsText(schema.Find("type"), "string")) return true;
-  const JsonTree* const values = schema.Find("enum");
-  return schema.Find("type") == nullptr && values != nullptr && !values->items.empty() &&
-         std::all_of(values->items.begin(), values->items.end(),
-                     [](const JsonTree& value) { return value.is_string(); });
-}
-
 class ToolReader {
  public:
-  ToolReader(const AnswerShape& shape, WorkMeter* work, MachineBuilder* builder)
-      : shape_(shape), work_(*work), builder_(*builder), json_(builder) {}
+  // `texts`: of the definitions, for tagged families.
+  ToolReader(const AnswerShape& shape, const AnswerTools* texts, WorkMeter* work,
+             MachineBuilder* builder)
+      : shape_(shape), texts_(texts), work_(*work), builder_(*builder), json_(builder) {}
 
   absl::StatusOr<CallTool> Read(const JsonTree& definition) {
     CallTool tool;
@@ -86,11 +81,13 @@ class ToolReader {
           required != nullptr &&
           std::any_of(required->items.begin(), required->items.end(),
                       [&](const JsonTree& name) { return IsText(&name, parameter.name); });
-      parameter.is_text = IsTextSchema(property);
+      parameter.is_text = texts_->IsText(tool, parameter.name);
       if (parameter.is_text) {
         const JsonTree* const values = property.Find("enum");
         if (values != nullptr) {
-          for (const JsonTree& value : values->items) parameter.choices.push_back(value.text);
+          for (const JsonTree& value : values->items) {
+            if (value.is_string()) parameter.choices.push_back(value.text);
+          }
         }
       } else {
         SchemaCompiler compiler(schema, &work_, &builder_);
@@ -106,6 +103,7 @@ class ToolReader {
   }
 
   const AnswerShape& shape_;
+  const AnswerTools* const texts_;
   WorkMeter& work_;
   MachineBuilder& builder_;
   JsonEmitter json_;
@@ -117,7 +115,17 @@ class ToolReader {
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
                                                     const AnswerShape& shape, WorkMeter* work,
                                                     MachineBuilder* builder) {
-  ToolReader reader(shape, work, builder);
+  std::shared_ptr<const AnswerTools> texts;
+  if (shape.format->family().tagged) {
+    ANNULUS_RETURN_IF_ERROR(work->Step(StepsFor(shape.tools.size())));
+    auto parsed = AnswerTools::Parse(shape.tools);
+    if (!parsed.ok()) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "messages.tools",
+                        parsed.status().message());
+    }
+    texts = *std::move(parsed);
+  }
+  ToolReader reader(shape, texts.get(), work, builder);
   std::vector<CallTool> tools;
   for (const JsonTree& each : definitions.items) {
     const JsonTree* const inner = each.Find("function");

@@ -17,7 +17,8 @@ namespace annulus {
 struct CallParameter {
   std::string name;
   bool required = false;
-  // Text, and of these values alone if there are some. Else JSON that `value` reads.
+  // Text, as AnswerTools::IsText says, and of these values alone if there are some. Else JSON that
+  // `value` reads.
   bool is_text = false;
   std::vector<std::string> choices = {};
   RuleId value = 0;

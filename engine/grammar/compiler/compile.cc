@@ -13,6 +13,8 @@
 #include "engine/grammar/compiler/machine_builder.h"
 #include "engine/grammar/compiler/regex_tree.h"
 #include "engine/grammar/compiler/schema_compiler.h"
+#include "engine/text/answer/answer_format.h"
+#include "engine/text/answer/answer_tools.h"
 #include "engine/text/stages/regex.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
@@ -102,6 +104,10 @@ absl::StatusOr<Machine> Emit(const OutputConstraint& constraint, const TokenTrie
   ANNULUS_ASSIGN_OR_RETURN(const JsonTree tools,
                            ParsePart(has_tools ? constraint.answer->tools : "",
                                      has_tools ? "tools" : "", work, memory, &bytes));
+  if (has_tools && constraint.answer->format->family().tagged) {
+    bytes += AnswerTools::ParseBytes(constraint.answer->tools.size());  // by ReadCallTools
+    ANNULUS_RETURN_IF_ERROR(memory->Allow(bytes));
+  }
   PartOfGrant rest(*memory, bytes);
   MachineBuilder builder(work, &rest);
   const absl::StatusOr<NodeId> start =

@@ -35,6 +35,10 @@ constexpr char kTools[] = R"([
     "required": ["city", "days"], "additionalProperties": false}}},
   {"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {
     "kind": {"type": "string", "enum": ["a", "bc"]}}, "additionalProperties": false}}},
+  {"type": "function", "function": {"name": "sort", "parameters": {"type": "object", "properties": {
+    "by": {"type": ["string"], "enum": ["size", "age"]},
+    "order": {"type": ["string", "null"], "enum": ["up", null, "down"]}},
+    "required": ["by"], "additionalProperties": false}}},
   {"type": "function", "function": {"name": "now"}}])";
 
 // A vocabulary of the bytes, and of a family's marks as tokens or as text.
@@ -159,6 +163,12 @@ void ExpectFits(const std::string& name, const Json& arguments) {
       EXPECT_EQ(key, "kind");
       EXPECT_TRUE(value == "a" || value == "bc") << value;
     }
+  } else if (name == "sort") {
+    ASSERT_TRUE(arguments.contains("by")) << arguments;
+    EXPECT_TRUE(arguments["by"] == "size" || arguments["by"] == "age") << arguments;
+    const Json order = arguments.value("order", Json());
+    EXPECT_TRUE(order.is_null() || order == "up" || order == "down") << arguments;
+    EXPECT_LE(arguments.size(), 2);
   } else {
     ASSERT_EQ(name, "get_weather");
     ASSERT_TRUE(arguments.contains("city") && arguments.contains("days")) << arguments;
@@ -334,6 +344,66 @@ TEST(AnswerShapeTest, AFormAndCallsStandBesideEachOther) {
   GrammarMatcher both = marked.Matcher(constraint).value();
   EXPECT_FALSE(marked.Reads(both, "yes\n<tool_call>"));
 }
+
+// Families that write each argument between tags.
+class TaggedCallsTest : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+  // A call of the tool f, as the family's templates write it.
+  std::string CallOf(const Pairs& pairs) const {
+    const bool glm = std::get<0>(GetParam()) == "glm";
+    std::string call = glm ? "<tool_call>f\n" : "<tool_call>\n<function=f>\n";
+    for (const auto& [key, value] : pairs) {
+      absl::StrAppend(&call, glm ? "<arg_key>" : "<parameter=", key,
+                      glm ? "</arg_key>\n<arg_value>" : ">\n", value,
+                      glm ? "</arg_value>\n" : "\n</parameter>\n");
+    }
+    return absl::StrCat(call, glm ? "</tool_call>" : "</function>\n</tool_call>");
+  }
+
+  OutputConstraint Tool(const std::string& parameters, Calls calls = Calls::kRequired) const {
+    OutputConstraint constraint = CallsOf(marked_, calls);
+    constraint.answer->tools = absl::StrCat(R"([{"name": "f", "parameters": )", parameters, "}]");
+    return constraint;
+  }
+
+  // Whether a call with these arguments is possible.
+  bool Allows(const OutputConstraint& constraint, const Pairs& pairs) const {
+    auto matcher = marked_.Matcher(constraint);
+    EXPECT_TRUE(matcher.ok()) << matcher.status();
+    return matcher.ok() && marked_.Reads(*matcher, CallOf(pairs)) && matcher->may_end();
+  }
+
+  const Marked marked_{std::get<0>(GetParam()), std::get<1>(GetParam())};
+};
+
+TEST_P(TaggedCallsTest, ParametersThatAreOnlyTextsStandAsTheyAre) {
+  for (const char* text :
+       {R"({"type": "string"})", R"({"type": ["string", "null"]})",
+        R"({"anyOf": [{"type": "string"}, {"type": "null"}]})",
+        R"({"oneOf": [{"type": "null"}, {"type": "string"}]})",
+        R"({"type": ["string", "null"], "enum": ["Rome", null]})", R"({"enum": ["Rome"]})"}) {
+    SCOPED_TRACE(text);
+    const OutputConstraint constraint =
+        Tool(absl::StrCat(R"({"properties": {"city": )", text, "}}"));
+    EXPECT_TRUE(Allows(constraint, {{"city", "Rome"}}));
+    // An enum's null is no text.
+    EXPECT_EQ(Allows(constraint, {{"city", "null"}}), !absl::StrContains(text, "enum"));
+  }
+  const OutputConstraint other =
+      Tool(R"({"properties": {"city": {"type": ["string", "integer"]}}})");
+  EXPECT_TRUE(Allows(other, {{"city", "\"Rome\""}}));
+  EXPECT_FALSE(Allows(other, {{"city", "Rome"}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TaggedCallsTest,
+                         ::testing::Combine(::testing::Values("qwen3_coder", "glm"),
+                                            ::testing::Bool()),
+                         [](const auto& param) {
+                           return std::get<0>(param.param) +
+                                  (std::get<1>(param.param) ? "_tokens" : "_text");
+                         });
 
 TEST(AnswerShapeTest, UnsupportedSchemasBindOnlyWhereTheyMust) {
   const Marked marked("hermes", /*as_tokens=*/true);
