@@ -278,7 +278,7 @@ NodeId AnswerEmitter::Call(const Place& place) {
   return Spaces(builder_.Byte('{', json_.WhiteSpace(members)));
 }
 
-// <parameter=KEY>VALUE</parameter> for each argument, in the order of the schema.
+// <parameter=KEY>VALUE</parameter> for each argument, in the order of the schema, or for any.
 NodeId AnswerEmitter::Pairs(const Place& place) {
   const State& pairs = StateOf(place.state);
   const Exit* open = nullptr;
@@ -294,17 +294,36 @@ NodeId AnswerEmitter::Pairs(const Place& place) {
     state = to_value.back()->next;
   }
   const Exit& close = StateOf(state).exits.front();
-  const auto& parameters = tools_[static_cast<size_t>(place.tool)].parameters;
-  for (auto each = parameters.rbegin(); each != parameters.rend(); ++each) {
-    NodeId pair = Value(*each, close, node);
+  // The mark before a key, and the marks between that and `value`.
+  const auto opened = [&](NodeId key) { return Spaces(Mark(*open, key)); };
+  const auto behind_key = [&](NodeId value) {
     for (auto mark = to_value.rbegin(); mark != to_value.rend(); ++mark) {
-      pair = Mark(**mark, pair);
-      if (*mark != to_value.front()) pair = Spaces(pair);
+      value = Mark(**mark, value);
+      if (*mark != to_value.front()) value = Spaces(value);
     }
-    pair = Spaces(Mark(*open, builder_.Literal(each->name, pair)));
+    return value;
+  };
+  const CallTool& tool = tools_[static_cast<size_t>(place.tool)];
+  if (tool.any_pairs) {
+    const RuleId pairs_left = builder_.DeclareRule();
+    const NodeId start = builder_.Call(pairs_left, kReturnNode);
+    const NodeId value = Value({.name = "", .is_text = true}, close, start);
+    builder_.DefineRule(pairs_left, builder_.Split({opened(AnyKey(behind_key(value))), node}));
+    return start;
+  }
+  for (auto each = tool.parameters.rbegin(); each != tool.parameters.rend(); ++each) {
+    const NodeId pair = opened(builder_.Literal(each->name, behind_key(Value(*each, close, node))));
     node = each->required ? pair : builder_.Split({pair, node});
   }
   return node;
+}
+
+// A name of an argument, without what begins or ends a mark.
+NodeId AnswerEmitter::AnyKey(NodeId next) {
+  constexpr uint32_t kMostKey = 64;
+  const CharacterClass signs({{0, ' '}, {'"', '"'}, {'<', '<'}, {'>', '>'}, {0x7F, 0x9F}});
+  const NodeId sign = builder_.Character(signs.Complement(), Spelling::kPlain, kReturnNode);
+  return builder_.Repeat(sign, 1, kMostKey, /*plain=*/false, next);
 }
 
 NodeId AnswerEmitter::Value(const CallParameter& parameter, const Exit& close, NodeId next) {

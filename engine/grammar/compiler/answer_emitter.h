@@ -60,6 +60,7 @@ class AnswerEmitter {
   NodeId Id(const Place& place);
   NodeId Call(const Place& place);
   NodeId Pairs(const Place& place);
+  NodeId AnyKey(NodeId next);
   NodeId Value(const CallParameter& parameter, const Exit& close, NodeId next);
 
   const State& StateOf(int index) const { return format_.state(index); }

@@ -8,6 +8,7 @@
 #include "engine/base/field_error.h"
 #include "engine/grammar/compiler/json_emitter.h"
 #include "engine/grammar/compiler/schema_compiler.h"
+#include "engine/grammar/schema_shape.h"
 #include "engine/text/answer/answer_format.h"
 #include "engine/text/answer/answer_tools.h"
 #include "kernels/base/status_macros.h"
@@ -34,14 +35,14 @@ class ToolReader {
     const bool binds = tool.strict || shape_.calls == AnswerShape::Calls::kRequired;
     const JsonTree* const schema = definition.Find("parameters");
     if (shape_.format->family().tagged) {
-      ANNULUS_RETURN_IF_ERROR(ReadParameters(tool.name, schema, binds, &tool.parameters));
+      ANNULUS_RETURN_IF_ERROR(ReadParameters(schema, binds, &tool));
     } else if (schema == nullptr || schema->kind == JsonTree::Kind::kNull) {
       tool.arguments = Rule(builder_.Byte('{', json_.WhiteSpace(builder_.Byte('}', kReturnNode))));
     } else {
       SchemaCompiler compiler(schema, &work_, &builder_);
-      ANNULUS_ASSIGN_OR_RETURN(const auto rule,
-                               Bound(tool.name, "", binds, compiler.CompileObject()));
-      tool.arguments = rule.has_value() ? *rule : AnyObject();
+      const absl::StatusOr<RuleId> rule = compiler.CompileObject();
+      ANNULUS_ASSIGN_OR_RETURN(const bool kept, Supported(tool.name, "", binds, rule.status()));
+      tool.arguments = kept ? *rule : AnyObject();
     }
     return tool;
   }
@@ -57,49 +58,124 @@ class ToolReader {
     return *any_object_;
   }
 
-  // The rule; nothing for a schema that is not supported and does not bind.
-  absl::StatusOr<std::optional<RuleId>> Bound(absl::string_view tool, absl::string_view parameter,
-                                              bool binds, const absl::StatusOr<RuleId>& rule) {
+  // Whether a schema is supported, by the status of reading it; false only if it does not bind.
+  absl::StatusOr<bool> Supported(absl::string_view tool, absl::string_view parameter, bool binds,
+                                 const absl::Status& status) {
     ANNULUS_RETURN_IF_ERROR(builder_.status());
-    if (rule.ok()) return *rule;
-    if (!absl::IsInvalidArgument(rule.status())) return rule.status();
-    if (!binds) return std::nullopt;
-    return FieldError(absl::StatusCode::kInvalidArgument, "messages.tools",
-                      absl::StrCat("the parameters of ", JsonQuoted(tool), parameter, ": ",
-                                   rule.status().message()));
+    if (status.ok()) return true;
+    if (!absl::IsInvalidArgument(status)) return status;
+    if (!binds) return false;
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "messages.tools",
+        absl::StrCat("the parameters of ", JsonQuoted(tool), parameter, ": ", status.message()));
   }
 
-  absl::Status ReadParameters(absl::string_view tool, const JsonTree* schema, bool binds,
-                              std::vector<CallParameter>* parameters) {
-    const JsonTree* const properties = schema == nullptr ? nullptr : schema->Find("properties");
-    if (properties == nullptr || !properties->is_object()) return absl::OkStatus();
+  absl::Status ReadParameters(const JsonTree* schema, bool binds, CallTool* tool) {
+    if (schema == nullptr || schema->kind == JsonTree::Kind::kNull) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(const bool supported,
+                             Supported(tool->name, "", binds, CheckTagged(*schema)));
+    tool->any_pairs = !supported || AllowsAnyPairs(*schema);
+    if (tool->any_pairs) return absl::OkStatus();
+    const JsonTree* const properties = schema->Find("properties");
+    if (properties == nullptr) return absl::OkStatus();
     const JsonTree* const required = schema->Find("required");
     for (size_t i = 0; i < properties->items.size(); ++i) {
-      const JsonTree& property = properties->items[i];
       CallParameter parameter{.name = properties->members->keys[i]};
       parameter.required =
           required != nullptr &&
           std::any_of(required->items.begin(), required->items.end(),
                       [&](const JsonTree& name) { return IsText(&name, parameter.name); });
-      parameter.is_text = texts_->IsText(tool, parameter.name);
+      const SchemaRef property{&properties->items[i], SchemaPath("#/properties", parameter.name)};
+      const std::string place = absl::StrCat(".", parameter.name);
+      parameter.is_text = texts_->IsText(tool->name, parameter.name);
       if (parameter.is_text) {
-        const JsonTree* const values = property.Find("enum");
-        if (values != nullptr) {
-          for (const JsonTree& value : values->items) {
-            if (value.is_string()) parameter.choices.push_back(value.text);
-          }
-        }
+        auto choices = ReadChoices(*schema, property);
+        ANNULUS_ASSIGN_OR_RETURN(const bool kept,
+                                 Supported(tool->name, place, binds, choices.status()));
+        if (kept) parameter.choices = *std::move(choices);
       } else {
         SchemaCompiler compiler(schema, &work_, &builder_);
-        ANNULUS_ASSIGN_OR_RETURN(
-            const auto rule,
-            Bound(tool, absl::StrCat(".", parameter.name), binds,
-                  compiler.CompileAll({{&property, SchemaPath("#/properties", parameter.name)}})));
-        parameter.value = rule.has_value() ? *rule : json_.AnyValue();
+        const absl::StatusOr<RuleId> rule = compiler.CompileAll({property});
+        ANNULUS_ASSIGN_OR_RETURN(const bool kept,
+                                 Supported(tool->name, place, binds, rule.status()));
+        parameter.value = kept ? *rule : json_.AnyValue();
       }
-      parameters->push_back(std::move(parameter));
+      tool->parameters.push_back(std::move(parameter));
     }
     return absl::OkStatus();
+  }
+
+  // Whether what a schema says of an object as a whole is all read by ReadParameters.
+  absl::Status CheckTagged(const JsonTree& schema) {
+    if (schema.kind == JsonTree::Kind::kTrue) return absl::OkStatus();
+    if (!schema.is_object()) return SchemaError("#", "is not a schema of objects");
+    ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(schema.items.size())));
+    for (const std::string& key : schema.members->keys) {
+      const bool read = key == "type" || key == "properties" || key == "required" ||
+                        key == "additionalProperties" || IsIgnoredKeyword(key);
+      if (!read) {
+        return SchemaError(SchemaPath("#", key),
+                           "is not supported where arguments stand between tags; allowed: type, "
+                           "properties, required, additionalProperties, $defs");
+      }
+    }
+    const JsonTree* const type = schema.Find("type");
+    if (type != nullptr && !IsText(type, "object")) {
+      return SchemaError("#/type", "is not \"object\"");
+    }
+    const JsonTree* const properties = schema.Find("properties");
+    if (properties != nullptr && !properties->is_object()) {
+      return SchemaError("#/properties", "is not an object of schemas");
+    }
+    const bool none = properties == nullptr || properties->items.empty();
+    const JsonTree* const others = schema.Find("additionalProperties");
+    const bool plain =
+        others == nullptr || others->is_boolean() || (others->is_object() && others->items.empty());
+    if (none && !plain) {
+      return SchemaError("#/additionalProperties",
+                         "is not supported where arguments stand between tags, but as a boolean");
+    }
+    const JsonTree* const required = schema.Find("required");
+    if (required == nullptr) return absl::OkStatus();
+    ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(required->items.size())));
+    for (const JsonTree& name : required->items) {
+      if (name.is_string() && !none && properties->Find(name.text) != nullptr) continue;
+      return SchemaError("#/required", "names what is not among the properties");
+    }
+    return absl::OkStatus();
+  }
+
+  // Of a schema that CheckTagged is content with: whether it says nothing of the members.
+  static bool AllowsAnyPairs(const JsonTree& schema) {
+    const JsonTree* const properties = schema.Find("properties");
+    if (properties != nullptr && !properties->items.empty()) return false;
+    const JsonTree* const others = schema.Find("additionalProperties");
+    return others == nullptr ? properties == nullptr : others->kind != JsonTree::Kind::kFalse;
+  }
+
+  // The texts that a parameter may be; none: any text.
+  absl::StatusOr<std::vector<std::string>> ReadChoices(const JsonTree& document,
+                                                       const SchemaRef& property) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
+                             SchemaReader(&document, &work_).Read({property}));
+    std::vector<std::string> choices;
+    bool any = false;
+    for (const Shape& shape : shapes) {
+      if ((shape.types & kStringType) == 0) continue;
+      if (!shape.values &&
+          (!shape.patterns.empty() || shape.min_length > 0 || shape.max_length != kUnbounded)) {
+        return SchemaError(shape.path,
+                           "limits a text that stands between tags by pattern, format, minLength "
+                           "or maxLength; allowed: enum, const");
+      }
+      any = any || !shape.values;
+      for (const JsonTree* value : shape.values.value_or(std::vector<const JsonTree*>())) {
+        if (value->is_string()) choices.push_back(value->text);
+      }
+    }
+    if (any) return std::vector<std::string>();
+    if (choices.empty()) return SchemaError(property.path, "allows no text");
+    return choices;
   }
 
   const AnswerShape& shape_;

@@ -30,13 +30,15 @@ struct CallTool {
   bool strict = false;
   RuleId arguments = 0;                   // reads a JSON object: unless the family is tagged
   std::vector<CallParameter> parameters;  // if it is
+  bool any_pairs = false;                 // if it is: of any names and texts, not of `parameters`
 };
 
 // Adds rules for the arguments of the tools that `shape` allows. `definitions`: shape.tools,
-// parsed. A tool without parameters gets an empty object. INVALID_ARGUMENT, as an error of the
-// field "messages.tools", for a schema that is not supported; but if the tool is not strict and no
-// call is required, what it says of these arguments is left out. NOT_FOUND if there is no tool of
-// shape.name.
+// parsed. A tool without parameters gets an empty object. In tagged families no keywords are
+// supported that limit texts, but enum and const, or the object as a whole. INVALID_ARGUMENT, as an
+// error of the field "messages.tools", for a schema that is not supported; but if the tool is not
+// strict and no call is required, what it says of these arguments is left out. NOT_FOUND if there
+// is no tool of shape.name.
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
                                                     const AnswerShape& shape, WorkMeter* work,
                                                     MachineBuilder* builder);

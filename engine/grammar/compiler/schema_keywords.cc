@@ -288,6 +288,11 @@ absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, WorkMeter* work
   return absl::OkStatus();
 }
 
+bool IsIgnoredKeyword(absl::string_view name) {
+  const auto reader = Readers().find(name);
+  return reader != Readers().end() && reader->second == Ignored;
+}
+
 namespace {
 
 SchemaList SchemasOf(const Shape& shape, const std::string& name, bool among_properties) {

@@ -105,6 +105,9 @@ class SchemaReader {
 // and oneOf to the caller.
 absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, WorkMeter* work);
 
+// Whether a keyword says nothing of the values, such as title.
+bool IsIgnoredKeyword(absl::string_view name);
+
 // Schemas for the member `name`, according to all parts.
 SchemaList SchemasOfMember(const Shape& shape, const std::string& name);
 // Schemas for members that begin with `prefix`, are not among the properties, and begin with no

@@ -401,6 +401,64 @@ TEST_P(TaggedCallsTest, ParametersThatAreOnlyTextsStandAsTheyAre) {
   EXPECT_FALSE(Allows(other, {{"city", "Rome"}}));
 }
 
+TEST_P(TaggedCallsTest, SchemasOfAnyObjectLeaveThePairsFree) {
+  for (const Calls calls : {Calls::kAllowed, Calls::kRequired}) {
+    for (const char* schema :
+         {R"({"type": "object"})", R"({"properties": {}, "additionalProperties": true})",
+          R"({"title": "f", "additionalProperties": {}})", "true"}) {
+      const OutputConstraint any = Tool(schema, calls);
+      EXPECT_TRUE(Allows(any, {})) << schema;
+      EXPECT_TRUE(Allows(any, {{"city", "Rome"}, {"d\xC3\xA9part", "[1, 2"}})) << schema;
+      EXPECT_FALSE(Allows(any, {{"", "Rome"}})) << schema;
+    }
+    for (const char* schema :
+         {"null", R"({"properties": {}})", R"({"additionalProperties": false})"}) {
+      EXPECT_TRUE(Allows(Tool(schema, calls), {})) << schema;
+      EXPECT_FALSE(Allows(Tool(schema, calls), {{"city", "Rome"}})) << schema;
+    }
+  }
+}
+
+TEST_P(TaggedCallsTest, WhatIsNotConstrainedIsRefusedWhereSchemasBind) {
+  const auto city = [](absl::string_view more) {
+    return absl::StrCat(R"({"properties": {"city": {"type": "string", )", more, "}}}");
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"allOf": [{"properties": {"city": {"type": "string"}}}]})", "#/allOf"},
+      {R"({"properties": {"city": {"type": "string"}}, "minProperties": 1})", "#/minProperties"},
+      {R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})", "#/$ref"},
+      {R"({"properties": {"city": {"type": "string"}}, "required": ["day"]})", "#/required"},
+      {R"({"additionalProperties": {"type": "string"}})", "#/additionalProperties"},
+      {R"({"type": "array"})", "#/type"},
+      {city(R"("pattern": "^R")"), "#/properties/city"},
+      {city(R"("minLength": 1)"), "#/properties/city"},
+      {city(R"("maxLength": 3)"), "#/properties/city"},
+      {city(R"("format": "date")"), "#/properties/city"},
+      {city(R"("format": "uri")"), "#/properties/city/format"},
+      {city(R"("enum": [1])"), "#/properties/city"}};
+  for (const auto& [schema, path] : cases) {
+    SCOPED_TRACE(schema);
+    EXPECT_TRUE(Allows(Tool(schema, Calls::kAllowed), {{"city", "Rome"}}));
+    EXPECT_THAT(marked_.Matcher(Tool(schema)).status().message(), HasSubstr(path));
+    const OutputConstraint strict = Tool(schema + R"(, "strict": true)", Calls::kAllowed);
+    EXPECT_THAT(marked_.Matcher(strict).status().message(), HasSubstr(path));
+  }
+}
+
+TEST_P(TaggedCallsTest, TextsAreThoseOfEnumAndConst) {
+  for (const char* unit :
+       {R"({"type": "string", "enum": ["km", 1, null]})", R"({"type": "string", "const": "km"})",
+        R"({"anyOf": [{"type": "string", "enum": ["km"]}, {"type": "null"}]})",
+        R"({"type": "string", "enum": ["km", "mile"], "maxLength": 2})"}) {
+    const OutputConstraint constraint =
+        Tool(absl::StrCat(R"({"properties": {"unit": )", unit, "}}"));
+    EXPECT_TRUE(Allows(constraint, {{"unit", "km"}})) << unit;
+    for (const char* other : {"1", "", "null", "mile"}) {
+      EXPECT_FALSE(Allows(constraint, {{"unit", other}})) << unit << " " << other;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TaggedCallsTest,
                          ::testing::Combine(::testing::Values("qwen3_coder", "glm"),
                                             ::testing::Bool()),
