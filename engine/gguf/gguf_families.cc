@@ -102,6 +102,7 @@ class ConfigWriter {
   absl::Status WriteRope();
   absl::Status WriteFactors(const char* to, absl::string_view tensor, json& rope) const;
   absl::Status WriteYarn(json& rope) const;
+  absl::Status WriteGrowth(const json& original, json& rope) const;
   absl::Status WriteGemma();
   absl::Status WriteMultipliers();
   absl::Status WriteWindow();
@@ -197,8 +198,19 @@ absl::Status ConfigWriter::WriteYarn(json& rope) const {
   ANNULUS_RETURN_IF_ERROR(copy("beta_fast", "rope.scaling.yarn_beta_fast"));
   ANNULUS_RETURN_IF_ERROR(copy("beta_slow", "rope.scaling.yarn_beta_slow"));
   ANNULUS_RETURN_IF_ERROR(copy("mscale", "rope.scaling.yarn_log_multiplier"));
-  ANNULUS_RETURN_IF_ERROR(copy("mscale_all_dim", "rope.scaling.yarn_log_multiplier"));
-  return copy("llama_4_scaling_beta", "attention.temperature_scale");
+  return copy("mscale_all_dim", "rope.scaling.yarn_log_multiplier");
+}
+
+// Of Ministral 3, whose scales grow from the `original` context on, or else from the whole one.
+absl::Status ConfigWriter::WriteGrowth(const json& original, json& rope) const {
+  ANNULUS_ASSIGN_OR_RETURN(const json growth, Number("attention.temperature_scale"));
+  if (growth.is_null()) return absl::OkStatus();
+  rope["llama_4_scaling_beta"] = growth;
+  const json context = config_.value("max_position_embeddings", json());
+  if (const json& from = original.is_null() ? context : original; !from.is_null()) {
+    rope["original_max_position_embeddings"] = from;
+  }
+  return absl::OkStatus();
 }
 
 // Tensors of factors divide frequencies: one list is what Llama 3 makes of its settings, two are
@@ -214,10 +226,10 @@ absl::Status ConfigWriter::WriteRope() {
       heads.get<uint64_t>() > 0) {
     head_dim = hidden.get<uint64_t>() / heads.get<uint64_t>();
   }
-  if (!rotated.is_null() && head_dim.is_number_unsigned() && rotated != head_dim &&
-      head_dim.get<uint64_t>() > 0) {
-    config_["partial_rotary_factor"] = rotated.get<double>() / head_dim.get<double>();
-  }
+  // Without the key all of a head is rotated, unlike in some families' config.json.
+  const bool part =
+      !rotated.is_null() && head_dim.is_number_unsigned() && head_dim.get<uint64_t>() > 0;
+  config_["partial_rotary_factor"] = part ? rotated.get<double>() / head_dim.get<double>() : 1.0;
   json rope = json::object();
   ANNULUS_ASSIGN_OR_RETURN(const json original, Number("rope.scaling.original_context_length"));
   const GgufValue* const scaling = file_.Find(absl::StrCat(family_.name, ".rope.scaling.type"));
@@ -243,7 +255,10 @@ absl::Status ConfigWriter::WriteRope() {
     return absl::UnimplementedError(absl::StrCat(
         file_.path(), ": ", family_.name, ".rope.scaling.type is ", scaling->Shown(),
         "; supported: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
+  } else if (FamilyOf(config_.value("model_type", "")).rope_default != nullptr) {
+    rope["rope_type"] = "default";
   }
+  ANNULUS_RETURN_IF_ERROR(WriteGrowth(original, rope));
   if (!rope.empty()) config_["rope_scaling"] = std::move(rope);
   return absl::OkStatus();
 }

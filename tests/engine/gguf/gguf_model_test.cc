@@ -8,7 +8,9 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -261,7 +263,20 @@ TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
   }
 }
 
-// The config.json text of a file with `set` in its metadata and these float tensors.
+// What the file's metadata say, read by the parser.
+absl::StatusOr<ModelConfig> ConfigOf(const GgufWriter& writer) {
+  const TempDirectory directory;
+  directory.Write("m", writer.File());
+  auto file = GgufFile::Open((directory.path() / "m").string());
+  if (!file.ok()) return file.status();
+  const auto family = FindGgufFamily(**file);
+  if (!family.ok()) return family.status();
+  const auto json = GgufConfigJson(**file, *family);
+  if (!json.ok()) return json.status();
+  return ParseModelConfig(*json, "f.gguf");
+}
+
+// The same of a file with `set` in its metadata and these float tensors.
 absl::StatusOr<ModelConfig> ConfigOf(
     const char* architecture, const std::function<void(GgufWriter&, const std::string&)>& set) {
   GgufWriter writer;
@@ -278,15 +293,7 @@ absl::StatusOr<ModelConfig> ConfigOf(
   WriteGgufMetadata({"", architecture}, config, writer);
   writer.AddFloats("token_embd.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
   set(writer, absl::StrCat(architecture, "."));
-  const TempDirectory directory;
-  directory.Write("m", writer.File());
-  auto file = GgufFile::Open((directory.path() / "m").string());
-  if (!file.ok()) return file.status();
-  const auto family = FindGgufFamily(**file);
-  if (!family.ok()) return family.status();
-  const auto json = GgufConfigJson(**file, *family);
-  if (!json.ok()) return json.status();
-  return ParseModelConfig(*json, "f.gguf");
+  return ConfigOf(writer);
 }
 
 TEST(GgufConfigTest, TakesRopeFactorsAsDivisorsOfFrequencies) {
@@ -345,6 +352,44 @@ TEST(GgufConfigTest, ReadsRopeScaling) {
     writer.Set(prefix + "rope.scaling.type", "spiral");
   });
   EXPECT_EQ(other.status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// What config.json means by no key is not what a GGUF file means by it.
+TEST(GgufConfigTest, AbsentRopeSettingsAreNotTheDefaultsOfTheFamily) {
+  const auto rotated = [](std::optional<uint32_t> count) {
+    GgufWriter writer;
+    writer.Set("general.architecture", "glm4");
+    for (const auto& [key, value] :
+         std::initializer_list<std::pair<const char*, uint32_t>>{{"embedding_length", 64},
+                                                                 {"block_count", 2},
+                                                                 {"feed_forward_length", 128},
+                                                                 {"attention.head_count", 4},
+                                                                 {"attention.head_count_kv", 2},
+                                                                 {"attention.key_length", 16},
+                                                                 {"context_length", 4096}}) {
+      writer.Set(absl::StrCat("glm4.", key), value);
+    }
+    writer.AddFloats("token_embd.weight", {3, 2}, {1, 2, 3, 4, 5, 6});
+    if (count.has_value()) writer.Set("glm4.rope.dimension_count", *count);
+    return ConfigOf(writer);
+  };
+  const std::vector<std::pair<std::optional<uint32_t>, int32_t>> cases = {
+      {std::nullopt, 8}, {8, 4}, {16, 8}};
+  for (const auto& [count, pairs] : cases) {
+    const auto made = rotated(count);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->ropes[0].pairs, pairs);
+  }
+  for (const bool given : {false, true}) {
+    const auto made = ConfigOf("mistral3", [&](GgufWriter& writer, const std::string& prefix) {
+      writer.Set(prefix + "attention.temperature_scale", 0.25f);
+      if (given) writer.Set(prefix + "rope.scaling.original_context_length", 1024u);
+    });
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->ropes[0].kind, RopeKind::kDefault);
+    EXPECT_EQ(made->ropes[1].growth, 0.25);
+    EXPECT_EQ(made->ropes[1].original_context, given ? 1024 : 4096);
+  }
 }
 
 // Gemma's files, for example, keep the end of a turn apart from the end of a text.
