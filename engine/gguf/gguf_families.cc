@@ -302,10 +302,32 @@ absl::Status ConfigWriter::WriteWindow() {
   config_["sliding_window"] = window == 0 ? json() : window;
   const std::string key = absl::StrCat(family_.name, ".attention.sliding_window_pattern");
   const GgufValue* const pattern = file_.Find(key);
-  if (pattern == nullptr || pattern->kind != GgufValue::Kind::kArray) return absl::OkStatus();
+  if (pattern == nullptr) return absl::OkStatus();
   json types = json::array();
-  for (uint64_t i = 0; i < std::min(pattern->count, uint64_t{kMostLayers}); ++i) {
-    types.push_back(pattern->At(i) == true ? "sliding_attention" : "full_attention");
+  const auto add = [&](bool slides) {
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+  };
+  if (pattern->kind == GgufValue::Kind::kArray) {
+    for (uint64_t i = 0; i < std::min(pattern->count, uint64_t{kMostLayers}); ++i) {
+      const json flag = pattern->At(i);
+      if (!flag.is_boolean() && flag != 0 && flag != 1) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            file_.path(), ": ", key, " is ", pattern->Shown(), ", and that of layer ", i,
+            " neither true nor false; allowed: these, or 1 and 0, for each layer, "
+            "or one period"));
+      }
+      add(flag == true || flag == 1);
+    }
+  } else {
+    // Of so many layers the last attends everything; with 0 none does.
+    ANNULUS_ASSIGN_OR_RETURN(const json number, WholeNumber(file_, key));
+    ANNULUS_ASSIGN_OR_RETURN(const json layers,
+                             WholeNumber(file_, absl::StrCat(family_.name, ".block_count")));
+    const auto period = number.get<uint64_t>();
+    const uint64_t count = layers.is_null() ? 0 : layers.get<uint64_t>();
+    for (uint64_t i = 0; i < std::min(count, uint64_t{kMostLayers}); ++i) {
+      add(period == 0 || (i + 1) % period != 0);
+    }
   }
   config_["layer_types"] = std::move(types);
   return absl::OkStatus();

@@ -392,6 +392,29 @@ TEST(GgufConfigTest, AbsentRopeSettingsAreNotTheDefaultsOfTheFamily) {
   }
 }
 
+// A flag of each layer, in whatever type, or the period after which one attends everything.
+TEST(GgufConfigTest, ReadsWhichLayersSlide) {
+  const auto windows = [](const auto& pattern) {
+    const auto made = ConfigOf("gemma2", [&](GgufWriter& writer, const std::string& prefix) {
+      writer.Set(prefix + "attention.sliding_window", 32u);
+      writer.Set(prefix + "attention.sliding_window_pattern", pattern);
+    });
+    if (!made.ok()) return std::string(made.status().message());
+    return absl::StrCat(made->layers[0].window, " ", made->layers[1].window);
+  };
+  EXPECT_EQ(windows(std::vector<bool>{false, true}), "0 32");
+  EXPECT_EQ(windows(std::vector<int32_t>{0, 1}), "0 32");
+  EXPECT_EQ(windows(0u), "32 32");
+  EXPECT_EQ(windows(1u), "0 0");
+  EXPECT_EQ(windows(2u), "32 0");
+  EXPECT_EQ(windows(3u), "32 32");
+  EXPECT_THAT(windows(std::vector<int32_t>{1, 2}),
+              HasSubstr("sliding_window_pattern is an array of 2, and that of layer 1 neither"));
+  EXPECT_THAT(windows(std::vector<std::string>{"\xFF", ""}), HasSubstr("of layer 0 neither"));
+  EXPECT_THAT(windows("LLLG"), HasSubstr("sliding_window_pattern is \"LLLG\"; allowed: a whole"));
+  EXPECT_THAT(windows(true), HasSubstr("allowed: a whole number"));
+}
+
 // Gemma's files, for example, keep the end of a turn apart from the end of a text.
 TEST(GgufConfigTest, EndsAnAnswerAtTheEndOfATurnToo) {
   const auto made = ConfigOf("llama", [](GgufWriter& writer, const std::string&) {
