@@ -51,8 +51,7 @@ enum class RopeRule : uint8_t {
   kOne,
   kPhi3,         // "su" and "yarn" mean longrope; original_max_position_embeddings is at top level
   kPerLayer,     // one setting for full and one for sliding layers
-  kScaledFull,   // the same, but an older file's one setting is that of the full layers, and
-                 // sliding ones have none
+  kScaledFull,   // the same, but of an older file's one setting sliding layers take the theta alone
   kNoLayers,     // no_rope_layers, no_rope_layer_interval
   kSlidingOnly,  // if sliding_window is set, layers that do not slide have no rope
   kNamed,        // no rope unless position_embedding_type is "rope"

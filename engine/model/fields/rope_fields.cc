@@ -249,8 +249,9 @@ constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
 // Gemma 3, OLMo 3: ropes[0] serves the full layers, ropes[1] the sliding ones. Older files have
-// `rope_theta` and `rope_scaling` for the former, and Gemma's `rope_local_base_freq` for the
-// latter.
+// `rope_theta` and `rope_scaling` for the former, and for the latter Gemma's `rope_local_base_freq`
+// or OLMo's `rope_theta`: so it is in Transformers 4.57, which wrote these, and llama.cpp.
+// Transformers 5 gives OLMo's sliding layers the family's theta, whatever such a file says.
 absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, const Family& family,
                            ModelConfig& config) {
   const nlohmann::json none = nlohmann::json::object();
@@ -270,11 +271,14 @@ absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, con
                                                                    "rope_theta", family.theta));
   RopeParser sliding_parser(fields, sliding, family, config);
   const bool scaled_full = family.rope == RopeRule::kScaledFull;
-  const bool sliding_theta = sliding.Has("rope_theta") || scaled_full;
+  const JsonFields& shared = !listed && full_theta ? full : fields;
+  const bool sliding_theta = sliding.Has("rope_theta");
   ANNULUS_ASSIGN_OR_RETURN(
       RopeConfig sliding_rope,
-      sliding_parser.Parse(sliding_theta ? sliding : fields,
-                           sliding_theta ? "rope_theta" : "rope_local_base_freq",
+      sliding_parser.Parse(sliding_theta ? sliding
+                           : scaled_full ? shared
+                                         : fields,
+                           sliding_theta || scaled_full ? "rope_theta" : "rope_local_base_freq",
                            scaled_full ? family.theta : 10000));
   config.ropes = {std::move(full_rope), std::move(sliding_rope)};
   config.rope_context = full_parser.reach();

@@ -275,6 +275,22 @@ TEST(ModelConfigTest, LayersOfTheFamiliesOf2025) {
   EXPECT_EQ(olmo.layers[2].window, 4096);
   EXPECT_EQ(olmo.layers[3].window, 0);
   EXPECT_EQ(olmo.ropes[1].theta, 500000);
+  const std::string yarn =
+      R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64)";
+  for (const Keys& one : {Keys{{"rope_theta", "2e6"}, {"rope_scaling", yarn + "}"}},
+                          Keys{{"rope_parameters", yarn + R"(, "rope_theta": 2e6})"}}}) {
+    const ModelConfig both = Good(FamilyKeys("Olmo3ForCausalLM", one));
+    EXPECT_EQ(both.ropes[0].theta, 2e6);
+    EXPECT_EQ(both.ropes[0].kind, RopeKind::kYarn);
+    EXPECT_EQ(both.ropes[1].theta, 2e6);
+    EXPECT_EQ(both.ropes[1].kind, RopeKind::kDefault);
+  }
+  const ModelConfig each = Good(FamilyKeys(
+      "Olmo3ForCausalLM",
+      {{"rope_parameters",
+        R"({"full_attention": {"rope_theta": 2e6}, "sliding_attention": {"rope_theta": 3e5}})"}}));
+  EXPECT_EQ(each.ropes[0].theta, 2e6);
+  EXPECT_EQ(each.ropes[1].theta, 3e5);
   const ModelConfig exaone = Good(FamilyKeys("Exaone4ForCausalLM", {{"num_hidden_layers", "4"}}));
   EXPECT_EQ(exaone.layers[2].rope, 0);
   EXPECT_EQ(exaone.layers[3].rope, kNoRope);
