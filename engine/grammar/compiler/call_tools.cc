@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/grammar/compiler/json_emitter.h"
@@ -170,12 +171,26 @@ class ToolReader {
       }
       any = any || !shape.values;
       for (const JsonTree* value : shape.values.value_or(std::vector<const JsonTree*>())) {
-        if (value->is_string()) choices.push_back(value->text);
+        if (value->is_string() && Writable(value->text)) choices.push_back(value->text);
       }
     }
     if (any) return std::vector<std::string>();
     if (choices.empty()) return SchemaError(property.path, "allows no text");
     return choices;
+  }
+
+  // Whether the parser reads a text that stands between tags as it is.
+  bool Writable(absl::string_view text) const {
+    const AnswerFamily& family = shape_.format->family();
+    if (family.trims && (absl::StartsWith(text, "\n") || absl::EndsWith(text, "\n"))) return false;
+    for (size_t i = 0; i < family.states.size(); ++i) {
+      const AnswerFormat::State& state = shape_.format->state(static_cast<int>(i));
+      if (state.part != AnswerPart::kValue) continue;
+      for (const AnswerFormat::Exit& exit : state.exits) {
+        if (!exit.token && absl::StrContains(text, exit.mark)) return false;
+      }
+    }
+    return true;
   }
 
   const AnswerShape& shape_;

@@ -1,6 +1,5 @@
 #include "engine/text/answer/answer_parser.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/text/answer/call_id.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -35,29 +35,6 @@ std::string Quoted(absl::string_view text) {
   constexpr size_t kMost = 64;
   const bool longer = text.size() > kMost;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMost)), longer ? "..\"" : "\"");
-}
-
-// 9 letters and digits, since some templates (Mistral's) take no other ids. Of the generator
-// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
-std::string MakeId(uint64_t salt, int32_t index) {
-  constexpr absl::string_view kSigns =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t z = salt + (static_cast<uint64_t>(index) + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  z ^= z >> 31;
-  std::string id(9, '0');
-  for (char& c : id) {
-    c = kSigns[z % kSigns.size()];
-    z /= kSigns.size();
-  }
-  return id;
-}
-
-bool IsUsableId(absl::string_view id) {
-  constexpr size_t kMostId = 64;
-  return !id.empty() && id.size() <= kMostId &&
-         std::all_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
 }
 
 }  // namespace
@@ -109,8 +86,8 @@ void AnswerParser::Feed(char c) {
     if (IsWord(state.part) && IsSpace(c) && word_.empty()) continue;
     if (exit.mark.size() == pending_.size() + 1) {
       pending_.clear();
-      Take(exit, exit.mark);
-      return;
+      if (state.part != AnswerPart::kValue || !pairs_.KeepsMark()) return Take(exit, exit.mark);
+      return SinkAll(exit.mark);
     }
     goes_on = true;
   }
@@ -125,10 +102,25 @@ void AnswerParser::Feed(char c) {
 }
 
 // What was pending is no mark. Its first byte begins none later either: see AnswerFamily.
-void AnswerParser::ReleasePending() {
-  const std::string bytes = std::exchange(pending_, "");
+void AnswerParser::ReleasePending() { SinkAll(std::exchange(pending_, "")); }
+
+// Bytes of this state that begin no mark; some may end it, for other reasons.
+void AnswerParser::SinkAll(absl::string_view bytes) {
   const int state = state_;
-  for (const char c : bytes) state_ == state ? Sink(c) : Feed(c);
+  for (const char c : bytes) state_ == state&& pending_.empty() ? Sink(c) : Feed(c);
+}
+
+// What stood behind a mark in a value was no JSON string, so that it is the mark that it looks
+// like.
+void AnswerParser::Reread(bool ends) {
+  if (part() != AnswerPart::kValue) return;
+  std::string rest = pairs_.TakeBack(ends);
+  if (rest.empty()) return;
+  rest += std::exchange(pending_, "");
+  for (const char c : rest) {
+    Feed(c);
+    previous_ = c;
+  }
 }
 
 void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
@@ -138,6 +130,7 @@ void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
     for (const char c : bytes) Sink(c);
     return;
   }
+  if (kind == Token::kSpecial) Reread(/*ends=*/true);
   // What breaks a call may begin a mark of text, which is none either.
   while (!pending_.empty()) ReleasePending();
   for (const Exit& exit : format_->state(state_).exits) {
@@ -157,7 +150,7 @@ void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
   } else if (kind == Token::kSpecial && !is_mark) {
     Structure(bytes);  // such as a mark of the end of the text
   } else if (part() == AnswerPart::kValue && kind == Token::kMarkup) {
-    for (const char c : bytes) Sink(c);
+    SinkAll(bytes);
   } else if (format_->state(state_).then != AnswerFormat::kNone && part() == AnswerPart::kSpace) {
     Go(format_->state(state_).then);
     FeedControl(bytes, kind);
@@ -187,6 +180,7 @@ void AnswerParser::Sink(char c) {
     case AnswerPart::kValue: {
       const TaggedArguments::Piece piece = pairs_.Push(c);
       Emit(Kind::kArguments, piece.json, piece.source);
+      Reread(/*ends=*/pairs_.held().size() > TaggedArguments::kMostJson);
       if (pairs_.held().size() > TaggedArguments::kMostJson) {
         Break("an argument is longer than 1 MiB");
       }
@@ -402,7 +396,7 @@ bool AnswerParser::BeginCall() {
     return false;
   }
   AnswerEvent event{.kind = Kind::kCallBegin, .source = held_.size(), .index = index_};
-  event.id = IsUsableId(id) ? std::move(id) : MakeId(salt_, index_);
+  event.id = IsUsableCallId(id) ? std::move(id) : MakeCallId(salt_, index_);
   event.name = name_;
   out_->push_back(std::move(event));
   held_.clear();
@@ -462,6 +456,7 @@ void AnswerParser::Emit(Kind kind, absl::string_view bytes, size_t source) {
 
 void AnswerParser::Finish(std::vector<AnswerEvent>& out) {
   out_ = &out;
+  Reread(/*ends=*/true);
   const std::string pending = std::exchange(pending_, "");
   if (in_prose()) {
     for (const char c : pending) SinkProse(c);

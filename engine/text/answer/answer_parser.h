@@ -75,6 +75,8 @@ class AnswerParser {
   void Feed(char c);
   void FeedControl(absl::string_view bytes, Token kind);
   void ReleasePending();
+  void SinkAll(absl::string_view bytes);
+  void Reread(bool ends);
   void Sink(char c);
   void SinkProse(char c);
   void SinkSpace(char c);

@@ -10,7 +10,7 @@ namespace annulus {
 // White space between JSON's tokens.
 inline bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-// Checks one JSON object (RFC 8259) byte by byte and finds its end. Takes constant time for a byte,
+// Checks one JSON value (RFC 8259) byte by byte and finds its end. Takes constant time for a byte,
 // and memory for its depth alone. Any bytes from 0x80 on are accepted in strings. Not thread-safe.
 class JsonScanner {
  public:
@@ -21,7 +21,16 @@ class JsonScanner {
     kEnd,   // the byte ended it
     kBad,   // no JSON goes on so, or it is nested too deep; the scanner cannot be used any more
   };
-  // Takes the next byte. The first one must be '{'.
+  // For an object, which begins with the first byte, or for any value behind any white space, whose
+  // end only an object or array shows.
+  JsonScanner() = default;
+  static JsonScanner OfValue() {
+    JsonScanner scanner;
+    scanner.state_ = State::kValue;
+    return scanner;
+  }
+
+  // Takes the next byte.
   Result Push(char c);
 
   // Whether a byte was taken.
@@ -30,6 +39,8 @@ class JsonScanner {
   int depth() const { return static_cast<int>(objects_.size()); }
   // Whether the next byte is inside a string.
   bool in_string() const { return state_ == State::kString || state_ == State::kEscape; }
+  // Whether that byte belongs to what a backslash begins there.
+  bool in_escape() const { return state_ == State::kEscape; }
   // Whether that string is the name of a member.
   bool in_key() const { return in_string() && key_; }
   // Whether a value begins with the next byte that is not white space.

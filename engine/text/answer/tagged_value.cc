@@ -49,6 +49,9 @@ std::string TaggedArguments::BeginValue(absl::string_view key, bool is_text, boo
   trims_ = trims;
   empty_ = true;
   held_.clear();
+  is_json_ = !is_text;
+  scanner_ = JsonScanner::OfValue();
+  kept_.reset();
   return absl::StrCat(std::exchange(first_pair_, false) ? "" : ", ", JsonText(key), ": ",
                       is_text ? "\"" : "");
 }
@@ -57,6 +60,7 @@ TaggedArguments::Piece TaggedArguments::Push(char c) {
   const bool first = std::exchange(empty_, false);
   if (!is_text_) {
     held_.push_back(c);
+    is_json_ = is_json_ && scanner_.Push(c) != JsonScanner::Result::kBad;
     return {};
   }
   if (first && trims_ && c == '\n') return {"", 1};
@@ -80,6 +84,21 @@ TaggedArguments::Piece TaggedArguments::EndValue() {
   if (trims_ && !value.empty() && value.front() == '\n') value.remove_prefix(1);
   if (trims_ && !value.empty() && value.back() == '\n') value.remove_suffix(1);
   return {JsonOf(value), held.size()};
+}
+
+bool TaggedArguments::KeepsMark() {
+  const bool keeps = is_json_ && scanner_.in_string() && !scanner_.in_escape();
+  if (keeps && !kept_.has_value()) kept_ = held_.size();
+  return keeps;
+}
+
+std::string TaggedArguments::TakeBack(bool ends) {
+  if (!kept_.has_value() || (is_json_ && !ends)) return "";
+  std::string rest = held_.substr(*kept_);
+  held_.resize(*kept_);
+  kept_.reset();
+  is_json_ = false;
+  return rest;
 }
 
 }  // namespace annulus

@@ -2,9 +2,11 @@
 #define ANNULUS_ENGINE_TEXT_ANSWER_TAGGED_VALUE_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "engine/text/answer/json_scanner.h"
 
 namespace annulus {
 
@@ -29,6 +31,14 @@ class TaggedArguments {
   Piece Push(char c);
   // Ends the value.
   Piece EndValue();
+
+  // A mark that would end the value comes: whether it is inside a string of JSON, and so a part of
+  // the value. Its bytes come next then.
+  bool KeepsMark();
+  // If a mark was kept and the value is no JSON so far, or it `ends` here and has no end: gives the
+  // bytes from the first such mark on, which are none of the value then. Else an empty text.
+  std::string TakeBack(bool ends);
+
   // Ends the object.
   static std::string End() { return "}"; }
 
@@ -42,6 +52,10 @@ class TaggedArguments {
   bool empty_ = true;  // nothing of the value came yet
   // Of text: a line feed that may be the last byte. Of others: the whole value.
   std::string held_;
+  // Of others: whether it has been the beginning of JSON so far, and where in it a mark was kept.
+  bool is_json_ = false;
+  JsonScanner scanner_;
+  std::optional<size_t> kept_;
 };
 
 }  // namespace annulus

@@ -449,11 +449,12 @@ TEST_P(TaggedCallsTest, TextsAreThoseOfEnumAndConst) {
   for (const char* unit :
        {R"({"type": "string", "enum": ["km", 1, null]})", R"({"type": "string", "const": "km"})",
         R"({"anyOf": [{"type": "string", "enum": ["km"]}, {"type": "null"}]})",
-        R"({"type": "string", "enum": ["km", "mile"], "maxLength": 2})"}) {
+        R"({"type": "string", "enum": ["km", "mile"], "maxLength": 2})",
+        R"({"enum": ["km", "1</parameter>1</arg_value>", "\nmile"]})"}) {
     const OutputConstraint constraint =
         Tool(absl::StrCat(R"({"properties": {"unit": )", unit, "}}"));
     EXPECT_TRUE(Allows(constraint, {{"unit", "km"}})) << unit;
-    for (const char* other : {"1", "", "null", "mile"}) {
+    for (const char* other : {"1", "", "null", "mile", "1</parameter>1</arg_value>"}) {
       EXPECT_FALSE(Allows(constraint, {{"unit", other}})) << unit << " " << other;
     }
   }

@@ -197,6 +197,36 @@ TEST(AnswerParserTest, DeepValuesNeedNoStack) {
       "the call is not valid JSON");
 }
 
+// A mark in a string of JSON is a part of it; in what turns out to be no JSON it ends the value.
+TEST(AnswerParserTest, MarksInStringsOfTaggedValues) {
+  const auto arguments = [](const std::string& pairs) {
+    const ReadAnswer read =
+        ReadText("qwen3_coder", absl::StrCat("<function=write>", pairs, "</function>"));
+    EXPECT_TRUE(read.broken.empty()) << pairs;
+    return read.calls.size() == 1 && read.calls[0].whole ? read.calls[0].arguments : read.text;
+  };
+  const auto x = [&](const std::string& value) {
+    return arguments("<parameter=x>" + value + "</parameter>");
+  };
+  EXPECT_EQ(x("\n[\"a</parameter>\", {\"</parameter>\": 1}]\n"),
+            "{\"x\": [\"a</parameter>\", {\"</parameter>\": 1}]}");
+  EXPECT_EQ(x("\"\\\"</parameter>\\\\\""), "{\"x\": \"\\\"</parameter>\\\\\"}");
+  EXPECT_EQ(x("\"a"), "{\"x\": \"\\\"a\"}");
+  EXPECT_EQ(x("\"a\\"), "{\"x\": \"\\\"a\\\\\"}");
+  EXPECT_EQ(x("[\"a</parameter>\n<parameter=y>\n\"b\"\n"), "{\"x\": \"[\\\"a\", \"y\": \"b\"}");
+  EXPECT_EQ(x("\"a</parameter><parameter=y>b\" </"), "{\"x\": \"\\\"a\", \"y\": \"b\\\" </\"}");
+  EXPECT_EQ(x("a \"b"), "{\"x\": \"a \\\"b\"}");
+  EXPECT_EQ(x("\"a</parameter><parameter=text>b\n\nc"),
+            "{\"x\": \"\\\"a\", \"text\": \"b\\n\\nc\"}");
+  // A token that is no text ends the value too.
+  const ReadAnswer read = Read(AnswerParser(Format("qwen3_coder", false), Tools(), {}),
+                               {{"<function=write><parameter=x>\"a</parameter></function>"},
+                                {"<|im_end|>", Token::kSpecial}});
+  ASSERT_EQ(read.calls.size(), 1);
+  EXPECT_EQ(read.calls[0].arguments, "{\"x\": \"\\\"a\"}");
+  EXPECT_TRUE(read.calls[0].whole);
+}
+
 // Quadratic time would be four times as long in every round; a shared machine is slow in some.
 TEST(AnswerParserTest, QuadraticTime) {
   const std::vector<std::pair<std::string, std::string>> kinds = {
@@ -208,6 +238,8 @@ TEST(AnswerParserTest, QuadraticTime) {
       {"hermes", "<think></think>"},
       {"llama3", "{\"name\": \"now\", \"parameters\": {}}; "},
       {"qwen3_coder", "<function=write><parameter=text></parameter</parameter></function>\n"},
+      {"qwen3_coder", "<function=write><parameter=x>[\"</parameter></function>\n"},
+      {"qwen3_coder", "<function=write><parameter=x>[\"</parameter><parameter=y>[1, \""},
       {"glm", "<tool_call>write<arg_key>x</arg_key><arg_value>{}</arg_value></tool_call>"},
       {"granite", "<|tool_call|>[{\"name\": \"now\"},"},
       {"mistral", "[TOOL_CALLS]now[ARGS]{}"},
