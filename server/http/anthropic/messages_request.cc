@@ -209,6 +209,12 @@ absl::Status SetSchema(MessagesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetEffort(MessagesRequest& request, const JsonValue& value) {
+  ANNULUS_RETURN_IF_ERROR(CheckReasoningEffort(value.text));
+  AddReasoningEffort(request.spec, value.text);
+  return absl::OkStatus();
+}
+
 absl::Status SetThinking(MessagesRequest& request, const JsonValue& value) {
   if (value.text != "enabled" && value.text != "adaptive" && value.text != "disabled") {
     return absl::InvalidArgumentError(
@@ -324,6 +330,7 @@ std::vector<MessagesField> MessagesFields() {
       {"tool_choice.name", kString, SetToolName, false, kMessageBytes},
       {"tool_choice.disable_parallel_tool_use", kBool, SetOneTool},
       {"output_config", kObject},
+      {"output_config.effort", kString, SetEffort, false, kMessageBytes},
       {"output_config.format", kObject},
       {"output_config.format.type", kString, MustBe<MessagesRequest, "json_schema">},
       {"output_config.format.schema", kText, SetSchema, false, kMessageBytes, 2},

@@ -197,12 +197,14 @@ TEST_F(MessagesTest, ReadsCallsAndTheirResults) {
         {{"role", "assistant"}, {"content", {{{"type", "text"}, {"text", "I look."}}, call, now}}},
         {{"role", "user"}, {"content", results}}}},
       {"tools", tools},
-      {"tool_choice", {{"type", "auto"}, {"disable_parallel_tool_use", true}}}};
+      {"tool_choice", {{"type", "auto"}, {"disable_parallel_tool_use", true}}},
+      {"output_config", {{"effort", "max"}}}};
   const HttpReceived answer = Post(kMessages, MessagesBody(body));
   ASSERT_EQ(answer.status, 200) << answer.body;
   EXPECT_EQ(Prompt(), "user:Hi|assistant:I look.|tool:found|tool:12\n30|user:And?|tools>");
   EXPECT_TRUE(Submitted().reading.one_call);
   const ChatRequest chat = server_->engine().with_tools();
+  EXPECT_EQ(chat.template_options, R"({"reasoning_effort":"max"})");
   EXPECT_EQ(json::parse(*chat.tools),
             json::parse(R"([{"type": "function", "function": {"name": "search",
               "description": "Finds.", "parameters": {"type": "object"}}},
@@ -379,7 +381,8 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
       {{{"output_config",
          {{"format", {{"type", "json_schema"}, {"schema", {{"not", json::object()}}}}}}}},
        "output_config.format.schema"},
-      {{{"output_config", {{"effort", "high"}}}}, "output_config"},
+      {{{"output_config", {{"effort", ""}}}}, "output_config.effort"},
+      {{{"output_config", {{"effort", std::string(33, 'x')}}}}, "output_config.effort"},
       {{{"container", "x"}}, "container"},
       {{{"stop_sequences", std::vector<std::string>(17, "s")}}, "stop_sequences[16]"},
       {{{"temperature", 9}}, "temperature"},
