@@ -16,6 +16,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/config/loopback.h"
+#include "server/http/files/download_exchange.h"
 #include "server/http/files/upload_exchange.h"
 #include "server/http/generation_exchange.h"
 #include "server/http/http_errors.h"
@@ -309,6 +310,15 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                  .headers = headers,
                                  .body_share = body_shares_.Of(ClientOf(call))};
     return UploadExchange::Create(context_, std::move(call), std::move(upload), std::move(reply));
+  }
+  if (std::holds_alternative<FileDownload>(route->handler)) {
+    DownloadExchange::Asked download{.id = *rest,
+                                     .errors = errors,
+                                     .keep_alive = request.keep_alive,
+                                     .headers = headers,
+                                     .body_share = body_shares_.Of(ClientOf(call))};
+    return std::make_shared<DownloadExchange>(context_, std::move(call), std::move(download),
+                                              std::move(reply));
   }
   if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
     return AnswerNowWith(context_, call, *answer, *rest, errors);

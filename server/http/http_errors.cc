@@ -32,6 +32,7 @@ constexpr Row kRows[] = {
     {"MEMORY_TOO_SMALL", 400, ""},
     {"ANSWER_TOO_LARGE", 400, ""},
     {"MESSAGE_TOO_LARGE", 413, ""},
+    {"DOCUMENT_NOT_KEPT", 400, ""},
     {"LOADING", 503, ""},
     {"DRAINING", 503, ""},
     {"RANK_FAILED", 503, ""},

@@ -60,6 +60,7 @@ enum class BodyFrame : uint8_t {
   kLength,      // Content-Length
   kChunked,     // chunks; see Chunk
   kUntilClose,  // the end of the connection, for HTTP/1.0
+  kGiven,       // Content-Length among the additional headers
 };
 
 // Formats the head of an answer. `answer.body` gives the length for kLength, and is not formatted.

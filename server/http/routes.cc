@@ -67,6 +67,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/messages/count_tokens", WorkHandler(CountMessageTokens)},
     {"POST", "/v1/files", FileUpload()},
     {"GET", "/v1/files", WorkHandler(ListFiles)},
+    {"GET", "/v1/files/*/content", FileDownload()},
     {"GET", "/v1/files/*", WorkHandler(GetFile)},
     {"DELETE", "/v1/files/*", WorkHandler(DeleteFile)},
     {"POST", "/tokenize", WorkHandler(AnswerTokenize)},
@@ -85,10 +86,12 @@ const Route* FindRoute(absl::string_view method, absl::string_view path, absl::s
   const Route* found = nullptr;
   for (const Route& route : kRoutes) {
     absl::string_view left = path;
-    absl::string_view pattern = route.path;
-    const bool fits = absl::ConsumeSuffix(&pattern, "*")
-                          ? absl::ConsumePrefix(&left, pattern) && !left.empty()
-                          : path == pattern;
+    const size_t star = route.path.find('*');
+    const bool fits = star == absl::string_view::npos
+                          ? path == route.path
+                          : absl::ConsumePrefix(&left, route.path.substr(0, star)) &&
+                                absl::ConsumeSuffix(&left, route.path.substr(star + 1)) &&
+                                !left.empty();
     if (!fits || (found != nullptr && route.method != method)) continue;
     found = &route;
     rest = left;

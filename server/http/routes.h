@@ -36,13 +36,16 @@ struct ReplayRoute {};
 // Takes a form with a file: see UploadExchange.
 struct FileUpload {};
 
+// Sends a stored document: see DownloadExchange.
+struct FileDownload {};
+
 // A route: its path is also the call's name in the table of roles, in metrics and in the log. To
 // add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
 // row in call_roles.cc.
 struct Route {
   absl::string_view method;
-  absl::string_view path;  // a "*" at its end stands for any rest
-  std::variant<AnswerNow, FormReader, WorkHandler, FileUpload, ReplayRoute> handler;
+  absl::string_view path;  // a "*" stands for any text that is not empty
+  std::variant<AnswerNow, FormReader, WorkHandler, FileUpload, FileDownload, ReplayRoute> handler;
   bool for_probes = false;  // open to everybody
 };
 

@@ -41,6 +41,7 @@ constexpr Row kRows[] = {
     {"/v1/messages/count_tokens", {Role::kGenerate}},
     {"/v1/files", {Role::kDocuments}},
     {"/v1/files/*", {Role::kDocuments}},
+    {"/v1/files/*/content", {Role::kDocuments}},
     {"/v1/models", {}},
     {"/v1/models/*", {}},
     {"/version", {}},

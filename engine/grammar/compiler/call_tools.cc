@@ -9,7 +9,7 @@
 #include "engine/base/field_error.h"
 #include "engine/grammar/compiler/json_emitter.h"
 #include "engine/grammar/compiler/schema_compiler.h"
-#include "engine/grammar/schema_shape.h"
+#include "engine/grammar/compiler/schema_shape.h"
 #include "engine/text/answer/answer_format.h"
 #include "engine/text/answer/answer_tools.h"
 #include "kernels/base/status_macros.h"

@@ -3,37 +3,20 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/errors.h"
 #include "server/generation/messages.h"
 #include "server/grpc/calls/unary_call.h"
 #include "server/grpc/calls/wire.h"
 #include "server/work/guarded.h"
 
 namespace annulus::server {
-namespace {
-
-constexpr int64_t kRetryShareMs = 500;
-
-absl::Status ShareIsFull(size_t limit) {
-  return WithRetry(
-      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                  absl::StrCat("your downloads under way may take ", limit,
-                               " bytes of memory together, and one more exceeds that; try again "
-                               "when one of them has ended"),
-                  {{"limit", absl::StrCat(limit)}}),
-      kRetryShareMs);
-}
-
-}  // namespace
 
 DownloadReactor::DownloadReactor(ServiceContext& context, grpc::CallbackServerContext& call,
                                  const grpc::ByteBuffer& request)
     : context_(context),
       call_(call),
       request_(request),
-      memory_(context.prompts),
+      download_(context),
       cancel_(&context.pool.all()),
       facts_(ReadCall("DownloadDocument", context.peers, call)) {
   const absl::Status status = Guarded([&] { return Start(); });
@@ -43,9 +26,7 @@ DownloadReactor::DownloadReactor(ServiceContext& context, grpc::CallbackServerCo
 absl::Status DownloadReactor::Start() {
   ANNULUS_RETURN_IF_ERROR(CheckMessageSize(request_.Length(), kMostSmallRequestBytes));
   ANNULUS_RETURN_IF_ERROR(context_.Admit(facts_));
-  share_.emplace(context_.downloads.Of(ClientOf(facts_)));
-  if (!share_->TryResize(kDownloadMemory)) return ShareIsFull(share_->budget().limit());
-  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, kDownloadMemory));
+  ANNULUS_RETURN_IF_ERROR(download_.Reserve(facts_));
   context_.lifecycle.Follow(*this);
   return Post(&DownloadReactor::Open);
 }
@@ -70,12 +51,9 @@ absl::Status DownloadReactor::Post(absl::Status (DownloadReactor::*make)()) {
 absl::Status DownloadReactor::Open() {
   v1::DownloadDocumentRequest request;
   ANNULUS_RETURN_IF_ERROR(
-      DecodeMessage(request_, context_.config.max_message_bytes, memory_, request));
-  ANNULUS_RETURN_IF_ERROR(context_.CheckDocumentsLoaded());
-  ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
+      DecodeMessage(request_, context_.config.max_message_bytes, download_.memory(), request));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
-                           context_.documents.Promise(facts_.caller.tenant, request.name()));
-  ANNULUS_ASSIGN_OR_RETURN(text_, context_.documents.OpenTextOf(document, cancel_));
+                           download_.Open(facts_.caller.tenant, "name", request.name(), cancel_));
   v1::DownloadDocumentResponse response;
   *response.mutable_document() = ToMessage(*document);
   EncodeMessage(response, message_);
@@ -83,19 +61,13 @@ absl::Status DownloadReactor::Open() {
 }
 
 absl::Status DownloadReactor::ReadChunk() {
-  v1::DownloadDocumentResponse response;
-  std::string& data = *response.mutable_chunk()->mutable_data();
-  data.reserve(kDownloadBytes);
-  while (data.size() < kDownloadBytes) {
-    ANNULUS_ASSIGN_OR_RETURN(const std::string block,
-                             context_.documents.folder()->ReadNext(text_, cancel_));
-    if (block.empty()) break;
-    data.append(block);
-  }
-  ended_ = data.empty();
+  ANNULUS_ASSIGN_OR_RETURN(std::string part, download_.ReadPart(cancel_));
+  ended_ = part.empty();
   if (ended_) return absl::OkStatus();
+  v1::DownloadDocumentResponse response;
   response.mutable_chunk()->set_offset(static_cast<int64_t>(sent_));
-  sent_ += data.size();
+  sent_ += part.size();
+  response.mutable_chunk()->set_data(std::move(part));
   message_.Clear();
   EncodeMessage(response, message_);
   return absl::OkStatus();

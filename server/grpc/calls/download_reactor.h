@@ -8,12 +8,10 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
-#include <optional>
 
-#include "server/documents/document_store.h"
+#include "server/generation/document_download.h"
 #include "server/generation/service_context.h"
 #include "server/grpc/calls/grpc_call.h"
-#include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
 
 namespace annulus::server {
@@ -46,14 +44,12 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext& call_;
   const grpc::ByteBuffer& request_;
   GrpcAnswering answering_{call_};
-  CallMemory memory_;
-  std::optional<MemoryLease> share_;  // of the client's downloads
+  DocumentDownload download_;
   LastingFlag cancel_;
   CallContext facts_;         // constant once Start has returned
   grpc::ByteBuffer message_;  // belongs to gRPC while a write is under way
-  OpenTextPtr text_;
-  size_t sent_ = 0;     // bytes of the text
-  bool ended_ = false;  // all of the text is in messages
+  size_t sent_ = 0;           // bytes of the text
+  bool ended_ = false;        // all of the text is in messages
   std::atomic<JobId> job_{0};
 
   std::mutex mutex_;

@@ -32,8 +32,8 @@ std::string FileJson(const StoredDocument& document) {
       ",\"object\":\"file\",\"type\":\"file\",\"created_at\":", seconds,
       ",\"filename\":", JsonString(name), ",\"bytes\":", document.size_bytes,
       ",\"size_bytes\":", document.size_bytes,
-      ",\"mime_type\":\"text/plain\",\"downloadable\":false,\"purpose\":\"user_data\","
-      "\"status\":\"processed\",\"expires_at\":null}");
+      ",\"mime_type\":\"text/plain\",\"downloadable\":", document.has_bytes ? "true" : "false",
+      ",\"purpose\":\"user_data\",\"status\":\"processed\",\"expires_at\":null}");
 }
 
 }  // namespace annulus::server

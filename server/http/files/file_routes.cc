@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -50,12 +49,6 @@ absl::StatusOr<FilePage> ReadFilePage(absl::string_view query) {
 absl::StatusOr<std::string> FileIdOf(const HttpWork& work) {
   ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   const absl::string_view id = work.rest;
-  if (absl::EndsWith(id, "/content")) {
-    return ReasonError(
-        absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
-        "files cannot be downloaded over HTTP; with --documents, \"annulus documents "
-        "get\" downloads them");
-  }
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("id", id));
   return std::string(id);
 }

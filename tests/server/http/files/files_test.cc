@@ -1,9 +1,11 @@
-// Files over HTTP: uploads that come in parts, and hostile ones.
+// Files over HTTP: uploads that come in parts, and hostile ones; downloads.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/http/http_message.h"
 #include "tests/server/http/api_fixture.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus::server {
 namespace {
@@ -88,7 +91,6 @@ TEST_F(FilesTest, StoresListsAndDeletes) {
   }
   EXPECT_EQ(Get("/v1/files?order=asc").status, 400);
   EXPECT_EQ(Get("/v1/files?limit=0").status, 400);
-  EXPECT_EQ(Get("/v1/files/" + id + "/content").status, 400);
 
   const json deleted = json::parse(Delete(id).body);
   EXPECT_EQ(deleted["deleted"], true);
@@ -247,6 +249,117 @@ TEST_F(FilesTest, LeavesNothingOfUploadsThatDoNotEnd) {
   drained.Send(begun);
   const HttpReceived told = drained.ReadAnswer();
   EXPECT_EQ(told.status, 503) << told.body;
+}
+
+std::string Download(const std::string& id) {
+  return absl::StrCat("GET /v1/files/", id, "/content HTTP/1.1\r\nHost: localhost\r\n\r\n");
+}
+
+// Some parts of 256 KiB.
+std::string LongText() {
+  std::string text(700'000, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * 31 % 26);
+  return text;
+}
+
+TEST_F(FilesTest, ADownloadBringsEveryByteBackAfterARestart) {
+  const testing::TempDirectory folder;
+  const std::vector<std::string> flags = {"--documents", folder.path()};
+  Start(flags);
+  server_->engine().set_max_context(1'000'000);
+  const std::string text = LongText();
+  const json file = json::parse(Upload(absl::StrCat(File(text), kEnd)).body);
+  EXPECT_EQ(file["downloadable"], true);
+  const std::string id = file["id"];
+  for (int round = 0; round < 2; ++round) {
+    HttpPeer peer(server_->http_port());
+    for (const std::string version : {"1.1", "1.1", "1.0"}) {
+      std::string request = Download(id);
+      request.replace(request.find("1.1"), 3, version);
+      const HttpReceived answer = peer.Ask(request);
+      ASSERT_EQ(answer.status, 200) << answer.body;
+      EXPECT_THAT(answer.head, HasSubstr("Content-Type: text/plain"));
+      EXPECT_THAT(answer.head, HasSubstr("\r\nx-request-id: r-"));
+      EXPECT_TRUE(answer.body == text) << answer.body.size();
+    }
+    server_.reset();
+    Start(flags);
+  }
+  ASSERT_TRUE(server_->Upload("empty", "").ok());
+  const HttpReceived empty = Ask(Download("empty"));
+  EXPECT_EQ(empty.status, 200);
+  EXPECT_TRUE(empty.complete);
+}
+
+TEST_F(FilesTest, SaysWhyThereIsNoDownload) {
+  Start();
+  const json file = json::parse(Upload(absl::StrCat(File("Text"), kEnd)).body);
+  EXPECT_EQ(file["downloadable"], false);
+  const HttpReceived not_kept = Ask(Download(file["id"]));
+  EXPECT_EQ(not_kept.status, 400);
+  EXPECT_EQ(json::parse(not_kept.body)["error"]["code"], "document_not_kept");
+  EXPECT_THAT(not_kept.body, HasSubstr("start it with --documents DIR"));
+  const HttpReceived missing = Ask(Download("file-0"));
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_THAT(missing.body, HasSubstr("upload it again"));
+  EXPECT_EQ(json::parse(Ask(Download("%2e%2e")).body)["error"]["param"], "id");
+  const HttpReceived posted =
+      Ask("POST /v1/files/a/content HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(posted.status, 405);
+  EXPECT_THAT(posted.head, HasSubstr("Allow: GET\r\n"));
+}
+
+TEST_F(FilesTest, ADownloadOfADamagedFileBreaksOff) {
+  const testing::TempDirectory folder;
+  Start({"--documents", folder.path()});
+  server_->engine().set_max_context(1'000'000);
+  const std::string id = json::parse(Upload(absl::StrCat(File(LongText()), kEnd)).body)["id"];
+  const auto damage = [&](std::streamoff at) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      if (entry.file_size() < 700'000) continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(at);
+      file << '#';
+    }
+  };
+  damage(600'000);
+  HttpPeer peer(server_->http_port());
+  const HttpReceived answer = peer.Ask(Download(id));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(answer.complete);
+  EXPECT_TRUE(peer.ReadToEnd());
+  damage(5'000);
+  const HttpReceived refused = Ask(Download(id));
+  EXPECT_EQ(refused.status, 500);
+  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "document_damaged");
+}
+
+// They last as long as their clients like.
+TEST_F(FilesTest, DownloadsThatNobodyReadsLeaveMemoryForOthersAndEndWithTheServer) {
+  constexpr size_t kBytes = size_t{32} << 20;  // more than sockets hold
+  const testing::TempDirectory folder;
+  Start(
+      {"--documents", folder.path(), "--max-message-size", "1MiB", "--max-prompts-memory", "6MiB"});
+  server_->engine().set_max_context(100'000'000);
+  const grpc::Status stored =
+      server_->Upload("big", std::string(kBytes, 'x'), nullptr, size_t{128} << 10);
+  ASSERT_TRUE(stored.ok()) << stored.error_message();
+  HttpPeer leaves(server_->http_port());
+  HttpPeer stays(server_->http_port());
+  for (HttpPeer* const peer : {&leaves, &stays}) {
+    peer->Send(Download("big"));
+    ASSERT_TRUE(peer->ReadUntil("xxx"));
+  }
+  const HttpReceived full = Ask(Download("big"));
+  EXPECT_EQ(full.status, 429) << full.body;
+  EXPECT_THAT(full.head, HasSubstr("retry-after-ms: "));
+  leaves.Leave();
+  ASSERT_TRUE(server_->Upload("small", "text").ok());
+  EXPECT_TRUE(Eventually([&] { return Ask(Download("small")).body == "text"; }))
+      << "its share is free";
+  server_->server().Stop(nullptr);
+  EXPECT_TRUE(stays.ReadToEnd());
+  EXPECT_LT(stays.received().size(), kBytes);
 }
 
 TEST_F(FilesTest, NeedsRoom) {
