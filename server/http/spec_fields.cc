@@ -38,6 +38,7 @@ absl::Status SetSeed(v1::GenerationSpec& spec, const JsonValue& value) {
 }
 
 absl::Status AddStop(v1::GenerationSpec& spec, const JsonValue& value) {
+  if (value.kind == JsonValue::kArray) return absl::OkStatus();
   v1::SamplingParams& sampling = *spec.mutable_sampling();
   if (sampling.stop_size() >= kMostStops) {
     return absl::InvalidArgumentError(

@@ -34,6 +34,7 @@ absl::StatusOr<int32_t> Int32Of(const JsonValue& value);
 using SpecSetter = absl::Status (*)(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetModel(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status SetSeed(v1::GenerationSpec& spec, const JsonValue& value);
+// Of an array nothing, as its entries come by themselves.
 absl::Status AddStop(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddStopId(v1::GenerationSpec& spec, const JsonValue& value);
 absl::Status AddBias(v1::GenerationSpec& spec, const JsonValue& value);

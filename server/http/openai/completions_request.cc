@@ -42,10 +42,6 @@ absl::Status SetChoices(Request& request, const Value& value) {
   return Bad(absl::StrCat("must be 1 to ", kMostAnswers));
 }
 
-absl::Status SetStop(Request& request, const Value& value) {
-  return value.kind == kArray ? absl::OkStatus() : AddStop(request.spec, value);
-}
-
 constexpr char kFormatSchema[] = "response_format.json_schema.schema";
 constexpr char kOutputJson[] = "structured_outputs.json";
 constexpr char kOutputRegex[] = "structured_outputs.regex";
@@ -116,7 +112,7 @@ std::vector<Field> CommonFields() {
   std::vector<Field> fields = SpecFields<Request>();
   const std::vector<Field> own = {
       {"max_tokens", kNumber, OnSpec<Request, SetInt32<&SamplingParams::set_max_tokens>>},
-      {"stop", uint8_t(kString | kArray), SetStop},
+      {"stop", uint8_t(kString | kArray), OnSpec<Request, AddStop>},
       {"stop[]", kString, OnSpec<Request, AddStop>},
       {"n", kNumber, SetChoices},
       {"stream", kBool, SetFlag<Request, &Request::stream>},

@@ -290,6 +290,9 @@ std::vector<ResponsesField> ResponsesFields() {
       {"instructions", kString, SetInstructions, false, kResponsesItemBytes, 3},
       {"max_output_tokens", kNumber,
        OnSpec<ResponsesRequest, SetInt32<&v1::SamplingParams::set_max_tokens>>},
+      // OpenAI has none here; programs send what the other APIs take.
+      {"stop", uint8_t(kString | kArray), OnSpec<ResponsesRequest, AddStop>},
+      {"stop[]", kString, OnSpec<ResponsesRequest, AddStop>},
       {"stream", kBool, SetFlag<ResponsesRequest, &ResponsesRequest::stream>},
       {"stream_options", kObject},
       {.path = "stream_options.include_obfuscation", .kinds = kBool, .skip = true},

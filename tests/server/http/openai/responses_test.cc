@@ -34,7 +34,8 @@ class ResponsesTest : public ApiTest {};
 
 TEST_F(ResponsesTest, AnswersWhole) {
   Start();
-  const HttpReceived answer = Post(kResponses, ResponsesBody({{"temperature", 0.5}}));
+  const HttpReceived answer =
+      Post(kResponses, ResponsesBody({{"temperature", 0.5}, {"stop", "END"}}));
   ASSERT_EQ(answer.status, 200) << answer.body;
   const json body = json::parse(answer.body);
   EXPECT_THAT(body["id"].get<std::string>(), StartsWith("resp_r-"));
@@ -49,6 +50,7 @@ TEST_F(ResponsesTest, AnswersWhole) {
   EXPECT_EQ(message["content"][0]["text"], "Hello");
   EXPECT_EQ(body["temperature"], 0.5);
   EXPECT_EQ(body["max_output_tokens"], 5);
+  EXPECT_THAT(Submitted().sampling.stop, ElementsAre("END"));
   EXPECT_EQ(body["usage"]["input_tokens"], Submitted().prompt.size());
   EXPECT_EQ(body["usage"]["output_tokens"], 2);
   EXPECT_EQ(body["usage"]["input_tokens_details"]["cached_tokens"], 0);
@@ -72,7 +74,8 @@ TEST_F(ResponsesTest, StreamsEveryEvent) {
     script.interval = std::chrono::milliseconds(20);  // a failure at once would be no stream
     return script;
   });
-  const HttpReceived answer = Post(kResponses, ResponsesBody({{"stream", true}}));
+  const HttpReceived answer =
+      Post(kResponses, ResponsesBody({{"stream", true}, {"stop", nullptr}}));
   ASSERT_EQ(answer.status, 200);
   EXPECT_TRUE(answer.complete);
   std::vector<std::string> names;
@@ -138,6 +141,7 @@ TEST_F(ResponsesTest, ReadsItemsAndFiles) {
         {{"role", "user"}, {"content", "d"}}}},
       {"include", {"reasoning.encrypted_content", "message.output_text.logprobs"}},
       {"top_logprobs", 1},
+      {"stop", {"x", "y"}},
       {"reasoning", {{"effort", nullptr}, {"summary", "auto"}}},
       {"text", {{"format", {{"type", "text"}}}, {"verbosity", "medium"}}},
       {"tools",
@@ -162,6 +166,7 @@ TEST_F(ResponsesTest, ReadsItemsAndFiles) {
   EXPECT_THAT(prompt, HasSubstr("[one:Text]"));
   EXPECT_THAT(prompt, HasSubstr("a\nb|assistant:c|system:e|user:d|"));
   EXPECT_EQ(Submitted().sampling.logprobs, 1);
+  EXPECT_THAT(Submitted().sampling.stop, ElementsAre("x", "y"));
   const json part = json::parse(answer.body)["output"][0]["content"][0];
   EXPECT_EQ(part["logprobs"][0]["token"], "token");
 }
