@@ -45,6 +45,7 @@ PromptState StateOfRepair(const Sequence& sequence) {
                     .prompt_length = sequence.lost->end,
                     .attention = AttentionOf(sequence),
                     .degree = 1};  // a rank lost its pages, and others have none of the rows
+  state.attention.scored = false;  // they were scored before
   SetSuspended(sequence, state);
   return state;
 }

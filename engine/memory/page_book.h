@@ -42,9 +42,14 @@ absl::string_view PageStateName(PageState state);
 
 // Whether a page may go from one state to the other in a single transition. Allowed:
 //
-//   free -> reserved, loading     complete -> cached, reserved, lost, free   loading -> cached,
-//   free reserved -> partial, free     cached -> complete, free                   lost -> partial,
-//   free partial -> complete, lost, free
+//   free     -> reserved, loading
+//   reserved -> partial, free
+//   partial  -> complete, lost, free
+//   complete -> cached, reserved, lost, free
+//   cached   -> complete, free
+//   loading  -> cached, free
+//   lost     -> partial, free
+//
 bool MayBecome(PageState from, PageState to);
 
 // What a request uses a page for. Free and reserved pages are kNone and can be used for any group.

@@ -29,6 +29,7 @@ bool SharesLost(const GroupTable& group, const PageBook& pages) {
 void LosePages(std::span<const int32_t> ranks, const PlanLimits& limits, EngineState& state,
                PageBook& pages) {
   for (const auto& sequence : state.running) {
+    if (sequence->is_check()) continue;
     for (const GroupTable& group : sequence->groups) {
       for (const PageEntry& entry : group.entries) {
         if (entry.first_position >= sequence->computed) break;  // it has no row yet

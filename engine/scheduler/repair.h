@@ -24,7 +24,8 @@ inline bool IsRepair(const PlanItem& item, const Sequence& sequence) {
 }
 
 // The ranks have lost the contents of their pages: marks those with rows that running sequences
-// have computed as lost, and sets Sequence::lost. The prefix index must have forgotten them.
+// have computed as lost, and sets Sequence::lost. The prefix index must have forgotten them. Leaves
+// checks as they are: their pages are those of a restore, which ends with them.
 void LosePages(std::span<const int32_t> ranks, const PlanLimits& limits, EngineState& state,
                PageBook& pages);
 

@@ -80,7 +80,11 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
       }
       end = ends.Within(low);
     }
-    if (end == prompt.computed) break;
+    if (end == prompt.computed) {
+      // Those behind it need no room among the rows that are scored.
+      if (prompt.attention.scored && scored < plan.page_tokens) continue;
+      break;
+    }
     turns.push_back({prompt.sequence, end});
     rows -= end - prompt.computed;
     if (prompt.attention.scored) scored -= end - prompt.computed;
@@ -164,8 +168,10 @@ StepChoice StepPacer::Next(std::span<const PromptState> prompts,
   }
   choice.turns = SolveQuantum(prompts, room.rest, costs_, room.limits, plan_);
   bool ends = false;  // whether a step would complete a prompt besides others
-  for (size_t i = 0; i < choice.turns.size() && choice.turns.size() > 1; ++i) {
-    ends = ends || choice.turns[i].end == prompts[i].prompt_length;
+  for (const PromptState& prompt : prompts) {
+    const PrefillTurn whole{prompt.sequence, prompt.prompt_length};
+    ends = ends || (choice.turns.size() > 1 && std::find(choice.turns.begin(), choice.turns.end(),
+                                                         whole) != choice.turns.end());
   }
   if (!choice.turns.empty() && !ends && GainsIfSuspended(first, choice.turns[0].end, room)) {
     choice.turns.clear();

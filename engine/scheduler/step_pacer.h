@@ -36,6 +36,8 @@ struct StreamRows {
 struct PrefillTurn {
   SequenceId sequence = 0;
   int32_t end = 0;
+
+  bool operator==(const PrefillTurn&) const = default;
 };
 
 // The next layers of a chunk that is suspended between layers: from the first, or from where the

@@ -7,6 +7,7 @@
 
 #include "engine/coordinator/admission/restore_waits.h"
 #include "engine/coordinator/restore_checks.h"
+#include "engine/scheduler/repair.h"
 #include "tests/engine/coordinator/tiered_parts.h"
 
 namespace annulus::testing {
@@ -148,6 +149,21 @@ TEST_F(RestoreChecksTest, WhatCouldNotBeComputedIsNotUsedAndStays) {
   ASSERT_TRUE(starter_.TryStart(request, nullptr).ok());
   EXPECT_EQ(request.cached_tokens(), 0);
   EXPECT_TRUE(Waits(Add(Spec(80)))) << "the level has them still";
+}
+
+// Its pages are those of the restore, which nobody may write but the tier.
+TEST_F(RestoreChecksTest, OneThatRunsWhenRanksLoseTheirPagesEnds) {
+  Restored();
+  checks_.Begin();
+  ASSERT_EQ(checks_.count(), 1);
+  const Sequence& check = *ledger_.state().running[0];
+  ASSERT_GT(check.computed, 0) << "it reads what came back";
+  const std::vector<int32_t> ranks = {0, 1};
+  ledger_.ForgetPages(ranks);
+  LosePages(ranks, options_.limits, ledger_.state(), ledger_.book());
+  EXPECT_FALSE(check.lost.has_value());
+  checks_.End(*ledger_.Take(check.id), /*computed=*/false);
+  EXPECT_EQ(PagesWithoutUse(), 40);
 }
 
 TEST_F(RestoreChecksTest, WaitsForPagesThatAStepMayUse) {

@@ -155,6 +155,12 @@ TEST_F(ScoredPrompts, AreReadAFewRowsAtATime) {
   EXPECT_EQ(choice.turns[1].end, 128);  // 228 of 256 rows
   EXPECT_EQ(choice.turns[2].end, 4000);
   EXPECT_EQ(pacer.Next(std::span(prompts).subspan(1, 1), {}, false).turns[0].end, kMostScoredRows);
+  const PromptState long_ones[] = {Prompt(1, 4000, true), Prompt(2, 4000, true),
+                                   Prompt(3, 4000, false)};
+  const std::vector<PrefillTurn> turns = pacer.Next(long_ones, {}, false).turns;
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0].end, kMostScoredRows);
+  EXPECT_EQ(turns[1].sequence, 3u) << "it needs none of the rows that the second waits for";
 }
 
 // A row of the head takes far longer than one of the layers.
