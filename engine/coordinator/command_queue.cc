@@ -49,6 +49,7 @@ void CommandQueue::Cancel(RequestId id) {
 
 CommandQueue::Commands CommandQueue::Take() {
   Commands commands;
+  woken_ = false;  // before it looks, or what comes meanwhile would wake nobody
   {
     // Cancels first: each belongs to a request that is in the queue by now.
     std::lock_guard lock(mutex_);
@@ -60,6 +61,7 @@ CommandQueue::Commands CommandQueue::Take() {
 
 std::unique_ptr<Request> CommandQueue::Wait(SteadyTime until) {
   auto request = commands_.Pop(until);
+  if (request.has_value() && *request == nullptr) woken_ = false;
   return request.has_value() ? *std::move(request) : nullptr;
 }
 

@@ -39,7 +39,10 @@ class CommandQueue {
   // if it has ended or is unknown.
   void Cancel(RequestId id);
   // Has the loop take one more turn.
-  void Wake() { commands_.TryPush(nullptr); }  // a full queue means that it is awake
+  void Wake() {
+    // One wake-up is enough, and a full queue means that the loop has a turn to take.
+    if (!woken_.exchange(true)) commands_.TryPush(nullptr);
+  }
   // Refuses all later requests. Those that were accepted are still taken.
   void Close() { commands_.Close(); }
 
@@ -69,7 +72,7 @@ class CommandQueue {
   // Counts a refusal and returns its error.
   absl::Status Refuse();
 
-  // Cancelled requests that the loop has not taken yet, and wake-ups.
+  // Cancelled requests that the loop has not taken yet, and one wake-up.
   static constexpr size_t kMostCancelled = 4096;
 
   // Counts the request among those that wait, or no more, if it does not count so already.
@@ -78,6 +81,7 @@ class CommandQueue {
   const int max_waiting_;
   EngineMetrics& metrics_;
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
+  std::atomic<bool> woken_{false};                   // since the loop last looked
   std::atomic<int> waiting_{0};  // submitted, and neither admitted nor cancelled
   std::atomic<bool> busy_{false};
   std::atomic<double> turnover_seconds_{0.5};

@@ -64,14 +64,15 @@ TEST_F(CommandQueueTest, NoMoreThanSoManyRequestsWait) {
 
 // A step may be long, and clients may come and leave while it runs.
 TEST_F(CommandQueueTest, ACancelledRequestMakesRoomAtOnce) {
-  for (RequestId id = 1; id <= 1000; ++id) {
+  for (RequestId id = 1; id <= 4000; ++id) {
     ASSERT_TRUE(Submit(id).ok()) << id;
     queue_.Cancel(id);
   }
-  ASSERT_TRUE(Submit(2001).ok() && Submit(2002).ok()) << "a place for each";
-  EXPECT_FALSE(Submit(2003).ok());
+  ASSERT_TRUE(Submit(5001).ok() && Submit(5002).ok()) << "a place for each";
+  EXPECT_FALSE(Submit(5003).ok());
   const CommandQueue::Commands commands = queue_.Take();
-  EXPECT_EQ(commands.cancels.size(), 1000u);
+  EXPECT_EQ(commands.cancels.size(), 4000u);
+  EXPECT_EQ(commands.requests.size(), 4003u) << "one wake-up for all";
   for (const RequestId id : commands.cancels) queue_.Forget(id);
   EXPECT_FALSE(queue_.Check().ok()) << "each leaves once";
 }
