@@ -120,6 +120,9 @@ struct RequestSpec {
   SteadyTime deadline = SteadyTime::max();
   // Orders the request as a deadline would, but never ends it.
   SteadyTime wanted_by = SteadyTime::max();
+  // Released when the engine keeps nothing of the request any more, which may be a step later than
+  // its cancel: what the caller accounts its memory by.
+  std::shared_ptr<const void> account;
 };
 
 }  // namespace annulus

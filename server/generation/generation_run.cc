@@ -164,11 +164,20 @@ absl::StatusOr<BuiltRequest> GenerationRun::Build(Engine& engine, const AskedGen
                       found);
 }
 
+// Also for a request that was cancelled: the engine keeps it until the step that runs has ended.
+absl::Status GenerationRun::HoldFor(RequestSpec& request) const {
+  auto held = std::make_shared<CallMemory>(context_.prompts);
+  ANNULUS_RETURN_IF_ERROR(held->Hold(CallMemory::kKept, KeptBytes(request)));
+  request.account = std::move(held);
+  return absl::OkStatus();
+}
+
 absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,
                                       BuiltRequest built, CallMemory& memory) {
   RequestSpec& request = built.spec;
   request.deadline = call_.deadline;
-  ANNULUS_RETURN_IF_ERROR(memory.Keep(KeptBytes(request)));
+  memory.Release(CallMemory::kWork);
+  ANNULUS_RETURN_IF_ERROR(HoldFor(request));
   const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
   {
     std::lock_guard lock(mutex_);
@@ -215,7 +224,7 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const AskedGeneration& 
     }
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     generation.SetOrigin(OriginOf(engine, built));
-    ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
+    ANNULUS_RETURN_IF_ERROR(HoldFor(request));
     ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
                              SubmitTo(engine, asked.spec, std::move(request), claimed.generation));
     generation.Submitted(engine, id);
@@ -250,10 +259,11 @@ absl::StatusOr<std::shared_ptr<SharedGeneration>> GenerationRun::FindLocked(
 }
 
 void GenerationRun::AttachLocked(std::shared_ptr<SharedGeneration> generation) {
-  if (aborted_) return generation->Leave(*sink_);
+  // This call has a place of its own, or takes the one that the request lingered by, which lingers
+  // on by it if the client has left already.
+  std::shared_ptr<QuotaPlace> lingered = generation->TakePlace();
+  if (aborted_) return generation->Leave(*sink_, lingered != nullptr ? &lingered : nullptr);
   shared_ = std::move(generation);
-  // This call has a place of its own, or takes the one that the request lingered by.
-  std::shared_ptr<QuotaPlace> lingered = shared_->TakePlace();
   if (place_ == nullptr) place_ = std::move(lingered);
 }
 

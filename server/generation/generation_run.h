@@ -108,6 +108,8 @@ class GenerationRun {
   v1::Origin origin() const;
 
  private:
+  // Holds the memory of the request as long as the engine keeps it. Errors of CallMemory::Hold.
+  absl::Status HoldFor(RequestSpec& request) const;
   absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, BuiltRequest built,
                          CallMemory& memory);
   absl::Status SubmitShared(Engine& engine, const AskedGeneration& asked, BuiltRequest built,

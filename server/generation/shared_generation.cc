@@ -243,12 +243,6 @@ SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, co
                   (lasting_.note == nullptr ? 0 : kNoteBytes),
               table_->memory, table_->tenants[key.tenant].memory) {}
 
-absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes) {
-  std::lock_guard lock(table_->mutex);
-  request_memory_.emplace(prompts);
-  return request_memory_->Hold(CallMemory::kKept, bytes);
-}
-
 void SharedGeneration::SetOrigin(v1::Origin origin) {
   std::lock_guard lock(table_->mutex);
   origin_ = std::move(origin);
@@ -374,7 +368,6 @@ void SharedGeneration::OnDone(Completion completion) {
   std::lock_guard lock(table_->mutex);
   if (answer_.completion().has_value()) return;
   engine_ = nullptr;
-  request_memory_.reset();
   place_.reset();
   table_->lingering.erase(this);
   completed_ = std::chrono::steady_clock::now();

@@ -170,9 +170,6 @@ class SharedGeneration final : public TokenSink {
 
   // The functions down to Refused are for the call that claimed the request, origin() for all.
 
-  // Holds `bytes` of `prompts` until the request has ended. Call it once. Errors of
-  // CallMemory::Hold.
-  absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
   // Call this before the engine gets the request.
   void SetOrigin(v1::Origin origin);
   // The ring degree is 0 until OnProgress or OnDone has told it.
@@ -221,7 +218,6 @@ class SharedGeneration final : public TokenSink {
   FollowedAnswer answer_;
   SteadyTime completed_{};
   uint64_t number_ = 0;  // key in Tenant::complete
-  std::optional<CallMemory> request_memory_;
   Engine* engine_ = nullptr;  // set, with id_, while the engine has the request
   RequestId id_ = 0;
   bool abandoned_ = false;

@@ -83,6 +83,12 @@ FakeEngine::~FakeEngine() {
   for (auto& [id, request] : requests) request->thread.join();
 }
 
+void FakeEngine::set_keeps_accounts(bool keeps) {
+  std::lock_guard lock(mutex_);
+  accounts_.reset();
+  if (keeps) accounts_.emplace();
+}
+
 void FakeEngine::set_submit_error(absl::Status status) {
   std::lock_guard lock(mutex_);
   submit_error_ = std::move(status);
@@ -183,6 +189,8 @@ absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<T
   std::lock_guard lock(mutex_);
   if (!submit_error_.ok()) return submit_error_;
   submitted_.push_back(request->spec);
+  submitted_.back().account.reset();
+  if (accounts_.has_value()) accounts_->push_back(request->spec.account);
   const RequestId id = submitted_.size();
   Request& started = *request;
   requests_[id] = std::move(request);
@@ -299,6 +307,7 @@ void FakeEngine::Run(Request& request) {
     --active_;
   }
   changed_.notify_all();
+  request.spec.account.reset();
   request.sink->OnDone(std::move(completion));
   request.sink.reset();
 }

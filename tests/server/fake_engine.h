@@ -79,6 +79,10 @@ class FakeEngine final : public Engine {
   void set_submit_error(absl::Status status);
   void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
 
+  // From now on the engine keeps what accounts for its requests, as it does until a step ends;
+  // false: it lets go of all.
+  void set_keeps_accounts(bool keeps);
+
   // From now on nothing can be allocated for texts and requests.
   void set_out_of_memory(bool out) { out_of_memory_ = out; }
 
@@ -194,7 +198,8 @@ class FakeEngine final : public Engine {
   mutable std::condition_variable changed_;
   absl::Status submit_error_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
-  std::vector<RequestSpec> submitted_;
+  std::vector<RequestSpec> submitted_;                                // without accounts
+  std::optional<std::vector<std::shared_ptr<const void>>> accounts_;  // if it keeps them
   std::vector<Clock::time_point> cancelled_;
   std::vector<std::string> forgotten_;
   std::vector<std::string> unpinned_;

@@ -98,6 +98,7 @@ TEST_F(GenerationRunTest, WhatReadingAnAnswerTakesIsHeld) {
   engine_.set_reading(reading);
   engine_.set_chat_template(true);
   const CallContext call{.method = "/annulus.v1.InferenceService/Generate"};
+  engine_.set_keeps_accounts(true);
   size_t held[2] = {};
   for (const bool chat : {false, true}) {
     for (const bool named : {false, true}) {
@@ -115,8 +116,9 @@ TEST_F(GenerationRunTest, WhatReadingAnAnswerTakesIsHeld) {
       if (named) asked.spec.set_request_id(absl::StrCat("request-", chat));
       run.set_request_id(absl::StrCat("request-", chat));
       CallMemory memory(context_.prompts);
+      const size_t none = context_.prompts->used();
       ASSERT_TRUE(run.Submit(engine_, asked, SIZE_MAX, memory, CancelFlag::Never()).ok());
-      if (!named) held[chat] = memory.held();
+      if (!named) held[chat] = context_.prompts->used() - none;
       run.Close();
       const std::shared_ptr<MemoryGrant> grant = engine_.submitted().back().reading.memory;
       ASSERT_EQ(grant != nullptr, chat) << "texts are not parted";
@@ -129,6 +131,29 @@ TEST_F(GenerationRunTest, WhatReadingAnAnswerTakesIsHeld) {
     }
   }
   EXPECT_GE(held[true], held[false] + AnswerReading::kOwnBytes);
+}
+
+// A step may be long, and clients may come and leave while it runs.
+TEST_F(GenerationRunTest, APromptIsHeldUntilTheEngineLetsGoOfIt) {
+  const CallContext call{.method = "/annulus.v1.InferenceService/Generate"};
+  engine_.set_keeps_accounts(true);
+  for (const bool named : {false, true}) {
+    GenerationRun run(context_, call, SinkLimits{}, reader_);
+    ASSERT_TRUE(run.TakePlace().ok());
+    AskedGeneration asked;
+    asked.spec.set_text(std::string(1000, 'a'));
+    asked.spec.mutable_sampling()->set_max_tokens(1);
+    if (named) asked.spec.set_request_id("request");
+    run.set_request_id("request");
+    CallMemory memory(context_.prompts);
+    ASSERT_TRUE(run.Submit(engine_, asked, SIZE_MAX, memory, CancelFlag::Never()).ok());
+    run.Abort(absl::CancelledError("gone"));
+    run.Close();
+  }
+  ASSERT_TRUE(engine_.WaitUntilIdle(std::chrono::milliseconds(10'000)));
+  EXPECT_GE(context_.prompts->used(), 2 * 1000 * sizeof(int32_t));
+  engine_.set_keeps_accounts(false);
+  EXPECT_EQ(context_.prompts->used(), 0u);
 }
 
 }  // namespace
