@@ -154,6 +154,9 @@ void UploadReactor::Send(const absl::Status& status) {
   last_message_.store(Now(), std::memory_order_relaxed);
   context_.unread.Begin(answering_);
   NoteUpload(context_, facts_.caller, status, result_);
+  // The client may ask to take the document back before OnDone comes: it must not look used then.
+  if (result_.created) created_ = result_.document;
+  result_.document.reset();
   Finish(ToGrpcStatus(context_.Conclude(facts_, status), call_));
 }
 
@@ -166,7 +169,9 @@ void UploadReactor::OnCancel() {
 void UploadReactor::OnDone() {
   // A broken connection may first look like the end of the stream. If the client never learned that
   // the document was stored, remove it, since it may be incomplete.
-  if (result_.created && call_.IsCancelled()) context_.documents.Withdraw(result_.document);
+  if (const DocumentPtr document = created_.lock(); document != nullptr && call_.IsCancelled()) {
+    context_.documents.Withdraw(document);
+  }
   registry_.Remove(*this);
   context_.unread.End(answering_);
   context_.lifecycle.Leave(*this);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -78,9 +79,10 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   CallContext facts_;             // constant once Start has returned
   std::optional<Upload> upload_;  // nullopt if the call was refused at once
   Upload::Result result_;
-  std::atomic<SteadyTime::rep> last_message_;  // since when the server waits for the client
-  std::atomic<SteadyTime::rep> waited_{0};     // total time it has waited before that
-  std::atomic<size_t> received_{0};            // bytes of all messages
+  std::weak_ptr<const StoredDocument> created_;  // the document, once the status is being sent
+  std::atomic<SteadyTime::rep> last_message_;    // since when the server waits for the client
+  std::atomic<SteadyTime::rep> waited_{0};       // total time it has waited before that
+  std::atomic<size_t> received_{0};              // bytes of all messages
   std::atomic<bool> cut_off_{false};
   std::atomic<JobId> job_{0};  // the newest job
 
