@@ -195,11 +195,9 @@ HttpConnection::Next HttpConnection::OnHead(SteadyTime now) {
 }
 
 // Nothing begins for a client that has left already: many may come and leave while this thread is
-// busy, and would fill the queue of others. An upload counts all the same: nobody waits for it.
+// busy, and would fill the queue of others.
 HttpConnection::Next HttpConnection::OnBodyEnd(SteadyTime now) {
-  if (!exchange_->takes_parts() && stream_->peer_has_left()) {
-    return RefuseBody(ClientLeftError(), now);
-  }
+  if (stream_->peer_has_left()) return RefuseBody(ClientLeftError(), now);
   AwaitAnswer(now);
   exchange_->Start(*std::move(body_));
   body_.reset();

@@ -68,8 +68,8 @@ class HttpConnection {
   uint32_t events() const { return events_; }  // of epoll
   // Whether it waits for a request, so that closing it loses no answer.
   bool waits_for_request() const { return phase_ == Phase::kIdle || phase_ == Phase::kHead; }
-  // Whether closing it hurts nobody. The body of an upload is still read.
-  bool client_has_left() const { return phase_ != Phase::kBody && stream_->peer_has_left(); }
+  // Whether nobody reads what it would answer.
+  bool client_has_left() const { return stream_->peer_has_left(); }
 
  private:
   enum class Phase : uint8_t { kIdle, kHead, kBody, kAnswering, kParting };

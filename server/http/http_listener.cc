@@ -165,6 +165,7 @@ void HttpListener::Loop() {
       if (event.data.u64 != kWakeId) OnEvents(event.data.u64, event.events, now);
     }
     Mailbox::Mail mail = mailbox_->Take();
+    left_closed_ = false;
     for (const int descriptor : mail.arrived) Welcome(descriptor, now);
     for (Mailbox::Sent& sent : mail.sent) {
       const auto entry = entries_.find(sent.connection);
@@ -214,12 +215,7 @@ void HttpListener::Welcome(int descriptor, SteadyTime now) {
 
 bool HttpListener::MakeRoom() {
   if (entries_.size() < options_.max_connections) return true;
-  // First of those that have left, which this turn of the loop may not have come to.
-  for (auto entry = entries_.begin(); entry != entries_.end();) {
-    const auto next = std::next(entry);
-    if (entry->second.connection->client_has_left()) Close(entry);
-    entry = next;
-  }
+  if (!std::exchange(left_closed_, true)) CloseThoseThatLeft();
   if (entries_.size() < options_.max_connections) return true;
   auto waiting = std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) {
     return entry.second.connection->waits_for_request();
@@ -230,6 +226,16 @@ bool HttpListener::MakeRoom() {
   }
   Close(waiting);
   return true;
+}
+
+// Their ends may not have come up as events yet. Asks the system about each connection, so it must
+// not run for each that arrives.
+void HttpListener::CloseThoseThatLeft() {
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    if (entry->second.connection->client_has_left()) Close(entry);
+    entry = next;
+  }
 }
 
 void HttpListener::OnEvents(uint64_t id, uint32_t events, SteadyTime now) {

@@ -23,8 +23,9 @@ namespace annulus::server {
 
 // Serves HTTP/1.1 on an address, plain or with TLS. One thread owns all connections (epoll) and
 // never waits for a client; the work for requests is done elsewhere (HttpService). If there are too
-// many connections, closes the oldest one that waits for a request, so that new clients are served.
-// If all are being answered, closes the new one, or the oldest (Options::any_makes_room).
+// many connections, closes those whose clients have left, or else the oldest one that waits for a
+// request, so that new clients are served. If all are being answered, closes the new one, or the
+// oldest (Options::any_makes_room).
 class HttpListener {
  public:
   struct Options {
@@ -70,6 +71,7 @@ class HttpListener {
   int WaitMs() const;
   void Welcome(int descriptor, SteadyTime now);
   bool MakeRoom();
+  void CloseThoseThatLeft();
   void OnEvents(uint64_t id, uint32_t events, SteadyTime now);
   void GoOn(SteadyTime now);
   void CheckDeadlines(SteadyTime now);
@@ -89,6 +91,7 @@ class HttpListener {
   Entries entries_;
   std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   std::vector<uint64_t> again_;  // connections that can go on without an event
+  bool left_closed_ = false;     // CloseThoseThatLeft ran in this turn of the loop
 
   std::thread thread_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // last member: it passes connections to the rest

@@ -92,6 +92,11 @@ class Service final : public HttpService {
   explicit Service(Record& record) : record_(record) {}
   Opening Open(HttpRequest request, const std::string&, std::shared_ptr<HttpReply> reply) override {
     if (request.path == "/now") return HttpAnswer{.body = "now"};
+    if (request.path == "/hold") {  // the listener's thread, until the test lets go
+      record_.Note("held");
+      record_.Wait("let go");
+      return HttpAnswer{.body = "held"};
+    }
     return std::make_shared<Exchange>(std::move(reply), record_);
   }
   HttpAnswer OnFault(const HttpFault& fault) override {
@@ -254,6 +259,41 @@ TEST_F(HttpListenerTest, TheOldestConnectionWithoutARequestMakesRoom) {
   EXPECT_TRUE(silent.front()->ReadToEnd());
   EXPECT_EQ(silent.back()->Ask(kNow).body, "now");
   EXPECT_EQ(record_.Count("gone"), 0);
+}
+
+// Many may come and leave while the listener's thread is busy.
+TEST_F(HttpListenerTest, NothingBeginsForAClientThatHasLeft) {
+  Start();
+  HttpPeer holds(listener_->port());
+  holds.Send("GET /hold HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(record_.Wait("held"));
+  HttpPeer leaves(listener_->port());
+  leaves.Send(Post("wait"));
+  leaves.Leave();
+  record_.Note("let go");
+  EXPECT_EQ(holds.ReadAnswer().body, "held");
+  EXPECT_TRUE(record_.Wait("over"));
+  EXPECT_EQ(record_.Count("refuse"), 1);
+  EXPECT_EQ(record_.Count("start"), 0);
+}
+
+// A connection that waits for a request would have to make room otherwise.
+TEST_F(HttpListenerTest, ClientsThatHaveLeftMakeRoomFirst) {
+  options_.max_connections = 3;
+  Start();
+  HttpPeer stays(listener_->port());
+  EXPECT_EQ(stays.Ask(kNow).body, "now");
+  HttpPeer leaves(listener_->port());
+  leaves.Send(Post("wait"));
+  ASSERT_TRUE(record_.Wait("start"));
+  HttpPeer holds(listener_->port());
+  holds.Send("GET /hold HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(record_.Wait("held"));
+  leaves.Leave();
+  HttpPeer comes(listener_->port());
+  record_.Note("let go");
+  EXPECT_EQ(comes.Ask(kNow).body, "now");
+  EXPECT_EQ(stays.Ask(kNow).body, "now");
 }
 
 // Connections that send a byte a second hold up nobody.
