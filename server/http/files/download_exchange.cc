@@ -71,6 +71,9 @@ absl::Status DownloadExchange::Make(std::string& bytes) {
     bytes = SerializeHead(answer, BodyFrame::kGiven, asked_.keep_alive);
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string part, download_.ReadPart(cancel_));
+  if (part.size() > left_ || (part.empty() && left_ > 0)) {
+    return absl::InternalError("the file has another length than the document");
+  }
   left_ -= part.size();
   bytes += part;
   return absl::OkStatus();
