@@ -217,7 +217,7 @@ class SharedGeneration final : public TokenSink {
   v1::Origin origin_;
   FollowedAnswer answer_;
   SteadyTime completed_{};
-  uint64_t number_ = 0;  // key in Tenant::complete
+  uint64_t number_ = 0;       // key in Tenant::complete
   Engine* engine_ = nullptr;  // set, with id_, while the engine has the request
   RequestId id_ = 0;
   bool abandoned_ = false;
