@@ -148,8 +148,11 @@ step 'ids of every kind of GGUF vocabulary, by the package tokenizers' python3 \
   "$root/tests/engine/gguf/tokenizer_ids_test.py" "$build"
 ANNULUS_PRODUCTS=full step 'answers to 200 schemas, 1000 seeds each' python3 \
   "$root/tests/server/http/structured_answers_test.py" "$build"
+ANNULUS_PRODUCTS=full step 'the same by the daemon, 20 seeds each' python3 \
+  "$root/tests/server/http/structured_test.py" "$build"
 step 'hostile clients, a minute each' python3 "$root/tests/abuse/abuse_test.py" "$build" 60
 step 'programs that speak HTTP' python3 "$root/tests/server/http/other_clients_test.py" "$build"
+step 'programs that evaluate and measure' python3 "$root/tests/server/http/evaluators_test.py" "$build"
 step 'fuzzers, 10 minutes each' bash "$root/tests/fuzz/run.sh" "$build" 600
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"

@@ -29,10 +29,12 @@ def skip(reason):
 
 
 def install(build, package=PACKAGE):
+    """`package`: several have blanks between them, and one folder."""
     folder = build / "python" / package
     if not folder.exists():
         done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--timeout", "15", "--retries", "2",
-                               "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder, package])
+                               "--disable-pip-version-check", "--root-user-action=ignore", "--target", folder,
+                               *package.split()])
         if done.returncode != 0:
             skip(f"{package} cannot be had from PyPI")
     sys.path.insert(0, str(folder))
