@@ -188,7 +188,8 @@ struct PromptProgress {
   int ring_degree = 0;  // ranks that the request is spread over
 };
 
-// The next piece of an answer.
+// The next piece of an answer. Its reasoning, its text and its calls follow each other in the
+// answer in this order.
 struct Delta {
   std::string text;                    // whole UTF-8 characters; may be empty
   std::vector<int32_t> token_ids;      // the tokens of this delta

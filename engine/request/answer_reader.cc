@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/request/delta_order.h"
+
 namespace annulus {
 
 using Token = AnswerParser::Token;
@@ -25,7 +27,8 @@ void AnswerReader::PushMark(int32_t id, IncrementalDetokenizer& detokenizer) {
                events_);
 }
 
-void AnswerReader::Push(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta) {
+void AnswerReader::Push(int32_t id, IncrementalDetokenizer& detokenizer,
+                        std::vector<Delta>& parts) {
   const bool was_reasoning = parser_.in_reasoning();
   if (IsMark(id, detokenizer.tokenizer())) {
     PushMark(id, detokenizer);
@@ -33,55 +36,54 @@ void AnswerReader::Push(int32_t id, IncrementalDetokenizer& detokenizer, Delta& 
     parser_.Push(detokenizer.Push(id), Token::kPlain, events_);
   }
   if (was_reasoning || parser_.in_reasoning()) ++reasoning_tokens_;
-  Collect(delta);
+  Collect(parts);
 }
 
-void AnswerReader::PushEnd(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta) {
+void AnswerReader::PushEnd(int32_t id, IncrementalDetokenizer& detokenizer,
+                           std::vector<Delta>& parts) {
   const bool was_reasoning = parser_.in_reasoning();
   if (IsMark(id, detokenizer.tokenizer())) PushMark(id, detokenizer);
   if (was_reasoning) ++reasoning_tokens_;
-  Collect(delta);
+  Collect(parts);
 }
 
-void AnswerReader::Finish(IncrementalDetokenizer& detokenizer, Delta& delta) {
+void AnswerReader::Finish(IncrementalDetokenizer& detokenizer, std::vector<Delta>& parts) {
   if (std::exchange(finished_, true)) return;
   parser_.Push(detokenizer.Flush(), Token::kPlain, events_);
   parser_.Finish(events_);
-  Collect(delta);
+  Collect(parts);
 }
 
-std::string AnswerReader::TakeText() { return std::exchange(text_, ""); }
-
-void AnswerReader::AddArguments(const AnswerEvent& event, Delta& delta) {
-  if (delta.calls.empty() || delta.calls.back().index != event.index) {
-    delta.calls.push_back({.index = event.index, .id = "", .name = "", .arguments = ""});
-  }
-  delta.calls.back().arguments += event.bytes;
+void AnswerReader::KeepArguments(absl::string_view bytes) {
   std::string& arguments = calls_.back().arguments;
   kept_bytes_ -= arguments.capacity();
-  arguments += event.bytes;
+  arguments.append(bytes.data(), bytes.size());
   kept_bytes_ += arguments.capacity();
 }
 
-void AnswerReader::Collect(Delta& delta) {
+void AnswerReader::Collect(std::vector<Delta>& parts) {
+  const auto part = [&parts](DeltaRank next) -> Delta& {
+    return MayJoin(parts.back(), next) ? parts.back() : parts.emplace_back();
+  };
   for (AnswerEvent& event : events_) {
     if (!event.broken.empty() && broken_.size() < kMostBroken) broken_.push_back(event.broken);
     switch (event.kind) {
       case AnswerEvent::Kind::kText:
-        text_ += event.bytes;
+        part(DeltaRank::kText).text += event.bytes;
         break;
       case AnswerEvent::Kind::kReasoning:
-        delta.reasoning += event.bytes;
+        part(DeltaRank::kReasoning).reasoning += event.bytes;
         break;
       case AnswerEvent::Kind::kCallBegin:
-        delta.calls.push_back({event.index, event.id, event.name, ""});
+        part(DeltaRank::kCalls).calls.push_back({event.index, event.id, event.name, ""});
         calls_.push_back({std::move(event.id), std::move(event.name), ""});
         // A vector may have room for twice as many.
         kept_bytes_ += 2 * sizeof(ToolCall) + calls_.back().id.capacity() +
                        calls_.back().name.capacity() + calls_.back().arguments.capacity();
         break;
       case AnswerEvent::Kind::kArguments:
-        AddArguments(event, delta);
+        KeepArguments(event.bytes);
+        AddCallDelta({event.index, "", "", std::move(event.bytes)}, part(DeltaRank::kCalls));
         break;
       case AnswerEvent::Kind::kMark:
       case AnswerEvent::Kind::kCallEnd:

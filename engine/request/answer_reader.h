@@ -14,8 +14,7 @@
 
 namespace annulus {
 
-// Reads the tokens of one answer with an AnswerParser. Passes reasoning and calls on to deltas, and
-// keeps the text, which stop texts may end, for TakeText. Not thread-safe.
+// Reads the tokens of one answer with an AnswerParser. Not thread-safe.
 class AnswerReader {
  public:
   static constexpr size_t kMostBroken = 64;  // reasons that are kept of calls that are none
@@ -23,15 +22,14 @@ class AnswerReader {
   // `reading` must have a format.
   explicit AnswerReader(const AnswerReading& reading);
 
-  // Takes a token. `detokenizer` has read the tokens before it.
-  void Push(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta);
+  // Takes a token. `detokenizer` has read the tokens before it. What it adds to the answer joins
+  // the last of `parts`, which must have one, as far as a Delta's order allows; then more are
+  // appended.
+  void Push(int32_t id, IncrementalDetokenizer& detokenizer, std::vector<Delta>& parts);
   // The same for a token that ends the answer: it has no text, but may be a mark.
-  void PushEnd(int32_t id, IncrementalDetokenizer& detokenizer, Delta& delta);
+  void PushEnd(int32_t id, IncrementalDetokenizer& detokenizer, std::vector<Delta>& parts);
   // Ends the answer, unless it has ended.
-  void Finish(IncrementalDetokenizer& detokenizer, Delta& delta);
-
-  // Returns the text since the last call.
-  std::string TakeText();
+  void Finish(IncrementalDetokenizer& detokenizer, std::vector<Delta>& parts);
 
   // Whether the answer ends here, behind its only call.
   bool has_only_call() const { return one_call_ && parser_.calls() > 0; }
@@ -45,13 +43,12 @@ class AnswerReader {
  private:
   bool IsMark(int32_t id, const Tokenizer& tokenizer) const;
   void PushMark(int32_t id, IncrementalDetokenizer& detokenizer);
-  void Collect(Delta& delta);
-  void AddArguments(const AnswerEvent& event, Delta& delta);
+  void Collect(std::vector<Delta>& parts);
+  void KeepArguments(absl::string_view bytes);
 
   AnswerParser parser_;
   const bool one_call_;
   std::vector<AnswerEvent> events_;  // of the token that is being read
-  std::string text_;
   int64_t reasoning_tokens_ = 0;
   std::vector<ToolCall> calls_;
   std::vector<std::string> broken_;

@@ -6,6 +6,7 @@
 
 #include "engine/base/field_error.h"
 #include "engine/base/sha256.h"
+#include "engine/request/delta_order.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
@@ -256,7 +257,8 @@ void Request::NoteTimes(TokenOutcome& outcome) {
 
 void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome) {
   ++completion_tokens_;
-  delta.token_ids.push_back(token.token);
+  std::vector<Delta> parts(1);
+  parts.front().token_ids.push_back(token.token);
   if (!token.logprob.has_value()) {
     digested_.reset();  // of all tokens or of none
   } else if (spec_.digest && digested_.has_value()) {
@@ -264,27 +266,49 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
     AppendLittleEndian(std::bit_cast<uint32_t>(token.logprob->logprob), *digested_);
   }
   if (reports_logprobs_ && token.logprob.has_value()) {
-    delta.logprobs.push_back(WithTexts(*token.logprob, detokenizer_.tokenizer()));
+    parts.front().logprobs.push_back(WithTexts(*token.logprob, detokenizer_.tokenizer()));
   }
-  if (token.ends_text) {
-    if (reader_.has_value()) reader_->PushEnd(token.token, detokenizer_, delta);
+  ReadToken(token, parts);
+  const bool matches = completion_tokens_ >= spec_.sampling.min_tokens && MatchStops(parts);
+  Append(std::move(parts), delta);
+  if (token.ends_text || matches || (reader_.has_value() && reader_->has_only_call())) {
     outcome.finished = FinishReason::kStop;
-    return;
+  } else if (completion_tokens_ >= spec_.sampling.max_tokens) {
+    outcome.finished = FinishReason::kLength;
   }
-  const std::string text = TextOf(token.token, delta);
-  if (completion_tokens_ < spec_.sampling.min_tokens) {
-    delta.text += text;
+}
+
+// Adds what the token tells of the answer: see AnswerReader::Push.
+void Request::ReadToken(const SampledToken& token, std::vector<Delta>& parts) {
+  if (!reader_.has_value()) {
+    if (!token.ends_text) parts.back().text = detokenizer_.Push(token.token);
+  } else if (token.ends_text) {
+    reader_->PushEnd(token.token, detokenizer_, parts);
   } else {
-    StopMatcher::Result result = stops_.Append(text);
-    delta.text += result.text;
-    if (result.matched.has_value()) {
-      matched_stop_ = *result.matched;
-      outcome.finished = FinishReason::kStop;
-      return;
-    }
+    reader_->Push(token.token, detokenizer_, parts);
   }
-  if (completion_tokens_ >= spec_.sampling.max_tokens) outcome.finished = FinishReason::kLength;
-  if (reader_.has_value() && reader_->has_only_call()) outcome.finished = FinishReason::kStop;
+}
+
+// Takes out of the parts the text that may be part of a stop, or stands behind one. Returns whether
+// one has matched.
+bool Request::MatchStops(std::vector<Delta>& parts) {
+  for (Delta& part : parts) {
+    const std::string text = std::exchange(part.text, "");
+    if (!matched_stop_.empty()) continue;
+    StopMatcher::Result result = stops_.Append(text);
+    part.text = std::move(result.text);
+    if (result.matched.has_value()) matched_stop_ = *std::move(result.matched);
+  }
+  return !matched_stop_.empty();
+}
+
+// Adds parts of the answer to `delta`. What it has goes to the sink before parts that may not stand
+// behind that.
+void Request::Append(std::vector<Delta> parts, Delta& delta) {
+  for (Delta& part : parts) {
+    if (!MayJoin(delta, FirstRank(part))) sink_->OnDelta(std::exchange(delta, Delta()));
+    Join(std::move(part), delta);
+  }
 }
 
 // In steps, since all requests share what is asked.
@@ -297,13 +321,6 @@ absl::Status Request::AllowReading() {
   ANNULUS_RETURN_IF_ERROR(spec_.reading.memory->Allow(more));
   reading_allowed_ = AnswerReading::kOwnBytes + more;
   return absl::OkStatus();
-}
-
-// The text that a token adds; the rest of what it adds goes to `delta`.
-std::string Request::TextOf(int32_t token, Delta& delta) {
-  if (!reader_.has_value()) return detokenizer_.Push(token);
-  reader_->Push(token, detokenizer_, delta);
-  return reader_->TakeText();
 }
 
 void Request::Finish(FinishReason reason, absl::Status status) {
@@ -354,24 +371,20 @@ void Request::Finish(FinishReason reason, absl::Status status) {
 // The held-back text, which may turn out to contain a stop only now.
 void Request::PassOnRest(Completion& completion) {
   if (!matched_stop_.empty() || completion_tokens_ == 0) return;
-  Delta delta;
-  std::string text;
+  std::vector<Delta> parts(1);
   if (reader_.has_value()) {
-    reader_->Finish(detokenizer_, delta);
-    text = reader_->TakeText();
+    reader_->Finish(detokenizer_, parts);
   } else {
-    text = detokenizer_.Flush();
+    parts.front().text = detokenizer_.Flush();
   }
-  StopMatcher::Result rest = stops_.Append(text);
-  if (rest.matched.has_value()) {
-    matched_stop_ = *rest.matched;
-    if (completion.status.ok()) completion.finish_reason = FinishReason::kStop;
-  } else {
-    rest.text += stops_.Finish();
+  if (!MatchStops(parts)) {
+    parts.emplace_back().text = stops_.Finish();
+  } else if (completion.status.ok()) {
+    completion.finish_reason = FinishReason::kStop;
   }
-  if (rest.text.empty() && delta.reasoning.empty() && delta.calls.empty()) return;
-  delta.text = std::move(rest.text);
-  sink_->OnDelta(std::move(delta));
+  Delta delta;
+  Append(std::move(parts), delta);
+  if (FirstRank(delta) != DeltaRank::kNothing) sink_->OnDelta(std::move(delta));
 }
 
 absl::Status Request::CheckReader(bool has_room, double most_silence) {

@@ -171,7 +171,8 @@ class Request {
     absl::Status status;                // of AnswerReading::memory; if not OK, the request must end
   };
   // Takes the tokens of one step (at least one, none with an error) and passes their text to the
-  // sink. If a token finishes the request, or there is no memory to read on, drops those after it.
+  // sink: as one delta, or as several where its order demands it. If a token finishes the request,
+  // or there is no memory to read on, drops those after it.
   TokenOutcome AddTokens(std::span<const SampledToken> tokens);
   // Adds the seconds of one of its steps: Timings::ring_wait and host.
   void CountTimes(double ring_wait, double host) {
@@ -225,7 +226,9 @@ class Request {
   void NoteTimes(TokenOutcome& outcome);
   void StopGuessing();
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
-  std::string TextOf(int32_t token, Delta& delta);
+  void ReadToken(const SampledToken& token, std::vector<Delta>& parts);
+  bool MatchStops(std::vector<Delta>& parts);
+  void Append(std::vector<Delta> parts, Delta& delta);
   absl::Status AllowReading();
   void PassOnRest(Completion& completion);
   void PassOnPromptLogprobs();

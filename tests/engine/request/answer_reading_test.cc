@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/prompt/call_arguments.h"
 #include "engine/request/request.h"
 #include "engine/text/answer/answer_format.h"
@@ -34,6 +35,11 @@ class Sink final : public TokenSink {
   void OnQueued(int) override {}
   void OnProgress(const PromptProgress&) override {}
   void OnDelta(Delta delta) override {
+    Note("reasoning", delta.reasoning);
+    Note("text", delta.text);
+    for (const ToolCallDelta& call : delta.calls) {
+      Note(absl::StrCat("call ", call.index), call.arguments);
+    }
     text += delta.text;
     reasoning += delta.reasoning;
     for (ToolCallDelta& call : delta.calls) calls.push_back(std::move(call));
@@ -44,7 +50,15 @@ class Sink final : public TokenSink {
   std::string text;
   std::string reasoning;
   std::vector<ToolCallDelta> calls;
+  std::vector<std::pair<std::string, std::string>> parts;  // in the answer's order
   Completion completion;
+
+ private:
+  void Note(const std::string& what, const std::string& bytes) {
+    if (bytes.empty()) return;
+    if (parts.empty() || parts.back().first != what) parts.emplace_back(what, "");
+    parts.back().second += bytes;
+  }
 };
 
 // Allows so much.
@@ -65,14 +79,19 @@ class AnswerReadingTest : public ::testing::Test {
  protected:
   AnswerReadingTest() {
     json file = testing::ByteLevelTokenizer();
-    for (const char* mark : {"<think>", "</think>", "<tool_call>", "</tool_call>"}) {
+    for (const char* text : {"<think>", "</think>", "<tool_call>", "</tool_call>", "<|start|>",
+                             "<|channel|>", "<|message|>", "\"s"}) {
       json token = file["added_tokens"].back();
       token["id"] = token["id"].get<int>() + 1;
-      token["content"] = mark;
+      token["content"] = text;
       file["added_tokens"].push_back(token);
     }
     tokenizer_ = testing::Load(file);
-    model_.format = AnswerFormat::Make("hermes", [this](absl::string_view mark) {
+    UseFamily("hermes");
+  }
+
+  void UseFamily(const std::string& name) {
+    model_.format = AnswerFormat::Make(name, [this](absl::string_view mark) {
       return tokenizer_->IsControl(tokenizer_->Encode(mark, false)->front());
     });
   }
@@ -86,9 +105,9 @@ class AnswerReadingTest : public ::testing::Test {
     return chat;
   }
 
-  // Answers with the ids of `text`, then ends.
+  // Answers with the ids of `text`, so many in a step, then ends.
   void Answer(const AnswerReading& reading, const std::string& text,
-              std::vector<std::string> stops = {}) {
+              std::vector<std::string> stops = {}, size_t step = 1) {
     RequestSpec spec;
     spec.prompt = {1};
     spec.sampling.max_tokens = 1'000'000;
@@ -97,12 +116,12 @@ class AnswerReadingTest : public ::testing::Test {
     Request request(1, spec, sink_, *tokenizer_, clock_);
     const std::vector<int32_t> ids = tokenizer_->Encode(text, false).value();
     std::optional<FinishReason> finished;
-    for (size_t i = 0; i < ids.size() && !finished.has_value(); ++i) {
-      SampledToken token;
-      token.token = ids[i];
-      const Request::TokenOutcome outcome = request.AddTokens({&token, 1});
+    for (taken_ = 0; taken_ < ids.size() && !finished.has_value();) {
+      std::vector<SampledToken> tokens(std::min(step, ids.size() - taken_));
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i].token = ids[taken_ + i];
+      const Request::TokenOutcome outcome = request.AddTokens(tokens);
       finished = outcome.finished;
-      taken_ = i + 1;
+      taken_ += static_cast<size_t>(outcome.taken);
       if (!outcome.status.ok()) return request.Finish(FinishReason::kError, outcome.status);
     }
     request.Finish(finished.value_or(FinishReason::kStop), absl::OkStatus());
@@ -133,6 +152,42 @@ TEST_F(AnswerReadingTest, PartsAnAnswer) {
   EXPECT_THAT(sink_->completion.broken_calls, IsEmpty());
   const auto thought = tokenizer_->Encode("<think>\nHm.\n</think>", false);
   EXPECT_EQ(sink_->completion.usage.reasoning_tokens, static_cast<int64_t>(thought->size()));
+}
+
+// Guesses give several tokens in a step, and one token may end a call and begin a text.
+TEST_F(AnswerReadingTest, DeltasKeepTheOrderOfTheAnswer) {
+  struct Case {
+    std::string family;
+    std::string answer;
+    std::vector<std::pair<std::string, std::string>> parts;
+  };
+  const std::vector<Case> cases = {
+      {"hermes",
+       R"(<think>A</think>B<tool_call>{"name": "now", "arguments": {"a": 1}}</tool_call>C)"
+       R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>D)",
+       {{"reasoning", "A"},
+        {"text", "B"},
+        {"call 0", R"({"a": 1})"},
+        {"text", "C"},
+        {"call 1", "{}"},
+        {"text", "D"}}},
+      {"harmony",
+       "<|channel|>final<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|>"
+       "<|start|>assistant<|channel|>final<|message|>C",
+       {{"text", "A"}, {"reasoning", "B"}, {"text", "C"}}},
+      {"llama3",
+       R"({"name": "now", "parameters": {"a": "b"so)",
+       {{"call 0", R"({"a": "b")"}, {"text", "so"}}}};
+  for (const Case& each : cases) {
+    UseFamily(each.family);
+    const AnswerReading reading = Render("Hi", true).reading;
+    for (const size_t step : {1, 2, 3, 16, 1000}) {
+      SCOPED_TRACE(absl::StrCat(each.family, ", ", step, " tokens in a step"));
+      sink_ = std::make_shared<Sink>();
+      Answer(reading, each.answer, {}, step);
+      EXPECT_EQ(sink_->parts, each.parts);
+    }
+  }
 }
 
 TEST_F(AnswerReadingTest, ThePromptOpensReasoning) {
