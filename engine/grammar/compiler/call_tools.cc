@@ -79,13 +79,17 @@ class ToolReader {
     if (tool->any_pairs) return absl::OkStatus();
     const JsonTree* const properties = schema->Find("properties");
     if (properties == nullptr) return absl::OkStatus();
-    const JsonTree* const required = schema->Find("required");
+    const JsonTree* const names = schema->Find("required");
+    std::vector<bool> required(properties->items.size());
+    for (size_t i = 0; names != nullptr && i < names->items.size(); ++i) {
+      if (!names->items[i].is_string()) continue;
+      const auto place = properties->members->places.find(names->items[i].text);
+      if (place != properties->members->places.end()) required[place->second] = true;
+    }
     for (size_t i = 0; i < properties->items.size(); ++i) {
+      ANNULUS_RETURN_IF_ERROR(work_.Step());
       CallParameter parameter{.name = properties->members->keys[i]};
-      parameter.required =
-          required != nullptr &&
-          std::any_of(required->items.begin(), required->items.end(),
-                      [&](const JsonTree& name) { return IsText(&name, parameter.name); });
+      parameter.required = required[i];
       const SchemaRef property{&properties->items[i], SchemaPath("#/properties", parameter.name)};
       const std::string place = absl::StrCat(".", parameter.name);
       parameter.is_text = texts_->IsText(tool->name, parameter.name);

@@ -18,6 +18,7 @@
 #include "engine/text/answer/answer_tools.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/grammar/grammar_text.h"
+#include "tests/support/processor_time.h"
 #include "tests/support/test_data.h"
 
 namespace annulus {
@@ -467,6 +468,36 @@ INSTANTIATE_TEST_SUITE_P(Families, TaggedCallsTest,
                            return std::get<0>(param.param) +
                                   (std::get<1>(param.param) ? "_tokens" : "_text");
                          });
+
+// Not that of a look at each name for each parameter.
+TEST(AnswerShapeTest, ManyRequiredNamesTakeTheTimeOfReadingThem) {
+  const Marked marked("qwen3_coder", /*as_tokens=*/true);
+  std::string properties;
+  for (int i = 0; i < 5'000; ++i) {
+    absl::StrAppend(&properties, i > 0 ? "," : "", "\"", i, R"(":{"type":"string"})");
+  }
+  std::string names = "\"0\"";
+  for (int i = 0; i < 200'000; ++i) names += ",\"4999\"";
+  const auto seconds = [&](absl::string_view key) {
+    OutputConstraint constraint = CallsOf(marked, Calls::kRequired);
+    constraint.answer->tools = absl::StrCat(
+        R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{)",
+        properties, "},\"", key, "\":[", names, "]}}}]");
+    const double start = testing::ThreadSeconds();
+    const auto matcher = marked.Matcher(constraint);
+    const double taken = testing::ThreadSeconds() - start;
+    if (!matcher.ok()) {
+      EXPECT_THAT(std::string(matcher.status().message()), HasSubstr("steps"));
+    }
+    return taken;
+  };
+  double least = 1e9;
+  for (int round = 0; round < 7 && least > 2; ++round) {
+    const double unread = seconds("examples");
+    least = std::min(least, seconds("required") / unread);
+  }
+  EXPECT_LE(least, 2);
+}
 
 TEST(AnswerShapeTest, UnsupportedSchemasBindOnlyWhereTheyMust) {
   const Marked marked("hermes", /*as_tokens=*/true);
