@@ -150,6 +150,8 @@ ANNULUS_PRODUCTS=full step 'answers to 200 schemas, 1000 seeds each' python3 \
   "$root/tests/server/http/structured_answers_test.py" "$build"
 ANNULUS_PRODUCTS=full step 'the same by the daemon, 20 seeds each' python3 \
   "$root/tests/server/http/structured_test.py" "$build"
+step 'masks beside llguidance, 10,000 walks' python3 \
+  "$root/tests/engine/grammar/masks_beside_llguidance_test.py" "$build"
 step 'hostile clients, a minute each' python3 "$root/tests/abuse/abuse_test.py" "$build" 60
 step 'programs that speak HTTP' python3 "$root/tests/server/http/other_clients_test.py" "$build"
 step 'programs that evaluate and measure' python3 "$root/tests/server/http/evaluators_test.py" "$build"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares masks and their times with those of the Python package llguidance. Run by hand.
+"""Compares masks and their times with those of the Python package llguidance.
 
   yardstick.py PROGRAM DATA [--tokenizers qwen3,llama3,...] [--walks N] [--seed S] [--rounds R]
     PROGRAM: build/grammar-lab; DATA: the folder of the test data
 
-For each constraint below, walks through both: texts that fit, by the tokenizer's own tokens, and
+For each constraint below, walks through both: texts that fit, by the tokenizer's own tokens, and N
 random walks over the tokens that llguidance allows. Prints for each tokenizer the times of both
-(one core, least of the rounds), and every difference of masks with an example. Needs llguidance,
-tokenizers and numpy.
+(one core, least of the rounds), and every difference of masks with what explains it and an example.
+Exit status 1 if nothing explains a difference. Needs llguidance and numpy.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -28,6 +29,8 @@ from llguidance import LLMatcher, LLTokenizer  # noqa: E402
 # The same white space as ours (json_emitter.h).
 LIKE_OURS = {"whitespace_flexible": True,
              "whitespace_pattern": "(?: |\\r?\\n[ \\t]{0,64})"}
+
+BATCH = 8  # walks of each constraint whose masks are in memory
 
 PERSON = {"type": "object", "properties": {
     "name": {"type": "string"}, "age": {"type": "integer"},
@@ -137,7 +140,7 @@ def explain_theirs(before, token):
     """Why a token is allowed by llguidance alone."""
     if re.search(rb"[ \t\r\n]$|[ \t\r\n][,:]", before[-1:] + token):
         return "here no white space comes before a comma, a colon or the end"
-    if re.search(rb'"on": ?"[0-9-]*$', before):
+    if re.search(rb'"on":\s*"[0-9-]*$', before):
         return "here dates have years from 0001 and days that their month has"
     if b"\\u" in token:
         return "here a name that may still become that of a property has no \\u"
@@ -147,6 +150,8 @@ def explain_theirs(before, token):
 def compare(tokenizer, walk, rows, ours, differences, name):
     """Adds the differing tokens, by what explains them."""
     for step, (theirs, mine) in enumerate(zip(rows, ours)):
+        if numpy.array_equal(theirs, mine):
+            continue
         forced = len(bits(theirs)) == 1
         before = tokenizer.decode_bytes(walk[:step])
         for here, which in ((False, theirs & ~mine), (True, mine & ~theirs)):
@@ -159,62 +164,90 @@ def compare(tokenizer, walk, rows, ours, differences, name):
                 found[2][token] += 1
 
 
-def run(name, arguments, random):
-    path = arguments.data / "tokenizers" / name
-    tokenizer = LLTokenizer((path / "tokenizer.json").read_text())
-    end = tokenizer.eos_token
-    walks, expected, compiled = [], [], []
-    for constraint, (kind, schema, texts) in CONSTRAINTS.items():
-        every = [tokenizer.tokenize_str(text) for text in texts]
-        every += [random_walk(LLMatcher(tokenizer, grammar(kind, schema)), random, end)
-                  for _ in range(arguments.walks)]
-        for tokens in every:
-            words = (max(tokenizer.vocab_size, end + 1) + 31) // 32
-            best = None
-            for _ in range(arguments.rounds):
-                start = time.perf_counter()
-                matcher = LLMatcher(tokenizer, grammar(kind, schema))
-                took = (time.perf_counter() - start) * 1e6
-                rows, times = masks(matcher, tokens, words)
-                best = times if best is None else [min(pair) for pair in zip(best, times)]
-            compiled.append(took)
-            walks.append({"kind": kind, "text": schema if kind == "regex" else json.dumps(schema),
-                          "tokens": tokens})
-            expected.append((constraint, rows, best, words))
+class Walk:
+    """A walk under a constraint, and what llguidance says of it."""
+
+    def __init__(self, tokenizer, constraint, tokens, rounds):
+        kind, schema, _ = CONSTRAINTS[constraint]
+        self.constraint, self.tokens = constraint, tokens
+        self.words = (max(tokenizer.vocab_size, tokenizer.eos_token + 1) + 31) // 32
+        self.line = json.dumps({"kind": kind, "text": schema if kind == "regex" else json.dumps(schema),
+                                "tokens": tokens})
+        for i in range(rounds):
+            start = time.perf_counter()
+            matcher = LLMatcher(tokenizer, grammar(kind, schema))
+            took = (time.perf_counter() - start) * 1e6
+            self.rows, times = masks(matcher, tokens, self.words)
+            self.compiled = min(took, self.compiled) if i else took
+            self.times = [min(pair) for pair in zip(self.times, times)] if i else times
+
+
+class Totals:
+    def __init__(self):
+        self.walks, self.steps, self.refused, self.stopped = 0, 0, 0, 0
+        self.here, self.theirs, self.compiled_here, self.compiled, self.slow = [], [], [], [], []
+        self.differences = {}
+
+    def print(self):
+        print(f"  {self.steps} masks along {self.walks} walks; {self.stopped} end early here, before a token that only "
+              "llguidance allows")
+        print(f"  here:       {shown(self.here)}; compile {shown(self.compiled_here)}")
+        print(f"  llguidance: {shown(self.theirs)}; compile {shown(self.compiled)}")
+        for took, constraint, after in sorted(self.slow, reverse=True)[:3]:
+            print(f"  slowest here: {took:.0f} us, {constraint}, after {after}")
+        for reason, (count, step, tokens) in sorted(self.differences.items()):
+            print(f"  {reason}: {count} bits, first at step {step}, e.g. "
+                  f"{[token for token, _ in tokens.most_common(6)]}", flush=True)
+
+
+def compare_all(program, path, tokenizer, walks, rounds, totals):
+    """Runs the walks here too, and adds what both say."""
     with tempfile.NamedTemporaryFile() as file:
-        done = subprocess.run([arguments.program, path, str(end), str(arguments.rounds), file.name],
-                              input="".join(json.dumps(walk) + "\n" for walk in walks),
-                              text=True, capture_output=True, check=True)
+        done = subprocess.run([program, path, str(tokenizer.eos_token), str(rounds), file.name],
+                              input="".join(walk.line + "\n" for walk in walks), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         data = numpy.fromfile(file.name, numpy.uint8)
-    print(f"{name}: {done.stderr.strip()}")
-    here, theirs, compiled_here, differences, at = [], [], [], {}, 0
-    steps, slow = 0, []
-    for line, walk, (constraint, rows, times, words) in zip(done.stdout.splitlines(), walks, expected):
+    at = 0
+    for line, walk in zip(done.stdout.splitlines(), walks, strict=True):
         result = json.loads(line)
+        totals.walks += 1
         if "error" in result:
-            print(f"  {constraint}: {result['error']}")
+            print(f"  {walk.constraint}: {result['error']}")
+            totals.refused += 1
             continue
         count = result["stopped"] + 1
-        ours = data[at:at + count * words * 4].reshape(count, -1)
-        at += count * words * 4
-        compare(tokenizer, walk["tokens"], rows, ours, differences, constraint)
-        if count < len(rows):
-            token = walk["tokens"][count - 1]
-            print(f"  {constraint}: stopped at step {count - 1} before {tokenizer.decode_bytes([token])}")
-        steps += min(count, len(rows))
-        here += result["mask_us"][:len(rows)]
-        slow += [(took, constraint, tokenizer.decode_bytes(walk["tokens"][max(0, i - 4):i]))
-                 for i, took in enumerate(result["mask_us"])]
-        theirs += times
-        compiled_here.append(result["compile_us"])
-    print(f"  {steps} masks along {len(walks)} walks")
-    print(f"  here:       {shown(here)}; compile {shown(compiled_here)}")
-    print(f"  llguidance: {shown(theirs)}; compile {shown(compiled)}")
-    for took, constraint, after in sorted(slow, reverse=True)[:3]:
-        print(f"  slowest here: {took:.0f} us, {constraint}, after {after}")
-    for reason, (count, step, tokens) in sorted(differences.items()):
-        print(f"  {reason}: {count} bits, first at step {step}, e.g. "
-              f"{[token for token, _ in tokens.most_common(6)]}")
+        ours = data[at:at + count * walk.words * 4].reshape(count, -1)
+        at += count * walk.words * 4
+        compare(tokenizer, walk.tokens, walk.rows, ours, totals.differences, walk.constraint)
+        if count < len(walk.rows):
+            totals.stopped += 1
+        totals.steps += min(count, len(walk.rows))
+        totals.here += result["mask_us"][:len(walk.rows)]
+        totals.slow += [(took, walk.constraint, tokenizer.decode_bytes(walk.tokens[max(0, i - 4):i]))
+                        for i, took in enumerate(result["mask_us"])]
+        totals.slow = sorted(totals.slow, reverse=True)[:3]
+        totals.theirs += walk.times
+        totals.compiled_here.append(result["compile_us"])
+        totals.compiled.append(walk.compiled)
+
+
+def run(name, arguments, random):
+    """Whether all masks are equal but for what is explained."""
+    path = arguments.data / "tokenizers" / name
+    tokenizer = LLTokenizer((path / "tokenizer.json").read_text())
+    totals, left = Totals(), arguments.walks
+    while not totals.walks or left > 0:
+        walks = []
+        for constraint, (kind, schema, texts) in CONSTRAINTS.items():
+            every = [] if totals.walks else [tokenizer.tokenize_str(text) for text in texts]
+            every += [random_walk(LLMatcher(tokenizer, grammar(kind, schema)), random, tokenizer.eos_token)
+                      for _ in range(min(left, BATCH))]
+            walks += [Walk(tokenizer, constraint, tokens, arguments.rounds) for tokens in every]
+        left -= BATCH
+        compare_all(arguments.program, path, tokenizer, walks, arguments.rounds, totals)
+    print(f"{name}: {tokenizer.vocab_size} ids")
+    totals.print()
+    return not totals.refused and not any(reason.startswith("UNEXPLAINED") for reason in totals.differences)
 
 
 def main():
@@ -226,8 +259,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    for name in arguments.tokenizers.split(","):
-        run(name, arguments, numpy.random.default_rng(arguments.seed))
+    good = [run(name, arguments, numpy.random.default_rng(arguments.seed))
+            for name in arguments.tokenizers.split(",")]
+    sys.exit(0 if all(good) else 1)
 
 
 if __name__ == "__main__":
