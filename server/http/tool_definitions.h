@@ -13,12 +13,13 @@
 namespace annulus::server {
 
 // Upper bound of the memory that SetFlatTools takes for each byte of the definitions.
-inline constexpr size_t kToolsFactor = 72;
+inline constexpr size_t kToolsFactor = 16;
 
 // Stores definitions of tools as chat templates know them: {"type": "function", "function":
 // {"name", "description", "parameters", "strict"}}. `json`: an array of objects with these members,
-// the parameters' name being `schema`. `takes`: whether a tool of this type, empty if it says none,
-// is a function, or is to be left out; an error refuses it. INVALID_ARGUMENT names the field.
+// the parameters' name being `schema`, as ReadJson captures it. Takes linear time. `takes`: whether
+// a tool of this type, empty if it says none, is a function, or is to be left out; an error refuses
+// it. INVALID_ARGUMENT names the field.
 absl::Status SetFlatTools(absl::string_view json, absl::string_view schema,
                           absl::FunctionRef<absl::StatusOr<bool>(absl::string_view type)> takes,
                           v1::GenerationSpec& spec);

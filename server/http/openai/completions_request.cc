@@ -11,7 +11,6 @@
 #include "server/http/json_table.h"
 #include "server/http/openai/tools.h"
 #include "server/http/spec_fields.h"
-#include "server/http/tool_definitions.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {
@@ -274,7 +273,7 @@ std::vector<Field> ChatFields() {
       {"modalities[]", kString, MustBe<Request, "text">},
       {"tools", kText, ReadTools, false, kMessageBytes},
       {"tool_choice", uint8_t(kString | kText), OnSpec<Request, SetToolChoice>, false,
-       kMessageBytes, kToolsFactor},
+       kMessageBytes, kToolChoiceFactor},
       {"parallel_tool_calls", kBool, OnSpec<Request, SetParallelCalls>},
       {"reasoning_effort", kString, SetEffort, false, kMessageBytes},
       {"service_tier", kString, MustBe<Request, "auto">},

@@ -313,7 +313,7 @@ std::vector<ResponsesField> ResponsesFields() {
       {.path = "reasoning.generate_summary", .kinds = kString, .skip = true},
       {"tools", kText, ReadTools, false, kMessageBytes, kToolsFactor},
       {"tool_choice", uint8_t(kString | kText), OnSpec<ResponsesRequest, SetToolChoice>, false,
-       kMessageBytes, kToolsFactor},
+       kMessageBytes, kToolChoiceFactor},
       {"parallel_tool_calls", kBool, OnSpec<ResponsesRequest, SetParallelCalls>},
       {"truncation", kString, MustBe<ResponsesRequest, "disabled">},
       {"service_tier", kString, MustBe<ResponsesRequest, "default", "auto">},

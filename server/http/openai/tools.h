@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_HTTP_OPENAI_TOOLS_H_
 #define ANNULUS_SERVER_HTTP_OPENAI_TOOLS_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace annulus::server {
 // Checks a request's "tools", a JSON value, and stores them if there are any. INVALID_ARGUMENT, in
 // a few cases with the field, if they are no array, or if one is no function.
 absl::Status SetTools(absl::string_view json, v1::GenerationSpec& spec);
+
+// Upper bound of the memory that SetNamedTool takes for each byte.
+inline constexpr size_t kToolChoiceFactor = 72;
 
 // Stores "tool_choice": a word, or a JSON object that names the only function to call, as chat
 // ({"type": "function", "function": {"name": ..}}) or Responses ({.., "name": ..}) has it.

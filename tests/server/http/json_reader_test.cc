@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,7 @@
 #include "server/http/openai/completions_request.h"
 #include "server/http/openai/responses_request.h"
 #include "tests/support/counting_heap.h"
+#include "tests/support/processor_time.h"
 
 namespace annulus::server {
 namespace {
@@ -244,6 +246,30 @@ TEST(JsonReaderTest, MessagesByTheThousandAreHeldFor) {
   std::string more = text + ",{}]}";
   const absl::Status refused = Read(ReadOpenAi<ReadChatRequest>, more, 16384).status;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("messages[10000]"));
+}
+
+// Messages and Responses give tools in another form than templates know.
+TEST(JsonReaderTest, ManyKeysOfAToolTakeLinearTime) {
+  const auto seconds = [](Reader reader, absl::string_view begin, int keys) {
+    std::string schema = "{";
+    for (int i = 0; i < keys; ++i) absl::StrAppend(&schema, i > 0 ? "," : "", "\"", i, "\":0");
+    const std::string text = absl::StrCat("{\"tools\":[{\"name\":\"f\",", begin, schema, "}}]}");
+    const double start = testing::ThreadSeconds();
+    const absl::Status status = Read(reader, text, 16384).status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is required")) << "the tools are fine";
+    return testing::ThreadSeconds() - start;
+  };
+  const std::vector<std::pair<Reader, absl::string_view>> readers = {
+      {ReadMessages, "\"input_schema\":"},
+      {ReadResponses, "\"type\":\"function\",\"parameters\":"}};
+  for (const auto& [reader, begin] : readers) {
+    double least = 1e9;
+    for (int round = 0; round < 7 && least > 3; ++round) {
+      const double once = seconds(reader, begin, 20'000);
+      least = std::min(least, seconds(reader, begin, 40'000) / once);
+    }
+    EXPECT_LE(least, 3);  // quadratic time: 4
+  }
 }
 
 TEST(JsonReaderTest, RefusesWhatIsTooDeepTooLongOrTooMuch) {

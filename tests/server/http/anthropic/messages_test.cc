@@ -187,7 +187,7 @@ TEST_F(MessagesTest, ReadsCallsAndTheirResults) {
        {"content", {{{"type", "text"}, {"text", "12"}}, {{"type", "text"}, {"text", "30"}}}}},
       {{"type", "text"}, {"text", "And?"}}};
   const json tools = {{{"name", "search"},
-                       {"description", "Finds."},
+                       {"description", "Finds \"a\\\"]},b."},
                        {"input_schema", {{"type", "object"}}},
                        {"cache_control", {{"type", "ephemeral"}}}},
                       {{"type", "custom"}, {"name", "now"}, {"input_schema", json::object()}}};
@@ -207,7 +207,7 @@ TEST_F(MessagesTest, ReadsCallsAndTheirResults) {
   EXPECT_EQ(chat.template_options, R"({"reasoning_effort":"max"})");
   EXPECT_EQ(json::parse(*chat.tools),
             json::parse(R"([{"type": "function", "function": {"name": "search",
-              "description": "Finds.", "parameters": {"type": "object"}}},
+              "description": "Finds \"a\\\"]},b.", "parameters": {"type": "object"}}},
               {"type": "function", "function": {"name": "now", "parameters": {}}}])"));
   const json calls = json::parse(*chat.messages[1].tool_calls);
   EXPECT_EQ(calls[0], json::parse(R"({"id": "a1", "type": "function", "function":
