@@ -159,7 +159,8 @@ absl::Status SetTopLogprobs(ResponsesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
-// What is not listed here concerns tools, of which there are none.
+// All others ask for more about tools that a server runs itself, images and encrypted reasoning,
+// which the answers of this one do not have.
 absl::Status AddInclude(ResponsesRequest& request, const JsonValue& value) {
   if (value.text == "message.output_text.logprobs") request.wants_logprobs = true;
   return absl::OkStatus();
