@@ -120,16 +120,27 @@ absl::Status StartBlock(MessagesRequest& request, std::string field) {
   return absl::OkStatus();
 }
 
-absl::Status AddMessage(MessagesRequest& request, const JsonValue&) {
+absl::Status FinishMessage(MessagesRequest& request) {
   ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  if (request.messages == 0 || request.has_role) return absl::OkStatus();
+  return FieldError(absl::StrCat("messages[", request.messages - 1, "].role"), "is required");
+}
+
+absl::Status AddMessage(MessagesRequest& request, const JsonValue&) {
+  const absl::Status before = FinishMessage(request);
+  ++request.messages;
   request.blocks = 0;
-  return StartMessage(request.spec);
+  request.has_role = true;  // of a message that an error leaves out nothing is asked
+  ANNULUS_RETURN_IF_ERROR(before);
+  ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
+  request.first = request.spec.messages().messages_size() - 1;
+  request.has_role = false;
+  return absl::OkStatus();
 }
 
 absl::Status AddBlock(MessagesRequest& request, const JsonValue&) {
-  const int message = request.spec.messages().messages_size() - 1;
-  return StartBlock(request,
-                    absl::StrCat("messages[", message, "].content[", request.blocks++, "]"));
+  return StartBlock(request, absl::StrCat("messages[", request.messages - 1, "].content[",
+                                          request.blocks++, "]"));
 }
 
 absl::Status AddSystemBlock(MessagesRequest& request, const JsonValue&) {
@@ -137,10 +148,16 @@ absl::Status AddSystemBlock(MessagesRequest& request, const JsonValue&) {
 }
 
 absl::Status SetRole(MessagesRequest& request, const JsonValue& value) {
-  // The content may stand before it.
+  // The content may stand before it, and be several messages.
   ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
-  v1::Message& message = LastMessage(request.spec);
-  if (message.role() != "tool") message.set_role(std::string(value.text));
+  request.has_role = !value.text.empty();
+  auto& messages = *request.spec.mutable_messages()->mutable_messages();
+  for (int i = request.first; i < messages.size(); ++i) {
+    if (messages[i].role() == "tool" && value.text == "assistant") {
+      return absl::InvalidArgumentError("must be \"user\": the content has a tool_result");
+    }
+    if (messages[i].role().empty()) messages[i].set_role(std::string(value.text));
+  }
   return absl::OkStatus();
 }
 
@@ -362,7 +379,7 @@ absl::Status ReadMessagesRequest(const std::deque<std::string>& body, bool count
   static const auto& fields = *new std::vector<MessagesField>(MessagesFields());
   JsonTable<MessagesRequest> table(fields, request);
   ANNULUS_RETURN_IF_ERROR(ReadJson(body, table, memory, cancel));
-  ANNULUS_RETURN_IF_ERROR(FinishBlock(request));
+  ANNULUS_RETURN_IF_ERROR(FinishMessage(request));
   if (request.spec.messages().messages().empty()) {
     return FieldError("messages", "is required: 1 to 10000 messages");
   }

@@ -43,7 +43,10 @@ struct MessagesRequest {
   std::string system = {};
   bool thinks = false;  // "thinking" is enabled
   bool names_tool = false;
-  int blocks = 0;  // of the newest message
+  int messages = 0;       // so far; one of them may be several of `spec`
+  int first = 0;          // which message of `spec` is the first of the newest
+  bool has_role = false;  // of the newest
+  int blocks = 0;         // likewise
   MessagesBlock block = {};
 };
 

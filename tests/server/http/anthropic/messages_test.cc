@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/server/http/api_fixture.h"
 #include "tests/server/http/parted_answer.h"
@@ -215,6 +216,36 @@ TEST_F(MessagesTest, ReadsCallsAndTheirResults) {
   EXPECT_EQ(calls[1]["function"]["arguments"], "{}");
   EXPECT_EQ(chat.messages[2].tool_call_id, "a1");
   EXPECT_EQ(chat.messages[3].tool_call_id, "b2");
+}
+
+TEST_F(MessagesTest, TheContentMayStandBeforeTheRole) {
+  Start();
+  const auto message = [](const std::string& content, const std::string& role) {
+    return absl::StrCat(R"({"content":)", content, R"(,"role":")", role, "\"}");
+  };
+  const auto ask = [&](const std::vector<std::string>& messages) {
+    return Ask(PostJson(kMessages, absl::StrCat(R"({"model":"fake","max_tokens":5,"messages":[)",
+                                                absl::StrJoin(messages, ","), "]}")));
+  };
+  const std::string result = R"({"type":"tool_result","tool_use_id":"a1","content":"found"})";
+  const std::string text = R"({"type":"text","text":"b"})";
+  const std::string both = absl::StrCat("[", text, ",", result, ",", result, ",", text, "]");
+  const HttpReceived answer = ask({message(both, "user"), message("\"c\"", "assistant"),
+                                   message(absl::StrCat("[", text, "]"), "user")});
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(Prompt(), "user:b|tool:found|tool:found|user:b|assistant:c|user:b|>");
+  // Errors count the messages as the client does.
+  const auto error = [&](const std::string& wrong) {
+    const HttpReceived refused = ask({message(both, "user"), wrong});
+    EXPECT_EQ(refused.status, 400);
+    return json::parse(refused.body)["error"]["message"].get<std::string>();
+  };
+  EXPECT_THAT(error(message(absl::StrCat("[", result, "]"), "assistant")),
+              HasSubstr("messages[1].role: must be \"user\""));
+  EXPECT_THAT(error(message(R"([{"type":"image"}])", "user")),
+              HasSubstr("messages[1].content[0].type"));
+  EXPECT_THAT(error(absl::StrCat(R"({"content":[)", result, "]}")),
+              HasSubstr("messages[1].role: is required"));
 }
 
 TEST_F(MessagesTest, ConstrainsTheAnswer) {
