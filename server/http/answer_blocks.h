@@ -21,18 +21,19 @@ struct AnswerBlock {
   std::string bytes = {};  // what was gathered: text, or the call's arguments
 };
 
-// The blocks of an answer so far. Not thread-safe.
-class AnswerBlocks {
+// Cuts the deltas of an answer into blocks. Keeps only which block is the newest. Not thread-safe.
+class BlockCutter {
  public:
   // Adds a delta. Calls part(block, bytes, begins) for each part of it, with `begins` where a block
-  // does.
+  // does; `block` is without bytes, and has id and name only there.
   template <typename Part>
   void Add(const Delta& delta, const Part& part) {
-    const auto add = [&](AnswerBlock next, const std::string& bytes) {
-      const bool joins =
-          !blocks_.empty() && blocks_.back().kind == next.kind && blocks_.back().call == next.call;
-      if (!joins) blocks_.push_back(std::move(next));
-      part(blocks_.back(), bytes, !joins);
+    const auto add = [&](const AnswerBlock& next, const std::string& bytes) {
+      const bool joins = count_ > 0 && kind_ == next.kind && call_ == next.call;
+      if (!joins) ++count_;
+      kind_ = next.kind;
+      call_ = next.call;
+      part(next, bytes, !joins);
     };
     if (!delta.reasoning.empty()) add({.kind = AnswerBlock::Kind::kReasoning}, delta.reasoning);
     if (!delta.text.empty()) add({.kind = AnswerBlock::Kind::kText}, delta.text);
@@ -40,28 +41,50 @@ class AnswerBlocks {
       add({AnswerBlock::Kind::kCall, call.index, call.id, call.name}, call.arguments);
     }
   }
-  // Adds a delta with its bytes.
-  void Gather(const Delta& delta) {
-    Add(delta, [this](AnswerBlock& block, const std::string& bytes, bool begins) {
-      if (begins) bytes_ += sizeof(block) + block.id.size() + block.name.size();
-      bytes_ += bytes.size();
-      block.bytes += bytes;
-    });
-  }
   // An answer without any part has an empty text. Returns whether it was added.
   bool AddEmptyText() {
-    if (!blocks_.empty()) return false;
-    blocks_.emplace_back();
+    if (count_ > 0) return false;
+    count_ = 1;
     return true;
   }
 
-  const std::vector<AnswerBlock>& all() const { return blocks_; }
+  // Whether text would join the newest block, or begin the first.
+  bool in_text() const { return kind_ == AnswerBlock::Kind::kText; }
   // The place of the newest block.
-  size_t last() const { return blocks_.size() - 1; }
+  size_t last() const { return count_ - 1; }
+
+ private:
+  size_t count_ = 0;
+  AnswerBlock::Kind kind_ = AnswerBlock::Kind::kText;
+  int32_t call_ = 0;
+};
+
+// The blocks of an answer so far, with their bytes. Not thread-safe.
+class AnswerBlocks {
+ public:
+  void Gather(const Delta& delta) {
+    cutter_.Add(delta, [this](const AnswerBlock& block, const std::string& bytes, bool begins) {
+      if (begins) {
+        bytes_ += sizeof(block) + block.id.size() + block.name.size();
+        blocks_.push_back(block);
+      }
+      bytes_ += bytes.size();
+      blocks_.back().bytes += bytes;
+    });
+  }
+  // See BlockCutter.
+  void AddEmptyText() {
+    if (cutter_.AddEmptyText()) blocks_.emplace_back();
+  }
+  bool in_text() const { return cutter_.in_text(); }
+  size_t last() const { return cutter_.last(); }
+
+  const std::vector<AnswerBlock>& all() const { return blocks_; }
   // What Gather has taken.
   size_t bytes() const { return bytes_; }
 
  private:
+  BlockCutter cutter_;
   std::vector<AnswerBlock> blocks_;
   size_t bytes_ = 0;
 };

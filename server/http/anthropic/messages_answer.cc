@@ -83,7 +83,7 @@ class MessagesForm final : public AnswerForm {
 
   std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
     std::string events = Begin(facts);
-    blocks_.Add(delta, [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
+    streamed_.Add(delta, [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
       if (begins) absl::StrAppend(&events, Open(block));
       if (bytes.empty()) return;
       absl::StrAppend(&events,
@@ -95,7 +95,7 @@ class MessagesForm final : public AnswerForm {
 
   std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
     std::string events = Begin(facts);
-    if (blocks_.AddEmptyText()) absl::StrAppend(&events, Open(blocks_.all().back()));
+    if (streamed_.AddEmptyText()) absl::StrAppend(&events, Open(AnswerBlock()));
     return absl::StrCat(
         events, BlockEvent("content_block_stop", ""),
         MessagesEvent("message_delta",
@@ -109,13 +109,13 @@ class MessagesForm final : public AnswerForm {
   }
   std::string StreamBeat() const override { return MessagesEvent("ping", ""); }
 
-  void Gather(const Delta& delta) override { blocks_.Gather(delta); }
-  size_t gathered_bytes() const override { return blocks_.bytes(); }
+  void Gather(const Delta& delta) override { gathered_.Gather(delta); }
+  size_t gathered_bytes() const override { return gathered_.bytes(); }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
-    blocks_.AddEmptyText();
+    gathered_.AddEmptyText();
     std::string blocks;
-    for (const AnswerBlock& block : blocks_.all()) {
+    for (const AnswerBlock& block : gathered_.all()) {
       // A call that the end of the answer cut off has no JSON object.
       const bool call = block.kind == AnswerBlock::Kind::kCall;
       if (call && !nlohmann::json::accept(block.bytes)) continue;
@@ -150,11 +150,11 @@ class MessagesForm final : public AnswerForm {
   }
 
   std::string BlockEvent(absl::string_view name, absl::string_view fields) const {
-    return MessagesEvent(name, absl::StrCat(",\"index\":", blocks_.last(), fields));
+    return MessagesEvent(name, absl::StrCat(",\"index\":", streamed_.last(), fields));
   }
   // Ends the block before, and begins the newest.
   std::string Open(const AnswerBlock& block) const {
-    const size_t index = blocks_.last();
+    const size_t index = streamed_.last();
     const std::string stop =
         index == 0 ? ""
                    : MessagesEvent("content_block_stop", absl::StrCat(",\"index\":", index - 1));
@@ -165,7 +165,8 @@ class MessagesForm final : public AnswerForm {
 
   const bool streams_;
   bool begun_ = false;
-  AnswerBlocks blocks_;  // of a stream without their bytes
+  BlockCutter streamed_;   // of a stream
+  AnswerBlocks gathered_;  // of a whole answer
 };
 
 }  // namespace

@@ -88,9 +88,9 @@ class ResponsesForm final : public AnswerForm {
     };
     if (!IsBare(delta)) {
       streamed_.Add(delta, take);
-    } else if (!logprobs.empty() && InText(streamed_)) {
+    } else if (!logprobs.empty() && streamed_.in_text()) {
       const bool begins = streamed_.AddEmptyText();
-      take(streamed_.all().back(), "", begins);
+      take(AnswerBlock(), "", begins);
     }
     return events;
   }
@@ -118,7 +118,7 @@ class ResponsesForm final : public AnswerForm {
   void Gather(const Delta& delta) override {
     const bool bare = IsBare(delta);
     const std::string logprobs = LogprobEntries(delta);
-    if (bare && (logprobs.empty() || !InText(gathered_))) return;
+    if (bare && (logprobs.empty() || !gathered_.in_text())) return;
     if (bare) gathered_.AddEmptyText();
     gathered_.Gather(delta);
     if (logprobs.empty() || (!bare && delta.text.empty())) return;
@@ -146,9 +146,6 @@ class ResponsesForm final : public AnswerForm {
   // Whether a delta has nothing but log probabilities, of tokens whose text is held back.
   static bool IsBare(const Delta& delta) {
     return delta.text.empty() && delta.reasoning.empty() && delta.calls.empty();
-  }
-  static bool InText(const AnswerBlocks& blocks) {
-    return blocks.all().empty() || blocks.all().back().kind == Kind::kText;
   }
   static absl::string_view EventPrefix(Kind kind) {
     return kind == Kind::kText        ? "response.output_text"
@@ -275,7 +272,7 @@ class ResponsesForm final : public AnswerForm {
   bool begun_ = false;
   int64_t sequence_ = 0;
   AnswerBlocks gathered_;
-  AnswerBlocks streamed_;                   // the same as far as it was sent, without bytes
+  BlockCutter streamed_;                    // which of them was sent last
   std::map<size_t, std::string> logprobs_;  // by block
   size_t logprobs_bytes_ = 0;
 };
