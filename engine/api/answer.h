@@ -50,6 +50,7 @@ struct ToolCall {
   std::string id;
   std::string name;
   std::string arguments;  // a JSON object; of a call that breaks off, its beginning
+  bool broken = false;    // it breaks off
 
   bool operator==(const ToolCall&) const = default;
 };

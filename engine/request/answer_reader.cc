@@ -76,7 +76,7 @@ void AnswerReader::Collect(std::vector<Delta>& parts) {
         break;
       case AnswerEvent::Kind::kCallBegin:
         part(DeltaRank::kCalls).calls.push_back({event.index, event.id, event.name, ""});
-        calls_.push_back({std::move(event.id), std::move(event.name), ""});
+        calls_.push_back({std::move(event.id), std::move(event.name), "", /*broken=*/true});
         // A vector may have room for twice as many.
         kept_bytes_ += 2 * sizeof(ToolCall) + calls_.back().id.capacity() +
                        calls_.back().name.capacity() + calls_.back().arguments.capacity();
@@ -85,8 +85,10 @@ void AnswerReader::Collect(std::vector<Delta>& parts) {
         KeepArguments(event.bytes);
         AddCallDelta({event.index, "", "", std::move(event.bytes)}, part(DeltaRank::kCalls));
         break;
-      case AnswerEvent::Kind::kMark:
       case AnswerEvent::Kind::kCallEnd:
+        calls_.back().broken = !event.broken.empty();
+        break;
+      case AnswerEvent::Kind::kMark:
         break;
     }
   }

@@ -1,6 +1,6 @@
 #include "server/http/anthropic/messages_answer.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -51,11 +51,15 @@ std::string MessagesUsageJson(const Usage& usage) {
                       usage.cached_tokens, ",\"output_tokens\":", usage.completion_tokens, "}");
 }
 
+// Whether a call can be made: else its arguments are no JSON object.
+bool IsWhole(const ToolCall& call) { return !call.broken; }
+
 // The two fields that say how an answer ended.
 std::string MessagesStopJson(const Completion& completion) {
   const bool stopped = !completion.matched_stop.empty();
+  const bool calls = std::any_of(completion.calls.begin(), completion.calls.end(), IsWhole);
   const absl::string_view reason = completion.finish_reason == FinishReason::kLength ? "max_tokens"
-                                   : !completion.calls.empty()                       ? "tool_use"
+                                   : calls                                           ? "tool_use"
                                    : stopped ? "stop_sequence"
                                              : "end_turn";
   return absl::StrCat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":",
@@ -116,9 +120,8 @@ class MessagesForm final : public AnswerForm {
     gathered_.AddEmptyText();
     std::string blocks;
     for (const AnswerBlock& block : gathered_.all()) {
-      // A call that the end of the answer cut off has no JSON object.
       const bool call = block.kind == AnswerBlock::Kind::kCall;
-      if (call && !nlohmann::json::accept(block.bytes)) continue;
+      if (call && !IsWhole(completion.calls[static_cast<size_t>(block.call)])) continue;
       absl::StrAppend(&blocks, blocks.empty() ? "" : ",",
                       BlockJson(block, block.bytes, block.bytes));
     }

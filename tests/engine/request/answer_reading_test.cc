@@ -270,6 +270,23 @@ TEST_F(AnswerReadingTest, ABrokenCallIsTextWithAReason) {
   EXPECT_THAT(sink_->completion.broken_calls, ElementsAre("the call is not valid JSON"));
 }
 
+TEST_F(AnswerReadingTest, CallsThatBreakOffAreBroken) {
+  const auto broken = [this](const std::string& answer) {
+    sink_ = std::make_shared<Sink>();
+    Answer(Render("Hi", true).reading, answer);
+    std::vector<bool> all;
+    for (const ToolCall& call : sink_->completion.calls) all.push_back(call.broken);
+    return all;
+  };
+  const std::string begin = R"(<tool_call>{"name": "now", "arguments": {"a": )";
+  // Some parsers of JSON take neither of the values.
+  const std::string whole = begin + R"(["\ud800", 1e999]}}</tool_call>)";
+  EXPECT_THAT(broken(whole), ElementsAre(false));
+  EXPECT_THAT(broken(whole + begin + "so"), ElementsAre(false, true));
+  EXPECT_THAT(broken(begin + "1"), ElementsAre(true)) << "the answer ends";
+  EXPECT_THAT(broken(begin + "1 what" + whole), ElementsAre(true, false));
+}
+
 // Whether it is kept as arguments or, as the name comes last, held back.
 TEST_F(AnswerReadingTest, WhatIsKeptOfAnAnswerIsAskedFor) {
   for (const std::string begin : {R"(<tool_call>{"name": "now", "arguments": {"a": ")",

@@ -261,6 +261,8 @@ TEST_F(MessagesTest, AnswersWithThinkingAndCalls) {
     FakeScript script = PartedAnswer();
     if (spec.sampling.seed == 7) {
       script.parts.pop_back();
+      script.completion.calls.pop_back();
+      script.completion.calls[0].broken = true;
       script.completion.finish_reason = FinishReason::kLength;
     }
     return script;
@@ -309,6 +311,32 @@ TEST_F(MessagesTest, AnswersWithThinkingAndCalls) {
   for (const size_t call : {2, 3}) streamed[call]["input"] = json::parse(inputs[call]);
   EXPECT_EQ(streamed, blocks);
   EXPECT_EQ(reason, "tool_use");
+}
+
+// The parser of the answer decides which calls are whole.
+TEST_F(MessagesTest, OnlyWholeCallsAreUsesOfTools) {
+  Start();
+  const std::string odd = R"({"a":"\ud800","b":1e999})";  // JSON that some parsers refuse
+  server_->engine().set_scripter([&](const RequestSpec& spec) {
+    FakeScript script;
+    const bool broken = spec.sampling.seed == 7;
+    const std::string arguments = broken ? "{\"a\":" : odd;
+    Delta call;
+    call.calls = {{0, "abc123xyz", "search", arguments}};
+    Delta text;
+    text.text = "Hm.";
+    script.parts = {call, text};
+    script.completion.calls = {{"abc123xyz", "search", arguments, broken}};
+    return script;
+  });
+  const std::string whole = Post(kMessages, MessagesBody()).body;
+  EXPECT_THAT(whole, HasSubstr("\"name\":\"search\",\"input\":" + odd + "}"));
+  EXPECT_THAT(whole, HasSubstr("\"stop_reason\":\"tool_use\""));
+  const json broken = json::parse(Post(kMessages, MessagesBody({{"seed", 7}})).body);
+  EXPECT_EQ(broken["content"], json({{{"type", "text"}, {"text", "Hm."}}}));
+  EXPECT_EQ(broken["stop_reason"], "end_turn");
+  const std::string streamed = Post(kMessages, MessagesBody({{"seed", 7}, {"stream", true}})).body;
+  EXPECT_THAT(streamed, HasSubstr("\"stop_reason\":\"end_turn\""));
 }
 
 TEST_F(MessagesTest, FramesDocuments) {
