@@ -43,8 +43,8 @@ class FollowedAnswerTest : public SinkFixture {
       } else if (const auto* delta = std::get_if<Delta>(&event)) {
         absl::StrAppend(&words, delta->text.substr(0, delta->text.find('.')), " ");
       } else if (const auto* end = std::get_if<Completion>(&event)) {
-        const std::string reason = Details(ToGrpcStatus(end->status)).reason;
-        absl::StrAppend(&words, end->status.ok() ? "end" : reason.empty() ? "failure" : reason);
+        absl::StrAppend(&words,
+                        end->status.ok() ? "end" : Details(ToGrpcStatus(end->status)).reason);
       }
     }
     return words;
@@ -108,10 +108,10 @@ TEST_F(FollowedAnswerTest, AFailureIsAllThatACallGets) {
   End(absl::InternalError("a rank stumbled"));
   EXPECT_TRUE(answer_.failed());
   EXPECT_LT(answer_.bytes() + 9 * kDeltaBytes, before) << "nobody gets the deltas any more";
-  EXPECT_EQ(Read(sink), "failure");
+  EXPECT_EQ(Read(sink), "INTERNAL");
   const auto late = NewSink();
   answer_.Attach(late);
-  EXPECT_EQ(Read(late), "failure");
+  EXPECT_EQ(Read(late), "INTERNAL");
 }
 
 TEST_F(FollowedAnswerTest, WhatAllHaveTakenIsFreedOnceNothingIsKept) {
