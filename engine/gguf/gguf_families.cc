@@ -309,7 +309,9 @@ absl::Status ConfigWriter::WriteWindow() {
   };
   if (pattern->kind == GgufValue::Kind::kArray) {
     for (uint64_t i = 0; i < std::min(pattern->count, uint64_t{kMostLayers}); ++i) {
-      const json flag = pattern->At(i);
+      using Kind = GgufValue::Kind;
+      const bool readable = pattern->element != Kind::kString && pattern->element != Kind::kArray;
+      const json flag = readable ? pattern->At(i) : json();
       if (!flag.is_boolean() && flag != 0 && flag != 1) {
         return absl::InvalidArgumentError(absl::StrCat(
             file_.path(), ": ", key, " is ", pattern->Shown(), ", and that of layer ", i,

@@ -285,10 +285,6 @@ TEST_F(FilesTest, ADownloadBringsEveryByteBackAfterARestart) {
     server_.reset();
     Start(flags);
   }
-  ASSERT_TRUE(server_->Upload("empty", "").ok());
-  const HttpReceived empty = Ask(Download("empty"));
-  EXPECT_EQ(empty.status, 200);
-  EXPECT_TRUE(empty.complete);
 }
 
 TEST_F(FilesTest, SaysWhyThereIsNoDownload) {
