@@ -301,13 +301,13 @@ void FakeEngine::Run(Request& request) {
     completion.status = status;
     completion.finish_reason = FinishReason::kError;
   }
+  request.spec.account.reset();  // before anybody sees that it is idle
   {
     std::lock_guard lock(mutex_);
     request.done = true;
     --active_;
   }
   changed_.notify_all();
-  request.spec.account.reset();
   request.sink->OnDone(std::move(completion));
   request.sink.reset();
 }
