@@ -50,8 +50,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
                  ForgetWaits(request);
                  commands_.WaitAgain(request.id());
                }}),
-      documents_({options_, ledger_, serving_, policies_, needs_, growth_, clock,
-                  [this] { commands_.Wake(); }}),
+      keepers_({options_, ledger_, serving_, policies_, needs_, growth_, clock,
+                [this] { commands_.Wake(); }}),
       checks_({options_, ledger_, needs_, finder_, sequences_, clock}),
       answers_({options_, ranks, ledger_, serving_, policies_, needs_, finder_, quota_, clock}),
       recovery_({options_, ledger_, serving_, growth_, checks_, metrics,
@@ -85,7 +85,7 @@ void Coordinator::Loop() {
   while (!stop_) {
     TakeCommands();
     if (ledger_.tier() != nullptr && ledger_.tier()->Turn()) serving_.NoteRoom();
-    documents_.Tend();
+    for (PageKeeper* const keeper : ledger_.keepers()) keeper->Tend();
     ExpireDeadlines();
     CheckReaders();
     // If the ranks are down, no step will free pages for requests that wait: end all requests now.
@@ -138,7 +138,7 @@ void Coordinator::AdmitWaiting() {
   // Room goes to those that run first.
   if (ledger_.waiting().empty() || growth_.lacks_pages() || !serving_.PassIsDue(now)) return;
   AdmissionPass pass(
-      {ledger_, serving_, policies_, documents_, prefix_waits_, restore_waits_, starter_});
+      {ledger_, serving_, policies_, keepers_.documents, prefix_waits_, restore_waits_, starter_});
   const AdmissionPass::Outcome outcome = pass.Run(now);
   for (const RequestId id : outcome.begun) commands_.EndWait(id);
   for (const auto& [id, status] : outcome.failed) Finish(id, FinishReason::kError, status);
@@ -153,7 +153,8 @@ SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = clock_.Now();
   const auto& waiting = ledger_.waiting();
   if (!waiting.empty() && !growth_.lacks_pages() && serving_.PassIsDue(now)) return now;
-  SteadyTime wake = std::min(now + kIdleTurn, documents_.NextExpiry());
+  SteadyTime wake = now + kIdleTurn;
+  for (const PageKeeper* const keeper : ledger_.keepers()) wake = std::min(wake, keeper->NextDue());
   for (const auto& [id, request] : ledger_.requests()) {
     wake = std::min(wake, request->spec().deadline);
   }
@@ -203,7 +204,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     return serving_.NoteRoom();
   }
   if (reason == FinishReason::kPrefilled) {
-    status = Guarded([&] { return documents_.KeepPrefilled(*request); }, NoMemoryError);
+    status = Guarded([&] { return keepers_.documents.KeepPrefilled(*request); }, NoMemoryError);
     if (!status.ok()) reason = FinishReason::kError;
   }
   serving_.NoteEnd(id, clock_.Now());

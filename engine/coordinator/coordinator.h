@@ -21,7 +21,7 @@
 #include "engine/coordinator/admission/tenant_quota.h"
 #include "engine/coordinator/command_queue.h"
 #include "engine/coordinator/coordinator_options.h"
-#include "engine/coordinator/document_keeper.h"
+#include "engine/coordinator/keepers.h"
 #include "engine/coordinator/ledger.h"
 #include "engine/coordinator/planning/plan_answers.h"
 #include "engine/coordinator/planning/plan_queue.h"
@@ -74,9 +74,11 @@ class Coordinator {
   void Cancel(RequestId id) { commands_.Cancel(id); }
 
   // Ordered here and carried out by the loop before its next step: see DocumentKeeper.
-  void ForgetDocument(DocumentTag document) { documents_.Forget(document); }
-  void UnpinDocument(DocumentTag document) { documents_.Unpin(document); }
-  KeptDocument FindDocument(DocumentTag document) const { return documents_.Find(document); }
+  void ForgetDocument(DocumentTag document) { keepers_.documents.Forget(document); }
+  void UnpinDocument(DocumentTag document) { keepers_.documents.Unpin(document); }
+  KeptDocument FindDocument(DocumentTag document) const {
+    return keepers_.documents.Find(document);
+  }
 
   // Returns what the request would take if it were submitted now: see Engine::Plan. Requires that
   // Engine::Validate accepts it. The cached prefix that it finds counts as used. Errors: see
@@ -153,7 +155,7 @@ class Coordinator {
   RestoreWaits restore_waits_;
   RequestStarter starter_;
   PageGrowth growth_;
-  DocumentKeeper documents_;
+  Keepers keepers_;
   RestoreChecks checks_;
   PlanAnswers answers_;
   StepRecovery recovery_;

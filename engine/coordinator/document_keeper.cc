@@ -12,6 +12,12 @@
 
 namespace annulus {
 
+DocumentKeeper::DocumentKeeper(Parts parts)
+    : use_(std::move(parts)),
+      pins_({use_.options.engine.max_pinned, use_.options.engine.max_pinned_by_tenant,
+             use_.options.limits.page_tokens, use_.options.limits.group_windows},
+            use_.ledger.book(), use_.ledger.prefixes().index()) {}
+
 void DocumentKeeper::Forget(DocumentTag document) {
   // At once: a request from before leaves nothing, even if it ends before the loop hears of it.
   use_.ledger.prefixes().index().documents().Forget(document, use_.clock.Now());
@@ -28,7 +34,7 @@ void DocumentKeeper::Order(DocumentTag document, What what) {
 }
 
 KeptDocument DocumentKeeper::Find(DocumentTag document) const {
-  const PinnedDocuments::State state = use_.ledger.pins().StateOf(document);
+  const PinnedDocuments::State state = pins_.StateOf(document);
   KeptDocument kept;
   kept.pinned = state.pinned;
   if (state.expires.has_value()) {
@@ -40,9 +46,9 @@ KeptDocument DocumentKeeper::Find(DocumentTag document) const {
 
 void DocumentKeeper::Tend() {
   const SteadyTime now = use_.clock.Now();
-  if (NextExpiry() <= now) {
+  if (NextDue() <= now) {
     TryTo([&] {
-      for (const DocumentTag document : use_.ledger.pins().Due(now)) Forget(document);
+      for (const DocumentTag document : pins_.Due(now)) Forget(document);
     });
   }
   std::map<DocumentTag, What> orders;
@@ -61,10 +67,10 @@ void DocumentKeeper::Tend() {
 
 void DocumentKeeper::CarryOut(DocumentTag document, What what) {
   if (what == What::kForget) {
-    use_.ledger.pins().Forget(document);
+    pins_.Forget(document);
     use_.ledger.prefixes().index().Forget(document);
   } else {
-    use_.ledger.pins().Unpin(document);
+    pins_.Unpin(document);
   }
   use_.serving.NoteRoom();
 }
@@ -88,29 +94,33 @@ absl::Status DocumentKeeper::KeepPrefilled(Request& request) {
           "the pages were evicted before they could be pinned; try again");
     }
     ANNULUS_RETURN_IF_ERROR(use_.growth.CheckRoomBeside(*hit));
-    ANNULUS_RETURN_IF_ERROR(use_.ledger.pins().Pin(spec.tenant, documents, *hit));
+    ANNULUS_RETURN_IF_ERROR(pins_.Pin(spec.tenant, documents, *hit));
   }
   if (spec.ttl.has_value()) {
-    use_.ledger.pins().SetExpiry(documents.back().tag, use_.clock.Now() + *spec.ttl);
+    pins_.SetExpiry(documents.back().tag, use_.clock.Now() + *spec.ttl);
   }
   return absl::OkStatus();
 }
 
 absl::Status DocumentKeeper::CheckPinRoom(const RequestSpec& spec) const {
   if (!spec.pin) return absl::OkStatus();
-  return use_.ledger.pins().CheckRoom(spec.tenant, std::ssize(spec.prompt));
+  return pins_.CheckRoom(spec.tenant, std::ssize(spec.prompt));
 }
 
 absl::Status DocumentKeeper::CheckRoomBesidePins(const Request& request) const {
-  const bool waits = !use_.ledger.state().running.empty() || use_.ledger.tier_will_free_pages();
-  if (waits || !use_.ledger.pins().any()) return absl::OkStatus();
+  if (!use_.ledger.state().running.empty() || use_.ledger.tier_will_free_pages()) {
+    return absl::OkStatus();
+  }
   const PageBook& book = use_.ledger.book();
   int64_t all = 0;
   int64_t left = 0;
+  int64_t pinned = 0;
   for (int rank = 0; rank < book.ranks(); ++rank) {
     all += book.counts(rank).total();
     left += book.free_count(rank) + book.unheld_count(rank);
+    pinned += book.pinned_count(rank);
   }
+  if (pinned == 0) return absl::OkStatus();
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
       "the request needs ", AllPagesNeeded(use_.needs.Of(request), use_.options.limits),
       " pages of keys and values if none of its prompt is cached; pinned documents leave ", left,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "absl/status/status.h"
 #include "engine/api/result.h"
@@ -13,8 +14,10 @@
 #include "engine/coordinator/admission/page_needs.h"
 #include "engine/coordinator/coordinator_options.h"
 #include "engine/coordinator/ledger.h"
+#include "engine/coordinator/page_keeper.h"
 #include "engine/coordinator/planning/policy_chooser.h"
 #include "engine/coordinator/serving.h"
+#include "engine/pages/pinned_documents.h"
 #include "engine/request/request.h"
 
 namespace annulus {
@@ -22,7 +25,7 @@ namespace annulus {
 // Keeps documents: pins them, ends their times to live, and deletes them. Clients' orders are
 // queued and carried out by the loop between two steps. The methods of the first part are
 // thread-safe; the others are for the coordinator's thread alone.
-class DocumentKeeper {
+class DocumentKeeper : public PageKeeper {
  public:
   // What the keeper works with. All of it must outlive the keeper.
   struct Parts {
@@ -35,7 +38,7 @@ class DocumentKeeper {
     const Clock& clock;
     std::function<void()> wake;  // must make the loop call Tend soon; thread-safe
   };
-  explicit DocumentKeeper(Parts parts) : use_(std::move(parts)) {}
+  explicit DocumentKeeper(Parts parts);
 
   // No-ops for a document of which nothing is kept. Forgetting a document also unpins it; a request
   // that found it before leaves nothing of it from now on.
@@ -47,10 +50,10 @@ class DocumentKeeper {
   // ---- for the loop
 
   // Carries out the orders since the last call, and deletes documents whose time to live is over.
-  // Without memory for an order, the next call tries again.
-  void Tend();
-  // When Tend must be called next even if nothing is ordered.
-  SteadyTime NextExpiry() const { return use_.ledger.pins().NextExpiry(); }
+  void Tend() override;
+  SteadyTime NextDue() const override { return pins_.NextExpiry(); }
+  void ForgetRanks(std::span<const int32_t> ranks) override { pins_.ForgetRanks(ranks); }
+  void Clear() override { pins_.Clear(); }
   // Sets the pin and the time to live that a request asks for what it has read ahead. Call when it
   // has read its prompt. RESOURCE_EXHAUSTED if a pin has no room; UNAVAILABLE if a document of the
   // prompt was deleted meanwhile, or what was read has left memory.
@@ -68,6 +71,7 @@ class DocumentKeeper {
   void CarryOut(DocumentTag document, What what);
 
   const Parts use_;
+  PinnedDocuments pins_;
   // Orders that were not carried out yet: at most one for each document.
   std::mutex mutex_;
   std::map<DocumentTag, What> orders_;

@@ -13,10 +13,7 @@ Ledger::Ledger(const CoordinatorOptions& options, RankPort& ranks, const Clock& 
     : options_(options),
       ranks_(ranks),
       book_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
-      prefixes_(options.identity, options.limits, options.ropes, book_),
-      pins_({options.engine.max_pinned, options.engine.max_pinned_by_tenant,
-             options.limits.page_tokens, options.limits.group_windows},
-            book_, prefixes_.index()) {
+      prefixes_(options.identity, options.limits, options.ropes, book_) {
   state_.running.reserve(options.engine.max_running);  // a request that is admitted finds its place
   if (options.tiers.empty()) return;
   tier_ = std::make_unique<PageTier>(options.tiers,
@@ -110,13 +107,13 @@ bool Ledger::ReleaseLeft() {
 }
 
 void Ledger::ForgetPages(std::span<const int32_t> ranks) {
-  pins_.ForgetRanks(ranks);
+  for (PageKeeper* const keeper : keepers_) keeper->ForgetRanks(ranks);
   if (tier_ != nullptr) tier_->ForgetRanks(ranks);
   prefixes_.index().ForgetRanks(ranks);
 }
 
 void Ledger::ForgetPages() {
-  pins_.Clear();
+  for (PageKeeper* const keeper : keepers_) keeper->Clear();
   prefixes_.index().Clear();
 }
 

@@ -11,9 +11,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/coordinator/coordinator_options.h"
+#include "engine/coordinator/page_keeper.h"
 #include "engine/memory/page_book.h"
 #include "engine/pages/page_tier.h"
-#include "engine/pages/pinned_documents.h"
 #include "engine/pages/prefix_reuse.h"
 #include "engine/request/request.h"
 #include "engine/runner/rank_port.h"
@@ -21,7 +21,7 @@
 
 namespace annulus {
 
-// What an engine has: its requests, the ranks' pages, and the prefixes and pins that keep pages.
+// What an engine has: its requests, the ranks' pages, and the prefixes that keep pages.
 // Owns all of it and keeps it consistent when a request begins to run, waits again or leaves. It
 // decides nothing: who runs, and on which pages, is decided by the classes that work on it.
 //
@@ -72,8 +72,6 @@ class Ledger {
   const PageBook& book() const { return book_; }
   PrefixReuse& prefixes() { return prefixes_; }
   const PrefixReuse& prefixes() const { return prefixes_; }
-  PinnedDocuments& pins() { return pins_; }
-  const PinnedDocuments& pins() const { return pins_; }
   PageTier* tier() { return tier_.get(); }  // null: there is none
   const PageTier* tier() const { return tier_.get(); }
 
@@ -84,6 +82,10 @@ class Ledger {
   // See PageTier. False without a tier.
   bool LetGoOfWrites() { return tier_ != nullptr && tier_->LetGoOfWrites(); }
   bool tier_will_free_pages() const { return tier_ != nullptr && tier_->will_free_pages(); }
+
+  // Must outlive the last call of ForgetPages and, as `keepers`, the loop.
+  void AddKeeper(PageKeeper& keeper) { keepers_.push_back(&keeper); }
+  std::span<PageKeeper* const> keepers() const { return keepers_; }
 
   // The contents of the pages on these ranks are lost, or of all: forgets the pins and prefixes
   // that have them. The first one leaves to its caller what becomes of the requests that run, and
@@ -122,8 +124,8 @@ class Ledger {
   std::deque<RequestId> waiting_;
   PageBook book_;
   PrefixReuse prefixes_;
-  PinnedDocuments pins_;
   std::unique_ptr<PageTier> tier_;
+  std::vector<PageKeeper*> keepers_;
   bool ranks_busy_ = false;
   std::vector<Left> left_;
   // Owners of pages that a lost rank may still use. Released when the ledger goes.

@@ -12,6 +12,8 @@ namespace {
 constexpr std::array<absl::string_view, kPageStates> kStateNames = {
     "free", "reserved", "partial", "complete", "cached", "loading", "lost"};
 
+bool IsPin(PageOwner owner) { return owner.kind == PageOwner::Kind::kPin; }
+
 constexpr uint8_t Bit(PageState state) { return uint8_t{1} << static_cast<int>(state); }
 
 // [from]: the states that a page may take next.
@@ -117,6 +119,7 @@ void PageBook::Update(PageId id, const Change& change) {
     CountOf(record, rank.counts) += sign;
     const bool unheld = record.keepers > 0 && record.holders == 0;
     if (unheld) rank.unheld += sign;
+    if (record.pins > 0) rank.pinned += sign;
     if (record.tenant < 0) return;
     TenantPages& own = of_tenants_[record.tenant];
     own.all += sign;
@@ -139,8 +142,15 @@ void PageBook::Open(PageOwner owner, const TenantId& tenant) {
   HoldingOf(owner).tenant = Intern(tenant);
 }
 
+PageOwner PageBook::OpenPin(const TenantId& tenant) {
+  const PageOwner owner{PageOwner::Kind::kPin, next_pin_++};
+  Open(owner, tenant);
+  return owner;
+}
+
 int32_t PageBook::Take(PageOwner owner, Holding& holding, int32_t rank, PageUse use,
                        PageState state) {
+  ANNULUS_CHECK(!IsPin(owner)) << owner << " may only hold pages";
   Rank& table = ranks_[rank];
   const int32_t page = table.free.back();
   const PageId id{rank, page};
@@ -205,7 +215,10 @@ void PageBook::Hold(PageOwner owner, PageId id) {
   ANNULUS_CHECK(At(id).tenant == holding.tenant)
       << Describe(id) << ": it belongs to another tenant than " << owner;
   holding.pages.push_back(id);
-  Update(id, [](Record& record) { ++record.holders; });
+  Update(id, [owner](Record& record) {
+    ++record.holders;
+    if (IsPin(owner)) ++record.pins;
+  });
 }
 
 void PageBook::BeginWrite(PageOwner owner, PageId id, int group) {
@@ -225,6 +238,7 @@ void PageBook::Complete(PageId id) {
 }
 
 bool PageBook::Recycle(PageOwner owner, PageId id) {
+  ANNULUS_CHECK(!IsPin(owner)) << owner << " may only hold pages";
   const Record& record = At(id);
   if (record.keepers > 0 || record.holders > 1) return false;
   // A page of an earlier request whose keepers have gone meanwhile: it has only this holder, too.
@@ -270,7 +284,10 @@ void PageBook::Release(PageOwner owner) {
   const Holding holding = std::move(holdings_.extract(owner).mapped());
   for (const PageId id : holding.pages) {
     ANNULUS_CHECK(At(id).holders > 0) << Describe(id) << ": " << owner << " holds it";
-    Update(id, [](Record& record) { --record.holders; });
+    Update(id, [owner](Record& record) {
+      --record.holders;
+      if (IsPin(owner)) --record.pins;
+    });
     FreeIfUnowned(id);
   }
 }

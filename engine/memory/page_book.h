@@ -115,6 +115,9 @@ class PageBook {
   // Registers a new owner. Its pages are visible to `tenant` only.
   void Open(PageOwner owner, const TenantId& tenant);
   bool IsOpen(PageOwner owner) const { return holdings_.contains(owner); }
+  // Registers a new owner of the kind kPin, for pages that must stay when no request needs them. It
+  // may only Hold pages.
+  PageOwner OpenPin(const TenantId& tenant);
 
   // free -> reserved. Requires `count` free pages on `rank`. Takes the most recently freed pages
   // first, since they may still be in the processor's cache. Adds their ids to reserve(owner,
@@ -191,6 +194,10 @@ class PageBook {
   int32_t free_count(int32_t rank) const { return static_cast<int32_t>(ranks_[rank].free.size()); }
   // Cached pages without a holder: how many evicting everything would free.
   int32_t unheld_count(int32_t rank) const { return ranks_[rank].unheld; }
+  // Whether at least one pin holds the page.
+  bool IsPinned(PageId id) const { return At(id).pins > 0; }
+  // How many different pages of the rank pins hold.
+  int32_t pinned_count(int32_t rank) const { return ranks_[rank].pinned; }
   // The most pages that were not free at one time. Freed pages are reused before those that were
   // never used, so no more pages than this have ever been written.
   int32_t high_water(int32_t rank) const { return ranks_[rank].high_water; }
@@ -205,6 +212,7 @@ class PageBook {
     double coverage = -1;  // below 0: exact
     uint32_t generation = 0;
     int32_t holders = 0;
+    int32_t pins = 0;  // how many of the holders are
     int32_t keepers = 0;
     int32_t tenant = -1;  // index into tenants_
     int16_t group = -1;
@@ -218,6 +226,7 @@ class PageBook {
     std::vector<int32_t> free;
     PageCounts counts;
     int32_t unheld = 0;
+    int32_t pinned = 0;
     int32_t high_water = 0;
   };
   struct Holding {
@@ -246,6 +255,7 @@ class PageBook {
   std::vector<TenantId> tenants_;        // every one that ever held a page
   std::vector<TenantPages> of_tenants_;  // [index into tenants_]
   std::unordered_map<PageOwner, Holding, PageOwnerHash> holdings_;
+  uint64_t next_pin_ = 1;
 };
 
 }  // namespace annulus

@@ -18,7 +18,7 @@ struct PageOwner {
   enum class Kind : uint8_t {
     kNone,     // no owner: a page that was never taken
     kRequest,  // a request; `id` is its RequestId
-    kPin,      // a pinned prefix
+    kPin,      // pages kept beyond requests: PageBook::OpenPin
     kPlan,     // a plan answer, while it looks for room
     kTier,     // pages that are copied to or from a tier; `id` is the copy's ticket
     kCheck,    // a sequence that computes a restored page again

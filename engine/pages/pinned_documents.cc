@@ -12,14 +12,7 @@
 namespace annulus {
 
 PinnedDocuments::PinnedDocuments(Options options, PageBook& book, PrefixIndex& index)
-    : options_(std::move(options)),
-      book_(book),
-      index_(index),
-      pages_on_(static_cast<size_t>(book.ranks()), 0) {
-  for (int rank = 0; rank < book_.ranks(); ++rank) {
-    pins_of_.emplace_back(static_cast<size_t>(book_.counts(rank).total()), 0);
-  }
-}
+    : options_(std::move(options)), book_(book), index_(index) {}
 
 int64_t PinnedDocuments::AllPages() const {
   int64_t all = 0;
@@ -81,19 +74,18 @@ absl::Status PinnedDocuments::Pin(const TenantId& tenant, const TaggedDocuments&
   if (std::any_of(first, last, [&](const auto& pin) { return pin.second.end == hit.end; })) {
     return absl::OkStatus();
   }
-  const PageOwner owner{PageOwner::Kind::kPin, next_pin_++};
-  Pinned pin{tenant, documents, hit.end, owner, PagesOf(hit.tokens), {}};
+  Pinned pin{tenant, documents, hit.end, /*owner=*/{}, PagesOf(hit.tokens), {}};
   for (const auto& group : hit.groups) {
     for (const PrefixPage& page : group) pin.held.push_back(page.id);
   }
   ANNULUS_RETURN_IF_ERROR(CheckPages(tenant, pin.pages));
-  book_.Open(owner, tenant);
+  const PageOwner owner = book_.OpenPin(tenant);
   absl::Cleanup undo = [&] { book_.Release(owner); };  // without memory for the rest
   HoldPages(hit, owner, book_);
+  pin.owner = owner;
   std::lock_guard lock(mutex_);
-  const auto placed = pins_.emplace(document, std::move(pin));
+  pins_.emplace(document, std::move(pin));
   std::move(undo).Cancel();
-  Count(placed->second, 1);
   index_.Pin(hit.end);
   return absl::OkStatus();
 }
@@ -101,16 +93,6 @@ absl::Status PinnedDocuments::Pin(const TenantId& tenant, const TaggedDocuments&
 void PinnedDocuments::EndPin(const Pinned& pin) {
   index_.Unpin(pin.end);
   book_.Release(pin.owner);
-  Count(pin, -1);
-}
-
-void PinnedDocuments::Count(const Pinned& pin, int change) {
-  for (const PageId id : pin.held) {
-    int32_t& pins = pins_of_[id.rank][id.page];
-    if (pins == 0) ++pages_on_[id.rank];
-    pins += change;
-    if (pins == 0) --pages_on_[id.rank];
-  }
 }
 
 void PinnedDocuments::Unpin(DocumentTag document) {

@@ -40,7 +40,7 @@ class PinnedDocuments {
   absl::Status CheckRoom(const TenantId& tenant, int64_t tokens) const;
 
   // Pins a known prefix for the last of `documents`, the prompt's documents (at least one).
-  // A new owner (kPin) in the book holds its pages. No-op if the prefix is pinned for that document
+  // A new pin in the book holds its pages. No-op if the prefix is pinned for that document
   // already. Errors of CheckRoom. Throws, and changes nothing, if memory runs out.
   absl::Status Pin(const TenantId& tenant, const TaggedDocuments& documents,
                    const PrefixIndex::Hit& hit);
@@ -60,12 +60,6 @@ class PinnedDocuments {
   void ForgetRanks(std::span<const int32_t> ranks);
   // Ends every pin. Times to live stay.
   void Clear();
-
-  bool any() const { return !pins_.empty(); }
-  // Whether at least one pin holds the page.
-  bool Holds(PageId id) const { return pins_of_[id.rank][id.page] > 0; }
-  // How many different pages of the rank pins hold.
-  int32_t pages_on(int32_t rank) const { return pages_on_[rank]; }
 
   struct State {
     bool pinned = false;
@@ -88,7 +82,6 @@ class PinnedDocuments {
   int64_t AllPages() const;
   absl::Status CheckPages(const TenantId& tenant, int64_t pages) const;
   void EndPin(const Pinned& pin);
-  void Count(const Pinned& pin, int change);
 
   const Options options_;
   PageBook& book_;
@@ -96,9 +89,6 @@ class PinnedDocuments {
   mutable std::mutex mutex_;  // held for changes of pins_ and expiries_, and by StateOf
   std::multimap<DocumentTag, Pinned> pins_;  // by the document that each is for
   std::map<DocumentTag, SteadyTime> expiries_;
-  std::vector<std::vector<int32_t>> pins_of_;  // [rank][page] how many pins hold it
-  std::vector<int32_t> pages_on_;              // [rank] how many pages at least one pin holds
-  uint64_t next_pin_ = 1;                      // PageOwner::id
 };
 
 }  // namespace annulus

@@ -18,11 +18,11 @@ void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDema
   }
 }
 
-void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDemand& demand) {
+void LeaveHeld(const PrefixIndex::Hit& hit, const PageBook& book, PageDemand& demand) {
   if (demand.reserved == 0) return;
   for (const auto& group : hit.groups) {
     for (const PrefixPage& page : group) {
-      if (!pins.Holds(page.id)) --demand.alone[page.id.rank];
+      if (!book.IsPinned(page.id)) --demand.alone[page.id.rank];
     }
   }
 }

@@ -3,7 +3,6 @@
 
 #include "engine/memory/page_book.h"
 #include "engine/memory/prefix_index.h"
-#include "engine/pages/pinned_documents.h"
 #include "engine/scheduler/placement.h"
 #include "engine/state/sequence.h"
 
@@ -17,7 +16,7 @@ void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDema
 
 // Subtracts the pages of the hit from PageDemand::alone, the new pages that the request could have:
 // it will hold them itself. Does not subtract pinned pages, which `alone` never includes.
-void LeaveHeld(const PrefixIndex::Hit& hit, const PinnedDocuments& pins, PageDemand& demand);
+void LeaveHeld(const PrefixIndex::Hit& hit, const PageBook& book, PageDemand& demand);
 
 // Makes `owner` a holder of all pages of the hit. It must be open in the book.
 void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);

@@ -125,13 +125,12 @@ void PageGrowth::SetBack(Request& request) {
 
 absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
   const PageBook& book = use_.ledger.book();
-  const PinnedDocuments& pins = use_.ledger.pins();
   std::vector<int32_t> left;
   for (int rank = 0; rank < book.ranks(); ++rank) {
-    left.push_back(static_cast<int32_t>(book.counts(rank).total()) - pins.pages_on(rank));
+    left.push_back(static_cast<int32_t>(book.counts(rank).total()) - book.pinned_count(rank));
   }
   for (const auto& group : pin.groups) {
-    for (const PrefixPage& page : group) left[page.id.rank] -= pins.Holds(page.id) ? 0 : 1;
+    for (const PrefixPage& page : group) left[page.id.rank] -= book.IsPinned(page.id) ? 0 : 1;
   }
   for (const auto& [id, request] : use_.ledger.requests()) {
     const Sequence* const sequence = request->sequence();

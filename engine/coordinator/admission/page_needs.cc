@@ -37,7 +37,7 @@ void PageNeeds::ReserveExpected(const RequestSpec& spec, PageDemand& demand) con
   const PageBook& book = ledger_.book();
   for (int rank = 0; rank < book.ranks(); ++rank) {
     const auto total = static_cast<int32_t>(book.counts(rank).total());
-    demand.alone.push_back(total - ledger_.pins().pages_on(rank));
+    demand.alone.push_back(total - book.pinned_count(rank));
   }
 }
 

@@ -59,7 +59,7 @@ std::vector<const PrefixReuse::Found*> StartFinder::RestoreTargets(
 void StartFinder::HoldHit(const PrefixIndex::Hit& hit, PageOwner owner, PageDemand& demand) {
   HoldPages(hit, owner, ledger_.book());
   CountCached(hit, options_.limits, demand);
-  LeaveHeld(hit, ledger_.pins(), demand);
+  LeaveHeld(hit, ledger_.book(), demand);
 }
 
 std::optional<RingChoice> StartFinder::MakeRoom(

@@ -67,14 +67,14 @@ TEST_F(DocumentKeeperTest, ATimeToLiveEndsByItself) {
   spec.ttl = seconds(30);
   ASSERT_TRUE(documents_.KeepPrefilled(Prefilled(spec)).ok());
   EXPECT_EQ(documents_.Find(Tag("a")).expires_in, 30);
-  EXPECT_EQ(documents_.NextExpiry(), clock_.Now() + seconds(30));
+  EXPECT_EQ(documents_.NextDue(), clock_.Now() + seconds(30));
   clock_.Advance(seconds(29));
   documents_.Tend();
   EXPECT_EQ(documents_.Find(Tag("a")).memory_tokens, 64);
   clock_.Advance(seconds(1));
   documents_.Tend();
   EXPECT_EQ(documents_.Find(Tag("a")).memory_tokens, 0);
-  EXPECT_EQ(documents_.NextExpiry(), SteadyTime::max());
+  EXPECT_EQ(documents_.NextDue(), SteadyTime::max());
 }
 
 TEST_F(DocumentKeeperTest, WhatWasDeletedMeanwhileIsNotKept) {

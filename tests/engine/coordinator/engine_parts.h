@@ -21,7 +21,7 @@
 #include "engine/coordinator/admission/start_finder.h"
 #include "engine/coordinator/admission/tenant_quota.h"
 #include "engine/coordinator/coordinator_options.h"
-#include "engine/coordinator/document_keeper.h"
+#include "engine/coordinator/keepers.h"
 #include "engine/coordinator/ledger.h"
 #include "engine/coordinator/planning/plan_answers.h"
 #include "engine/coordinator/planning/policy_chooser.h"
@@ -195,8 +195,9 @@ class EngineParts {
          if (ledger_.tier() != nullptr) ledger_.tier()->Forget(request.id());
        }}};
   int wakes_ = 0;
-  DocumentKeeper documents_{
+  Keepers keepers_{
       {options_, ledger_, serving_, policies_, needs_, growth_, clock_, [this] { ++wakes_; }}};
+  DocumentKeeper& documents_ = keepers_.documents;
   RestoreChecks checks_{{options_, ledger_, needs_, finder_, sequences_, clock_}};
   PlanAnswers answers_{
       {options_, ranks_, ledger_, serving_, policies_, needs_, finder_, quota_, clock_}};

@@ -5,8 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
+#include "engine/coordinator/page_keeper.h"
+#include "engine/pages/request_pages.h"
 #include "tests/engine/coordinator/engine_parts.h"
 
 namespace annulus::testing {
@@ -102,15 +108,46 @@ TEST_F(LedgerTest, WithoutATierNothingIsHeldToBeWritten) {
   EXPECT_FALSE(ledger_.tier_will_free_pages());
 }
 
+// Pins the pages of one prefix.
+class OnePin : public PageKeeper {
+ public:
+  OnePin(Ledger& ledger, const PrefixIndex::Hit& hit)
+      : ledger_(ledger), rank_(hit.groups[0][0].id.rank), end_(hit.end) {
+    owner_ = ledger.book().OpenPin(TenantId());
+    HoldPages(hit, *owner_, ledger.book());
+    ledger.prefixes().index().Pin(end_);
+    ledger.AddKeeper(*this);
+  }
+  void Tend() override {}
+  SteadyTime NextDue() const override { return SteadyTime::max(); }
+  void ForgetRanks(std::span<const int32_t> ranks) override {
+    if (std::find(ranks.begin(), ranks.end(), rank_) != ranks.end()) Clear();
+  }
+  void Clear() override {
+    if (!pins()) return;
+    ledger_.prefixes().index().Unpin(end_);
+    ledger_.book().Release(*owner_);
+    owner_.reset();
+  }
+  bool pins() const { return owner_.has_value(); }
+
+ private:
+  Ledger& ledger_;
+  const int32_t rank_;
+  const ContentHash end_;
+  std::optional<PageOwner> owner_;
+};
+
 TEST_F(LedgerTest, ForgettingPagesEndsPinsAndPrefixes) {
   RunAlone(Spec(64));
   EXPECT_EQ(FreePages(), 36);
-  RequestSpec again = Spec(65);
-  const auto found = ledger_.prefixes().Find(again, nullptr);
+  const auto found = ledger_.prefixes().Find(Spec(65), nullptr);
   ASSERT_EQ(found.size(), 1u);
-  ASSERT_TRUE(ledger_.pins().Pin(TenantId(), {{1, 0}}, found[0].hit).ok());
+  OnePin keeper(ledger_, found[0].hit);
+  EXPECT_FALSE(ledger_.prefixes().index().Evict([] { return false; }));
+  EXPECT_EQ(FreePages(), 36);
   ledger_.ForgetPages();
-  EXPECT_FALSE(ledger_.pins().any());
+  EXPECT_FALSE(keeper.pins());
   EXPECT_EQ(FreePages(), 40);
 }
 
@@ -120,12 +157,12 @@ TEST_F(LedgerTest, ForgettingThePagesOfARankEndsItsPins) {
   const auto found = ledger_.prefixes().Find(Spec(33), nullptr);
   ASSERT_EQ(found.size(), 1u);
   const int32_t rank = found[0].hit.groups[0][0].id.rank;
-  ASSERT_TRUE(ledger_.pins().Pin(TenantId(), {{1, 0}}, found[0].hit).ok());
+  OnePin keeper(ledger_, found[0].hit);
   ledger_.ForgetPages(std::vector<int32_t>{1 - rank});
-  EXPECT_TRUE(ledger_.pins().StateOf(1).pinned);
+  EXPECT_TRUE(keeper.pins());
   EXPECT_EQ(FreePages(), 38);
   ledger_.ForgetPages(std::vector<int32_t>{rank});
-  EXPECT_FALSE(ledger_.pins().StateOf(1).pinned);
+  EXPECT_FALSE(keeper.pins());
   EXPECT_EQ(FreePages(), 40);
 }
 

@@ -126,19 +126,53 @@ TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
 TEST(PageBook, OwnersOfTwoKindsShareAnId) {
   PageBook book({4}, Windows());
   const PageOwner request = OwnerOfRequest(1);
-  const PageOwner pin{PageOwner::Kind::kPin, 1};
+  const PageOwner check{PageOwner::Kind::kCheck, 1};
   book.Open(request, TenantId());
-  EXPECT_FALSE(book.IsOpen(pin));
-  book.Open(pin, TenantId());
+  EXPECT_FALSE(book.IsOpen(check));
+  book.Open(check, TenantId());
   book.Reserve(request, 0, 3);
-  book.Reserve(pin, 0, 1);
-  EXPECT_EQ(book.reserve(pin, 0).size(), 1u);
-  EXPECT_EQ(book.page({0, book.reserve(pin, 0).back()}).owner, pin);
+  book.Reserve(check, 0, 1);
+  EXPECT_EQ(book.reserve(check, 0).size(), 1u);
+  EXPECT_EQ(book.page({0, book.reserve(check, 0).back()}).owner, check);
   book.Release(request);
   EXPECT_EQ(book.free_count(0), 3);
-  EXPECT_TRUE(book.IsOpen(pin));
-  book.Release(pin);
+  EXPECT_TRUE(book.IsOpen(check));
+  book.Release(check);
   EXPECT_EQ(book.free_count(0), 4);
+}
+
+// Each page counts once, whoever else holds it.
+TEST(PageBook, CountsPagesThatPinsHold) {
+  PageBook book({4, 4}, Windows());
+  const PageOwner request = OwnerOfRequest(1);
+  book.Open(request, TenantId());
+  book.Reserve(request, 1, 2);
+  PageId ids[2];
+  for (PageId& id : ids) {
+    id = NextOf(book, request, 1);
+    book.BeginWrite(request, id, kFullGroup);
+    book.Complete(id);
+    book.Keep(id, {}, std::nullopt);
+  }
+  const PageOwner first = book.OpenPin(TenantId());
+  const PageOwner second = book.OpenPin(TenantId());
+  EXPECT_NE(first, second);
+  book.Hold(first, ids[0]);
+  book.Hold(second, ids[0]);
+  EXPECT_EQ(book.pinned_count(0), 0);
+  EXPECT_EQ(book.pinned_count(1), 1);
+  EXPECT_TRUE(book.IsPinned(ids[0]));
+  EXPECT_FALSE(book.IsPinned(ids[1])) << "a request holds it";
+  book.Release(request);
+  book.Release(first);
+  EXPECT_EQ(book.pinned_count(1), 1);
+  book.Unkeep(ids[0]);
+  EXPECT_EQ(book.free_count(1), 2) << "the pin holds it";
+  book.Release(second);
+  EXPECT_EQ(book.pinned_count(1), 0);
+  EXPECT_FALSE(book.IsPinned(ids[0]));
+  book.Unkeep(ids[1]);
+  EXPECT_EQ(book.free_count(1), 4);
 }
 
 // A device may still copy a page that the owner who loads it gives up.
@@ -247,6 +281,9 @@ TEST_F(PageBookDeathTest, OwnersAreChecked) {
   EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), {0, 4}), "page 4 of 4");
   EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), {1, 0}), "rank 1 of 1");
   EXPECT_DEATH(book_.Hold(OwnerOfRequest(1), complete_), "look-ups cannot find it");
+  const PageOwner pin = book_.OpenPin(TenantId());
+  EXPECT_DEATH(book_.Reserve(pin, 0, 1), "pin 1 may only hold pages");
+  book_.Release(pin);
   EXPECT_DEATH(
       {
         PageBook book({1}, Windows());
@@ -345,6 +382,7 @@ class PageBookModel {
     for (int32_t rank = 0; rank < kRanks; ++rank) {
       PageCounts counts;
       int unheld = 0;
+      int pinned = 0;
       for (int32_t i = 0; i < kPages; ++i) {
         const ModelPage& page = pages_.at({rank, i});
         const PageBook::Page entry = book_.page({rank, i});
@@ -357,11 +395,15 @@ class PageBookModel {
         }
         ++CountOf(page, counts);
         if (page.keepers > 0 && page.holders.empty()) ++unheld;
+        const bool is_pinned = std::any_of(page.holders.begin(), page.holders.end(), IsPin);
+        ASSERT_EQ(book_.IsPinned({rank, i}), is_pinned);
+        if (is_pinned) ++pinned;
       }
       ASSERT_EQ(book_.counts(rank), counts);
       ASSERT_EQ(counts.total(), kPages);
       ASSERT_EQ(book_.free_count(rank), counts.free);
       ASSERT_EQ(book_.unheld_count(rank), unheld);
+      ASSERT_EQ(book_.pinned_count(rank), pinned);
       for (const auto& [owner, tenant] : owners_) {
         const auto reserve = book_.reserve(owner, rank);
         ASSERT_THAT(reserve, ::testing::ElementsAreArray(reserves_.at(owner)[rank]));
@@ -373,6 +415,8 @@ class PageBookModel {
   static TenantId Tenant(int tenant) {
     return tenant == 0 ? TenantId() : TenantId::FromName("other").value();
   }
+
+  static bool IsPin(PageOwner owner) { return owner.kind == PageOwner::Kind::kPin; }
 
   static int64_t& CountOf(const ModelPage& page, PageCounts& counts) {
     if (page.state == PageState::kFree) return counts.free;
@@ -401,17 +445,21 @@ class PageBookModel {
 
   void Open() {
     // Requests and pins with the same ids.
-    using enum PageOwner::Kind;
-    const PageOwner owner{next_owner_ % 2 == 0 ? kRequest : kPin, next_owner_ / 2};
-    ++next_owner_;
-    owners_[owner] = static_cast<int>(Below(random_, 2));
+    const int tenant = static_cast<int>(Below(random_, 2));
+    PageOwner owner = OwnerOfRequest(next_owner_ / 2 + 1);
+    if (next_owner_++ % 2 == 0) {
+      book_.Open(owner, Tenant(tenant));
+    } else {
+      owner = book_.OpenPin(Tenant(tenant));
+    }
+    owners_[owner] = tenant;
     reserves_[owner].resize(kRanks);
-    book_.Open(owner, Tenant(owners_[owner]));
   }
 
   void Reserve() {
     if (owners_.empty()) return;
     const PageOwner owner = AnOwner();
+    if (IsPin(owner)) return;
     const auto rank = static_cast<int32_t>(Below(random_, kRanks));
     const auto count = static_cast<int32_t>(Below(random_, book_.free_count(rank) / 2 + 1));
     const bool summaries = Below(random_, 4) == 0;
@@ -470,6 +518,7 @@ class PageBookModel {
 
   void Recycle(PageId id, ModelPage& page) {
     const PageOwner owner = *page.holders.begin();
+    if (IsPin(owner)) return;
     const bool alone = page.holders.size() == 1;
     ASSERT_EQ(book_.Recycle(owner, id), alone);
     if (!alone) return;
