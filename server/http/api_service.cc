@@ -273,12 +273,9 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                     "the path has a % that no two hexadecimal digits follow"));
   }
   const auto boundary = MultipartReader::BoundaryOf(request.Find("content-type"));
-  GenerationExchange::Asked asked{.errors = errors,
-                                  .idempotency_key = std::string(request.Find("idempotency-key")),
+  GenerationExchange::Asked asked{.idempotency_key = std::string(request.Find("idempotency-key")),
                                   .repeats = IsRepeated(request),
-                                  .is_1_1 = request.is_1_1,
-                                  .keep_alive = request.keep_alive,
-                                  .headers = headers};
+                                  .is_1_1 = request.is_1_1};
   CallContext call = ToCall(route->path, request, peer);
   const FormReader* const reader = std::get_if<FormReader>(&route->handler);
   const bool replays = std::holds_alternative<ReplayRoute>(route->handler);
@@ -292,39 +289,29 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
   if (!admitted.ok()) {
     return EndCall(context_, call, admitted, errors, reader != nullptr || replays);
   }
+  if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
+    return AnswerNowWith(context_, call, *answer, *rest, errors);
+  }
+  ReplyTerms terms{errors, request.keep_alive, headers, body_shares_.Of(ClientOf(call))};
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {
     WorkExchange::Asked work{.handler = *handler,
                              .rest = *rest,
                              .query = std::move(request.query),
-                             .errors = errors,
-                             .keep_alive = request.keep_alive,
-                             .headers = headers,
-                             .body_share = body_shares_.Of(ClientOf(call))};
+                             .terms = std::move(terms)};
     return std::make_shared<WorkExchange>(context_, std::move(call), std::move(work),
                                           std::move(reply));
   }
   if (std::holds_alternative<FileUpload>(route->handler)) {
-    UploadExchange::Asked upload{.boundary = *boundary,
-                                 .errors = errors,
-                                 .keep_alive = request.keep_alive,
-                                 .headers = headers,
-                                 .body_share = body_shares_.Of(ClientOf(call))};
+    UploadExchange::Asked upload{.boundary = *boundary, .terms = std::move(terms)};
     return UploadExchange::Create(context_, std::move(call), std::move(upload), std::move(reply));
   }
   if (std::holds_alternative<FileDownload>(route->handler)) {
-    DownloadExchange::Asked download{.id = *rest,
-                                     .errors = errors,
-                                     .keep_alive = request.keep_alive,
-                                     .headers = headers,
-                                     .body_share = body_shares_.Of(ClientOf(call))};
+    DownloadExchange::Asked download{.id = *rest, .terms = std::move(terms)};
     return std::make_shared<DownloadExchange>(context_, std::move(call), std::move(download),
                                               std::move(reply));
   }
-  if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
-    return AnswerNowWith(context_, call, *answer, *rest, errors);
-  }
   if (reader != nullptr) asked.reader = *reader;
-  asked.body_share = body_shares_.Of(ClientOf(call));
+  asked.terms = std::move(terms);
   return std::make_shared<GenerationExchange>(context_, std::move(call), std::move(asked),
                                               std::move(reply));
 }

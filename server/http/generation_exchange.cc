@@ -305,7 +305,6 @@ absl::Status GenerationExchange::GatherLocked(const Delta& delta) {
 HttpAnswer GenerationExchange::AnswerLocked(int status, absl::string_view content_type) const {
   HttpAnswer answer{.status = status, .content_type = std::string(content_type)};
   answer.headers = RequestIdHeaders(generation_->run().request_id());
-  answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
   answer.headers.insert(answer.headers.end(), headers_.begin(), headers_.end());
   return answer;
 }
@@ -315,10 +314,11 @@ std::string GenerationExchange::BodyLocked(absl::string_view part) {
   std::string bytes;
   if (!std::exchange(begun_, true)) {
     HttpAnswer answer = AnswerLocked(200, streams ? kEventStream : kJson);
+    asked_.terms.AddHeaders(answer);
     if (streams) answer.headers.emplace_back("Cache-Control: no-cache");
     if (!streams) generation_->KeepFailure();
     bytes = SerializeHead(answer, asked_.is_1_1 ? BodyFrame::kChunked : BodyFrame::kUntilClose,
-                          asked_.keep_alive);
+                          asked_.terms.keep_alive);
   }
   if (!part.empty()) absl::StrAppend(&bytes, asked_.is_1_1 ? Chunk(part) : std::string(part));
   return bytes;
@@ -346,16 +346,14 @@ absl::Status GenerationExchange::EncodeEndLocked(const Completion& completion, s
   }
   HttpAnswer answer = AnswerLocked(200, kJson);
   answer.body = std::move(body);
-  bytes = Serialize(answer, asked_.keep_alive, /*with_body=*/true);
+  bytes = asked_.terms.Format(std::move(answer));
   return absl::OkStatus();
 }
 
 std::string GenerationExchange::EncodeErrorLocked(const CallEnd& end, HttpReply::End& after) {
   const HttpError error = ToHttpError(end);
   if (!begun_) {
-    HttpAnswer answer = ErrorAnswer(error, asked_.errors);
-    answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
-    return Serialize(answer, asked_.keep_alive && !refused_, /*with_body=*/true);
+    return asked_.terms.FormatError(error, /*body_came=*/!refused_);
   }
   if (form_->streams()) {
     // Not skipped: a replay from beyond what there was would seem to have ended well.

@@ -11,6 +11,7 @@
 #include "server/generation/generation_call.h"
 #include "server/http/answer_form.h"
 #include "server/http/http_exchange.h"
+#include "server/http/reply_terms.h"
 
 namespace annulus::server {
 
@@ -32,7 +33,7 @@ class GenerationExchange final : public HttpExchange,
   // What the exchange takes of the request.
   struct Asked {
     FormReader reader = nullptr;
-    ErrorForm errors = ErrorForm::kOpenAi;
+    ReplyTerms terms = {};
     std::string idempotency_key;  // empty: none
     bool repeats = false;         // an SDK's retry
     // Instead of reading a body: replays the stream of this request, from an event on.
@@ -42,16 +43,13 @@ class GenerationExchange final : public HttpExchange,
     };
     std::optional<Replay> replay = std::nullopt;
     bool is_1_1 = true;
-    bool keep_alive = true;
-    std::vector<std::string> headers = {};               // for every answer
-    std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange
   };
 
   // `call` is admitted.
   GenerationExchange(ServiceContext& context, CallContext call, Asked asked,
                      std::shared_ptr<HttpReply> reply);
 
-  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.body_share; }
+  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.terms.body_share; }
   void Start(BodyBytes body) override;
   void Refuse(const absl::Status& status) override;
   void OnWritten() override;

@@ -44,10 +44,7 @@ void WorkExchange::Work(std::deque<std::string>& body, const CancelFlag& cancel)
   status.ok() ? End(std::move(answer)) : End(status);
 }
 
-void WorkExchange::Refuse(const absl::Status& status) {
-  asked_.keep_alive = false;  // the rest of the body may still come
-  End(status);
-}
+void WorkExchange::Refuse(const absl::Status& status) { End(status, /*body_came=*/false); }
 
 void WorkExchange::OnGone() {
   if (context_.pool.Cancel(job_)) End(absl::CancelledError("the client went away"));
@@ -60,16 +57,17 @@ void WorkExchange::Abort(absl::Status status) {
   if (aborted_.ok()) aborted_ = std::move(status);
 }
 
-void WorkExchange::End(absl::StatusOr<HttpAnswer> made) {
+void WorkExchange::End(absl::StatusOr<HttpAnswer> made, bool body_came) {
   {
     std::lock_guard lock(mutex_);
     if (!aborted_.ok()) made = aborted_;
   }
   const CallEnd end = context_.Conclude(call_, made.status());
-  HttpAnswer answer = made.ok() ? *std::move(made) : ErrorAnswer(ToHttpError(end), asked_.errors);
-  if (made.ok()) answer.headers = RequestIdHeaders(end.request_id);
-  answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
-  reply_->Send(Serialize(answer, asked_.keep_alive, /*with_body=*/true), HttpReply::End::kLast);
+  const ReplyTerms& terms = asked_.terms;
+  if (made.ok()) made->headers = RequestIdHeaders(end.request_id);
+  reply_->Send(made.ok() ? terms.Format(*std::move(made), body_came)
+                         : terms.FormatError(ToHttpError(end), body_came),
+               HttpReply::End::kLast);
 }
 
 }  // namespace annulus::server

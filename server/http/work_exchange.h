@@ -6,13 +6,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/generation/service_context.h"
-#include "server/http/http_errors.h"
 #include "server/http/http_exchange.h"
+#include "server/http/reply_terms.h"
 #include "server/http/routes.h"
 #include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
@@ -32,17 +31,14 @@ class WorkExchange final : public HttpExchange,
     WorkHandler handler = nullptr;
     std::string rest = {};   // see HttpWork
     std::string query = {};  // likewise
-    ErrorForm errors = ErrorForm::kOpenAi;
-    bool keep_alive = true;
-    std::vector<std::string> headers = {};               // for every answer
-    std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange
+    ReplyTerms terms = {};
   };
 
   // `call` is admitted.
   WorkExchange(ServiceContext& context, CallContext call, Asked asked,
                std::shared_ptr<HttpReply> reply);
 
-  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.body_share; }
+  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.terms.body_share; }
   void Start(BodyBytes body) override;
   void Refuse(const absl::Status& status) override;
   void OnWritten() override {}
@@ -55,7 +51,7 @@ class WorkExchange final : public HttpExchange,
 
  private:
   void Work(std::deque<std::string>& body, const CancelFlag& cancel);
-  void End(absl::StatusOr<HttpAnswer> made);
+  void End(absl::StatusOr<HttpAnswer> made, bool body_came = true);
 
   ServiceContext& context_;
   const CallContext call_;

@@ -66,9 +66,9 @@ absl::Status DownloadExchange::Make(std::string& bytes) {
     open_ = true;
     left_ = (*document)->size_bytes;
     HttpAnswer answer{.headers = RequestIdHeaders(request_id_)};
-    answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
+    asked_.terms.AddHeaders(answer);
     answer.headers.push_back(absl::StrCat("Content-Length: ", left_));
-    bytes = SerializeHead(answer, BodyFrame::kGiven, asked_.keep_alive);
+    bytes = SerializeHead(answer, BodyFrame::kGiven, asked_.terms.keep_alive);
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string part, download_.ReadPart(cancel_));
   if (part.size() > left_ || (part.empty() && left_ > 0)) {
@@ -85,7 +85,7 @@ void DownloadExchange::OnWritten() {
 }
 
 void DownloadExchange::Refuse(const absl::Status& status) {
-  asked_.keep_alive = false;  // the rest of the body may still come
+  asked_.terms.keep_alive = false;  // the rest of the body may still come
   End(status);
 }
 
@@ -125,9 +125,7 @@ void DownloadExchange::End(absl::Status status, std::string last) {
   const CallEnd end = context_.Conclude(call_, status, request_id_);
   if (status.ok()) return reply_->Send(std::move(last), HttpReply::End::kLast);
   if (begun) return reply_->Send("", HttpReply::End::kBreak);
-  HttpAnswer answer = ErrorAnswer(ToHttpError(end), asked_.errors);
-  answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
-  reply_->Send(Serialize(answer, asked_.keep_alive, /*with_body=*/true), HttpReply::End::kLast);
+  reply_->Send(asked_.terms.FormatError(ToHttpError(end)), HttpReply::End::kLast);
 }
 
 }  // namespace annulus::server

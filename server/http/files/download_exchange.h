@@ -5,13 +5,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "server/generation/document_download.h"
 #include "server/generation/service_context.h"
-#include "server/http/http_errors.h"
 #include "server/http/http_exchange.h"
+#include "server/http/reply_terms.h"
 #include "server/work/lifecycle.h"
 #include "server/work/work_pool.h"
 
@@ -28,17 +27,14 @@ class DownloadExchange final : public HttpExchange,
   // What the exchange takes of the request.
   struct Asked {
     std::string id;
-    ErrorForm errors = ErrorForm::kOpenAi;
-    bool keep_alive = true;
-    std::vector<std::string> headers = {};               // for every answer
-    std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange
+    ReplyTerms terms = {};
   };
 
   // `call` is admitted.
   DownloadExchange(ServiceContext& context, CallContext call, Asked asked,
                    std::shared_ptr<HttpReply> reply);
 
-  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.body_share; }
+  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.terms.body_share; }
   void Start(BodyBytes body) override;
   void Refuse(const absl::Status& status) override;
   void OnWritten() override;

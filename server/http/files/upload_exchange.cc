@@ -189,16 +189,13 @@ void UploadExchange::End(absl::Status status, bool whole) {
   }
   NoteUpload(context_, call_.caller, status, result);
   const CallEnd end = context_.Conclude(call_, status);
-  HttpAnswer answer;
-  if (status.ok()) {
-    answer = {.content_type = "application/json", .body = FileJson(*result.document)};
-    answer.headers = RequestIdHeaders(end.request_id);
-  } else {
-    answer = ErrorAnswer(ToHttpError(end), asked_.errors);
+  if (!status.ok()) {
+    return reply_->Send(asked_.terms.FormatError(ToHttpError(end), whole), HttpReply::End::kLast);
   }
-  answer.headers.insert(answer.headers.end(), asked_.headers.begin(), asked_.headers.end());
-  reply_->Send(Serialize(answer, asked_.keep_alive && whole, /*with_body=*/true),
-               HttpReply::End::kLast);
+  HttpAnswer answer{.content_type = "application/json",
+                    .body = FileJson(*result.document),
+                    .headers = RequestIdHeaders(end.request_id)};
+  reply_->Send(asked_.terms.Format(std::move(answer), whole), HttpReply::End::kLast);
 }
 
 void UploadExchange::OnGone() {

@@ -6,14 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "server/documents/upload.h"
 #include "server/generation/service_context.h"
 #include "server/http/files/multipart_reader.h"
-#include "server/http/http_errors.h"
 #include "server/http/http_exchange.h"
+#include "server/http/reply_terms.h"
 #include "server/work/call_memory.h"
 #include "server/work/lifecycle.h"
 #include "server/work/work_pool.h"
@@ -31,17 +30,14 @@ class UploadExchange final : public HttpExchange,
   // What the exchange takes of the request.
   struct Asked {
     std::string boundary;
-    ErrorForm errors = ErrorForm::kOpenAi;
-    bool keep_alive = true;
-    std::vector<std::string> headers = {};               // for every answer
-    std::shared_ptr<MemoryBudget> body_share = nullptr;  // see HttpExchange
+    ReplyTerms terms = {};
   };
 
   // `call` is admitted.
   static std::shared_ptr<UploadExchange> Create(ServiceContext& context, CallContext call,
                                                 Asked asked, std::shared_ptr<HttpReply> reply);
 
-  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.body_share; }
+  std::shared_ptr<MemoryBudget> body_share() const override { return asked_.terms.body_share; }
   bool takes_parts() const override { return true; }
   void OnPart(BodyBytes part) override { Post(std::move(part), /*last=*/false); }
   void Start(BodyBytes body) override { Post(std::move(body), /*last=*/true); }
