@@ -102,6 +102,7 @@ class ConfigWriter {
   absl::Status WriteRope();
   absl::Status WriteFactors(const char* to, absl::string_view tensor, json& rope) const;
   absl::Status WriteYarn(json& rope) const;
+  absl::Status WriteSlidingTheta();
   absl::Status WriteGrowth(const json& original, json& rope) const;
   absl::Status WriteGemma();
   absl::Status WriteMultipliers();
@@ -213,10 +214,26 @@ absl::Status ConfigWriter::WriteGrowth(const json& original, json& rope) const {
   return absl::OkStatus();
 }
 
+// Without the key sliding layers have Gemma's own, or in other families that of all layers.
+absl::Status ConfigWriter::WriteSlidingTheta() {
+  ANNULUS_ASSIGN_OR_RETURN(const json theta, Number("rope.freq_base_swa"));
+  if (theta.is_null()) return absl::OkStatus();
+  if (FamilyOf(config_.value("model_type", "")).rope == RopeRule::kPerLayer) {
+    config_["rope_local_base_freq"] = theta;
+    return absl::OkStatus();
+  }
+  const json all = config_.value("rope_theta", json());
+  if (theta == all) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      file_.path(), ": ", family_.name, ".rope.freq_base_swa is ", theta.dump(),
+      "; supported for this family: the same as rope.freq_base, which is ", all.dump()));
+}
+
 // Tensors of factors divide frequencies: one list is what Llama 3 makes of its settings, two are
 // longrope's. Both are written as longrope, which is exactly that.
 absl::Status ConfigWriter::WriteRope() {
   ANNULUS_RETURN_IF_ERROR(Copy("rope_theta", "rope.freq_base"));
+  ANNULUS_RETURN_IF_ERROR(WriteSlidingTheta());
   ANNULUS_ASSIGN_OR_RETURN(const json rotated,
                            WholeNumber(file_, absl::StrCat(family_.name, ".rope.dimension_count")));
   const json heads = config_.value("num_attention_heads", json());

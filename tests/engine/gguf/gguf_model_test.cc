@@ -19,6 +19,7 @@
 #include "engine/gguf/gguf_tensors.h"
 #include "engine/model/files/safetensors.h"
 #include "engine/model/weights/weights.h"
+#include "kernels/base/status_macros.h"
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/temp_directory.h"
 
@@ -235,6 +236,28 @@ TEST(GgufConfigTest, SettingsHaveTheirKind) {
               HasSubstr("expert_count is \"\\xff\"; allowed: a whole number"));
   EXPECT_THAT(message("tokenizer.ggml.eot_token_id", 2.0f),
               HasSubstr("eot_token_id is 2.0; allowed: a whole number from 0"));
+}
+
+// llama.cpp turns sliding layers by it, in all families that have such layers.
+TEST(GgufConfigTest, SlidingLayersMayHaveTheirOwnTheta) {
+  const auto config = [](const std::string& name) -> absl::StatusOr<std::string> {
+    GgufWriter writer;
+    writer.Set("general.architecture", name);
+    writer.Set(name + ".rope.freq_base", 500000.0f);
+    writer.Set(name + ".rope.freq_base_swa", 20000.0f);
+    const TempDirectory directory;
+    directory.Write("m", writer.File());
+    ANNULUS_ASSIGN_OR_RETURN(const auto file, GgufFile::Open((directory.path() / "m").string()));
+    ANNULUS_ASSIGN_OR_RETURN(const GgufFamily family, FindGgufFamily(*file));
+    return GgufConfigJson(*file, family);
+  };
+  EXPECT_THAT(config("gemma3").value(), HasSubstr("\"rope_local_base_freq\":20000.0"));
+  const absl::Status refused = config("gpt-oss").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr("gpt-oss.rope.freq_base_swa is 20000.0; supported for this family: the same "
+                "as rope.freq_base, which is 500000.0"));
 }
 
 TEST(GgufTensorsTest, NamesATypeThatIsNotServed) {
