@@ -55,6 +55,11 @@ std::chrono::milliseconds LongestWait(const ServerConfig& config) {
   return std::min(config.keepalive_time, kLongestWait);
 }
 
+// Of the connections, so that those whose handshake is not complete cannot take all places.
+size_t MostHandshakes(const ServerConfig& config) {
+  return static_cast<size_t>(std::max(config.max_connections / 8, 1));
+}
+
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   // gRPC takes an int, and treats a negative number as not set.
   const auto limit = [](size_t bytes) {
@@ -141,7 +146,7 @@ absl::Status StartTaking(const ServerConfig& config, std::shared_ptr<TlsFiles> t
   ANNULUS_ASSIGN_OR_RETURN(
       listener.handshakes,
       TlsHandshakes::Start(std::make_unique<TlsStreams>(std::move(tls), TlsStreams::For::kCalls),
-                           LongestWait(config),
+                           {LongestWait(config), MostHandshakes(config)},
                            [door, relay](int client, std::unique_ptr<PeerStream> stream) {
                              HandOver(door, relay->Connect(client, std::move(stream)));
                            }));

@@ -86,7 +86,43 @@ std::vector<std::string> NamesIn(X509* certificate) {
   return names;
 }
 
-int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+// The descriptor of a TLS stream. OpenSSL goes on within one call for as long as it finds records
+// without data (renegotiations that it refuses, new keys), so a client that sends them fast enough
+// would keep a thread that serves others: a call may read only so often, then it has to wait.
+class Socket {
+ public:
+  // A record takes two reads: one for its header, one for the rest.
+  static constexpr int kReadsOfACall = 8;
+  // Calls in a row that end so, before the stream fails.
+  static constexpr int kMostCallsWithoutData = 128;
+
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+
+  void BeginCall() { reads_left_ = kReadsOfACall; }
+  // Whether the client sends records without data, and no end of them.
+  bool IsFlood(bool moved) {
+    calls_without_data_ = !moved && reads_left_ == 0 ? calls_without_data_ + 1 : 0;
+    return calls_without_data_ > kMostCallsWithoutData;
+  }
+  ssize_t Read(char* buffer, size_t size) {
+    if (reads_left_ == 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    --reads_left_;
+    return recv(descriptor_, buffer, size, 0);
+  }
+  ssize_t Write(const char* bytes, size_t size) const {
+    return send(descriptor_, bytes, size, MSG_NOSIGNAL);
+  }
+
+ private:
+  const int descriptor_;
+  int reads_left_ = kReadsOfACall;
+  int calls_without_data_ = 0;
+};
+
+Socket& SocketOf(BIO* bio) { return *static_cast<Socket*>(BIO_get_data(bio)); }
 
 using Session = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
@@ -94,14 +130,14 @@ using Session = std::unique_ptr<SSL, decltype(&SSL_free)>;
 // SIGPIPE.
 int ReadSocket(BIO* bio, char* buffer, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t got = recv(SocketOf(bio), buffer, static_cast<size_t>(size), 0);
+  const ssize_t got = SocketOf(bio).Read(buffer, static_cast<size_t>(size));
   if (got < 0 && IsTransient(errno)) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
 
 int WriteSocket(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t sent = send(SocketOf(bio), bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+  const ssize_t sent = SocketOf(bio).Write(bytes, static_cast<size_t>(size));
   if (sent < 0 && IsTransient(errno)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
@@ -122,11 +158,11 @@ const BIO_METHOD* SocketMethod() {
 }
 
 // Gives the session its socket, which the caller keeps. Returns false without memory.
-bool UseSocket(SSL* session, int descriptor) {
+bool UseSocket(SSL* session, Socket& socket) {
   const BIO_METHOD* const method = SocketMethod();
   BIO* const bio = method == nullptr ? nullptr : BIO_new(method);
   if (bio == nullptr) return false;
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)));
+  BIO_set_data(bio, &socket);
   BIO_set_init(bio, 1);
   SSL_set_bio(session, bio, bio);
   return true;
@@ -135,20 +171,32 @@ bool UseSocket(SSL* session, int descriptor) {
 class Tls final : public PeerStream {
  public:
   Tls(int descriptor, Session session, bool needs_http2)
-      : PeerStream(descriptor), session_(std::move(session)), needs_http2_(needs_http2) {}
+      : PeerStream(descriptor),
+        socket_(descriptor),
+        session_(std::move(session)),
+        needs_http2_(needs_http2) {}
+
+  // Returns false without memory.
+  bool Connect() { return UseSocket(session_.get(), socket_); }
 
   Outcome Handshake() override {
+    if (IsInVain()) return Outcome::kEnded;
+    socket_.BeginCall();
     const int good = SSL_do_handshake(session_.get());
     const Outcome outcome = ToResult(good, 1).outcome;
     return outcome == Outcome::kMoved && needs_http2_ && !SpeaksHttp2() ? Outcome::kEnded : outcome;
   }
+  bool in_handshake() const override { return SSL_is_init_finished(session_.get()) != 1; }
   Result Read(void* buffer, size_t size) override {
     if (ended_) return ReadPast(buffer, size);
+    if (IsInVain()) return {Outcome::kEnded};
+    socket_.BeginCall();
     size_t moved = 0;
     const int good = SSL_read_ex(session_.get(), buffer, size, &moved);
     return ToResult(good, moved);
   }
   Result Write(const void* bytes, size_t size) override {
+    socket_.BeginCall();
     size_t moved = 0;
     const int good = SSL_write_ex(session_.get(), bytes, size, &moved);
     return ToResult(good, moved);
@@ -166,10 +214,15 @@ class Tls final : public PeerStream {
   }
 
  private:
+  // Whether the client has left before the handshake is complete. A signature for it takes long,
+  // and would delay others.
+  bool IsInVain() const { return in_handshake() && peer_has_left(); }
   Result ToResult(int good, size_t moved) {
+    const bool floods = socket_.IsFlood(good == 1);
     if (good == 1) return {Outcome::kMoved, moved};
     const int error = SSL_get_error(session_.get(), good);
     ERR_clear_error();
+    if (floods) return {Outcome::kEnded};
     if (error == SSL_ERROR_WANT_READ) return {Outcome::kWaitToRead};
     if (error == SSL_ERROR_WANT_WRITE) return {Outcome::kWaitToWrite};
     return {Outcome::kEnded};
@@ -184,6 +237,7 @@ class Tls final : public PeerStream {
   // After EndWriting: discards further bytes without decrypting them.
   Result ReadPast(void* buffer, size_t size) { return Plain(descriptor_).Read(buffer, size); }
 
+  Socket socket_;
   const Session session_;
   const bool needs_http2_;
   bool ended_ = false;  // EndWriting was called
@@ -280,9 +334,11 @@ std::unique_ptr<PeerStream> TlsStreams::Begin(int descriptor) {
   }
   if (context_ == nullptr) return nullptr;
   Session session(SSL_new(context_.get()), &SSL_free);
-  if (session == nullptr || !UseSocket(session.get(), descriptor)) return nullptr;
+  if (session == nullptr) return nullptr;
   SSL_set_accept_state(session.get());
-  return std::make_unique<Tls>(descriptor, std::move(session), use_ == For::kCalls);
+  auto stream = std::make_unique<Tls>(descriptor, std::move(session), use_ == For::kCalls);
+  if (!stream->Connect()) return nullptr;
+  return stream;
 }
 
 }  // namespace annulus::server

@@ -29,6 +29,8 @@ class PeerStream {
   bool peer_has_left() const;
   // Continues the handshake, as Read and Write do too. kMoved: it is complete, or there is none.
   virtual Outcome Handshake() { return Outcome::kMoved; }
+  // Whether a handshake has yet to be completed, of which a step may take a millisecond.
+  virtual bool in_handshake() const { return false; }
   // kEnded if the peer closed its side, if the connection broke, or if TLS failed.
   virtual Result Read(void* buffer, size_t size) = 0;
   virtual Result Write(const void* bytes, size_t size) = 0;

@@ -10,9 +10,13 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/base/check.h"
+#include "server/base/peer_address.h"
+#include "server/net/socket_address.h"
 
 namespace annulus::server {
 namespace {
@@ -21,13 +25,13 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Outcome = PeerStream::Outcome;
 
-// Handshakes between looks at new connections and deadlines.
+// Handshakes, of connections that are known and of new ones, before the others have their turn.
 constexpr int kHandshakesAtATime = 16;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsHandshakes>> TlsHandshakes::Start(
-    std::unique_ptr<TlsStreams> streams, milliseconds limit, Done done) {
+    std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done) {
   const int events = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event waking{EPOLLIN, {.fd = wake}};
@@ -38,13 +42,13 @@ absl::StatusOr<std::unique_ptr<TlsHandshakes>> TlsHandshakes::Start(
     return absl::UnavailableError(absl::StrCat("cannot watch TLS handshakes: ", cause));
   }
   return std::unique_ptr<TlsHandshakes>(
-      new TlsHandshakes(std::move(streams), limit, std::move(done), events, wake));
+      new TlsHandshakes(std::move(streams), limits, std::move(done), events, wake));
 }
 
-TlsHandshakes::TlsHandshakes(std::unique_ptr<TlsStreams> streams, milliseconds limit, Done done,
+TlsHandshakes::TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done,
                              int events, int wake)
     : streams_(std::move(streams)),
-      limit_(limit),
+      limits_(limits),
       done_(std::move(done)),
       events_(events),
       wake_(wake) {
@@ -59,6 +63,7 @@ TlsHandshakes::~TlsHandshakes() {
   Wake();
   thread_.join();
   while (!connections_.empty()) Drop(connections_.begin());
+  for (const int client : arriving_) close(client);
   for (const int client : arrived_) close(client);
   close(wake_);
   close(events_);
@@ -96,6 +101,7 @@ void TlsHandshakes::Loop() {
 
 // Milliseconds until the next deadline; -1: none.
 int TlsHandshakes::WaitMs() const {
+  if (!arriving_.empty()) return 0;
   if (connections_.empty()) return -1;
   const auto left =
       std::chrono::ceil<milliseconds>(connections_.front().deadline - steady_clock::now());
@@ -106,24 +112,48 @@ bool TlsHandshakes::Welcome() {
   uint64_t count = 0;
   while (read(wake_, &count, sizeof(count)) > 0) {
   }
-  std::vector<int> arrived;
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return false;
-    arrived.swap(arrived_);
+    arriving_.insert(arriving_.end(), arrived_.begin(), arrived_.end());
+    arrived_.clear();
   }
-  for (const int client : arrived) {
+  for (int i = 0; i < kHandshakesAtATime && !arriving_.empty(); ++i) {
+    const int client = arriving_.front();
+    arriving_.pop_front();
     std::unique_ptr<PeerStream> stream = streams_->Begin(client);
     if (stream == nullptr) {
       close(client);
       continue;
     }
+    if (connections_.size() >= limits_.connections) MakeRoom();
     const Place place = connections_.insert(
-        connections_.end(), {client, std::move(stream), steady_clock::now() + limit_});
+        connections_.end(), {client, std::move(stream), steady_clock::now() + limits_.time,
+                             AddressOf(PeerAddress(client))});
     by_client_[client] = place;
     Continue(place);
   }
+  while (arriving_.size() > limits_.connections) {
+    close(arriving_.back());
+    arriving_.pop_back();
+  }
   return true;
+}
+
+// Drops the oldest connection of the client that has most.
+void TlsHandshakes::MakeRoom() {
+  absl::flat_hash_map<absl::string_view, int> counts;
+  absl::string_view most;
+  int largest = 0;
+  for (const Connection& connection : connections_) {
+    const int count = ++counts[connection.host];
+    if (count <= largest) continue;
+    largest = count;
+    most = connection.host;
+  }
+  const auto oldest = std::find_if(connections_.begin(), connections_.end(),
+                                   [&](const auto& one) { return one.host == most; });
+  if (oldest != connections_.end()) Drop(oldest);
 }
 
 void TlsHandshakes::Continue(Place place) {

@@ -2,11 +2,13 @@
 #define ANNULUS_SERVER_NET_TLS_HANDSHAKES_H_
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,11 +25,17 @@ class TlsHandshakes {
   // Takes ownership of a connection whose handshake is complete. Called on the thread.
   using Done = std::function<void(int client, std::unique_ptr<PeerStream> stream)>;
 
-  // Connections that have not completed their handshake within `limit` are closed. UNAVAILABLE if
-  // the system has no descriptors left.
+  struct Limits {
+    std::chrono::milliseconds time;  // to complete a handshake
+    // Handshakes that are not complete. Beyond these, the oldest of the address that has most of
+    // them is closed, so that no client can keep others out with handshakes that it never ends. As
+    // many connections may wait for their handshake to begin.
+    size_t connections;
+  };
+
+  // UNAVAILABLE if the system has no descriptors left.
   static absl::StatusOr<std::unique_ptr<TlsHandshakes>> Start(std::unique_ptr<TlsStreams> streams,
-                                                              std::chrono::milliseconds limit,
-                                                              Done done);
+                                                              const Limits& limits, Done done);
   ~TlsHandshakes();  // closes connections that have not completed
   TlsHandshakes(const TlsHandshakes&) = delete;
   TlsHandshakes& operator=(const TlsHandshakes&) = delete;
@@ -40,23 +48,25 @@ class TlsHandshakes {
     int client;
     std::unique_ptr<PeerStream> stream;
     SteadyTime deadline;
+    std::string host;      // the client that it counts for
     uint32_t watched = 0;  // events of epoll; 0: not registered
   };
   using Place = std::list<Connection>::iterator;
 
-  TlsHandshakes(std::unique_ptr<TlsStreams> streams, std::chrono::milliseconds limit, Done done,
-                int events, int wake);
+  TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done, int events,
+                int wake);
 
   void Wake();
   // These run on the thread.
   void Loop();
   int WaitMs() const;
   bool Welcome();  // returns false if the thread must stop
+  void MakeRoom();
   void Continue(Place place);
   void Drop(Place place);
 
   const std::unique_ptr<TlsStreams> streams_;
-  const std::chrono::milliseconds limit_;
+  const Limits limits_;
   const Done done_;
   const int events_;  // epoll
   const int wake_;    // eventfd
@@ -66,6 +76,7 @@ class TlsHandshakes {
   bool stopping_ = false;
 
   // Used by the thread only.
+  std::deque<int> arriving_;           // those of arrived_ that wait for their turn
   std::list<Connection> connections_;  // in order of arrival, so of their deadlines
   std::map<int, Place> by_client_;
 

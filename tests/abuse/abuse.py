@@ -27,6 +27,7 @@ import time
 
 import http_kinds
 import kinds
+import tls_kinds
 import witness
 from http2 import Target
 
@@ -40,8 +41,8 @@ KEPT_SHARE, KEPT_BYTES = 0.05, 8 << 20
 
 # What clients speak: the kinds of abuse, and the client that behaves.
 Side = collections.namedtuple("Side", "kinds watch")
-GRPC = Side(kinds.KINDS, witness.watch)
-HTTP = Side(http_kinds.KINDS, http_kinds.watch)
+GRPC = Side({**kinds.KINDS, **tls_kinds.kinds_of("TLS", b"\2h2")}, witness.watch)
+HTTP = Side({**http_kinds.KINDS, **tls_kinds.kinds_of("HTTPS", b"\x08http/1.1")}, http_kinds.watch)
 Result = collections.namedtuple("Result", "kind alone beside hung_up before most after error")
 
 
