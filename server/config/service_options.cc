@@ -85,8 +85,8 @@ std::vector<Option> ServiceOptions() {
        "others are refused.",
        Into(&ServerConfig::http_origins, ParseOrigins)},
       {"max-connections", "N", "1024",
-       "Largest number of open gRPC connections, and of open HTTP connections; further ones are "
-       "closed immediately.",
+       "Largest number of open gRPC connections, and of open HTTP connections; one more "
+       "closes an idle one, or one of the client with most, or is closed itself.",
        Within(&ServerConfig::max_connections, 1, 1'000'000)},
       {"keepalive-time", "TIME", "15s",
        "Ping a gRPC connection that is silent for this long; close it if no answer comes within "

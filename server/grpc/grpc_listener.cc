@@ -138,9 +138,11 @@ void HandOver(const ExternalAcceptor& door, int connection) {
 absl::Status StartTaking(const ServerConfig& config, std::shared_ptr<TlsFiles> tls,
                          ExternalAcceptor door, GrpcListener& listener) {
   ConnectionRelay* const relay = listener.relay.get();
+  const auto make_room = [relay](const std::string& client) { return relay->MakeRoomFor(client); };
   if (tls == nullptr) {
-    listener.acceptor->Start(config.max_connections,
-                             [door, relay](int client) { HandOver(door, relay->Connect(client)); });
+    listener.acceptor->Start(
+        config.max_connections,
+        [door, relay](int client) { HandOver(door, relay->Connect(client)); }, make_room);
     return absl::OkStatus();
   }
   ANNULUS_ASSIGN_OR_RETURN(
@@ -150,8 +152,10 @@ absl::Status StartTaking(const ServerConfig& config, std::shared_ptr<TlsFiles> t
                            [door, relay](int client, std::unique_ptr<PeerStream> stream) {
                              HandOver(door, relay->Connect(client, std::move(stream)));
                            }));
-  listener.acceptor->Start(config.max_connections, [handshakes = listener.handshakes.get()](
-                                                       int client) { handshakes->Begin(client); });
+  listener.acceptor->Start(
+      config.max_connections,
+      [handshakes = listener.handshakes.get()](int client) { handshakes->Begin(client); },
+      make_room);
   return absl::OkStatus();
 }
 

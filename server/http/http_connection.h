@@ -68,6 +68,9 @@ class HttpConnection {
   uint32_t events() const { return events_; }  // of epoll
   // Whether it waits for a request, so that closing it loses no answer.
   bool waits_for_request() const { return phase_ == Phase::kIdle || phase_ == Phase::kHead; }
+  bool in_handshake() const { return stream_->in_handshake(); }
+  // Whether the rest of a request has yet to come, so that nothing was done for it.
+  bool reads_body() const { return phase_ == Phase::kBody; }
   // Whether nobody reads what it would answer.
   bool client_has_left() const { return stream_->peer_has_left(); }
 

@@ -10,8 +10,11 @@
 #include <iterator>
 #include <mutex>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/base/check.h"
+#include "server/base/peer_address.h"
 #include "server/net/socket_address.h"
 
 namespace annulus::server {
@@ -21,7 +24,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr int kEvents = 64;
-constexpr uint64_t kWakeId = 0;  // of the mailbox among the connections
+// New connections, and steps of TLS handshakes, before the others have their turn.
+constexpr int kArrivals = 16;
+constexpr int kHandshakes = 4;
+constexpr size_t kMostArriving = 1024;  // that wait for their turn
+constexpr uint64_t kWakeId = 0;         // of the mailbox among the connections
 
 bool WatchFor(int epoll, int operation, int descriptor, uint64_t id, uint32_t events) {
   epoll_event event{};
@@ -160,13 +167,14 @@ void HttpListener::Loop() {
   for (;;) {
     const int count = epoll_wait(epoll_, events.data(), kEvents, WaitMs());
     const SteadyTime now = steady_clock::now();
+    handshakes_left_ = kHandshakes;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 != kWakeId) OnEvents(event.data.u64, event.events, now);
     }
     Mailbox::Mail mail = mailbox_->Take();
-    left_closed_ = false;
-    for (const int descriptor : mail.arrived) Welcome(descriptor, now);
+    arriving_.insert(arriving_.end(), mail.arrived.begin(), mail.arrived.end());
+    WelcomeSome(now);
     for (Mailbox::Sent& sent : mail.sent) {
       const auto entry = entries_.find(sent.connection);
       if (entry == entries_.end()) continue;
@@ -178,22 +186,39 @@ void HttpListener::Loop() {
     service_.OnTurn();
     CheckDeadlines(steady_clock::now());
   }
+  for (const int descriptor : std::exchange(arriving_, {})) close(descriptor);
   while (!entries_.empty()) Close(entries_.begin());
 }
 
 // Milliseconds until the next deadline; -1: none.
 int HttpListener::WaitMs() const {
-  if (!again_.empty()) return 0;
+  if (!again_.empty() || !arriving_.empty()) return 0;
   if (deadlines_.empty()) return -1;
   const auto left =
       std::chrono::ceil<milliseconds>(deadlines_.begin()->first - steady_clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
 }
 
+// Only some of those that have arrived, or a flood of them would hold up the others' requests.
+void HttpListener::WelcomeSome(SteadyTime now) {
+  left_closed_ = false;
+  for (int i = 0; i < kArrivals && !arriving_.empty(); ++i) {
+    const int descriptor = arriving_.front();
+    arriving_.pop_front();
+    Welcome(descriptor, now);
+  }
+  while (arriving_.size() > kMostArriving) {
+    close(arriving_.back());
+    arriving_.pop_back();
+  }
+}
+
 void HttpListener::Welcome(int descriptor, SteadyTime now) {
   auto stream = tls_ != nullptr ? tls_->Begin(descriptor) : PlainStream(descriptor);
+  const std::string peer = PeerAddress(descriptor);
+  std::string host = AddressOf(peer);
   const uint64_t id = next_id_++;
-  if (stream == nullptr || !MakeRoom() ||
+  if (stream == nullptr || !MakeRoom(host) ||
       !WatchFor(epoll_, EPOLL_CTL_ADD, descriptor, id, EPOLLIN)) {
     stream.reset();
     close(descriptor);
@@ -202,18 +227,19 @@ void HttpListener::Welcome(int descriptor, SteadyTime now) {
   auto replies = [mailbox = mailbox_, id](uint64_t request) -> std::shared_ptr<HttpReply> {
     return std::make_shared<Reply>(mailbox, id, request);
   };
-  auto connection =
-      std::make_unique<HttpConnection>(std::move(stream), PeerAddress(descriptor), options_.limits,
-                                       service_, budget_, std::move(replies), now);
+  auto connection = std::make_unique<HttpConnection>(std::move(stream), peer, options_.limits,
+                                                     service_, budget_, std::move(replies), now);
   const SteadyTime deadline = connection->deadline();
   deadlines_.emplace(deadline, id);
   const auto entry =
-      entries_.emplace(id, Entry{descriptor, std::move(connection), EPOLLIN, deadline}).first;
+      entries_
+          .emplace(id, Entry{descriptor, std::move(host), std::move(connection), EPOLLIN, deadline})
+          .first;
   // The request may have come already; read it now, before MakeRoom could close the connection.
-  Settle(entry, entry->second.connection->Advance(now));
+  if (tls_ == nullptr) Settle(entry, entry->second.connection->Advance(now));
 }
 
-bool HttpListener::MakeRoom() {
+bool HttpListener::MakeRoom(const std::string& host) {
   if (entries_.size() < options_.max_connections) return true;
   if (!std::exchange(left_closed_, true)) CloseThoseThatLeft();
   if (entries_.size() < options_.max_connections) return true;
@@ -221,9 +247,9 @@ bool HttpListener::MakeRoom() {
     return entry.second.connection->waits_for_request();
   });
   if (waiting == entries_.end()) {
-    if (!options_.any_makes_room) return false;
-    waiting = entries_.begin();
+    waiting = options_.any_makes_room ? entries_.begin() : NewestBodyOfMost(host);
   }
+  if (waiting == entries_.end()) return false;
   Close(waiting);
   return true;
 }
@@ -238,6 +264,19 @@ void HttpListener::CloseThoseThatLeft() {
   }
 }
 
+HttpListener::Entries::iterator HttpListener::NewestBodyOfMost(const std::string& host) {
+  absl::flat_hash_map<absl::string_view, int> counts;
+  int most = 0;
+  for (const auto& [id, entry] : entries_) most = std::max(most, ++counts[entry.host]);
+  if (most <= counts[host] + 1) return entries_.end();
+  auto newest = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const Entry& one = entry->second;
+    if (one.connection->reads_body() && counts[one.host] == most) newest = entry;
+  }
+  return newest;
+}
+
 void HttpListener::OnEvents(uint64_t id, uint32_t events, SteadyTime now) {
   const auto entry = entries_.find(id);
   if (entry == entries_.end()) return;
@@ -245,6 +284,8 @@ void HttpListener::OnEvents(uint64_t id, uint32_t events, SteadyTime now) {
   Next next = Next::kAgain;
   const bool hung_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   if (entry->second.goes_on && !hung_up) return;  // one turn for each
+  // Epoll tells of it again.
+  if (!hung_up && connection.in_handshake() && handshakes_left_-- <= 0) return;
   if (hung_up) next = connection.OnHangUp();
   Settle(entry, next == Next::kClose ? next : connection.Advance(now));
 }

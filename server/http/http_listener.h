@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,8 +25,9 @@ namespace annulus::server {
 // Serves HTTP/1.1 on an address, plain or with TLS. One thread owns all connections (epoll) and
 // never waits for a client; the work for requests is done elsewhere (HttpService). If there are too
 // many connections, closes those whose clients have left, or else the oldest one that waits for a
-// request, so that new clients are served. If all are being answered, closes the new one, or the
-// oldest (Options::any_makes_room).
+// request, so that new clients are served. If there is none, the newest one whose body has yet to
+// come, of the client address with most connections, if it has more than the new one's. Else the
+// new one, or the oldest (Options::any_makes_room).
 class HttpListener {
  public:
   struct Options {
@@ -55,6 +57,7 @@ class HttpListener {
 
   struct Entry {
     int descriptor;
+    std::string host;  // the client that it counts for
     std::unique_ptr<HttpConnection> connection;
     uint32_t watched;      // events of epoll
     SteadyTime deadline;   // its place in deadlines_
@@ -69,9 +72,11 @@ class HttpListener {
   // These run on the listener's thread.
   void Loop();
   int WaitMs() const;
+  void WelcomeSome(SteadyTime now);
   void Welcome(int descriptor, SteadyTime now);
-  bool MakeRoom();
+  bool MakeRoom(const std::string& host);
   void CloseThoseThatLeft();
+  Entries::iterator NewestBodyOfMost(const std::string& host);
   void OnEvents(uint64_t id, uint32_t events, SteadyTime now);
   void GoOn(SteadyTime now);
   void CheckDeadlines(SteadyTime now);
@@ -91,6 +96,8 @@ class HttpListener {
   Entries entries_;
   std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   std::vector<uint64_t> again_;  // connections that can go on without an event
+  std::deque<int> arriving_;     // connections that wait for their turn
+  int handshakes_left_ = 0;      // steps of TLS handshakes that this turn may take
   bool left_closed_ = false;     // CloseThoseThatLeft ran in this turn of the loop
 
   std::thread thread_;

@@ -239,9 +239,11 @@ const char* CutOffReason(CutOff why) {
     case CutOff::kUnread:
       return "unread";
     case CutOff::kRefused:
+      return "refused";
+    case CutOff::kRoom:
       break;
   }
-  return "refused";
+  return "room";
 }
 
 std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,

@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "server/net/socket_address.h"
 
 namespace annulus::server {
 namespace {
@@ -181,10 +182,11 @@ ConnectionAcceptor::~ConnectionAcceptor() {
   if (stop_ >= 0) close(stop_);
 }
 
-void ConnectionAcceptor::Start(int max_connections, Handler handler) {
+void ConnectionAcceptor::Start(int max_connections, Handler handler, RoomMaker make_room) {
   ANNULUS_CHECK(!thread_.joinable()) << "started twice";
   max_connections_ = static_cast<size_t>(max_connections);
   handler_ = std::move(handler);
+  make_room_ = std::move(make_room);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -228,7 +230,7 @@ void ConnectionAcceptor::Take(int connection) {
   }
   open_.erase(connection);  // an earlier connection had the same descriptor
   const std::optional<uint64_t> number = SocketNumber(connection);
-  if (!number || !HasRoom()) {
+  if (!number || !(HasRoom() || MakeRoomFor(connection))) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     close(connection);
     return;
@@ -244,6 +246,12 @@ bool ConnectionAcceptor::HasRoom() {
   swept_at_ms_ = now;
   std::erase_if(open_, [](const auto& entry) { return SocketNumber(entry.first) != entry.second; });
   return open_.size() < max_connections_;
+}
+
+bool ConnectionAcceptor::MakeRoomFor(int connection) {
+  if (make_room_ == nullptr) return false;
+  const std::optional<int> closed = make_room_(PeerAddress(connection));
+  return closed.has_value() && open_.erase(*closed) > 0;
 }
 
 int MakeRoomForConnections(int connections, int descriptors) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -23,6 +24,10 @@ class ConnectionAcceptor {
   // Takes ownership of a connected, non-blocking socket. Called on the acceptor's thread.
   using Handler = std::function<void(int connection)>;
 
+  // Closes one of the connections that were passed on, for a new one of `client` (its address and
+  // port). Returns its descriptor; nullopt if none may be closed. Called on the acceptor's thread.
+  using RoomMaker = std::function<std::optional<int>(const std::string& client)>;
+
   // Listens on every address that "HOST:PORT" resolves to; connections wait in the backlog until
   // Start. Port 0 selects a free one. UNAVAILABLE if the address is in use, does not resolve or is
   // not this machine's.
@@ -35,8 +40,9 @@ class ConnectionAcceptor {
 
   int port() const { return port_; }
 
-  // Starts accepting, with at most `max_connections` open at a time. Call it once.
-  void Start(int max_connections, Handler handler);
+  // Starts accepting, with at most `max_connections` open at a time. Asks `make_room` about those
+  // beyond; null: closes them. Call it once.
+  void Start(int max_connections, Handler handler, RoomMaker make_room = nullptr);
 
   // Connections closed because of the limit. Thread-safe.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
@@ -49,12 +55,14 @@ class ConnectionAcceptor {
   bool AcceptSome(int listener);
   void Take(int connection);
   bool HasRoom();
+  bool MakeRoomFor(int connection);
 
   std::vector<int> listeners_;
   int port_ = 0;
   int stop_;  // eventfd that the destructor writes to
   size_t max_connections_ = 0;
   Handler handler_;
+  RoomMaker make_room_;
   std::atomic<int64_t> refused_{0};
 
   // The owners of connections do not report when they close one. So this maps each descriptor that

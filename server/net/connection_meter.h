@@ -61,6 +61,7 @@ class ConnectionMeter {
   // kFlood: there are too many open streams, or frames without a message.
   CutOff refusal() const { return refusal_; }
 
+  size_t open_calls() const { return open_.size(); }
   // Estimated bytes that gRPC keeps for this connection now.
   size_t held_bytes() const { return calls_ + messages_; }
   // Of these, the bytes for open calls and their headers.

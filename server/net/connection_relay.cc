@@ -25,6 +25,7 @@
 #include "server/base/peer_address.h"
 #include "server/net/connection_meter.h"
 #include "server/net/relay_flow.h"
+#include "server/net/relay_link.h"
 #include "server/net/socket_address.h"
 
 namespace annulus::server {
@@ -37,16 +38,9 @@ constexpr milliseconds kSweepEvery{1000};
 // Between looks at connections that no event tells about: those whose next call has to wait, and
 // all when the relay ends.
 constexpr milliseconds kShortWait{10};
-// How long a client may take to read the rest after gRPC has closed the connection.
-constexpr milliseconds kLinger{5000};
 constexpr milliseconds kLastWords{500};  // the same for all clients, when the relay ends
-// A client that takes nothing for so long is stalled, and nothing is read from it. A shorter pause
-// is usual on a slow line, where what the client sends makes room for more (WINDOW_UPDATE).
-constexpr milliseconds kStalledAfter{200};
 // Unsent bytes that the kernel buffers for a client. The default is 4 MiB.
 constexpr int kMostUnsentBytes = 128 << 10;
-// Clients without connections whose level of frames is remembered; beyond this, none.
-constexpr size_t kMostIdleHosts = 4096;
 
 // Creates two connected sockets and gives the first one the abstract name `name`.
 std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
@@ -68,56 +62,7 @@ std::optional<std::array<int, 2>> NamedPair(const std::string& name) {
   return std::nullopt;
 }
 
-// The inode number of a descriptor; 0 if it is closed.
-uint64_t InodeOf(int descriptor) {
-  struct stat status {};
-  return fstat(descriptor, &status) == 0 ? status.st_ino : 0;
-}
-
 }  // namespace
-
-struct ConnectionRelay::End {
-  Link* link;
-  int descriptor;
-  std::unique_ptr<PeerStream> stream;
-  uint32_t watched = 0;  // events that epoll watches for; 0: not registered
-};
-
-struct ConnectionRelay::Link {
-  Link(uint64_t peer_number, std::string client_name, End client_end, End server_end, int for_grpc)
-      : number(peer_number),
-        name(std::move(client_name)),
-        grpc_socket(for_grpc),
-        grpc_inode(InodeOf(for_grpc)),
-        client(std::move(client_end)),
-        server(std::move(server_end)) {
-    client.link = server.link = this;
-  }
-
-  const uint64_t number;   // in PeerBook
-  const std::string name;  // the client's address and port
-  const int grpc_socket;   // gRPC owns it
-  const uint64_t grpc_inode;
-
-  End client;
-  End server;
-  Host* host = nullptr;  // the client that it counts for
-  std::optional<ConnectionMeter> meter;
-  size_t counted = 0;        // meter->held_bytes() in held_
-  size_t counted_calls = 0;  // meter->call_bytes() in host->call_bytes
-  RelayFlow up;              // from the client to gRPC
-  RelayFlow down;            // from gRPC to the client
-  // While `down` is stalled: when the client last took something, and the time since when it must
-  // take enough, with down.moved() at its beginning.
-  SteadyTime took;
-  SteadyTime unread_since;
-  uint64_t moved_then = 0;
-  std::optional<SteadyTime> hung_up;  // when gRPC closed, if bytes still wait
-  bool held_back = false;             // is in held_back_
-  bool closed = false;
-
-  bool Stalled(SteadyTime now) const { return down.stalled() && now - took >= kStalledAfter; }
-};
 
 absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(
     Limits limits, Report report, std::shared_ptr<PeerBook> peers) {
@@ -180,6 +125,17 @@ int ConnectionRelay::Connect(int client, std::unique_ptr<PeerStream> stream) {
   return for_grpc;
 }
 
+std::optional<int> ConnectionRelay::MakeRoomFor(const std::string& client) {
+  RoomAsked asked{AddressOf(client), {}};
+  auto closed = asked.closed.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    room_asked_.push_back(std::move(asked));
+  }
+  Wake();
+  return closed.get();
+}
+
 void ConnectionRelay::Wake() {
   const uint64_t one = 1;
   const ssize_t written = write(wake_, &one, sizeof(one));
@@ -205,6 +161,7 @@ void ConnectionRelay::Loop() {
         end = now + kLastWords;
       }
     }
+    MakeRoom();
     CutOffCondemned();
     if (now - served_held_back >= kShortWait) {
       served_held_back = now;
@@ -244,6 +201,7 @@ bool ConnectionRelay::TakeArrived() {
   for (std::unique_ptr<Link>& link : arrived) {
     Link& one = *link;
     one.host = &HostOf(AddressOf(one.name));
+    one.used = now;
     ++one.host->connections;
     one.meter.emplace(limits_.header_block_bytes, one.host->shared);
     links_.emplace(one.number, std::move(link));
@@ -281,6 +239,7 @@ void ConnectionRelay::Serve(const End& end, uint32_t events) {
     good = MoveDown(link, now);
   if (good && (at_client || link.up.waits())) good = MoveUp(link, now, refused);
   Count(link);
+  if (link.meter->open_calls() > 0) link.used = now;
   if (refused) {
     CutOffLink(link, link.meter->refusal());
   } else if (!good || !Watch(link, now)) {
@@ -339,40 +298,6 @@ bool ConnectionRelay::MoveDown(Link& link, SteadyTime now) {
   return moved == RelayFlow::Moved::kAll && !(link.down.ended() && !link.down.stalled());
 }
 
-// Closes connections until the total, and what the calls of `host` take, are within the limits.
-// Chooses the largest connection of the client that holds most, so that other clients lose no
-// calls.
-void ConnectionRelay::CloseGreedy(Host& host) {
-  const auto fits = [&] {
-    return !held_.Exceeds(limits_.held_bytes) && !host.calls.Exceeds(kMostCallBytesOfAddress);
-  };
-  while (!fits()) {
-    Link* largest = nullptr;
-    if (host.calls.Exceeds(kMostCallBytesOfAddress)) {
-      largest = LargestOf(host, &Link::counted_calls);
-    } else {
-      const auto most = std::max_element(hosts_.begin(), hosts_.end(), [](auto& a, auto& b) {
-        return a.second->all.open + a.second->all.leaving <
-               b.second->all.open + b.second->all.leaving;
-      });
-      largest = LargestOf(*most->second, &Link::counted);
-    }
-    if (largest == nullptr) return;  // gRPC has yet to let go of what is closed
-    SweepLeaving();
-    if (!fits()) CutOffLink(*largest, CutOff::kMemory);
-  }
-}
-
-// Returns the connection of `host` with most `bytes`; null if none has more than kFreeBytes.
-ConnectionRelay::Link* ConnectionRelay::LargestOf(const Host& host, size_t Link::*bytes) {
-  Link* largest = nullptr;
-  for (const auto& [number, link] : links_) {
-    if (link->host != &host || link.get()->*bytes < kFreeBytes) continue;
-    if (largest == nullptr || link.get()->*bytes > largest->*bytes) largest = link.get();
-  }
-  return largest;
-}
-
 // Watches each side only for events that can be handled now. A side that must wait for the other is
 // not watched, so a blocked connection costs nothing.
 bool ConnectionRelay::Watch(Link& link, SteadyTime now) {
@@ -387,64 +312,6 @@ bool ConnectionRelay::WatchEnd(End& end, uint32_t wanted) {
   epoll_event event{wanted, {.ptr = &end}};
   end.watched = wanted;
   return epoll_ctl(events_, change, end.descriptor, &event) == 0;
-}
-
-void ConnectionRelay::CutOffCondemned() {
-  for (const uint64_t number : peers_->TakeCondemned()) {
-    const auto found = links_.find(number);
-    if (found != links_.end()) CutOffLink(*found->second, CutOff::kRefused);
-  }
-}
-
-// Cuts off clients that do not read. After gRPC has closed they have less time, and it is no fault
-// of theirs that matters to anybody.
-void ConnectionRelay::SweepUnread(SteadyTime now) {
-  const double least = ConnectionMeter::kLeastBytesPerSecond *
-                       std::chrono::duration<double>(limits_.unread_time).count();
-  std::vector<Link*> unread;
-  std::vector<Link*> over;
-  for (const auto& [number, link] : links_) {
-    if (!link->down.stalled()) continue;
-    pollfd server{link->server.descriptor, 0, 0};
-    if (poll(&server, 1, 0) > 0 && (server.revents & POLLHUP) != 0) {
-      if (!link->hung_up) link->hung_up = now;
-      if (now - *link->hung_up >= kLinger) over.push_back(link.get());
-    } else if (now - link->unread_since >= limits_.unread_time) {
-      const uint64_t moved =
-          link->down.moved() - std::exchange(link->moved_then, link->down.moved());
-      link->unread_since = now;
-      if (static_cast<double>(moved) < least) unread.push_back(link.get());
-    }
-  }
-  for (Link* link : unread) CutOffLink(*link, CutOff::kUnread);
-  for (Link* link : over) Close(*link);
-}
-
-// Closes connections on which a call's first message does not come: gRPC would wait for it, and
-// keep the part that has come, without a limit.
-void ConnectionRelay::SweepSlow(SteadyTime now) {
-  std::vector<Link*> slow;
-  for (const auto& [number, link] : links_) {
-    const bool held_up = link->up.waits() || link->Stalled(now);
-    if (link->meter->Trickles(now, limits_.message_time, held_up)) slow.push_back(link.get());
-  }
-  for (Link* link : slow) CutOffLink(*link, CutOff::kSlow);
-}
-
-// Forgets connections that gRPC has closed: their descriptor is closed, or is another socket's.
-void ConnectionRelay::SweepLeaving() {
-  for (auto gone = leaving_.begin(); gone != leaving_.end();) {
-    if (InodeOf(gone->grpc_socket) == gone->inode) {
-      ++gone;
-      continue;
-    }
-    held_.leaving -= gone->held;
-    gone->host->all.leaving -= gone->held;
-    gone->host->calls.leaving -= gone->calls;
-    --gone->host->connections;
-    peers_->Remove(gone->number);
-    gone = leaving_.erase(gone);
-  }
 }
 
 void ConnectionRelay::CutOffLink(Link& link, CutOff why) {
@@ -468,16 +335,6 @@ void ConnectionRelay::Close(Link& link) {
   close(link.server.descriptor);
   auto node = links_.extract(link.number);
   closed_.push_back(std::move(node.mapped()));
-}
-
-// Forgets clients without connections, once they have no more frames than a new one would.
-void ConnectionRelay::ForgetHosts(SteadyTime now) {
-  const bool many = hosts_.size() > links_.size() + leaving_.size() + kMostIdleHosts;
-  std::erase_if(hosts_, [&](const auto& entry) {
-    Host& host = *entry.second;
-    return host.connections == 0 &&
-           (many || (host.shared.frames->full(now) && host.shared.calls->full(now)));
-  });
 }
 
 }  // namespace annulus::server

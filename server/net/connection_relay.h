@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -30,6 +32,7 @@ namespace annulus::server {
 // - a connection with too many frames without a message or too many open calls (kFlood),
 // - a connection whose client does not read (kUnread); until then nothing is read from that client,
 // - a connection of an address that makes too many calls without an identity (kRefused),
+// - a connection of the address with most of them, when another is to have its place (kRoom),
 // - and, while open calls with their headers and incomplete messages take too much memory in all,
 //   or those of one address too much without the messages, the largest connection of the client
 //   address that holds most (kMemory). A connection that is closed counts until gRPC has closed it
@@ -45,7 +48,8 @@ class ConnectionRelay {
   // The most that open calls of one address may take, with their headers: about 3,000 calls of gRPC
   // clients, more than the engine takes. Anybody can open them, without an identity.
   static constexpr size_t kMostCallBytesOfAddress = size_t{96} << 20;
-  // Connections with less than this are never closed for memory.
+  // Connections with less than this are not closed for memory, unless there are so many that half
+  // an equal share of the limit is less.
   static constexpr size_t kFreeBytes = size_t{1} << 20;
 
   struct Limits {
@@ -78,6 +82,13 @@ class ConnectionRelay {
   int Connect(int client) { return Connect(client, PlainStream(client)); }
   // The same if bytes go by `stream`, whose handshake is complete.
   int Connect(int client, std::unique_ptr<PeerStream> stream);
+
+  // Closes a connection to make room for a new one of `client`, an address and port (kRoom): of the
+  // address that has most connections, the one that has been without calls for longest. If all of
+  // that address have calls, but it would still have more than the new client's, its newest one.
+  // Waits for the relay's thread. Returns the descriptor that was the client's; nullopt if no
+  // connection may be closed. Thread-safe.
+  std::optional<int> MakeRoomFor(const std::string& client);
 
   // Number of connections closed for the reasons in CutOff. Thread-safe.
   int64_t cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
@@ -114,6 +125,11 @@ class ConnectionRelay {
   ConnectionRelay(Limits limits, Report report, std::shared_ptr<PeerBook> peers, int events,
                   int wake);
 
+  struct RoomAsked {
+    std::string host;  // whose connection is to have room
+    std::promise<std::optional<int>> closed;
+  };
+
   void Wake();
   // These run on the relay's thread.
   void Loop();
@@ -128,7 +144,10 @@ class ConnectionRelay {
   Host& HostOf(const std::string& name);
   void Count(Link& link);
   void CloseGreedy(Host& host);
-  Link* LargestOf(const Host& host, size_t Link::*bytes);
+  // The connection of `host` (null: of all) with most `bytes`; null if none has at least `free`.
+  Link* LargestOf(const Host* host, size_t Link::*bytes, size_t free);
+  Link* OneToMakeRoom(const std::string& host);
+  void MakeRoom();
   void CutOffCondemned();
   void SweepUnread(SteadyTime now);
   void SweepSlow(SteadyTime now);
@@ -146,6 +165,7 @@ class ConnectionRelay {
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Link>> arrived_;
+  std::vector<RoomAsked> room_asked_;
   bool stopping_ = false;
 
   // Used by the relay's thread only.

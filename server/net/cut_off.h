@@ -13,8 +13,9 @@ enum class CutOff : uint8_t {
   kFlood,    // too many frames that carry no message, or too many open calls
   kUnread,   // the client does not read
   kRefused,  // too many calls without a valid identity or to unknown methods
+  kRoom,     // there were as many connections as there may be, and its client had most of them
 };
-inline constexpr int kCutOffKinds = 6;
+inline constexpr int kCutOffKinds = 7;
 
 }  // namespace annulus::server
 

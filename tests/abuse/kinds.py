@@ -14,6 +14,8 @@ UNKNOWN = "/annulus.v1.InferenceService/Nothing"
 KNOWN = "/annulus.v1.ModelService/ListModels"
 GENERATE = "/annulus.v1.InferenceService/Generate"
 UPLOAD = "/annulus.v1.DocumentService/UploadDocument"
+SHARE = 36    # connections of each hostile thread that has many: with 30 threads, more than there may be
+SMALL = 50    # open calls of each of them: less than 1 MiB as the relay counts
 PIECE = 1000  # frames that are sent at once
 WAIT = 0.2    # seconds between looks at the clock while nothing is sent
 
@@ -161,6 +163,47 @@ def slow_upload(target, over):
                 pass
 
 
+def many(begun, more):
+    """Many connections of each thread. Each begins with `begun` and then sends more(0), more(1), ... New ones take the
+    place of those that the server closes."""
+    def connect(target):
+        connection = target.connect()
+        connection.sendall(begin() + begun)
+        connection.settimeout(WAIT / SHARE)
+        return connection
+
+    def go_on(connection, turn):
+        connection.sendall(more(turn))
+        try:
+            if connection.recv(65536) == b"":
+                raise ConnectionResetError
+        except TimeoutError:
+            pass
+
+    def run(target, over):
+        turns = {}
+        try:
+            while not over():
+                if len(turns) < SHARE:
+                    turns[connect(target)] = 0
+                for connection, turn in list(turns.items()):
+                    try:
+                        go_on(connection, turn)
+                        turns[connection] = turn + 1
+                    except OSError:
+                        del turns[connection]
+                        connection.close()
+        finally:
+            for connection in turns:
+                connection.close()
+    return run
+
+
+def small_call(turn):
+    """One more open call of a connection, but not too many of them."""
+    return frame(HEADERS, END_HEADERS, 2 * turn + 3, SAME_BLOCK) if turn < SMALL else b""
+
+
 OPEN_CALL = frame(HEADERS, END_HEADERS, 1, block(GENERATE))
 HALF_CALL = frame(HEADERS, 0, 1, block(GENERATE))
 
@@ -187,4 +230,6 @@ KINDS = {
     "half-open": half_open,
     "abandoned": abandoned,
     "slow uploads": slow_upload,
+    "all places": many(b"", lambda turn: b""),
+    "small calls": many(OPEN_CALL, small_call),
 }

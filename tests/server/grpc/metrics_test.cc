@@ -66,7 +66,7 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   EXPECT_EQ(samples.at("annulus_log_lines_dropped_total{reason=\"rate\"}"), 0);
   EXPECT_EQ(samples.at("annulus_quota_refusals_total{quota=\"running_requests\"}"), 0);
   EXPECT_EQ(samples.at("annulus_quota_refusals_total{quota=\"document_bytes\"}"), 0);
-  for (const char* reason : {"headers", "memory", "slow"}) {
+  for (const char* reason : {"headers", "memory", "slow", "room"}) {
     const auto cut_off = absl::StrCat("annulus_connections_cut_off_total{reason=\"", reason, "\"}");
     EXPECT_EQ(samples.at(cut_off), 0) << reason;
   }

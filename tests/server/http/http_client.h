@@ -1,6 +1,8 @@
 #ifndef ANNULUS_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 #define ANNULUS_TESTS_SERVER_HTTP_HTTP_CLIENT_H_
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -22,11 +24,17 @@ struct HttpReceived {
   bool complete = false;  // the length, or the last chunk, has come
 };
 
-// A plain connection to 127.0.0.1 that sends what a test likes. Nothing blocks for longer than
-// 20 s.
+// A plain connection to 127.0.0.1, from `source`, that sends what a test likes. Nothing blocks for
+// longer than 20 s.
 class HttpPeer {
  public:
-  explicit HttpPeer(int port) : descriptor_(Connect(absl::StrCat("127.0.0.1:", port))) {
+  explicit HttpPeer(int port, const char* source = "127.0.0.1")
+      : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, source, &own.sin_addr);
+    bind(descriptor_, reinterpret_cast<const sockaddr*>(&own), sizeof(own));
+    if (!server::Connect(absl::StrCat("127.0.0.1:", port), descriptor_)) Leave();
     const timeval limit{20, 0};
     setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));

@@ -296,6 +296,24 @@ TEST_F(HttpListenerTest, ClientsThatHaveLeftMakeRoomFirst) {
   EXPECT_EQ(stays.Ask(kNow).body, "now");
 }
 
+TEST_F(HttpListenerTest, BodiesThatDoNotComeMakeRoomForOtherClients) {
+  options_.max_connections = 3;
+  Start();
+  std::vector<std::unique_ptr<HttpPeer>> slow;
+  for (int i = 0; i < 3; ++i) {
+    slow.push_back(std::make_unique<HttpPeer>(listener_->port()));
+    const std::string head = "POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
+    ASSERT_EQ(slow.back()->Ask(head).status, 100);
+  }
+  HttpPeer same(listener_->port());
+  EXPECT_TRUE(same.ReadToEnd());
+  HttpPeer other(listener_->port(), "127.0.0.2");
+  EXPECT_EQ(other.Ask(Post("echo")).body, "echo");
+  EXPECT_TRUE(slow.back()->ReadToEnd());
+  slow.front()->Send("something");
+  EXPECT_EQ(slow.front()->ReadAnswer().body, "something");
+}
+
 // Connections that send a byte a second hold up nobody.
 TEST_F(HttpListenerTest, ThousandSlowConnectionsDelayNobody) {
   options_.limits.head_time = seconds(60);

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -114,6 +115,38 @@ TEST_F(ConnectionAcceptorTest, ClosesWhatComesBeyondTheLimitUntilThereIsRoom) {
     Client();
     return taken() == 2;
   }));
+}
+
+TEST_F(ConnectionAcceptorTest, AsksForRoomBeyondTheLimit) {
+  std::vector<std::string> asked;
+  acceptor_->Start(
+      1,
+      [this](int connection) {
+        std::lock_guard lock(mutex_);
+        taken_.push_back(connection);
+      },
+      [&](const std::string& client) -> std::optional<int> {
+        int first = -1;
+        {
+          std::lock_guard lock(mutex_);
+          asked.push_back(client);
+          if (asked.size() > 1) return std::nullopt;
+          first = taken_.front();
+        }
+        CloseTaken(0);
+        return first;
+      });
+  char byte;
+  const int first = Client();
+  ASSERT_TRUE(Eventually([&] { return taken() == 1; }));
+  Client();
+  EXPECT_EQ(recv(first, &byte, 1, 0), 0);
+  EXPECT_EQ(recv(Client(), &byte, 1, 0), 0);
+  EXPECT_EQ(taken(), 1u);
+  EXPECT_EQ(acceptor_->refused(), 1);
+  std::lock_guard lock(mutex_);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_THAT(asked[0], HasSubstr("127.0.0.1:"));
 }
 
 TEST_F(ConnectionAcceptorTest, ConnectionsThatWereResetAreNotHandedOver) {

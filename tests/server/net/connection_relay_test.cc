@@ -21,6 +21,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -56,13 +57,17 @@ class ConnectionRelayTest : public ::testing::Test {
   }
 
   // A client of its own socket, and what gRPC would get.
-  void Reconnect() {
+  void Reconnect(const char* source = "127.0.0.1") {
     Drop(client_);
     Drop(server_);
     sockaddr_in address{};
     socklen_t size = sizeof(address);
     getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
     client_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, source, &own.sin_addr);
+    ASSERT_EQ(bind(client_, reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
     ASSERT_EQ(connect(client_, reinterpret_cast<sockaddr*>(&address), size), 0);
     fcntl(client_, F_SETFL, O_NONBLOCK);
     const int accepted = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -208,6 +213,55 @@ TEST_F(ConnectionRelayTest, TheOneWithMostCallsGoes) {
   ASSERT_GT(send(client_, one.data(), one.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(client_));
   EXPECT_EQ(relay_->cut_off(), 1);
+}
+
+// However little each of them holds, it adds up.
+TEST_F(ConnectionRelayTest, ManySmallConnectionsGoWhereTheyHoldTooMuchTogether) {
+  constexpr size_t kEach = ConnectionRelay::kFreeBytes / 2;
+  constexpr size_t kCount = kMostUnfinished / kEach + 8;
+  const std::string part = CallWithPart(kEach);
+  std::vector<int> ends;
+  for (size_t i = 0; i < kCount; ++i) {
+    Reconnect();
+    (void)Pass(client_, server_, part);
+    ends.push_back(std::exchange(client_, -1));
+    ends.push_back(std::exchange(server_, -1));
+  }
+  EXPECT_TRUE(Eventually([&] { return relay_->cut_off() >= 8; })) << relay_->cut_off();
+  for (const int end : ends) close(end);
+}
+
+TEST_F(ConnectionRelayTest, MakesRoomByTheOneWithoutCallsOfWhoHasMost) {
+  constexpr char kOther[] = "ipv4:127.0.0.2:1";
+  std::vector<int> ends;
+  const auto keep = [&] {
+    ends.push_back(std::exchange(server_, -1));
+    ends.push_back(std::exchange(client_, -1));
+    return ends.back();
+  };
+  const std::string call = kHttp2Preface + Frame(FrameType::kHeaders, kEndHeaders, 1, "h");
+  EXPECT_EQ(Pass(client_, server_, call), call);
+  const int first = keep();
+  Reconnect();
+  EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
+  const int idle = keep();
+  Reconnect();
+  EXPECT_EQ(Pass(client_, server_, call), call);
+  const int newest = keep();
+  Reconnect("127.0.0.2");
+  EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
+  const int other = keep();
+
+  EXPECT_TRUE(relay_->MakeRoomFor(kOther).has_value());
+  EXPECT_TRUE(IsClosed(idle));
+  // Now all of the first address have calls, and it would not have more than the newcomer's.
+  EXPECT_FALSE(relay_->MakeRoomFor(kOther).has_value());
+  EXPECT_FALSE(relay_->MakeRoomFor("ipv4:127.0.0.1:1").has_value());
+  EXPECT_TRUE(relay_->MakeRoomFor("ipv4:127.0.0.3:1").has_value());
+  EXPECT_TRUE(IsClosed(newest));
+  char byte;
+  for (const int open : {first, other}) EXPECT_LT(recv(open, &byte, 1, 0), 0);
+  for (const int end : ends) close(end);
 }
 
 TEST_F(ConnectionRelayTest, AMessageThatDoesNotComeEndsItsConnectionOnly) {
