@@ -134,6 +134,7 @@ void ConnectionMeter::TakeFromServer(absl::string_view bytes) {
   while ((piece = from_server_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
     if (piece != FrameReader::Piece::kHeader) continue;
     control_.TakeFromServer(from_server_);
+    if (from_server_.type() == http2::kReset) ++resets_;
     const bool last = from_server_.type() <= http2::kHeaders && from_server_.has(http2::kEndStream);
     if (!last && from_server_.type() != http2::kReset) continue;
     if (open_.contains(from_server_.stream())) pace_.Answered();

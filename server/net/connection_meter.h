@@ -57,6 +57,9 @@ class ConnectionMeter {
   // says why. Must not be called again after that.
   std::optional<size_t> TakeFromClient(absl::string_view bytes, SteadyTime now);
   void TakeFromServer(absl::string_view bytes);
+  // Calls that gRPC has reset since this was called last. It resets those that it refuses itself,
+  // such as ones without a path, and those that end before the client's messages do.
+  int TakeResets() { return std::exchange(resets_, 0); }
   // kHeaders: a header block exceeds the limit, or the bytes are not frames of a gRPC client.
   // kFlood: there are too many open streams, or frames without a message.
   CutOff refusal() const { return refusal_; }
@@ -116,6 +119,7 @@ class ConnectionMeter {
   absl::flat_hash_map<uint32_t, Stream> open_;
   size_t calls_ = 0;     // the sum of `kept` of all streams
   size_t messages_ = 0;  // the sum of `held` of all streams
+  int resets_ = 0;       // see TakeResets
   size_t awaiting_ = 0;  // streams that await their first message
 };
 

@@ -290,6 +290,8 @@ bool ConnectionRelay::MoveDown(Link& link, SteadyTime now) {
   };
   const RelayFlow::Moved moved =
       link.down.Move(*link.server.stream, *link.client.stream, look, piece_);
+  // No handler has seen the calls that gRPC refuses itself. Those that one has seen are known.
+  for (int i = link.meter->TakeResets(); i > 0; --i) peers_->CountRefused(link.number, now);
   if (!was_stalled || link.down.moved() != before) link.took = now;
   if (!was_stalled) {
     link.unread_since = now;

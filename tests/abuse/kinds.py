@@ -7,8 +7,8 @@ import random
 import socket
 import struct
 
-from http2 import (CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, PING, PRIORITY, RESET, SAME_BLOCK, SETTINGS,
-                   WINDOW_UPDATE, begin, block, call, frame, message)
+from http2 import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RESET, SAME_BLOCK,
+                   SETTINGS, WINDOW_UPDATE, begin, block, call, frame, message)
 
 UNKNOWN = "/annulus.v1.InferenceService/Nothing"
 KNOWN = "/annulus.v1.ModelService/ListModels"
@@ -110,6 +110,20 @@ def read_refusals(target, over):
         numbers = itertools.count(3, 2)
         while not over():
             connection.sendall(b"".join(call(n, SAME_BLOCK) for n in itertools.islice(numbers, 100)))
+            if connection.recv(65536) == b"":
+                raise ConnectionResetError
+
+
+def read_faults(target, over):
+    """Requests that are no calls, whose answers are read."""
+    headers = b"\x82\x86\x84"  # GET /
+    with target.connect() as connection:
+        connection.settimeout(10)
+        connection.sendall(begin())
+        numbers = streams()
+        while not over():
+            connection.sendall(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, n, headers)
+                                        for n in itertools.islice(numbers, 64)))
             if connection.recv(65536) == b"":
                 raise ConnectionResetError
 
@@ -225,6 +239,7 @@ KINDS = {
     "unread unknown calls": calls(UNKNOWN, whole),
     "unread calls": calls(KNOWN, whole),
     "refused calls": read_refusals,
+    "no calls": read_faults,
     "open calls": calls(GENERATE, lambda stream: b""),
     "idle": idle,
     "half-open": half_open,

@@ -403,6 +403,25 @@ TEST_F(ConnectionRelayTest, CallsBeyondThePaceWait) {
   close(other_server);
 }
 
+// No handler sees requests that are no calls, so nobody else counts them.
+TEST_F(ConnectionRelayTest, CallsThatGrpcResetsCountAsRefused) {
+  constexpr int kRounds = 60;
+  constexpr uint32_t kCalls = 60;
+  Restart({kMostHeaderBytes, kMostUnfinished});
+  EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
+  uint32_t stream = 1;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string calls, answers;
+    for (uint32_t i = 0; i < kCalls; ++i, stream += 2) {
+      calls += Frame(FrameType::kHeaders, kEndHeaders | kEndStream, stream, "h");
+      answers += Frame(FrameType::kReset, 0, stream, std::string(4, '\0'));
+    }
+    if (Pass(client_, server_, calls).empty()) break;
+    (void)Pass(server_, client_, answers);
+  }
+  EXPECT_EQ(NextReport(), CutOff::kRefused);
+}
+
 TEST_F(ConnectionRelayTest, EndsPassBothWays) {
   EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
   Drop(client_);
