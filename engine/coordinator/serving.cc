@@ -203,7 +203,13 @@ void Serving::NoteRoom() {
 }
 
 void Serving::SetContending(const Requests& requests) {
-  std::vector<ShareName> contending;
+  lent_turns_.Keep([&](SequenceId id) {
+    const auto found = requests.find(id);
+    if (found == requests.end()) return false;
+    const Sequence* const sequence = found->second->sequence();
+    return sequence == nullptr || sequence->in_prefill();
+  });
+  std::vector<ShareName> contending = lent_turns_.Owing();
   for (const auto& [id, request] : requests) {
     const Sequence* const sequence = request->sequence();
     if (sequence == nullptr || (sequence->in_prefill() && !sequence->paused)) {
@@ -255,7 +261,7 @@ std::vector<size_t> Serving::OrderOfRunning(const EngineState& state, const Requ
 
 StepChoice Serving::Next(const EngineState& state, const Requests& requests,
                          std::span<const StreamRows> streams,
-                         const std::function<bool(SequenceId)>& waits, SteadyTime now) const {
+                         const std::function<bool(SequenceId)>& waits, SteadyTime now) {
   std::vector<Contender> contenders;
   std::vector<PromptState> states;
   std::vector<bool> repairs;
@@ -275,7 +281,14 @@ StepChoice Serving::Next(const EngineState& state, const Requests& requests,
     is_apart.push_back(sequence->apart);
     if (suspended && lost) repaired = sequence->id;
   }
-  const std::vector<size_t> order = ServingOrder(contenders, shares_);
+  std::vector<size_t> order = ServingOrder(contenders, shares_);
+  turn_.reset();
+  if (!order.empty()) {
+    turn_ = lent_turns_.Next(contenders, shares_);
+    const auto first = std::find_if(order.begin(), order.end(),
+                                    [&](size_t i) { return contenders[i].id == turn_->served.id; });
+    std::rotate(order.begin(), first, first + 1);
+  }
   std::vector<PromptState> prompts;
   for (const bool apart : {false, true}) {
     for (const size_t i : order) {
@@ -327,7 +340,17 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   }
   LearnPace(plan, requests, seconds);
   pacer_.Took(plan, attention, streams, seconds);
-  for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
+  double turn = 0;  // seconds of whom Next had let go first
+  for (size_t i = 0; i < uses.size(); ++i) {
+    uses[i].seconds = seconds * costs[i] / all;
+    if (!uses[i].prompt || !turn_.has_value()) continue;
+    if (plan.items[i].sequence != turn_->served.id) continue;
+    uses[i].share = turn_->lender.share;
+    uses[i].priority = turn_->lender.priority;
+    turn += uses[i].seconds;
+  }
+  if (turn > 0) lent_turns_.Charge(*turn_, turn);
+  turn_.reset();
   shares_.Charge(uses);
   SetContending(requests);
   if (rows > 0) metrics_.iteration_tokens.Observe(static_cast<double>(rows));

@@ -14,6 +14,7 @@
 #include "engine/request/request.h"
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/answer_length.h"
+#include "engine/scheduler/lent_turns.h"
 #include "engine/scheduler/prompt_pace.h"
 #include "engine/scheduler/running_slots.h"
 #include "engine/scheduler/step_pacer.h"
@@ -58,10 +59,11 @@ class Serving {
 
   // Decides what prompts do in the next step: see StepPacer::Next. `streams`: from RowsOfStreams. A
   // prompt that is apart, or for which `waits` returns true, begins no new chunk; one that is apart
-  // ends its suspended chunk only where the others leave it time.
+  // ends its suspended chunk only where the others leave it time. Took charges the step to the turn
+  // that was chosen here.
   StepChoice Next(const EngineState& state, const Requests& requests,
                   std::span<const StreamRows> streams, const std::function<bool(SequenceId)>& waits,
-                  SteadyTime now) const;
+                  SteadyTime now);
   // The same for a step that this prompt has for itself.
   StepChoice NextApart(const Sequence& sequence, std::span<const StreamRows> streams) const;
   // Learns from a finished step, counts it for the requests whose prompts it read, and charges its
@@ -126,6 +128,8 @@ class Serving {
   StepPacer pacer_;
   PromptPace prompt_pace_;
   FairShares shares_;
+  LentTurns lent_turns_;
+  std::optional<LentTurns::Turn> turn_;  // of the next step
   Admission admission_;
   double turnover_seconds_ = 0.5;  // between the ends of two requests, moving mean
   SteadyTime last_end_{};          // of a request

@@ -16,7 +16,6 @@ namespace {
 // come first.
 constexpr double kShortest = 0.02;  // seconds
 constexpr double kMostUrgent = 1e9;
-constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
 constexpr double kNearlyDone = 2;
 constexpr double kLost = 1e-12;
@@ -77,7 +76,7 @@ double Urgency(const Contender& contender) {
   const double remaining = std::clamp(contender.remaining, kShortest, total);
   double urgency =
       (contender.elapsed + remaining) / total * std::min(std::sqrt(total / remaining), kNearlyDone);
-  if (contender.remaining < contender.total) urgency *= kBegun;
+  if (contender.begun()) urgency *= kBegun;
   const double slack = contender.until_deadline - SecondsNeeded(contender);
   if (slack > 0 && std::isfinite(slack)) {
     urgency = std::max(urgency, contender.until_deadline / slack);

@@ -42,7 +42,12 @@ struct Contender {
   double slowed = 1;     // how many times as long prompts take now as alone: PromptPace
   double until_deadline = std::numeric_limits<double>::infinity();  // in seconds
   bool ends_at_deadline = false;  // an answer that is not complete by then is lost
+
+  bool begun() const { return remaining < total; }
 };
+
+// By how much a step of priority multiplies Urgency.
+inline constexpr double kStepOfPriority = 4;
 
 // Predicted seconds from now until the answer is complete, if other prompts come first that take
 // `ahead` seconds alone. Includes a margin for wrong predictions.
@@ -62,7 +67,7 @@ double SecondsToReach(double urgency, const Contender& contender);
 // - the time to its deadline, divided by the slack: the part of that time that is left over if it
 //   runs alone now. Ignored if the deadline cannot be met. If the answer is lost then, the request
 //   comes after all others.
-// Each step of priority multiplies the result by four.
+// Each step of priority multiplies the result by kStepOfPriority.
 //
 // Priority also weighs shares, but only below the level of the request's owner: among the clients
 // and connections of a tenant, one whose requests have one step more priority gets four times as

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/scheduler/admission.h"
+#include "engine/scheduler/lent_turns.h"
 #include "engine/scheduler/order.h"
 #include "engine/scheduler/prompt_pace.h"
 #include "gtest/gtest.h"
@@ -110,7 +111,8 @@ class ServingMachine final : public AdmissionHost {
     while (arrived_ < jobs_.size() && jobs_[arrived_].arrives <= now_) {
       waiting_.push_back(arrived_++);
     }
-    std::vector<ShareName> contending;
+    lent_turns_.Keep([this](SequenceId id) { return left_[id] > 0; });
+    std::vector<ShareName> contending = lent_turns_.Owing();
     for (const size_t i : waiting_) contending.push_back(jobs_[i].share);
     for (const size_t i : running_) {
       if (left_[i] > 0) contending.push_back(jobs_[i].share);
@@ -149,14 +151,16 @@ class ServingMachine final : public AdmissionHost {
       now_ += quantum_;
       return;
     }
-    const size_t i = contenders[ServingOrder(contenders, shares_).front()].id;
+    const LentTurns::Turn turn = lent_turns_.Next(contenders, shares_);
+    const size_t i = turn.served.id;
     const double work = std::min(quantum_, left_[i]);
     const bool streams = contenders.size() < running_.size();
     const double step = work + (streams ? beside_ : 0);
     left_[i] = left_[i] - work < 1e-9 ? 0 : left_[i] - work;
     now_ += step;
     pace_.Learn(step, work);
-    shares_.Charge(std::vector<ShareUse>{{jobs_[i].share, work, true}});
+    lent_turns_.Charge(turn, work);
+    shares_.Charge(std::vector<ShareUse>{{turn.lender.share, work, true}});
     if (left_[i] == 0) jobs_[i].first_token = now_;
   }
 
@@ -193,6 +197,7 @@ class ServingMachine final : public AdmissionHost {
   std::vector<size_t> waiting_;
   std::vector<size_t> running_;
   FairShares shares_;
+  LentTurns lent_turns_;
   Admission admission_;
   SequenceId gathering_for_ = 0;
   int newer_ = 0;
