@@ -3,9 +3,9 @@
 #include <nccl.h>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/dynamic_library.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/common/launch_log.h"
-#include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/runtime.h"
 

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "kernels/base/dynamic_library.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/common/launch_log.h"
-#include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/product_ways.h"
 #include "kernels/cuda/products.h"
 

@@ -11,7 +11,6 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_stream.h"
-#include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/product_ways.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
@@ -20,7 +19,6 @@
 namespace annulus::cuda {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -438,23 +436,6 @@ TEST_F(ProductsTest, TheLibraryRefusesWhatItLacks) {
   }
   SetCapability(8, 6);
   refused("before compute capability 8.9", [](Product&) {});
-}
-
-TEST(DynamicLibraryTest, SaysWhatIsMissingAndWhatToDo) {
-  const auto missing = DynamicLibrary::Open("libannulus-nowhere.so.7", "install nowhere");
-  EXPECT_EQ(missing.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(missing.status().message()),
-              AllOf(HasSubstr("libannulus-nowhere.so.7"), HasSubstr("install nowhere")));
-  const auto math = DynamicLibrary::Open("libm.so.6", "install another");
-  ASSERT_TRUE(math.ok()) << math.status();
-  double (*cosine)(double) = nullptr;
-  ASSERT_TRUE(math->Find("cos", cosine).ok());
-  EXPECT_EQ(cosine(0), 1);
-  const absl::Status absent = math->Find("annulus_nothing", cosine);
-  EXPECT_EQ(absent.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(
-      std::string(absent.message()),
-      AllOf(HasSubstr("libm.so.6 has no function annulus_nothing"), HasSubstr("install another")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "kernels/cuda/dynamic_library.h"
+#include "kernels/base/dynamic_library.h"
 
 #include <dlfcn.h>
 
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace annulus::cuda {
+namespace annulus {
 
 absl::StatusOr<DynamicLibrary> DynamicLibrary::Open(const std::string& file,
                                                     absl::string_view remedy) {
@@ -26,4 +26,4 @@ absl::StatusOr<void*> DynamicLibrary::FindAddress(const char* name) const {
       absl::StrCat(file_, " has no function ", name, ": wrong version; ", remedy_));
 }
 
-}  // namespace annulus::cuda
+}  // namespace annulus

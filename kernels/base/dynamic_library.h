@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_
-#define ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_
+#ifndef ANNULUS_KERNELS_BASE_DYNAMIC_LIBRARY_H_
+#define ANNULUS_KERNELS_BASE_DYNAMIC_LIBRARY_H_
 
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace annulus::cuda {
+namespace annulus {
 
 // A shared library that is opened at run time, so that the program can start without it. It is
 // never closed, because such libraries leave threads and handlers behind. Immutable.
@@ -38,6 +38,6 @@ class DynamicLibrary {
   std::string remedy_;
 };
 
-}  // namespace annulus::cuda
+}  // namespace annulus
 
-#endif  // ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_
+#endif  // ANNULUS_KERNELS_BASE_DYNAMIC_LIBRARY_H_
