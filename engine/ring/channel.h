@@ -132,6 +132,11 @@ class RingChannel {
                                             std::span<const size_t> part_bytes,
                                             SteadyTime deadline) = 0;
 
+  // Waits until nothing reads the parts of what this rank has posted: their memory may be freed
+  // once the peers have received them and this has returned. DEADLINE_EXCEEDED if `deadline`
+  // passes. Channels that leave copies to the streams have nothing to wait for.
+  virtual absl::Status Flush(SteadyTime /*deadline*/) { return absl::OkStatus(); }
+
   // Returns the seconds for which streams passed to Receive were blocked waiting for messages,
   // since the previous call. Does not include the time that the calling thread waited. Call only
   // while those streams are idle.

@@ -12,7 +12,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/scheduler/placement.h"
@@ -22,6 +25,7 @@
 #include "tests/engine/ring/ring_world.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/thinned.h"
+#include "tests/support/wire_rings.h"
 
 namespace annulus {
 namespace {
@@ -111,7 +115,9 @@ class Exactness : public ::testing::Test {
     return c;
   }
 
-  void Check(const std::vector<int>& values, uint64_t seed);
+  // Messages are addresses, or travel by `wires`.
+  void Check(const std::vector<int>& values, uint64_t seed,
+             std::optional<testing::WireKind> wires = {});
 
   std::unique_ptr<Backend> backend_;
   KernelRegistry registry_;
@@ -136,8 +142,12 @@ struct Progress {
 
 class Scenario {
  public:
-  Scenario(const ExactCase& c, const OpTable& ops, Backend& backend, uint64_t seed)
-      : case_(c), random_(seed), placing_(seed), world_(c.ranks, c.shape, ops, backend) {
+  Scenario(const ExactCase& c, const OpTable& ops, Backend& backend, uint64_t seed,
+           std::unique_ptr<RingGroup> ring = nullptr)
+      : case_(c),
+        random_(seed),
+        placing_(seed),
+        world_(c.ranks, c.shape, ops, backend, std::move(ring)) {
     const RingMode other = c.mode == RingMode::kPassKv ? RingMode::kPassQ : RingMode::kPassKv;
     const std::vector<int32_t> all = AllRanks(c.ranks);
     const std::vector<int32_t> half(all.begin(), all.begin() + (c.ranks + 1) / 2);
@@ -300,7 +310,8 @@ class Scenario {
   std::vector<Progress> sequences_;
 };
 
-void Exactness::Check(const std::vector<int>& values, uint64_t seed) {
+void Exactness::Check(const std::vector<int>& values, uint64_t seed,
+                      std::optional<testing::WireKind> wires) {
   const ExactCase c = CaseOf(values);
   SCOPED_TRACE(::testing::Message() << c.name << "; ANNULUS_EXACTNESS_SEED=" << seed);
   KernelRequirements required;
@@ -310,7 +321,9 @@ void Exactness::Check(const std::vector<int>& values, uint64_t seed) {
   required.v_dim = c.shape.v_dim;
   const auto ops = registry_.Select(required);
   ASSERT_TRUE(ops.ok()) << ops.status();
-  Scenario scenario(c, **ops, *backend_, seed);
+  std::unique_ptr<RingGroup> ring;
+  if (wires.has_value()) ring = testing::OpenWireRing(*wires, c.ranks).value();
+  Scenario scenario(c, **ops, *backend_, seed, std::move(ring));
   scenario.Run();
   // A table may round queries and weights to bf16 where pages hold no more than that.
   const bool narrow =
@@ -358,6 +371,26 @@ TEST_F(Exactness, RandomSettings) {
     ASSERT_NO_FATAL_FAILURE(Check(values, seed));
   }
 }
+
+// Of every pair of settings some cases, by wires: ANNULUS_PRODUCTS=full takes all.
+class OverWires : public Exactness, public ::testing::WithParamInterface<testing::WireKind> {};
+
+TEST_P(OverWires, RowsHaveTheSameBits) {
+  const absl::Status possible = testing::CanTest(GetParam());
+  if (!possible.ok()) GTEST_SKIP() << possible.message();
+  const uint64_t seed = Seed();
+  std::mt19937 random(seed);
+  const auto cases = testing::PairwiseCases(sizes_, random).Make();
+  for (const std::vector<int>& values : testing::Thinned(cases, kSanitized ? 10 : 40)) {
+    ASSERT_NO_FATAL_FAILURE(Check(values, seed, GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, OverWires,
+                         ::testing::Values(testing::WireKind::kMemory, testing::WireKind::kUcx),
+                         [](const auto& info) {
+                           return info.param == testing::WireKind::kUcx ? "Ucx" : "Memory";
+                         });
 
 class WholeProduct : public Exactness, public ::testing::WithParamInterface<int> {};
 

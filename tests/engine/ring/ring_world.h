@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -314,6 +315,9 @@ class RingWorld {
     const absl::Status status = attention.Run(layer);
     EXPECT_TRUE(status.ok()) << status;
     if (!status.ok()) ring_->channel(rank).Abort(status);
+    const absl::Status flushed =
+        ring_->channel(rank).Flush(Clock::Real().Now() + std::chrono::seconds(60));
+    EXPECT_TRUE(flushed.ok() || !status.ok()) << flushed;
     for (size_t n = 0; n < step.items.size(); ++n) {
       int64_t row = step.items[n].first_row;
       for (const int32_t position : step.items[n].positions[step.items[n].index]) {

@@ -3,6 +3,8 @@
 #include <barrier>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/engine/ring/separate_devices.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/wire_rings.h"
 
 namespace annulus {
 namespace {
@@ -32,19 +35,40 @@ Bytes Filled(int value) {
 
 RingPart PartOf(const Bytes& bytes) { return {bytes.data(), bytes.size()}; }
 
-// A ring of three ranks; kAuto: on one device.
-class TransportTest : public ::testing::TestWithParam<RingTransport> {
+// What carries messages: a transport (kAuto: on one device), or wires.
+struct Carried {
+  std::string name;
+  RingTransport transport = RingTransport::kAuto;
+  std::optional<testing::WireKind> wires;
+};
+
+// A ring of three ranks.
+class TransportTest : public ::testing::TestWithParam<Carried> {
  protected:
   TransportTest()
       : processor_(CreateCpuBackend().value()),
-        devices_(*processor_, GetParam() == RingTransport::kAuto ? 1 : 3),
-        ring_(OpenRing(GetParam(), devices_, 3, 1s, clock_).value()),
+        devices_(*processor_, GetParam().transport == RingTransport::kAuto ? 1 : 3),
         stream_(processor_->CreateStream(1).value()) {}
+
+  void SetUp() override {
+    if (!hands_host_memory_over()) {
+      const absl::Status possible = testing::CanTest(*GetParam().wires);
+      if (!possible.ok()) GTEST_SKIP() << possible.message();
+      ring_ = testing::OpenWireRing(*GetParam().wires, 3, clock_).value();
+    } else {
+      ring_ = OpenRing(GetParam().transport, devices_, 3, 1s, clock_).value();
+    }
+  }
+
+  // Addresses mean nothing to ranks of another process.
+  bool hands_host_memory_over() const { return !GetParam().wires.has_value(); }
 
   absl::Status Send(int from, int to, uint64_t tag, std::vector<RingPart> parts,
                     bool host = false) {
     const RingMessage message{to, tag, std::move(parts), host};
-    return ring_->channel(from).Post(*stream_, {&message, 1}, {}, Later(1s));
+    absl::Status status = ring_->channel(from).Post(*stream_, {&message, 1}, {}, Later(1s));
+    if (status.ok()) status = ring_->channel(from).Flush(Later(1s));
+    return status;
   }
   absl::Status Expect(int to, int from, uint64_t tag, std::vector<size_t> bytes, std::byte* into) {
     const RingExpectation expected{from, tag, std::move(bytes), into};
@@ -60,7 +84,7 @@ class TransportTest : public ::testing::TestWithParam<RingTransport> {
   ManualClock clock_;
   const std::unique_ptr<Backend> processor_;
   SeparateDevices devices_;
-  const std::unique_ptr<RingGroup> ring_;
+  std::unique_ptr<RingGroup> ring_;
   const std::unique_ptr<Stream> stream_;
 };
 
@@ -84,6 +108,11 @@ TEST_P(TransportTest, MessagesArriveInOrderWhateverWasPostedFirst) {
 TEST_P(TransportTest, HostPartsAreHandedOverWhereTheyLie) {
   const Bytes host = Filled(4), own = Filled(5);
   Bytes into{};
+  if (!hands_host_memory_over()) {
+    EXPECT_EQ(Send(1, 0, 1, {PartOf(host)}, true).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Expect(0, 1, 1, {64}, nullptr).code(), absl::StatusCode::kInvalidArgument);
+    return;
+  }
   ASSERT_TRUE(Send(1, 0, 1, {PartOf(host)}, true).ok());
   ASSERT_TRUE(Send(1, 0, 2, {PartOf(own)}).ok());
   ASSERT_TRUE(Expect(0, 1, 1, {64}, nullptr).ok());
@@ -98,16 +127,18 @@ TEST_P(TransportTest, HostPartsAreHandedOverWhereTheyLie) {
 
 TEST_P(TransportTest, AnotherTagOrSizeIsAnErrorOfTheReceiver) {
   const Bytes bytes = Filled(1);
+  Bytes into{};
+  const bool host = hands_host_memory_over();
   for (const bool tag : {false, true}) {
-    ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}, true).ok());
-    ASSERT_TRUE(Expect(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}, nullptr).ok());
+    ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}, host).ok());
+    ASSERT_TRUE(Expect(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}, host ? nullptr : into.data()).ok());
     EXPECT_EQ(Receive(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}).status().code(),
               absl::StatusCode::kInternal);
     ring_->channel(1).Abort(absl::InternalError("another message"));
     ASSERT_TRUE(ring_->Reset().ok());
   }
   // What is expected in a device's memory cannot come from the host's.
-  if (!ring_->channel(0).copies()) return;
+  if (!ring_->channel(0).copies() || !host) return;
   ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}).ok());
   ASSERT_TRUE(Expect(1, 0, 7, {64}, nullptr).ok());
   EXPECT_EQ(Receive(1, 0, 7, {64}).status().code(), absl::StatusCode::kInternal);
@@ -198,6 +229,7 @@ TEST_P(TransportTest, RoundsOfAllWithAllEnd) {
         return absl::OkStatus();
       };
       statuses[rank] = run();
+      statuses[rank].Update(channel.Flush(Later(5s)));
       finished.arrive_and_wait();  // peers may still read what this rank sent
     });
   }
@@ -205,9 +237,15 @@ TEST_P(TransportTest, RoundsOfAllWithAllEnd) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TransportTest,
-                         ::testing::Values(RingTransport::kAuto, RingTransport::kPeer,
-                                           RingTransport::kStaged, RingTransport::kNccl));
+INSTANTIATE_TEST_SUITE_P(
+    All, TransportTest,
+    ::testing::Values(Carried{"Addresses", RingTransport::kAuto, {}},
+                      Carried{"Peer", RingTransport::kPeer, {}},
+                      Carried{"Staged", RingTransport::kStaged, {}},
+                      Carried{"Nccl", RingTransport::kNccl, {}},
+                      Carried{"MemoryWires", RingTransport::kAuto, testing::WireKind::kMemory},
+                      Carried{"UcxWires", RingTransport::kAuto, testing::WireKind::kUcx}),
+    [](const auto& info) { return info.param.name; });
 
 // What rank 1 gets of a message of rank 0 within `patience`, where groups have faults.
 absl::Status ReceiveByGroup(SeparateDevices::Faults faults, std::chrono::milliseconds patience) {

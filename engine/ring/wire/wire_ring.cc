@@ -1,0 +1,112 @@
+#include "engine/ring/wire/wire_ring.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+class WireRing::End final : public RingChannel {
+ public:
+  End(WireRing* ring, int rank) : ring_(ring), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return ring_->setup_.ranks; }
+  bool copies() const override { return true; }
+
+  absl::Status Post(Stream&, std::span<const RingMessage> sent,
+                    std::span<const RingExpectation> expected, SteadyTime) override {
+    ANNULUS_RETURN_IF_ERROR(ring_->unformed_);
+    Wire& wire = ring_->wire(rank_);
+    for (const RingExpectation& each : expected) {
+      if (each.into == nullptr) return NoAddresses(each.peer, each.tag);
+      ANNULUS_RETURN_IF_ERROR(wire.Expect(each.peer, each.tag, each.part_bytes, each.into));
+    }
+    for (const RingMessage& each : sent) {
+      if (each.host) return NoAddresses(each.peer, each.tag);
+      ANNULUS_RETURN_IF_ERROR(wire.Send(each.peer, each.tag, each.parts));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RingParts> Receive(Stream&, int peer, uint64_t tag,
+                                    std::span<const size_t> part_bytes,
+                                    SteadyTime deadline) override {
+    ANNULUS_RETURN_IF_ERROR(ring_->unformed_);
+    return ring_->wire(rank_).Receive(peer, tag, part_bytes, deadline);
+  }
+
+  absl::Status Flush(SteadyTime deadline) override {
+    ANNULUS_RETURN_IF_ERROR(ring_->unformed_);
+    return ring_->wire(rank_).Flush(deadline);
+  }
+
+  // Streams wait for nothing: the host does.
+  absl::StatusOr<double> TakeStreamWaits() override { return 0.0; }
+
+  void Abort(const absl::Status& status) override { ring_->Abort(status); }
+
+ private:
+  absl::Status NoAddresses(int peer, uint64_t tag) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message ", tag, " between ranks ", rank_, " and ", peer,
+                     " is an address, which means nothing in another process"));
+  }
+
+  WireRing* const ring_;
+  const int rank_;
+};
+
+WireRing::WireRing(WireRingSetup setup, const Clock& clock)
+    : setup_(std::move(setup)), clock_(clock), wires_(setup_.ranks), ends_(setup_.ranks) {
+  for (const int rank : setup_.local) ends_[rank] = std::make_unique<End>(this, rank);
+}
+
+WireRing::~WireRing() = default;
+
+absl::StatusOr<std::unique_ptr<WireRing>> WireRing::Create(WireRingSetup setup,
+                                                           const Clock& clock) {
+  std::unique_ptr<WireRing> ring(new WireRing(std::move(setup), clock));
+  ANNULUS_RETURN_IF_ERROR(ring->Reset());
+  return ring;
+}
+
+RingChannel& WireRing::channel(int rank) {
+  ANNULUS_CHECK(ends_.at(rank) != nullptr) << "rank " << rank << " is of another process";
+  return *ends_[rank];
+}
+
+Wire& WireRing::wire(int rank) {
+  ANNULUS_CHECK(wires_.at(rank) != nullptr) << "rank " << rank << " is of another process";
+  return *wires_[rank];
+}
+
+absl::Status WireRing::Reset() {
+  for (auto& wire : wires_) wire.reset();
+  unformed_ = Form();
+  return unformed_;
+}
+
+absl::Status WireRing::Form() {
+  ++epoch_;
+  std::vector<std::string> own;
+  for (const int rank : setup_.local) {
+    ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Carrier> carrier, setup_.open());
+    wires_[rank] = std::make_unique<Wire>(std::move(carrier), rank, setup_.ranks, epoch_, clock_);
+    own.push_back(wires_[rank]->address());
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           setup_.exchange(epoch_, std::move(own)));
+  for (const int rank : setup_.local) ANNULUS_RETURN_IF_ERROR(wires_[rank]->Connect(all));
+  return absl::OkStatus();
+}
+
+void WireRing::Abort(const absl::Status& status) {
+  for (const auto& wire : wires_) {
+    if (wire != nullptr) wire->Abort(status);
+  }
+}
+
+}  // namespace annulus
