@@ -40,6 +40,7 @@ NodeId AnswerEmitter::Emit() {
 NodeId AnswerEmitter::At(const Place& place) {
   const auto [known, added] = nodes_.emplace(place, kReturnNode);
   if (!added) return known->second;
+  builder_.Step();  // for the entries
   const RuleId rule = builder_.DeclareRule();
   pending_.emplace_back(place, rule);
   return known->second = builder_.Call(rule, kReturnNode);

@@ -42,6 +42,7 @@ class Prose {
   NodeId At(const State& state) {
     const auto [known, added] = nodes_.emplace(state, kDead);
     if (!added) return known->second;
+    builder_.Take(256 + 4 * state.read.size());  // for the entries
     const RuleId rule = builder_.DeclareRule();
     pending_.emplace_back(state, rule);
     return known->second = builder_.Call(rule, kReturnNode);

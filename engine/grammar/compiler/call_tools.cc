@@ -24,13 +24,15 @@ bool IsText(const JsonTree* value, absl::string_view text) {
 class ToolReader {
  public:
   // `texts`: of the definitions, for tagged families.
-  ToolReader(const AnswerShape& shape, const AnswerTools* texts, WorkMeter* work,
+  ToolReader(const AnswerShape& shape, const AnswerTools* texts, CompileMeter* meter,
              MachineBuilder* builder)
-      : shape_(shape), texts_(texts), work_(*work), builder_(*builder), json_(builder) {}
+      : shape_(shape), texts_(texts), meter_(*meter), builder_(*builder), json_(builder) {}
 
   absl::StatusOr<CallTool> Read(const JsonTree& definition) {
     CallTool tool;
-    tool.name = definition.Find("name")->text;
+    const std::string& name = definition.Find("name")->text;
+    ANNULUS_RETURN_IF_ERROR(meter_.Take(3 * sizeof(CallTool) + name.size()));
+    tool.name = name;
     const JsonTree* const strict = definition.Find("strict");
     tool.strict = strict != nullptr && strict->kind == JsonTree::Kind::kTrue;
     const bool binds = tool.strict || shape_.calls == AnswerShape::Calls::kRequired;
@@ -40,7 +42,7 @@ class ToolReader {
     } else if (schema == nullptr || schema->kind == JsonTree::Kind::kNull) {
       tool.arguments = Rule(builder_.Byte('{', json_.WhiteSpace(builder_.Byte('}', kReturnNode))));
     } else {
-      SchemaCompiler compiler(schema, &work_, &builder_);
+      SchemaCompiler compiler(schema, &meter_, &builder_);
       const absl::StatusOr<RuleId> rule = compiler.CompileObject();
       ANNULUS_ASSIGN_OR_RETURN(const bool kept, Supported(tool.name, "", binds, rule.status()));
       tool.arguments = kept ? *rule : AnyObject();
@@ -87,10 +89,12 @@ class ToolReader {
       if (place != properties->members->places.end()) required[place->second] = true;
     }
     for (size_t i = 0; i < properties->items.size(); ++i) {
-      ANNULUS_RETURN_IF_ERROR(work_.Step());
-      CallParameter parameter{.name = properties->members->keys[i]};
+      const std::string& name = properties->members->keys[i];
+      ANNULUS_RETURN_IF_ERROR(meter_.Step());
+      ANNULUS_RETURN_IF_ERROR(meter_.Take(3 * sizeof(CallParameter) + name.size()));
+      CallParameter parameter{.name = name};
       parameter.required = required[i];
-      const SchemaRef property{&properties->items[i], SchemaPath("#/properties", parameter.name)};
+      const SchemaRef property{&properties->items[i], schema};
       const std::string place = absl::StrCat(".", parameter.name);
       parameter.is_text = texts_->IsText(tool->name, parameter.name);
       if (parameter.is_text) {
@@ -99,7 +103,7 @@ class ToolReader {
                                  Supported(tool->name, place, binds, choices.status()));
         if (kept) parameter.choices = *std::move(choices);
       } else {
-        SchemaCompiler compiler(schema, &work_, &builder_);
+        SchemaCompiler compiler(schema, &meter_, &builder_);
         const absl::StatusOr<RuleId> rule = compiler.CompileAll({property});
         ANNULUS_ASSIGN_OR_RETURN(const bool kept,
                                  Supported(tool->name, place, binds, rule.status()));
@@ -113,39 +117,41 @@ class ToolReader {
   // Whether what a schema says of an object as a whole is all read by ReadParameters.
   absl::Status CheckTagged(const JsonTree& schema) {
     if (schema.kind == JsonTree::Kind::kTrue) return absl::OkStatus();
-    if (!schema.is_object()) return SchemaError("#", "is not a schema of objects");
-    ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(schema.items.size())));
-    for (const std::string& key : schema.members->keys) {
+    const auto at = [&schema](const JsonTree* node) { return SchemaRef{node, &schema}; };
+    if (!schema.is_object()) return SchemaError(at(&schema), "is not a schema of objects");
+    ANNULUS_RETURN_IF_ERROR(meter_.Step(static_cast<int64_t>(schema.items.size())));
+    for (size_t i = 0; i < schema.items.size(); ++i) {
+      const std::string& key = schema.members->keys[i];
       const bool read = key == "type" || key == "properties" || key == "required" ||
                         key == "additionalProperties" || IsIgnoredKeyword(key);
       if (!read) {
-        return SchemaError(SchemaPath("#", key),
+        return SchemaError(at(&schema.items[i]),
                            "is not supported where arguments stand between tags; allowed: type, "
                            "properties, required, additionalProperties, $defs");
       }
     }
     const JsonTree* const type = schema.Find("type");
     if (type != nullptr && !IsText(type, "object")) {
-      return SchemaError("#/type", "is not \"object\"");
+      return SchemaError(at(type), "is not \"object\"");
     }
     const JsonTree* const properties = schema.Find("properties");
     if (properties != nullptr && !properties->is_object()) {
-      return SchemaError("#/properties", "is not an object of schemas");
+      return SchemaError(at(properties), "is not an object of schemas");
     }
     const bool none = properties == nullptr || properties->items.empty();
     const JsonTree* const others = schema.Find("additionalProperties");
     const bool plain =
         others == nullptr || others->is_boolean() || (others->is_object() && others->items.empty());
     if (none && !plain) {
-      return SchemaError("#/additionalProperties",
+      return SchemaError(at(others),
                          "is not supported where arguments stand between tags, but as a boolean");
     }
     const JsonTree* const required = schema.Find("required");
     if (required == nullptr) return absl::OkStatus();
-    ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(required->items.size())));
+    ANNULUS_RETURN_IF_ERROR(meter_.Step(static_cast<int64_t>(required->items.size())));
     for (const JsonTree& name : required->items) {
       if (name.is_string() && !none && properties->Find(name.text) != nullptr) continue;
-      return SchemaError("#/required", "names what is not among the properties");
+      return SchemaError(at(required), "names what is not among the properties");
     }
     return absl::OkStatus();
   }
@@ -162,24 +168,28 @@ class ToolReader {
   absl::StatusOr<std::vector<std::string>> ReadChoices(const JsonTree& document,
                                                        const SchemaRef& property) {
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
-                             SchemaReader(&document, &work_).Read({property}));
+                             SchemaReader(&document, &meter_).Read({property}));
     std::vector<std::string> choices;
     bool any = false;
     for (const Shape& shape : shapes) {
       if ((shape.types & kStringType) == 0) continue;
       if (!shape.values &&
           (!shape.patterns.empty() || shape.min_length > 0 || shape.max_length != kUnbounded)) {
-        return SchemaError(shape.path,
+        return SchemaError(shape.at,
                            "limits a text that stands between tags by pattern, format, minLength "
                            "or maxLength; allowed: enum, const");
       }
       any = any || !shape.values;
       for (const JsonTree* value : shape.values.value_or(std::vector<const JsonTree*>())) {
-        if (value->is_string() && Writable(value->text)) choices.push_back(value->text);
+        if (!value->is_string() || !Writable(value->text)) continue;
+        ANNULUS_RETURN_IF_ERROR(meter_.Step(StepsFor(value->text.size())));
+        // One copy here, and one that OneOf takes; vectors double.
+        ANNULUS_RETURN_IF_ERROR(meter_.Take(4 * sizeof(std::string) + 2 * value->text.size()));
+        choices.push_back(value->text);
       }
     }
     if (any) return std::vector<std::string>();
-    if (choices.empty()) return SchemaError(property.path, "allows no text");
+    if (choices.empty()) return SchemaError(property, "allows no text");
     return choices;
   }
 
@@ -199,7 +209,7 @@ class ToolReader {
 
   const AnswerShape& shape_;
   const AnswerTools* const texts_;
-  WorkMeter& work_;
+  CompileMeter& meter_;
   MachineBuilder& builder_;
   JsonEmitter json_;
   std::optional<RuleId> any_object_;
@@ -208,11 +218,11 @@ class ToolReader {
 }  // namespace
 
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
-                                                    const AnswerShape& shape, WorkMeter* work,
+                                                    const AnswerShape& shape, CompileMeter* meter,
                                                     MachineBuilder* builder) {
   std::shared_ptr<const AnswerTools> texts;
   if (shape.format->family().tagged) {
-    ANNULUS_RETURN_IF_ERROR(work->Step(StepsFor(shape.tools.size())));
+    ANNULUS_RETURN_IF_ERROR(meter->Step(StepsFor(shape.tools.size())));
     auto parsed = AnswerTools::Parse(shape.tools);
     if (!parsed.ok()) {
       return FieldError(absl::StatusCode::kInvalidArgument, "messages.tools",
@@ -220,7 +230,7 @@ absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
     }
     texts = *std::move(parsed);
   }
-  ToolReader reader(shape, texts.get(), work, builder);
+  ToolReader reader(shape, texts.get(), meter, builder);
   std::vector<CallTool> tools;
   for (const JsonTree& each : definitions.items) {
     const JsonTree* const inner = each.Find("function");

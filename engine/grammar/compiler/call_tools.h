@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api/output.h"
-#include "engine/base/work_meter.h"
+#include "engine/grammar/compiler/compile_meter.h"
 #include "engine/grammar/compiler/json_tree.h"
 #include "engine/grammar/compiler/machine_builder.h"
 
@@ -40,7 +40,7 @@ struct CallTool {
 // strict and no call is required, what it says of these arguments is left out. NOT_FOUND if there
 // is no tool of shape.name.
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
-                                                    const AnswerShape& shape, WorkMeter* work,
+                                                    const AnswerShape& shape, CompileMeter* meter,
                                                     MachineBuilder* builder);
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/grammar/compiler/answer_emitter.h"
 #include "engine/grammar/compiler/call_tools.h"
+#include "engine/grammar/compiler/compile_meter.h"
 #include "engine/grammar/compiler/finish_machine.h"
 #include "engine/grammar/compiler/json_emitter.h"
 #include "engine/grammar/compiler/json_tree.h"
@@ -22,13 +23,13 @@
 namespace annulus {
 namespace {
 
-absl::StatusOr<NodeId> EmitPattern(absl::string_view text, WorkMeter* work,
-                                   MachineBuilder* builder) {
+absl::StatusOr<NodeId> EmitPattern(absl::string_view text, MachineBuilder* builder) {
   if (text.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the regular expression has ", text.size(),
                                                    " bytes; allowed: ", kMaxPatternBytes));
   }
-  ANNULUS_RETURN_IF_ERROR(work->Step(StepsFor(text.size())));
+  builder->Step(StepsFor(text.size()));
+  if (!builder->Take(text.size() * kRegexTreeBytes)) return builder->status();
   ANNULUS_ASSIGN_OR_RETURN(const RegexTree tree, ParseRegex(text, RegexMatch::kWhole));
   return EmitRegex(tree, Spelling::kPlain, kReturnNode, builder);
 }
@@ -40,7 +41,8 @@ absl::StatusOr<NodeId> EmitChoices(const std::vector<std::string>& choices,
         absl::StrCat("there are ", choices.size(), " choices; allowed: 1 to ", kMaxChoices));
   }
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (!builder->Step(StepsFor(choices[i].size()))) return builder->status();
+    builder->Step(StepsFor(choices[i].size()));
+    if (!builder->Take(choices[i].size())) return builder->status();  // the builder's copy
     if (choices[i].empty() || FirstInvalidUtf8(choices[i])) {
       return absl::InvalidArgumentError(absl::StrCat("choice ", i, " is ",
                                                      choices[i].empty() ? "empty" : "not UTF-8",
@@ -52,12 +54,12 @@ absl::StatusOr<NodeId> EmitChoices(const std::vector<std::string>& choices,
 
 // Adds what reads a text of the wanted form. `schema`: of kJsonSchema, parsed.
 absl::StatusOr<NodeId> EmitForm(const OutputConstraint& constraint, const JsonTree& schema,
-                                WorkMeter* work, MachineBuilder* builder) {
+                                CompileMeter* meter, MachineBuilder* builder) {
   switch (constraint.kind) {
     case OutputConstraint::Kind::kJsonSchema:
-      return SchemaCompiler(&schema, work, builder).Compile();
+      return SchemaCompiler(&schema, meter, builder).Compile();
     case OutputConstraint::Kind::kRegex:
-      return EmitPattern(constraint.text, work, builder);
+      return EmitPattern(constraint.text, builder);
     case OutputConstraint::Kind::kChoices:
       return EmitChoices(constraint.choices, builder);
     default:
@@ -67,17 +69,17 @@ absl::StatusOr<NodeId> EmitForm(const OutputConstraint& constraint, const JsonTr
 
 // Adds what reads a whole answer. `tools`: shape.tools, parsed.
 absl::StatusOr<NodeId> EmitAnswer(const OutputConstraint& constraint, const JsonTree& schema,
-                                  const JsonTree& tools, const TokenTrie* tokens, WorkMeter* work,
-                                  MachineBuilder* builder) {
+                                  const JsonTree& tools, const TokenTrie* tokens,
+                                  CompileMeter* meter, MachineBuilder* builder) {
   std::optional<RuleId> form;
   if (constraint.kind != OutputConstraint::Kind::kAnyText) {
-    ANNULUS_ASSIGN_OR_RETURN(const NodeId start, EmitForm(constraint, schema, work, builder));
+    ANNULUS_ASSIGN_OR_RETURN(const NodeId start, EmitForm(constraint, schema, meter, builder));
     form = builder->DeclareRule();
     builder->DefineRule(*form, start);
   }
   std::vector<CallTool> calls;
   if (constraint.answer->calls != AnswerShape::Calls::kNone) {
-    ANNULUS_ASSIGN_OR_RETURN(calls, ReadCallTools(tools, *constraint.answer, work, builder));
+    ANNULUS_ASSIGN_OR_RETURN(calls, ReadCallTools(tools, *constraint.answer, meter, builder));
   }
   return AnswerEmitter(*constraint.answer, calls, form, tokens, builder).Emit();
 }
@@ -98,21 +100,23 @@ absl::StatusOr<Machine> Emit(const OutputConstraint& constraint, const TokenTrie
   const bool has_schema = constraint.kind == OutputConstraint::Kind::kJsonSchema;
   const bool has_tools = constraint.answer && constraint.answer->calls != AnswerShape::Calls::kNone;
   size_t bytes = 0;
+  ANNULUS_ASSIGN_OR_RETURN(JsonTree schema, ParsePart(constraint.text, has_schema ? "schema" : "",
+                                                      work, memory, &bytes));
   ANNULUS_ASSIGN_OR_RETURN(
-      const JsonTree schema,
-      ParsePart(constraint.text, has_schema ? "schema" : "", work, memory, &bytes));
-  ANNULUS_ASSIGN_OR_RETURN(const JsonTree tools,
-                           ParsePart(has_tools ? constraint.answer->tools : "",
-                                     has_tools ? "tools" : "", work, memory, &bytes));
+      JsonTree tools, ParsePart(has_tools ? constraint.answer->tools : "", has_tools ? "tools" : "",
+                                work, memory, &bytes));
   if (has_tools && constraint.answer->format->family().tagged) {
     bytes += AnswerTools::ParseBytes(constraint.answer->tools.size());  // by ReadCallTools
     ANNULUS_RETURN_IF_ERROR(memory->Allow(bytes));
   }
+  schema.LinkParents();
+  tools.LinkParents();
   PartOfGrant rest(*memory, bytes);
-  MachineBuilder builder(work, &rest);
+  CompileMeter meter(work, &rest);
+  MachineBuilder builder(&meter);
   const absl::StatusOr<NodeId> start =
-      constraint.answer ? EmitAnswer(constraint, schema, tools, tokens, work, &builder)
-                        : EmitForm(constraint, schema, work, &builder);
+      constraint.answer ? EmitAnswer(constraint, schema, tools, tokens, &meter, &builder)
+                        : EmitForm(constraint, schema, &meter, &builder);
   ANNULUS_RETURN_IF_ERROR(start.status());
   ANNULUS_RETURN_IF_ERROR(builder.status());
   return builder.Take(*start);

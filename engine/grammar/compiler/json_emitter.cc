@@ -10,6 +10,8 @@
 namespace annulus {
 namespace {
 
+// What a NameTrie and its classes take for a byte of the names.
+constexpr size_t kBytesPerNameByte = 448;
 constexpr ByteEdge kHexadecimal[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
 
 // `digits` hexadecimal digits of any value.
@@ -198,9 +200,17 @@ struct JsonEmitter::NameTrie {
 NodeId JsonEmitter::OtherNames(const std::vector<EmittedMember>& members,
                                const std::vector<EmittedNames>& others, NodeId next) {
   NameTrie trie;
-  for (size_t i = 0; i < others.size(); ++i) trie.At(others[i].prefix).names = i;
+  size_t taken = 0;
+  const auto enters = [&](absl::string_view name) {
+    taken += name.size() * kBytesPerNameByte;
+    return builder_.Step(StepsFor(name.size())) && builder_.Take(name.size() * kBytesPerNameByte);
+  };
+  for (size_t i = 0; i < others.size(); ++i) {
+    if (!enters(others[i].prefix)) return kReturnNode;
+    trie.At(others[i].prefix).names = i;
+  }
   for (const EmittedMember& member : members) {
-    if (!builder_.Step(StepsFor(member.name.size()))) return kReturnNode;
+    if (!enters(member.name)) return kReturnNode;
     if (trie.branches.size() > MachineBuilder::kMaxParts) break;  // the nodes below are too many
     trie.At(member.name).is_member = true;
   }
@@ -234,6 +244,7 @@ NodeId JsonEmitter::OtherNames(const std::vector<EmittedMember>& members,
     if (!branch.is_member) edges.push_back({'"', '"', values[*branch.names]});
     nodes[i - 1] = builder_.Bytes(edges);
   }
+  builder_.Give(taken);
   return builder_.Byte('"', nodes.front());
 }
 

@@ -21,14 +21,14 @@ inline constexpr uint32_t kMaxIndent = 64;
 
 // Members of an object, in the order in which they may come.
 struct EmittedMember {
-  std::string name;
+  absl::string_view name;
   RuleId value = 0;
   bool required = false;
 };
 
 // Members whose names only have to begin with `prefix`; the longest prefix decides.
 struct EmittedNames {
-  std::string prefix;
+  absl::string_view prefix;
   RuleId value = 0;
   bool allowed = true;
 };

@@ -16,12 +16,19 @@ namespace {
 // A value with its place among its parent's, with room for vectors that double.
 constexpr size_t kBytesPerValue = 3 * sizeof(JsonTree);
 constexpr size_t kBytesPerKey = 6 * sizeof(std::string);
+// The parser keeps what it reads twice, in buffers that double.
+constexpr size_t kBytesPerTextByte = 4;
 constexpr size_t kBytesGrantedAtOnce = size_t{64} << 10;
 
 class OrderedTreeBuilder final : public JsonHandler {
  public:
   OrderedTreeBuilder(WorkMeter* work, MemoryGrant* memory) : work_(*work), memory_(*memory) {}
 
+  // Asks for what reading so many bytes takes beside the tree.
+  absl::Status Begin(size_t text_bytes) {
+    granted_ = bytes_ = kBytesPerTextByte * text_bytes;
+    return memory_.Allow(granted_);
+  }
   JsonTree Take() { return std::move(root_); }
   const absl::Status& refused() const { return refused_; }
   size_t granted() const { return granted_; }
@@ -155,6 +162,13 @@ void AppendCompact(const JsonTree& value, bool sorted, std::string* text) {
 
 }  // namespace
 
+void JsonTree::LinkParents() {
+  for (JsonTree& item : items) {
+    item.parent = this;
+    item.LinkParents();
+  }
+}
+
 const JsonTree* JsonTree::Find(absl::string_view key) const {
   if (!is_object()) return nullptr;
   const auto place = members->places.find(key);
@@ -165,6 +179,7 @@ absl::StatusOr<JsonTree> ParseOrderedJson(absl::string_view text, absl::string_v
                                           WorkMeter* work, MemoryGrant* memory, size_t* bytes) {
   ANNULUS_RETURN_IF_ERROR(work->Step(StepsFor(text.size())));
   OrderedTreeBuilder builder(work, memory);
+  ANNULUS_RETURN_IF_ERROR(builder.Begin(text.size()));
   const absl::Status parsed = ParseJson(text, name, builder);
   ANNULUS_RETURN_IF_ERROR(builder.refused());
   ANNULUS_RETURN_IF_ERROR(parsed);

@@ -27,11 +27,15 @@ struct JsonTree {
   std::string text;                  // of a string, unescaped; of a number, as it was written
   std::vector<JsonTree> items;       // elements or member values
   std::unique_ptr<Members> members;  // of an object
+  const JsonTree* parent = nullptr;  // by LinkParents
 
   bool is_object() const { return kind == Kind::kObject; }
   bool is_array() const { return kind == Kind::kArray; }
   bool is_string() const { return kind == Kind::kString; }
   bool is_boolean() const { return kind == Kind::kFalse || kind == Kind::kTrue; }
+
+  // Sets `parent` of all values below this one, which must not move any more.
+  void LinkParents();
 
   // Null if this is no object or has no such member.
   const JsonTree* Find(absl::string_view key) const;
@@ -39,8 +43,8 @@ struct JsonTree {
 
 // Parses one JSON text of at most kMaxJsonDepth levels, without duplicate keys. INVALID_ARGUMENT
 // for anything else, with a message that begins with `name`; errors of `work` and
-// `memory` unchanged. Asks
-// `memory` for the tree before it grows; *bytes is what it asked for. Counts steps for each value.
+// `memory` unchanged. Asks `memory` for the tree, and what reading takes, before it grows; *bytes
+// is what it asked for. Counts steps for each value.
 absl::StatusOr<JsonTree> ParseOrderedJson(absl::string_view text, absl::string_view name,
                                           WorkMeter* work, MemoryGrant* memory, size_t* bytes);
 

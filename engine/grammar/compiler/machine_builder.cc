@@ -9,10 +9,10 @@
 namespace annulus {
 namespace {
 
-// What a part can take at the most: a vector doubles while it grows, and the finished machine is
-// copied once without the parts that lead nowhere.
-constexpr size_t kBytesPerPart = 4 * sizeof(Node);
-constexpr size_t kPartsGrantedAtOnce = 1024;
+// What the trie of OneOf takes for a byte of the texts, and what is known of a continuation beside
+// its ranges.
+constexpr size_t kBytesPerBranch = 192;
+constexpr size_t kBytesPerContinuation = 192;
 
 struct ShortEscape {
   char32_t character;
@@ -23,15 +23,19 @@ constexpr ShortEscape kShortEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'},
 
 }  // namespace
 
-MachineBuilder::MachineBuilder(WorkMeter* work, MemoryGrant* memory)
-    : work_(*work), memory_(*memory) {
+MachineBuilder::MachineBuilder(CompileMeter* meter) : meter_(*meter) {
   machine_.nodes.emplace_back();  // kReturnNode
 }
 
 void MachineBuilder::Fail(const absl::Status& status) { status_.Update(status); }
 
 bool MachineBuilder::Step(int64_t steps) {
-  if (status_.ok()) status_ = work_.Step(steps);
+  if (status_.ok()) status_ = meter_.Step(steps);
+  return status_.ok();
+}
+
+bool MachineBuilder::Take(size_t bytes) {
+  if (status_.ok()) status_ = meter_.Take(bytes);
   return status_.ok();
 }
 
@@ -43,11 +47,6 @@ NodeId MachineBuilder::Add(Node node, size_t parts) {
         "the output constraint needs more than ", kMaxParts,
         " states; use fewer properties, shorter lists of values or smaller repetitions")));
     return kReturnNode;
-  }
-  if (parts_ > granted_) {
-    granted_ = parts_ + kPartsGrantedAtOnce;
-    status_ = memory_.Allow(granted_ * kBytesPerPart);
-    if (!status_.ok()) return kReturnNode;
   }
   machine_.nodes.push_back(node);
   return static_cast<NodeId>(machine_.nodes.size() - 1);
@@ -123,12 +122,16 @@ NodeId MachineBuilder::OneOf(std::vector<std::string> texts, NodeId next) {
   };
   std::vector<Branch> trie(1);  // children come after their parents
   std::vector<size_t> path;     // of the text before
+  size_t taken = 0;
   absl::string_view before;
   for (const std::string& text : texts) {
     if (!Step(StepsFor(text.size()))) return kReturnNode;
     const size_t shared = static_cast<size_t>(
         std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
     path.resize(shared);
+    const size_t bytes = (text.size() - shared) * kBytesPerBranch;
+    if (!Take(bytes)) return kReturnNode;
+    taken += bytes;
     for (size_t i = shared; i < text.size(); ++i) {
       if (trie.size() > kMaxParts) break;  // Add says so below
       trie[path.empty() ? 0 : path.back()].children.push_back({text[i], trie.size()});
@@ -153,6 +156,7 @@ NodeId MachineBuilder::OneOf(std::vector<std::string> texts, NodeId next) {
       nodes[i - 1] = Bytes(edges);
     }
   }
+  Give(taken);
   return nodes.front();
 }
 
@@ -231,6 +235,7 @@ NodeId MachineBuilder::Continuation(const std::vector<CodePoints>& ranges, int b
   auto key = std::tuple(next, bytes, ranges);
   const auto known = continuations_.find(key);
   if (known != continuations_.end()) return known->second;
+  if (!Take(kBytesPerContinuation + 2 * ranges.size() * sizeof(CodePoints))) return kReturnNode;
   std::vector<ByteEdge> edges;
   AppendEdges(ranges, bytes - 1, 0x80, next, &edges);
   const NodeId node = Bytes(edges);

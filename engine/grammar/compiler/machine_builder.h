@@ -10,9 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "engine/base/memory_grant.h"
-#include "engine/base/work_meter.h"
 #include "engine/grammar/compiler/character_class.h"
+#include "engine/grammar/compiler/compile_meter.h"
 #include "engine/grammar/machine.h"
 
 namespace annulus {
@@ -30,8 +29,8 @@ class MachineBuilder {
   // Nodes, edges and targets of one machine, together.
   static constexpr size_t kMaxParts = size_t{1} << 20;
 
-  // Both must outlive the builder.
-  MachineBuilder(WorkMeter* work, MemoryGrant* memory);
+  // `meter` must outlive the builder.
+  explicit MachineBuilder(CompileMeter* meter);
 
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
@@ -39,6 +38,9 @@ class MachineBuilder {
   void Fail(const absl::Status& status);
   // Counts steps of the caller's own work. Returns ok().
   bool Step(int64_t steps = 1);
+  // Asks for memory of the caller's own, beside what the steps may take. Returns ok().
+  bool Take(size_t bytes);
+  void Give(size_t bytes) { meter_.Give(bytes); }
 
   NodeId Bytes(const std::vector<ByteEdge>& edges, bool thinks = false);
   NodeId Byte(char byte, NodeId next);
@@ -81,12 +83,10 @@ class MachineBuilder {
   void AppendUtf8(const CharacterClass& members, NodeId next, std::vector<ByteEdge>* edges);
   void AppendEscapes(const CharacterClass& members, NodeId next, std::vector<ByteEdge>* edges);
 
-  WorkMeter& work_;
-  MemoryGrant& memory_;
+  CompileMeter& meter_;
   absl::Status status_;
   Machine machine_;
   size_t parts_ = 0;
-  size_t granted_ = 0;  // parts
   std::map<std::tuple<NodeId, int, std::vector<CodePoints>>, NodeId> continuations_;
 };
 

@@ -48,15 +48,21 @@ NodeId EmitOptional(const RegexTree& body, uint32_t most, Spelling spelling, Nod
   return start;
 }
 
+// Any number of times, or at least once.
+NodeId EmitLoop(const RegexTree& body, bool may_skip, Spelling spelling, NodeId next,
+                MachineBuilder* builder) {
+  const NodeId loop = builder->OpenLoop();
+  const NodeId start = EmitRegex(body, spelling, loop, builder);
+  builder->CloseLoop(loop, start, next);
+  return may_skip ? loop : start;
+}
+
 NodeId EmitRepeat(const RegexTree& tree, Spelling spelling, NodeId next, MachineBuilder* builder) {
   const RegexTree& body = tree.children[0];
   if (tree.most == 0) return next;
   const bool plain = IsPlain(body);
   if (tree.most == kUnbounded && tree.least <= 1 && !plain) {
-    const NodeId loop = builder->OpenLoop();
-    const NodeId start = EmitRegex(body, spelling, loop, builder);
-    builder->CloseLoop(loop, start, next);
-    return tree.least == 0 ? loop : start;
+    return EmitLoop(body, tree.least == 0, spelling, next, builder);
   }
   if (tree.most == 1) {
     const NodeId start = EmitRegex(body, spelling, next, builder);
@@ -64,11 +70,7 @@ NodeId EmitRepeat(const RegexTree& tree, Spelling spelling, NodeId next, Machine
   }
   if (MayBeEmpty(body)) {
     if (tree.most != kUnbounded) return EmitOptional(body, tree.most, spelling, next, builder);
-    RegexTree loop;
-    loop.kind = Kind::kRepeat;
-    loop.most = kUnbounded;
-    loop.children.push_back(body);
-    return EmitRepeat(loop, spelling, next, builder);
+    return EmitLoop(body, /*may_skip=*/true, spelling, next, builder);
   }
   return builder->Repeat(EmitRegex(body, spelling, kReturnNode, builder), tree.least, tree.most,
                          plain, next);

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_GRAMMAR_COMPILER_REGEX_TREE_H_
 #define ANNULUS_ENGINE_GRAMMAR_COMPILER_REGEX_TREE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct RegexTree {
   uint32_t least = 0;
   uint32_t most = 0;
 };
+
+// What ParseRegex takes of the heap for each byte of a pattern, at the most.
+inline constexpr size_t kRegexTreeBytes = 320;
 
 // What a text must do to match.
 enum class RegexMatch : uint8_t {

@@ -13,11 +13,12 @@
 
 namespace annulus {
 
-SchemaCompiler::SchemaCompiler(const JsonTree* document, WorkMeter* work, MachineBuilder* builder)
-    : document_(*document), builder_(*builder), reader_(document, work), json_(builder) {}
+SchemaCompiler::SchemaCompiler(const JsonTree* document, CompileMeter* meter,
+                               MachineBuilder* builder)
+    : document_(*document), builder_(*builder), reader_(document, meter), json_(builder) {}
 
 absl::StatusOr<NodeId> SchemaCompiler::Compile() {
-  ANNULUS_ASSIGN_OR_RETURN(const RuleId root, CompileAll({{&document_, "#"}}));
+  ANNULUS_ASSIGN_OR_RETURN(const RuleId root, CompileAll({{&document_, &document_}}));
   const NodeId start = builder_.Call(root, kReturnNode);
   ANNULUS_RETURN_IF_ERROR(builder_.status());
   return start;
@@ -35,7 +36,7 @@ absl::StatusOr<RuleId> SchemaCompiler::CompileObject() {
     type.text = "object";
     return schema;
   }();
-  return CompileAll({{&document_, "#"}, {&object, "#"}});
+  return CompileAll({{&document_, &document_}, {&object, &object}});
 }
 
 absl::StatusOr<RuleId> SchemaCompiler::CompileAll(SchemaList schemas) {
@@ -75,6 +76,7 @@ absl::StatusOr<NodeId> SchemaCompiler::EmitShapes(const std::vector<Shape>& shap
   std::vector<const JsonTree*> values;  // of all shapes: they share their beginnings
   for (const Shape& shape : shapes) {
     if (shape.values) {
+      if (!builder_.Step(static_cast<int64_t>(shape.values->size() / 4))) break;
       values.insert(values.end(), shape.values->begin(), shape.values->end());
       continue;
     }
@@ -89,6 +91,8 @@ NodeId SchemaCompiler::EmitValues(const std::vector<const JsonTree*>& values) {
   std::vector<NodeId> targets;
   std::vector<std::string> scalars;
   for (const JsonTree* value : values) {
+    const size_t bytes = value->text.size();
+    if (!builder_.Step(StepsFor(bytes)) || !builder_.Take(64 + 2 * bytes)) return kReturnNode;
     if (value->is_array() || value->is_object()) {
       targets.push_back(json_.Constant(*value, kReturnNode));
     } else {
@@ -135,13 +139,19 @@ absl::StatusOr<NodeId> SchemaCompiler::EmitString(const Shape& shape) {
     return json_.String(shape.min_length, shape.max_length, kReturnNode);
   }
   std::vector<RegexTree> patterns;
-  for (const std::string& pattern : shape.patterns) {
+  size_t bytes = 0;
+  for (const absl::string_view pattern : shape.patterns) {
+    constexpr size_t kPatternBytesPerStep = 8;
+    builder_.Step(static_cast<int64_t>(1 + pattern.size() / kPatternBytesPerStep));
+    if (!builder_.Take(pattern.size() * kRegexTreeBytes)) return builder_.status();
+    bytes += pattern.size() * kRegexTreeBytes;
     auto tree = ParseRegex(pattern, RegexMatch::kAnywhere);
-    if (!tree.ok()) return SchemaError(shape.path, absl::StrCat("has ", tree.status().message()));
+    if (!tree.ok()) return SchemaError(shape.at, absl::StrCat("has ", tree.status().message()));
     patterns.push_back(*std::move(tree));
   }
   const NodeId end = builder_.Byte('"', kReturnNode);
   const NodeId inside = EmitPatterns(patterns, shape.min_length, shape.max_length, end, &builder_);
+  builder_.Give(bytes);
   return builder_.Byte('"', inside);
 }
 
@@ -161,35 +171,38 @@ absl::StatusOr<NodeId> SchemaCompiler::EmitArray(const Shape& shape) {
     return RuleOf(std::move(schemas));
   };
   std::vector<RuleId> prefix;
-  for (size_t i = 0; i < fixed && builder_.Step(); ++i) prefix.push_back(rule_of(i));
+  const auto steps = static_cast<int64_t>(1 + shape.arrays.size());
+  for (size_t i = 0; i < fixed && builder_.Step(steps); ++i) prefix.push_back(rule_of(i));
+  if (!builder_.Step(steps)) return builder_.status();
   return json_.Array(prefix, rule_of(fixed), shape.min_items, shape.max_items, kReturnNode);
 }
 
 absl::StatusOr<NodeId> SchemaCompiler::EmitObject(const Shape& shape) {
-  std::vector<std::string> names;
-  absl::flat_hash_set<std::string> known;
-  const auto add = [&](const std::string& name) {
-    if (known.insert(name).second) names.push_back(name);
+  std::vector<absl::string_view> names;
+  absl::flat_hash_set<absl::string_view> known;
+  const auto add = [&](absl::string_view name) {
+    if (builder_.Step() && known.insert(name).second) names.push_back(name);
   };
-  std::vector<std::string> prefixes{""};
+  std::vector<absl::string_view> prefixes{""};
   for (const ObjectPart& part : shape.objects) {
-    if (part.properties != nullptr) {
-      for (const std::string& name : part.properties->members->keys) add(name);
+    if (part.properties.node != nullptr) {
+      for (const std::string& name : part.properties.node->members->keys) add(name);
     }
     for (const auto& [prefix, schema] : part.prefixes) prefixes.push_back(prefix);
   }
-  for (const std::string& name : shape.required) add(name);
-  const absl::flat_hash_set<std::string> required(shape.required.begin(), shape.required.end());
+  for (const absl::string_view name : shape.required) add(name);
+  const absl::flat_hash_set<absl::string_view> required(shape.required.begin(),
+                                                        shape.required.end());
   std::vector<EmittedMember> members;
-  for (const std::string& name : names) {
+  for (const absl::string_view name : names) {
     if (!builder_.Step(static_cast<int64_t>(1 + shape.objects.size() + prefixes.size()))) break;
     members.push_back({name, RuleOf(SchemasOfMember(shape, name)), required.contains(name)});
   }
   std::sort(prefixes.begin(), prefixes.end());
   prefixes.erase(std::unique(prefixes.begin(), prefixes.end()), prefixes.end());
   std::vector<EmittedNames> others;
-  for (const std::string& prefix : prefixes) {
-    if (!builder_.Step(static_cast<int64_t>(1 + prefixes.size()))) break;
+  for (const absl::string_view prefix : prefixes) {
+    if (!builder_.Step(static_cast<int64_t>(1 + shape.objects.size() + prefixes.size()))) break;
     const SchemaList schemas = SchemasOfOthers(shape, prefix);
     const bool allowed = std::none_of(schemas.begin(), schemas.end(), [](const SchemaRef& schema) {
       return schema.node->kind == JsonTree::Kind::kFalse;

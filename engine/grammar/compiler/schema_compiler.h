@@ -19,7 +19,7 @@ namespace annulus {
 class SchemaCompiler {
  public:
   // All must outlive the compiler.
-  SchemaCompiler(const JsonTree* document, WorkMeter* work, MachineBuilder* builder);
+  SchemaCompiler(const JsonTree* document, CompileMeter* meter, MachineBuilder* builder);
 
   // Adds rules for the whole document; returns where a value begins. Errors of SchemaReader.
   absl::StatusOr<NodeId> Compile();

@@ -21,8 +21,7 @@ using Reader = absl::Status (*)(const SchemaRef& keyword, Shape* shape);
 std::string Shown(const JsonTree& value) { return QuoteForMessage(CompactJson(value, false)); }
 
 absl::Status Wrong(const SchemaRef& keyword, absl::string_view allowed) {
-  return SchemaError(keyword.path,
-                     absl::StrCat("is ", Shown(*keyword.node), "; allowed: ", allowed));
+  return SchemaError(keyword, absl::StrCat("is ", Shown(*keyword.node), "; allowed: ", allowed));
 }
 
 absl::Status Ignored(const SchemaRef&, Shape*) { return absl::OkStatus(); }
@@ -69,7 +68,7 @@ absl::Status ReadConst(const SchemaRef& keyword, Shape* shape) {
 }
 
 ObjectPart* PartOf(Shape* shape) {
-  if (shape->objects.empty()) shape->objects.emplace_back().path = shape->path;
+  if (shape->objects.empty()) shape->objects.emplace_back();
   return &shape->objects.front();
 }
 
@@ -80,23 +79,22 @@ ArrayPart* ElementsOf(Shape* shape) {
 
 absl::Status ReadProperties(const SchemaRef& keyword, Shape* shape) {
   if (!keyword.node->is_object()) return Wrong(keyword, "an object of schemas");
-  PartOf(shape)->properties = keyword.node;
+  PartOf(shape)->properties = keyword;
   return absl::OkStatus();
 }
 
 absl::Status ReadPatternProperties(const SchemaRef& keyword, Shape* shape) {
   if (!keyword.node->is_object()) return Wrong(keyword, "an object of schemas");
   for (size_t i = 0; i < keyword.node->items.size(); ++i) {
-    const std::string& pattern = keyword.node->members->keys[i];
-    absl::string_view prefix = pattern;
+    const SchemaRef schema{&keyword.node->items[i], keyword.document};
+    absl::string_view prefix = keyword.node->members->keys[i];
     if (!absl::ConsumePrefix(&prefix, "^") ||
         prefix.find_first_of("\\^$.|?*+()[]{}") != absl::string_view::npos) {
-      return SchemaError(SchemaPath(keyword.path, pattern),
+      return SchemaError(schema,
                          "is a pattern that is not supported here; allowed: ^ and the characters "
                          "with which the names begin");
     }
-    PartOf(shape)->prefixes.push_back(
-        {std::string(prefix), {&keyword.node->items[i], SchemaPath(keyword.path, pattern)}});
+    PartOf(shape)->prefixes.emplace_back(prefix, schema);
   }
   return absl::OkStatus();
 }
@@ -118,8 +116,8 @@ absl::Status ReadRequired(const SchemaRef& keyword, Shape* shape) {
 absl::Status ReadPrefixItems(const SchemaRef& keyword, Shape* shape) {
   if (!keyword.node->is_array()) return Wrong(keyword, "a list of schemas");
   ArrayPart* const part = ElementsOf(shape);
-  for (size_t i = 0; i < keyword.node->items.size(); ++i) {
-    part->prefix.push_back({&keyword.node->items[i], SchemaPath(keyword.path, absl::StrCat(i))});
+  for (const JsonTree& item : keyword.node->items) {
+    part->prefix.push_back({&item, keyword.document});
   }
   return absl::OkStatus();
 }
@@ -153,7 +151,7 @@ absl::Status ReadCountInto(const SchemaRef& keyword, Shape* shape) {
 absl::StatusOr<DecimalBound> ReadBound(const SchemaRef& keyword, bool exclusive) {
   if (keyword.node->kind != JsonTree::Kind::kNumber) return Wrong(keyword, "a number");
   const auto value = Decimal::Parse(keyword.node->text);
-  if (!value.ok()) return SchemaError(keyword.path, value.status().message());
+  if (!value.ok()) return SchemaError(keyword, value.status().message());
   return DecimalBound{*value, exclusive};
 }
 
@@ -191,19 +189,21 @@ constexpr char kByte[] = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
 constexpr char kLabel[] = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
 constexpr char kAtom[] = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,64}";
 
+std::string Whole(absl::string_view pattern) { return absl::StrCat("^(?:", pattern, ")$"); }
+
 absl::Status ReadFormat(const SchemaRef& keyword, Shape* shape) {
   static const auto& formats = *new absl::flat_hash_map<std::string, std::string>{
-      {"date", kDate},
-      {"time", kTime},
-      {"date-time", absl::StrCat(kDate, "T", kTime)},
-      {"uuid", "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"},
-      {"email", absl::StrCat(kAtom, "(?:\\.", kAtom, ")*@", kLabel, "(?:\\.", kLabel, ")*")},
-      {"ipv4", absl::StrCat(kByte, "(?:\\.", kByte, "){3}")}};
+      {"date", Whole(kDate)},
+      {"time", Whole(kTime)},
+      {"date-time", Whole(absl::StrCat(kDate, "T", kTime))},
+      {"uuid", Whole("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")},
+      {"email", Whole(absl::StrCat(kAtom, "(?:\\.", kAtom, ")*@", kLabel, "(?:\\.", kLabel, ")*"))},
+      {"ipv4", Whole(absl::StrCat(kByte, "(?:\\.", kByte, "){3}"))}};
   const auto found = keyword.node->is_string() ? formats.find(keyword.node->text) : formats.end();
   if (found == formats.end()) {
     return Wrong(keyword, "date, time, date-time, uuid, email, ipv4");
   }
-  shape->patterns.push_back(absl::StrCat("^(?:", found->second, ")$"));
+  shape->patterns.push_back(found->second);
   return absl::OkStatus();
 }
 
@@ -250,39 +250,42 @@ const absl::flat_hash_map<std::string, Reader>& Readers() {
 
 }  // namespace
 
-std::string SchemaPath(const std::string& parent, absl::string_view key) {
-  return absl::StrCat(parent, "/", absl::StrReplaceAll(key, {{"~", "~0"}, {"/", "~1"}}));
-}
-
-absl::Status SchemaError(const std::string& path, absl::string_view problem) {
+absl::Status SchemaError(const SchemaRef& at, absl::string_view problem) {
+  std::string path;
+  for (const JsonTree* node = at.node; node != at.document; node = node->parent) {
+    const JsonTree& parent = *node->parent;
+    const auto place = static_cast<size_t>(node - parent.items.data());
+    const std::string key = parent.is_object() ? parent.members->keys[place] : absl::StrCat(place);
+    path = absl::StrCat("/", absl::StrReplaceAll(key, {{"~", "~0"}, {"/", "~1"}}), path);
+  }
+  path.insert(0, "#");
   return absl::InvalidArgumentError(absl::StrCat("schema: ", QuoteForMessage(path), " ", problem));
 }
 
-absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, WorkMeter* work) {
-  shape->path = schema.path;
+absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, CompileMeter* meter) {
+  shape->at = schema;
   const JsonTree& node = *schema.node;
-  ANNULUS_RETURN_IF_ERROR(work->Step(static_cast<int64_t>(node.items.size())));
+  ANNULUS_RETURN_IF_ERROR(meter->Step(static_cast<int64_t>(node.items.size())));
   for (size_t i = 0; i < node.items.size(); ++i) {
     const std::string& key = node.members->keys[i];
-    const SchemaRef keyword{&node.items[i], SchemaPath(schema.path, key)};
+    const SchemaRef keyword{&node.items[i], schema.document};
     const auto reader = Readers().find(key);
     if (reader == Readers().end()) {
       return SchemaError(
-          keyword.path,
+          keyword,
           "is a keyword that is not supported; allowed: type, enum, const, properties, "
           "patternProperties, additionalProperties, required, items, prefixItems, minItems, "
           "maxItems, minLength, maxLength, minimum, maximum, exclusiveMinimum, exclusiveMaximum, "
           "pattern, format, allOf, anyOf, oneOf, $ref, $defs");
     }
     if (key == "const" && node.Find("enum") != nullptr) {
-      return SchemaError(keyword.path, "cannot be combined with enum; keep one of the two");
+      return SchemaError(keyword, "cannot be combined with enum; keep one of the two");
     }
     if (key == "prefixItems" && node.Find("items") != nullptr && node.Find("items")->is_array()) {
-      return SchemaError(keyword.path,
-                         "cannot be combined with a list in items; keep one of the two");
+      return SchemaError(keyword, "cannot be combined with a list in items; keep one of the two");
     }
     // Lists are gone through several times, and values of enum as texts.
-    ANNULUS_RETURN_IF_ERROR(work->Step(static_cast<int64_t>(4 * keyword.node->items.size())));
+    ANNULUS_RETURN_IF_ERROR(meter->Step(static_cast<int64_t>(4 * keyword.node->items.size())));
     ANNULUS_RETURN_IF_ERROR(reader->second(keyword, shape));
   }
   return absl::OkStatus();
@@ -295,15 +298,13 @@ bool IsIgnoredKeyword(absl::string_view name) {
 
 namespace {
 
-SchemaList SchemasOf(const Shape& shape, const std::string& name, bool among_properties) {
+SchemaList SchemasOf(const Shape& shape, absl::string_view name, bool among_properties) {
   SchemaList schemas;
   for (const ObjectPart& part : shape.objects) {
     const size_t before = schemas.size();
-    const JsonTree* const schema =
-        among_properties && part.properties != nullptr ? part.properties->Find(name) : nullptr;
-    if (schema != nullptr) {
-      schemas.push_back({schema, SchemaPath(absl::StrCat(part.path, "/properties"), name)});
-    }
+    const JsonTree* const properties = among_properties ? part.properties.node : nullptr;
+    const JsonTree* const schema = properties != nullptr ? properties->Find(name) : nullptr;
+    if (schema != nullptr) schemas.push_back({schema, part.properties.document});
     for (const auto& [prefix, of_prefix] : part.prefixes) {
       if (absl::StartsWith(name, prefix)) schemas.push_back(of_prefix);
     }
@@ -314,11 +315,11 @@ SchemaList SchemasOf(const Shape& shape, const std::string& name, bool among_pro
 
 }  // namespace
 
-SchemaList SchemasOfMember(const Shape& shape, const std::string& name) {
+SchemaList SchemasOfMember(const Shape& shape, absl::string_view name) {
   return SchemasOf(shape, name, /*among_properties=*/true);
 }
 
-SchemaList SchemasOfOthers(const Shape& shape, const std::string& prefix) {
+SchemaList SchemasOfOthers(const Shape& shape, absl::string_view prefix) {
   return SchemasOf(shape, prefix, /*among_properties=*/false);
 }
 

@@ -39,6 +39,24 @@ Values Common(const Values& a, const Values& b) {
   return common;
 }
 
+// Steps for comparing the values as texts.
+int64_t StepsOf(const JsonTree& value) {
+  int64_t steps = StepsFor(value.text.size());
+  for (const JsonTree& item : value.items) steps += StepsOf(item);
+  if (value.is_object()) {
+    for (const std::string& key : value.members->keys) steps += StepsFor(key.size());
+  }
+  return steps;
+}
+
+int64_t StepsToCompare(const Values& a, const Values& b) {
+  int64_t steps = 0;
+  for (const Values* values : {&a, &b}) {
+    for (const JsonTree* value : *values) steps += 4 * StepsOf(*value);
+  }
+  return steps;
+}
+
 bool Disjoint(const Values& a, const Values& b) { return Common(a, b).empty(); }
 
 uint8_t TypeOf(const JsonTree& value) {
@@ -82,11 +100,11 @@ absl::Status FilterValues(Shape* shape) {
       (!shape->arrays.empty() || shape->min_items > 0 || shape->max_items != kUnbounded);
   const bool patterns = (left & kStringType) != 0 && !shape->patterns.empty();
   if (members || elements || patterns) {
-    return SchemaError(shape->path, absl::StrCat("limits the values of an enum or const by ",
-                                                 members    ? "keywords for objects"
-                                                 : elements ? "keywords for arrays"
-                                                            : "pattern or format",
-                                                 "; list only values that satisfy them"));
+    return SchemaError(shape->at, absl::StrCat("limits the values of an enum or const by ",
+                                               members    ? "keywords for objects"
+                                               : elements ? "keywords for arrays"
+                                                          : "pattern or format",
+                                               "; list only values that satisfy them"));
   }
   std::erase_if(*shape->values, [&](const JsonTree* value) {
     if (value->kind == JsonTree::Kind::kNumber && shape->numbers.bounded()) {
@@ -103,44 +121,63 @@ absl::Status FilterValues(Shape* shape) {
 // More alternatives than a list of values needs come of a product.
 constexpr size_t kMaxAlternatives = 1 << 14;
 
-absl::Status CheckAlternatives(const std::string& path, size_t count) {
+absl::Status CheckAlternatives(const SchemaRef& at, size_t count) {
   if (count <= kMaxAlternatives) return absl::OkStatus();
-  return SchemaError(path, absl::StrCat("has more than ", kMaxAlternatives,
-                                        " alternatives, all combinations of anyOf and oneOf "
-                                        "counted; use fewer"));
+  return SchemaError(at, absl::StrCat("has more than ", kMaxAlternatives,
+                                      " alternatives, all combinations of anyOf and oneOf "
+                                      "counted; use fewer"));
 }
 
 bool Impossible(const Shape& shape) {
   return shape.types == 0 || (shape.values && shape.values->empty());
 }
 
+// A shape among others in a vector that doubles, with all digits that its bounds can have.
+constexpr size_t kBytesPerShape = 3 * sizeof(Shape) + 512;
+
+// What a shape lists, each of it a step to copy.
+size_t PartsOf(const Shape& shape) {
+  constexpr size_t kValuesPerStep = 4;
+  size_t parts =
+      shape.objects.size() + shape.required.size() + shape.arrays.size() + shape.patterns.size();
+  for (const ObjectPart& part : shape.objects) parts += part.prefixes.size();
+  for (const ArrayPart& part : shape.arrays) parts += part.prefix.size();
+  return parts + (shape.values ? shape.values->size() / kValuesPerStep : 0);
+}
+
 template <typename T>
-void Append(const std::vector<T>& from, std::vector<T>* to) {
-  to->insert(to->end(), from.begin(), from.end());
+std::vector<T> Joined(const std::vector<T>& a, const std::vector<T>& b) {
+  std::vector<T> joined;
+  joined.reserve(a.size() + b.size());
+  joined.insert(joined.end(), a.begin(), a.end());
+  joined.insert(joined.end(), b.begin(), b.end());
+  return joined;
 }
 
 }  // namespace
 
 absl::StatusOr<Shape> Conjoin(const Shape& a, const Shape& b) {
-  Shape both = a;
-  both.types &= b.types;
+  Shape both;
+  both.at = a.at;
+  both.types = a.types & b.types;
   if (a.values && b.values) {
     both.values = Common(*a.values, *b.values);
-  } else if (b.values) {
-    both.values = b.values;
+  } else {
+    both.values = a.values ? a.values : b.values;
   }
-  Append(b.objects, &both.objects);
-  Append(b.arrays, &both.arrays);
-  for (const std::string& name : b.required) {
-    if (std::find(a.required.begin(), a.required.end(), name) == a.required.end()) {
-      both.required.push_back(name);
-    }
+  both.objects = Joined(a.objects, b.objects);
+  both.arrays = Joined(a.arrays, b.arrays);
+  both.required = a.required;
+  const absl::flat_hash_set<absl::string_view> known(a.required.begin(), a.required.end());
+  for (const absl::string_view name : b.required) {
+    if (!known.contains(name)) both.required.push_back(name);
   }
+  both.patterns = Joined(a.patterns, b.patterns);
   both.min_items = std::max(a.min_items, b.min_items);
   both.max_items = std::min(a.max_items, b.max_items);
   both.min_length = std::max(a.min_length, b.min_length);
   both.max_length = std::min(a.max_length, b.max_length);
-  Append(b.patterns, &both.patterns);
+  both.numbers = a.numbers;
   if (b.numbers.low) both.numbers.AtLeast(*b.numbers.low);
   if (b.numbers.high) both.numbers.AtMost(*b.numbers.high);
   ANNULUS_RETURN_IF_ERROR(FilterValues(&both));
@@ -149,7 +186,7 @@ absl::StatusOr<Shape> Conjoin(const Shape& a, const Shape& b) {
 
 absl::StatusOr<std::vector<Shape>> SchemaReader::Read(const SchemaList& schemas) {
   std::vector<Shape> shapes(1);
-  if (!schemas.empty()) shapes.front().path = schemas.front().path;
+  if (!schemas.empty()) shapes.front().at = schemas.front();
   for (const SchemaRef& schema : schemas) {
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<Shape> own, ReadOne(schema));
     ANNULUS_ASSIGN_OR_RETURN(shapes, Both(shapes, own));
@@ -158,24 +195,23 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::Read(const SchemaList& schemas)
 }
 
 absl::StatusOr<std::vector<Shape>> SchemaReader::ReadOne(const SchemaRef& schema) {
-  ANNULUS_RETURN_IF_ERROR(work_.Step());
+  ANNULUS_RETURN_IF_ERROR(meter_.Step());
   if (schema.node->kind == JsonTree::Kind::kFalse) return std::vector<Shape>();
   if (schema.node->kind == JsonTree::Kind::kTrue) {
     std::vector<Shape> any(1);
-    any.front().path = schema.path;
+    any.front().at = schema;
     return any;
   }
   if (!schema.node->is_object()) {
-    return SchemaError(schema.path, "is not a schema; allowed: an object, true, false");
+    return SchemaError(schema, "is not a schema; allowed: an object, true, false");
   }
   if (std::find(open_.begin(), open_.end(), schema.node) != open_.end()) {
     return SchemaError(
-        schema.path,
-        "refers to itself without an object or array in between, so it constrains nothing");
+        schema, "refers to itself without an object or array in between, so it constrains nothing");
   }
   if (open_.size() == kMaxOpenSchemas) {
-    return SchemaError(schema.path, absl::StrCat("is the end of a chain of more than ",
-                                                 kMaxOpenSchemas, " references and alternatives"));
+    return SchemaError(schema, absl::StrCat("is the end of a chain of more than ", kMaxOpenSchemas,
+                                            " references and alternatives"));
   }
   open_.push_back(schema.node);
   auto shapes = ReadObject(schema);
@@ -185,11 +221,11 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadOne(const SchemaRef& schema
 
 absl::StatusOr<std::vector<Shape>> SchemaReader::ReadObject(const SchemaRef& schema) {
   Shape own;
-  ANNULUS_RETURN_IF_ERROR(ReadKeywords(schema, &own, &work_));
+  ANNULUS_RETURN_IF_ERROR(ReadKeywords(schema, &own, &meter_));
   ANNULUS_RETURN_IF_ERROR(FilterValues(&own));
   std::vector<Shape> shapes{std::move(own)};
   const auto keyword = [&](absl::string_view name) {
-    return SchemaRef{schema.node->Find(name), SchemaPath(schema.path, name)};
+    return SchemaRef{schema.node->Find(name), schema.document};
   };
   if (const SchemaRef ref = keyword("$ref"); ref.node != nullptr) {
     ANNULUS_ASSIGN_OR_RETURN(const SchemaRef target, Resolve(ref));
@@ -198,12 +234,10 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadObject(const SchemaRef& sch
   }
   if (const SchemaRef all = keyword("allOf"); all.node != nullptr) {
     if (!all.node->is_array() || all.node->items.empty()) {
-      return SchemaError(all.path, "is not a list of schemas");
+      return SchemaError(all, "is not a list of schemas");
     }
-    for (size_t i = 0; i < all.node->items.size(); ++i) {
-      ANNULUS_ASSIGN_OR_RETURN(
-          const std::vector<Shape> part,
-          ReadOne({&all.node->items[i], SchemaPath(all.path, absl::StrCat(i))}));
+    for (const JsonTree& item : all.node->items) {
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<Shape> part, ReadOne({&item, all.document}));
       ANNULUS_ASSIGN_OR_RETURN(shapes, Both(shapes, part));
     }
   }
@@ -220,21 +254,21 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadObject(const SchemaRef& sch
 absl::StatusOr<std::vector<Shape>> SchemaReader::ReadBranches(const SchemaRef& keyword,
                                                               bool exclusive) {
   if (!keyword.node->is_array() || keyword.node->items.empty()) {
-    return SchemaError(keyword.path, "is not a list of schemas");
+    return SchemaError(keyword, "is not a list of schemas");
   }
   std::vector<Shape> shapes;
   std::vector<size_t> branch_of;
   for (size_t i = 0; i < keyword.node->items.size(); ++i) {
-    ANNULUS_ASSIGN_OR_RETURN(
-        std::vector<Shape> branch,
-        ReadOne({&keyword.node->items[i], SchemaPath(keyword.path, absl::StrCat(i))}));
+    ANNULUS_ASSIGN_OR_RETURN(std::vector<Shape> branch,
+                             ReadOne({&keyword.node->items[i], keyword.document}));
     for (Shape& shape : branch) {
+      ANNULUS_RETURN_IF_ERROR(meter_.Take(kBytesPerShape));
       for (size_t other = 0; exclusive && other < shapes.size(); ++other) {
         if (branch_of[other] == i) continue;
         ANNULUS_ASSIGN_OR_RETURN(const bool exclude, Exclude(shapes[other], shape));
         if (!exclude) {
           return SchemaError(
-              keyword.path,
+              keyword,
               absl::StrCat("has branches ", branch_of[other], " and ", i,
                            " that can both match; use anyOf, or give each branch a different type "
                            "or a required property with a different constant"));
@@ -242,7 +276,7 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::ReadBranches(const SchemaRef& k
       }
       shapes.push_back(std::move(shape));
       branch_of.push_back(i);
-      ANNULUS_RETURN_IF_ERROR(CheckAlternatives(keyword.path, shapes.size()));
+      ANNULUS_RETURN_IF_ERROR(CheckAlternatives(keyword, shapes.size()));
     }
   }
   return shapes;
@@ -254,17 +288,15 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::Both(const std::vector<Shape>& 
   for (const Shape& one : a) {
     for (const Shape& other : b) {
       // What is copied grows with the parts.
-      ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(
-          4 + one.objects.size() + other.objects.size() + one.required.size() +
-          other.required.size() + one.patterns.size() + other.patterns.size())));
+      ANNULUS_RETURN_IF_ERROR(meter_.Step(static_cast<int64_t>(4 + PartsOf(one) + PartsOf(other))));
+      ANNULUS_RETURN_IF_ERROR(meter_.Take(kBytesPerShape));
       if (one.values && other.values) {
-        ANNULUS_RETURN_IF_ERROR(
-            work_.Step(static_cast<int64_t>(4 * (one.values->size() + other.values->size()))));
+        ANNULUS_RETURN_IF_ERROR(meter_.Step(StepsToCompare(*one.values, *other.values)));
       }
       ANNULUS_ASSIGN_OR_RETURN(Shape both, Conjoin(one, other));
       if (Impossible(both)) continue;
       shapes.push_back(std::move(both));
-      ANNULUS_RETURN_IF_ERROR(CheckAlternatives(one.path, shapes.size()));
+      ANNULUS_RETURN_IF_ERROR(CheckAlternatives(one.at, shapes.size()));
     }
   }
   return shapes;
@@ -273,7 +305,7 @@ absl::StatusOr<std::vector<Shape>> SchemaReader::Both(const std::vector<Shape>& 
 absl::StatusOr<SchemaRef> SchemaReader::Resolve(const SchemaRef& keyword) const {
   const auto error = [&](absl::string_view problem) {
     return SchemaError(
-        keyword.path,
+        keyword,
         absl::StrCat("is ", QuoteForMessage(CompactJson(*keyword.node, false)), ", ", problem));
   };
   absl::string_view rest = keyword.node->text;
@@ -282,7 +314,7 @@ absl::StatusOr<SchemaRef> SchemaReader::Resolve(const SchemaRef& keyword) const 
     return error("which is not supported; allowed: # and a path in this schema, as #/$defs/name");
   }
   const JsonTree* node = &document_;
-  if (rest.empty()) return SchemaRef{node, "#"};
+  if (rest.empty()) return SchemaRef{node, node};
   for (const absl::string_view part : absl::StrSplit(rest.substr(1), '/')) {
     std::string key;
     for (size_t i = 0; i < part.size(); ++i) {
@@ -306,15 +338,15 @@ absl::StatusOr<SchemaRef> SchemaReader::Resolve(const SchemaRef& keyword) const 
     }
     if (node == nullptr) return error("which this schema does not have");
   }
-  return SchemaRef{node, keyword.node->text};
+  return SchemaRef{node, &document_};
 }
 
 absl::StatusOr<bool> SchemaReader::Exclude(const Shape& a, const Shape& b) {
-  ANNULUS_RETURN_IF_ERROR(work_.Step());
+  ANNULUS_RETURN_IF_ERROR(meter_.Step());
   const uint8_t common = a.types & b.types;
   if (common == 0) return true;
   if (a.values && b.values) {
-    ANNULUS_RETURN_IF_ERROR(work_.Step(static_cast<int64_t>(a.values->size() + b.values->size())));
+    ANNULUS_RETURN_IF_ERROR(meter_.Step(StepsToCompare(*a.values, *b.values)));
     return Disjoint(*a.values, *b.values);
   }
   if ((common & ~(kObjectType | kIntegerType | kFractionType)) != 0) return false;
@@ -332,7 +364,10 @@ absl::StatusOr<bool> SchemaReader::Exclude(const Shape& a, const Shape& b) {
 }
 
 absl::StatusOr<bool> SchemaReader::ExcludeByTag(const Shape& a, const Shape& b) {
-  for (const std::string& name : a.required) {
+  constexpr size_t kNamesPerStep = 16;
+  for (const absl::string_view name : a.required) {
+    ANNULUS_RETURN_IF_ERROR(
+        meter_.Step(static_cast<int64_t>(1 + b.required.size() / kNamesPerStep)));
     if (std::find(b.required.begin(), b.required.end(), name) == b.required.end()) continue;
     ANNULUS_ASSIGN_OR_RETURN(const auto of_a, Constants(a, name));
     if (!of_a) continue;
@@ -348,7 +383,7 @@ absl::StatusOr<bool> SchemaReader::ExcludeByTag(const Shape& a, const Shape& b) 
 }
 
 absl::StatusOr<std::optional<std::vector<std::string>>> SchemaReader::Constants(
-    const Shape& shape, const std::string& property) {
+    const Shape& shape, absl::string_view property) {
   // The property's own schemas may refer to what is being read: they stand below an object.
   const std::vector<const JsonTree*> open = std::exchange(open_, {});
   const auto shapes = Read(SchemasOfMember(shape, property));
@@ -357,6 +392,7 @@ absl::StatusOr<std::optional<std::vector<std::string>>> SchemaReader::Constants(
   std::vector<std::string> values;
   for (const Shape& each : *shapes) {
     if (!each.values) return std::optional<std::vector<std::string>>();
+    ANNULUS_RETURN_IF_ERROR(meter_.Step(StepsToCompare(*each.values, {})));
     for (const JsonTree* value : *each.values) values.push_back(CompactJson(*value, true));
   }
   return std::optional(std::move(values));

@@ -10,17 +10,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/base/work_meter.h"
+#include "engine/grammar/compiler/compile_meter.h"
 #include "engine/grammar/compiler/decimal_range.h"
 #include "engine/grammar/compiler/json_tree.h"
 #include "engine/grammar/machine.h"
 
 namespace annulus {
 
-// A schema inside the document, and its path there for messages ("#/properties/a").
+// A value inside a document, which is linked (JsonTree::LinkParents): most often a schema. Shapes
+// point to the document's texts, since there can be many of one schema.
 struct SchemaRef {
   const JsonTree* node = nullptr;
-  std::string path;
+  const JsonTree* document = nullptr;
 };
 
 // Schemas that a value must satisfy together. None: any value.
@@ -40,10 +41,9 @@ enum SchemaType : uint8_t {
 
 // What one schema says of an object's members. A shape can have several: a member must satisfy all.
 struct ObjectPart {
-  const JsonTree* properties = nullptr;                     // an object, or null
-  std::vector<std::pair<std::string, SchemaRef>> prefixes;  // of patternProperties
+  SchemaRef properties;                                           // an object, or null
+  std::vector<std::pair<absl::string_view, SchemaRef>> prefixes;  // of patternProperties
   std::optional<SchemaRef> additional;
-  std::string path;  // of the schema
 };
 
 // What one schema says of an array's elements.
@@ -54,17 +54,17 @@ struct ArrayPart {
 
 // A schema without alternatives: all of it must hold.
 struct Shape {
-  std::string path;
+  SchemaRef at;  // the schema, for messages
   uint8_t types = kAnyType;
   std::optional<std::vector<const JsonTree*>> values;  // of enum or const
   std::vector<ObjectPart> objects;
-  std::vector<std::string> required;
+  std::vector<absl::string_view> required;
   std::vector<ArrayPart> arrays;
   uint32_t min_items = 0;
   uint32_t max_items = kUnbounded;
   uint32_t min_length = 0;
   uint32_t max_length = kUnbounded;
-  std::vector<std::string> patterns;  // regular expressions to be found in a string
+  std::vector<absl::string_view> patterns;  // regular expressions to be found in a string
   DecimalRange numbers;
 };
 
@@ -76,7 +76,8 @@ absl::StatusOr<Shape> Conjoin(const Shape& a, const Shape& b);
 class SchemaReader {
  public:
   // All must outlive the reader.
-  SchemaReader(const JsonTree* document, WorkMeter* work) : document_(*document), work_(*work) {}
+  SchemaReader(const JsonTree* document, CompileMeter* meter)
+      : document_(*document), meter_(*meter) {}
 
   // Returns shapes of which a value must have one. INVALID_ARGUMENT, with the path, for a keyword
   // that is not supported or malformed, and for a reference that leads to itself.
@@ -94,29 +95,28 @@ class SchemaReader {
   absl::StatusOr<bool> ExcludeByTag(const Shape& a, const Shape& b);
   // The values of a property that only takes constants; nothing if it takes others.
   absl::StatusOr<std::optional<std::vector<std::string>>> Constants(const Shape& shape,
-                                                                    const std::string& property);
+                                                                    absl::string_view property);
 
   const JsonTree& document_;
-  WorkMeter& work_;
+  CompileMeter& meter_;
   std::vector<const JsonTree*> open_;  // being read, the outermost first
 };
 
 // Reads the keywords of `schema` that concern only itself into `shape`; leaves $ref, allOf, anyOf
 // and oneOf to the caller.
-absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, WorkMeter* work);
+absl::Status ReadKeywords(const SchemaRef& schema, Shape* shape, CompileMeter* meter);
 
 // Whether a keyword says nothing of the values, such as title.
 bool IsIgnoredKeyword(absl::string_view name);
 
 // Schemas for the member `name`, according to all parts.
-SchemaList SchemasOfMember(const Shape& shape, const std::string& name);
+SchemaList SchemasOfMember(const Shape& shape, absl::string_view name);
 // Schemas for members that begin with `prefix`, are not among the properties, and begin with no
 // longer prefix of the shape.
-SchemaList SchemasOfOthers(const Shape& shape, const std::string& prefix);
+SchemaList SchemasOfOthers(const Shape& shape, absl::string_view prefix);
 
-// "#/a", "b/c" -> "#/a/b~1c".
-std::string SchemaPath(const std::string& parent, absl::string_view key);
-absl::Status SchemaError(const std::string& path, absl::string_view problem);
+// INVALID_ARGUMENT: "schema: PATH PROBLEM", with the path of `at` as "#/properties/a~1b".
+absl::Status SchemaError(const SchemaRef& at, absl::string_view problem);
 
 }  // namespace annulus
 

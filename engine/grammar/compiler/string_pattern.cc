@@ -59,7 +59,9 @@ class CharacterAutomaton {
           "a pattern combined with other patterns or lengths needs more than ", kMaxPatternStates,
           " states; use smaller repetitions, or drop one of the two")));
     }
-    if (!builder_.Step()) return kEnd;
+    // A copy of the class and its boundaries; vectors double.
+    const size_t bytes = 3 * sizeof(State) + 64 + 40 * state.members.ranges().size();
+    if (!builder_.Step() || !builder_.Take(bytes)) return kEnd;
     states_.push_back(std::move(state));
     return static_cast<uint32_t>(states_.size() - 1);
   }
@@ -172,7 +174,9 @@ class Product {
           "a pattern combined with other patterns or lengths needs more than ", kMaxPatternStates,
           " states; use smaller repetitions, or drop one of the two")));
     }
-    if (!builder_.ok()) return kReturnNode;
+    size_t bytes = 256;  // of an entry of nodes_ and one of pending_, beside the sets
+    for (const States& set : key.sets) bytes += 160 + 2 * set.size() * sizeof(uint32_t);
+    if (!builder_.Take(bytes)) return kReturnNode;
     const NodeId node = builder_.OpenLoop();
     nodes_.emplace(key, node);
     pending_.emplace_back(std::move(key), node);
