@@ -1,5 +1,5 @@
 // Copies between emulated devices: behind the events that were asked for, and not before.
-#include "kernels/cuda/links.h"
+#include "kernels/cuda/nccl/links.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,6 +1,6 @@
 // How rounds travel by NCCL: both sides cut alike, whatever the messages, and what was put together
 // arrives in its parts.
-#include "kernels/cuda/round_groups.h"
+#include "kernels/cuda/nccl/round_groups.h"
 
 #include <algorithm>
 #include <chrono>

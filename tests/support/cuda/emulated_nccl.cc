@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/nccl/nccl.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"

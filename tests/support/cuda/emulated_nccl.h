@@ -6,10 +6,10 @@
 
 namespace annulus::cuda {
 
-// The library behind kernels/cuda/nccl.h where this is linked: ranks of one process on emulated
-// devices, whose streams must be late (emulated_streams.h). As in NCCL, a group ends once every
-// peer's group with the other half of each transfer has begun, and groups of one rank come one
-// after the other: ranks whose groups do not fit together wait for ever. Faults on demand.
+// The library behind kernels/cuda/nccl/nccl.h where this is linked: ranks of one process on
+// emulated devices, whose streams must be late (emulated_streams.h). As in NCCL, a group ends once
+// every peer's group with the other half of each transfer has begun, and groups of one rank come
+// one after the other: ranks whose groups do not fit together wait for ever. Faults on demand.
 struct EmulatedNccl {
   std::atomic<bool> library{true};    // whether it can be loaded
   std::atomic<bool> opens{true};      // else the ranks never find each other

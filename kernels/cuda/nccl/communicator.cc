@@ -1,4 +1,4 @@
-#include "kernels/cuda/communicator.h"
+#include "kernels/cuda/nccl/communicator.h"
 
 #include <mutex>
 #include <thread>
@@ -9,8 +9,8 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/copy_many.h"
 #include "kernels/cuda/cuda_event.h"
-#include "kernels/cuda/nccl.h"
-#include "kernels/cuda/round_groups.h"
+#include "kernels/cuda/nccl/nccl.h"
+#include "kernels/cuda/nccl/round_groups.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {

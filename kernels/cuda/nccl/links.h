@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CUDA_LINKS_H_
-#define ANNULUS_KERNELS_CUDA_LINKS_H_
+#ifndef ANNULUS_KERNELS_CUDA_NCCL_LINKS_H_
+#define ANNULUS_KERNELS_CUDA_NCCL_LINKS_H_
 
 #include <memory>
 
@@ -22,4 +22,4 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& fro
 
 }  // namespace annulus::cuda
 
-#endif  // ANNULUS_KERNELS_CUDA_LINKS_H_
+#endif  // ANNULUS_KERNELS_CUDA_NCCL_LINKS_H_

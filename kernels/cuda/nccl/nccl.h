@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CUDA_NCCL_H_
-#define ANNULUS_KERNELS_CUDA_NCCL_H_
+#ifndef ANNULUS_KERNELS_CUDA_NCCL_NCCL_H_
+#define ANNULUS_KERNELS_CUDA_NCCL_NCCL_H_
 
 #include <cstddef>
 #include <memory>
@@ -60,4 +60,4 @@ absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl();
 
 }  // namespace annulus::cuda
 
-#endif  // ANNULUS_KERNELS_CUDA_NCCL_H_
+#endif  // ANNULUS_KERNELS_CUDA_NCCL_NCCL_H_

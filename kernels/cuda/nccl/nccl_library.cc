@@ -6,7 +6,7 @@
 #include "kernels/base/dynamic_library.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/common/launch_log.h"
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/nccl/nccl.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/links.h"
+#include "kernels/cuda/nccl/links.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // nccl.h of kernels/cuda in a build that found no header of NCCL.
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/nccl/nccl.h"
 
 namespace annulus::cuda {
 

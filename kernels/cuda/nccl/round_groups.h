@@ -1,12 +1,12 @@
-#ifndef ANNULUS_KERNELS_CUDA_ROUND_GROUPS_H_
-#define ANNULUS_KERNELS_CUDA_ROUND_GROUPS_H_
+#ifndef ANNULUS_KERNELS_CUDA_NCCL_ROUND_GROUPS_H_
+#define ANNULUS_KERNELS_CUDA_NCCL_ROUND_GROUPS_H_
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/nccl/nccl.h"
 #include "kernels/device_link.h"
 
 namespace annulus::cuda {
@@ -33,4 +33,4 @@ absl::StatusOr<std::vector<RoundGroup>> CutRound(std::span<const Communicator::M
 
 }  // namespace annulus::cuda
 
-#endif  // ANNULUS_KERNELS_CUDA_ROUND_GROUPS_H_
+#endif  // ANNULUS_KERNELS_CUDA_NCCL_ROUND_GROUPS_H_

@@ -1,4 +1,4 @@
-#include "kernels/cuda/round_groups.h"
+#include "kernels/cuda/nccl/round_groups.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_
-#define ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_
+#ifndef ANNULUS_KERNELS_CUDA_NCCL_COMMUNICATOR_H_
+#define ANNULUS_KERNELS_CUDA_NCCL_COMMUNICATOR_H_
 
 #include <chrono>
 #include <memory>
@@ -21,4 +21,4 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
 
 }  // namespace annulus::cuda
 
-#endif  // ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_
+#endif  // ANNULUS_KERNELS_CUDA_NCCL_COMMUNICATOR_H_
