@@ -22,12 +22,13 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 20> kFamilies = {{
+constexpr std::array<GgufFamily, 21> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
     {.name = "qwen3vl", .architecture = "Qwen3ForCausalLM"},
+    {.name = "qwen2moe", .architecture = "Qwen2MoeForCausalLM", .experts = Experts::kQwen2},
     {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .experts = Experts::kSeparate},
     {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused_block = true},
     {.name = "gemma", .architecture = "GemmaForCausalLM", .gemma = true},
@@ -169,7 +170,9 @@ absl::Status ConfigWriter::WriteSizes() {
     ANNULUS_RETURN_IF_ERROR(Copy("vocab_size", "vocab_size"));
   }
   config_["tie_word_embeddings"] = !Has("output.weight");
-  config_["attention_bias"] = config_["use_bias"] = Has("blk.0.attn_q.bias");
+  for (const char* key : {"attention_bias", "use_bias", "qkv_bias"}) {
+    config_[key] = Has("blk.0.attn_q.bias");
+  }
   config_["attention_out_bias"] = Has("blk.0.attn_output.bias");
   config_["mlp_bias"] = Has("blk.0.ffn_down.bias");
   return absl::OkStatus();
@@ -358,12 +361,17 @@ absl::Status ConfigWriter::WriteExperts() {
     ANNULUS_RETURN_IF_ERROR(Copy("num_experts", "expert_count"));
     return Copy("num_experts_per_tok", "expert_used_count");
   }
-  const bool qwen = family_.experts == Experts::kSeparate;
+  const bool older = family_.experts == Experts::kQwen2;
+  const bool qwen = older || family_.experts == Experts::kSeparate;
   ANNULUS_RETURN_IF_ERROR(Copy(qwen ? "num_experts" : "num_local_experts", "expert_count"));
   ANNULUS_RETURN_IF_ERROR(Copy("num_experts_per_tok", "expert_used_count"));
   ANNULUS_RETURN_IF_ERROR(
       Copy(qwen ? "moe_intermediate_size" : "intermediate_size", "expert_feed_forward_length"));
-  if (qwen) config_["norm_topk_prob"] = true;
+  if (older) {
+    ANNULUS_RETURN_IF_ERROR(
+        Copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length"));
+  }
+  if (qwen) config_["norm_topk_prob"] = !older;
   return absl::OkStatus();
 }
 

@@ -37,7 +37,7 @@ constexpr std::array<NamePair, 3> kModelNames = {{
 }};
 
 // Of a layer, without ".weight" or ".bias".
-constexpr std::array<NamePair, 16> kLayerNames = {{
+constexpr std::array<NamePair, 20> kLayerNames = {{
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
@@ -54,6 +54,10 @@ constexpr std::array<NamePair, 16> kLayerNames = {{
     {"ffn_down", "mlp.down_proj"},
     {"ffn_gate_inp", "mlp.gate"},
     {"attn_sinks", "self_attn.sinks"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 }};
 
 absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
@@ -228,6 +232,9 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
   if (family.interleaved_rope && (plain == "attn_q" || plain == "attn_k")) {
     return AddRotated(std::move(whole), tensor,
                       plain == "attn_q" ? "attention.head_count" : "attention.head_count_kv");
+  }
+  if (plain == "ffn_gate_inp_shexp" && tensor.shape.size() == 1) {
+    return AddEntry(std::move(whole), MakeEntry(tensor, {1, tensor.cols()}, Form::kValues));
   }
   const bool shifted = family.gemma && IsNorm(tensor.name);
   return AddWhole(std::move(whole), tensor, shifted ? Form::kMinusOne : Form::kValues);

@@ -19,6 +19,7 @@ enum class WindowRule : uint8_t {
   kAlternating,  // layers 0, 2, 4, .. slide
   kPattern,      // all layers slide except every sliding_window_pattern-th
   kFromLayer,    // layers from max_window_layers on slide
+  kBeforeLayer,  // layers 0, 2, 4, .. before max_window_layers slide
   kWithoutRope,  // layers without rotary embedding slide
   // None slides; layer_types must be there, and must say "attention" or "full_attention" of every
   // layer: the family has layers of other kinds, which are not served.
@@ -31,6 +32,7 @@ enum class BiasRule : uint8_t {
   kAttention,     // attention_bias: query, key, value and output
   kAttentionMlp,  // the same, and mlp_bias: gate, up and down
   kQueryKeyValue,
+  kSwitched,        // qkv_bias: query, key and value
   kSeparateOutput,  // attention_bias: query, key and value; attention_out_bias: output; and
                     // mlp_bias
   kEverywhere,      // use_bias: all of them
@@ -41,6 +43,7 @@ enum class ExpertsRule : uint8_t {
   kNone,
   kMixtral,
   kQwen,
+  kQwen2,  // like kQwen, and a shared block with a gate
   kOlmoe,
   kGptOss,
   kSharedOnly,  // num_local_experts must be 0; the block has shared_intermediate_size

@@ -35,7 +35,7 @@ constexpr std::array<absl::string_view, 2> kSeedTurnEnds = {"<seed:eos>", "<|im_
 constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
                                                            "<|im_end|>"};
 
-constexpr std::array<Family, 28> kFamilies = {{
+constexpr std::array<Family, 29> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -323,6 +323,18 @@ constexpr std::array<Family, 28> kFamilies = {{
      .traits = {.norms = kGlm4Norms,
                 .tensors = {.fused_block = true, .rope_pairs_neighbours = true}},
      .turn_ends = kGlmTurnEnds},
+    {.architecture = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .context = 32768,
+     .kv_heads = 16,
+     .window = 4096,
+     .attention_bias = true,
+     .biases = BiasRule::kSwitched,
+     .windows = WindowRule::kBeforeLayer,
+     .window_switch = true,
+     .experts = ExpertsRule::kQwen2,
+     .traits = {.tensors = {.shared = "mlp.shared_expert"}},
+     .turn_ends = kChatMl},
     {.architecture = "Phi4MultimodalForCausalLM",
      .model_type = "phi4_multimodal",
      .context = 131072,
@@ -349,26 +361,16 @@ constexpr std::array<OlderName, 2> kOlderNames = {{
     {"Phi4MMForCausalLM", "Phi4MultimodalForCausalLM"},
 }};
 
-constexpr std::array<Relative, 20> kRelatives = {{
-    {"Llama4", "llama"},
-    {"Mllama", "llama"},
-    {"Ministral", "mistral"},
-    {"Mistral4", "mistral"},
-    {"QWenLMHead", "qwen2"},
-    {"Qwen2Audio", "qwen2"},
-    {"Qwen2Moe", "qwen3_moe"},
-    {"Qwen3_5", "qwen3"},
-    {"Qwen3VLMoe", "qwen3_moe"},
-    {"Qwen3Next", "qwen3_moe"},
-    {"Phi", "phi3"},
-    {"Phi3V", "phi3"},
-    {"Phi3Small", "phi3"},
-    {"PhiMoE", "phi3"},
-    {"RecurrentGemma", "gemma2"},
-    {"PaliGemma", "gemma2"},
-    {"Gemma3n", "gemma3_text"},
-    {"Olmo", "olmo2"},
-    {"GraniteMoe", "granite"},
+constexpr std::array<Relative, 19> kRelatives = {{
+    {"Llama4", "llama"},        {"Mllama", "llama"},
+    {"Ministral", "mistral"},   {"Mistral4", "mistral"},
+    {"QWenLMHead", "qwen2"},    {"Qwen2Audio", "qwen2"},
+    {"Qwen3_5", "qwen3"},       {"Qwen3VLMoe", "qwen3_moe"},
+    {"Qwen3Next", "qwen3_moe"}, {"Phi", "phi3"},
+    {"Phi3V", "phi3"},          {"Phi3Small", "phi3"},
+    {"PhiMoE", "phi3"},         {"RecurrentGemma", "gemma2"},
+    {"PaliGemma", "gemma2"},    {"Gemma3n", "gemma3_text"},
+    {"Olmo", "olmo2"},          {"GraniteMoe", "granite"},
     {"Glm4Moe", "glm4"},
 }};
 

@@ -36,8 +36,9 @@ class LayerLister {
     const int64_t block =
         layer_.experts ? config_.experts.intermediate_size : config_.intermediate_size;
     // In the order of LayerArray.
-    graph_.columns = {hidden, hidden, query,   key,    key,   query,
-                      block,  block,  experts, hidden, hidden};
+    const int64_t shared = config_.experts.shared_size;
+    graph_.columns = {hidden, hidden, query,  key, key,     query,  block,
+                      block,  shared, shared, 1,   experts, hidden, hidden};
   }
 
   void ListAttention() {
@@ -54,18 +55,33 @@ class LayerLister {
   }
 
   void ListBlock() {
-    AddGated(AddInput(LayerNorm::kBlockInput, kSlices, graph_.block), kSlices);
+    AddGated(AddInput(LayerNorm::kBlockInput, kSlices, graph_.block), kGate, kUp, kSlices,
+             graph_.block);
     AddToResidual(kGate, {nullptr, &GatedWeights::down, kResidual, kSlices},
                   LayerNorm::kBlockOutput, graph_.block);
   }
 
   void ListExperts() {
     const LayerArray input = AddInput(LayerNorm::kBlockInput, kWanted, graph_.routing);
+    if (config_.experts.shared_size > 0) ListShared(input);
     graph_.routing.push_back(Products(
         input, {{&LayerWeights::router, nullptr, kRouterLogits, kWanted, /*float_input=*/true}}));
-    AddGated(kExpertInput, kChoices);
+    AddGated(kExpertInput, kGate, kUp, kChoices, graph_.block);
     graph_.block.push_back(
         Products(kGate, {{nullptr, &GatedWeights::down, kExpertOutput, kChoices}}));
+  }
+
+  void ListShared(LayerArray input) {
+    AddGated(input, kSharedGate, kSharedUp, kSlices, graph_.shared);
+    const bool gated = config_.experts.shared_gate;
+    graph_.shared.push_back(Products(
+        kSharedGate, {{nullptr, &GatedWeights::down, gated ? kExpertOutput : kResidual, kSlices}},
+        /*accumulate=*/!gated));
+    if (!gated) return;
+    graph_.routing.push_back(
+        Products(input, {{&LayerWeights::shared_gate, nullptr, kSharedLogit, kWanted,
+                          /*float_input=*/true}}));
+    graph_.shared.push_back({Kind::kAddGated, kExpertOutput, kResidual, kSlices, true});
   }
 
   bool Has(LayerNorm norm) const { return !config_.traits.norms[norm].empty(); }
@@ -87,11 +103,12 @@ class LayerLister {
     if (rotates && !rotates_first) list.push_back({Kind::kRotate, array, array, rows});
   }
 
-  // kGate = activation(gate(input), up(input)).
-  void AddGated(LayerArray input, LayerRows rows) {
-    graph_.block.push_back(Products(input, {{nullptr, &GatedWeights::gate, kGate, rows},
-                                            {nullptr, &GatedWeights::up, kUp, rows}}));
-    graph_.block.push_back({Kind::kActivate, kUp, kGate, rows});
+  // gate = activation(gate(input), up(input)).
+  static void AddGated(LayerArray input, LayerArray gate, LayerArray up, LayerRows rows,
+                       Operations& list) {
+    list.push_back(Products(input, {{nullptr, &GatedWeights::gate, gate, rows},
+                                    {nullptr, &GatedWeights::up, up, rows}}));
+    list.push_back({Kind::kActivate, up, gate, rows});
   }
 
   // residual += the product, normed first if the family norms after attention and the gated block.
@@ -136,7 +153,7 @@ WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer) {
     for (const Product& product : operation.products) {
       const double matrix =
           double{1} * layer.columns_of(operation.input) * layer.columns_of(product.output);
-      const int32_t times = product.rows == LayerRows::kChoices ? config.experts.chosen : 1;
+      const int32_t times = product.rows == LayerRows::kChoices ? config.experts.routing.chosen : 1;
       (product.rows == LayerRows::kAll ? weights.every_row : weights.wanted_row) += matrix * times;
     }
   });

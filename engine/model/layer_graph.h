@@ -28,16 +28,20 @@ enum class LayerArray : uint8_t {
   kAttended,      // [heads * head_dim]
   kGate,          // [intermediate] of the layer's gated block, or of one expert
   kUp,            // like kGate
+  kSharedGate,    // [shared_size]; of the block that layers with experts have beside them
+  kSharedUp,      // like kSharedGate
+  kSharedLogit,   // [1]
   kRouterLogits,  // [experts]
   kExpertInput,   // [hidden]
   kExpertOutput,  // [hidden]
 };
-inline constexpr size_t kLayerArrays = 11;
+inline constexpr size_t kLayerArrays = 14;
 
 // Whether the array is used only inside a gated block. Row 0 is then the first row that the block
 // computes, not the step's first row.
 constexpr bool InsideBlock(LayerArray array) {
-  return array == LayerArray::kGate || array == LayerArray::kUp;
+  return array == LayerArray::kGate || array == LayerArray::kUp ||
+         array == LayerArray::kSharedGate || array == LayerArray::kSharedUp;
 }
 
 // Which rows an operation computes.
@@ -72,7 +76,8 @@ struct Operation {
     kProducts,  // `products`, all of the same input
     kRotate,    // rotates by the layer's rope, in place: the input is the output
     kAttend,    // stores kKey and kValue in their pages; output = attention of kQuery
-    kActivate,  // kGate = activation(kGate, kUp)
+    kActivate,  // output = activation(output, input)
+    kAddGated,  // output += sigmoid(kSharedLogit) * input
   };
   // At most as many products as Stream::WillRead takes ranges.
   static constexpr size_t kMostProducts = Stream::kMostRanges;
@@ -90,6 +95,9 @@ struct Operation {
 struct LayerGraph {
   std::vector<Operation> attention;  // ends by adding to the residual
   std::vector<Operation> routing;    // ends with kRouterLogits; empty if the layer has no experts
+  // Of a layer with experts, the block that every row meets, for each slice of rows: ends by adding
+  // to the residual. Empty if there is none.
+  std::vector<Operation> shared;
   // The gated block, for each slice of rows, ends by adding to the residual. That of experts goes
   // from kExpertInput to kExpertOutput; whoever runs it chooses experts by the router's logits,
   // fills kExpertInput and adds kExpertOutput to the residual.
@@ -107,7 +115,7 @@ std::vector<LayerGraph> LayerGraphs(const ModelConfig& config);
 // Calls visit(operation) for every operation of a layer, in order.
 template <class Visit>
 void ForEachOperation(const LayerGraph& layer, const Visit& visit) {
-  for (const auto* list : {&layer.attention, &layer.routing, &layer.block}) {
+  for (const auto* list : {&layer.attention, &layer.routing, &layer.shared, &layer.block}) {
     for (const Operation& operation : *list) visit(operation);
   }
 }

@@ -138,6 +138,11 @@ absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelCo
     config.attention_bias = true;
     return absl::OkStatus();
   }
+  if (family.biases == BiasRule::kSwitched) {
+    ANNULUS_ASSIGN_OR_RETURN(config.attention_bias,
+                             fields.Boolean("qkv_bias", family.attention_bias));
+    return absl::OkStatus();
+  }
   const bool everywhere = family.biases == BiasRule::kEverywhere;
   const bool separate = family.biases == BiasRule::kSeparateOutput;
   ANNULUS_ASSIGN_OR_RETURN(

@@ -14,6 +14,7 @@
 #include "engine/model/rope.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/experts.h"
 #include "kernels/ops/norm_rule.h"
 
 namespace annulus {
@@ -50,13 +51,15 @@ struct NormTable {
   }
 };
 
-// A mixture of experts: for every row, a router chooses `chosen` of `count` gated blocks.
+// A mixture of experts: for every row, a router chooses `routing.chosen` of `count` gated blocks.
 struct ExpertsConfig {
-  int32_t count = 0;              // 0: no experts; at most 1024
-  int32_t chosen = 0;             // 1..count, at most 64
-  int32_t intermediate_size = 0;  // of each expert
-  bool weights_of_chosen = true;  // softmax over the chosen logits; otherwise over all
-  bool biases = false;            // router and experts have biases
+  int32_t count = 0;                                        // 0: no experts; at most kMostExperts
+  RoutingRule routing = {.chosen = 0, .normalised = true};  // chosen: 1..count, at most 64
+  int32_t intermediate_size = 0;                            // of each expert
+  bool biases = false;                                      // router and experts have biases
+  // Width of a gated block that every row meets beside those that it chose; 0: there is none.
+  int32_t shared_size = 0;
+  bool shared_gate = false;  // its output is multiplied by the sigmoid of a projection of the input
 };
 
 // How the checkpoint names and groups a layer's tensors.
@@ -78,6 +81,7 @@ struct TensorLayout {
   // out.
   bool adapters = false;
   ExpertTensors experts = ExpertTensors::kSeparate;
+  absl::string_view shared = "";  // the block beside the experts; its gate has "_gate" behind
 };
 
 // What all models of a family have in common, so that config.json does not say it. A row of the

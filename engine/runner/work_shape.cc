@@ -20,21 +20,21 @@ ProductShape ShapeOf(const PackedMatrix& matrix, int64_t rows) {
 void AddProducts(const RankModel& model, size_t layer, int64_t rows, int64_t wide_rows,
                  std::vector<ProductShape>& products) {
   const LayerWeights& weights = model.weights.layers[layer];
-  // All experts of a layer have the same shapes.
-  const GatedWeights* block =
-      weights.experts.each.empty() ? &weights.mlp : &weights.experts.each.front();
   ForEachOperation(model.graph[layer], [&](const Operation& operation) {
     for (const Product& product : operation.products) {
-      const LinearWeights& linear = product.WeightsIn(weights, block);
+      // All experts of a layer have the same shapes.
+      const bool of_expert = product.rows == LayerRows::kChoices;
+      const LinearWeights& linear =
+          product.WeightsIn(weights, of_expert ? &weights.experts.each.front() : &weights.mlp);
       const bool slices = product.rows == LayerRows::kSlices;
       ProductShape shape = ShapeOf(linear.weight, slices ? std::min(rows, wide_rows) : rows);
       if (!product.float_input) shape.activations = ActivationsOf(model.activations, shape.dtype);
       shape.bias = !linear.bias.empty();
       shape.accumulate = operation.accumulate;
       products.push_back(shape);
-      if (product.rows != LayerRows::kChoices) continue;
+      if (!of_expert) continue;
       // Every row may choose the same expert; the choices of few rows are multiplied at once.
-      shape.rows = std::min(rows, kMostChoosingRows) * model.config.experts.chosen;
+      shape.rows = std::min(rows, kMostChoosingRows) * model.config.experts.routing.chosen;
       shape.chosen = true;
       products.push_back(shape);
     }

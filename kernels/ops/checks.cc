@@ -272,10 +272,22 @@ void CheckMergeSink(const MergeSinkParams& params) {
 }
 
 void CheckRoute(const RouteParams& params) {
-  ANNULUS_CHECK(params.chosen >= 1 && params.chosen <= params.logits.cols)
-      << params.chosen << " of " << params.logits.cols << " experts";
+  const RoutingRule& rule = params.rule;
+  const int64_t experts = params.logits.cols;
+  ANNULUS_CHECK(rule.chosen >= 1 && rule.chosen <= experts && experts <= kMostExperts)
+      << rule.chosen << " of " << experts << " experts";
   ANNULUS_CHECK(params.logits.rows == 0 ||
                 (params.experts != nullptr && params.weights != nullptr));
+  if (rule.scores == RoutingRule::Scores::kSoftmax) {
+    ANNULUS_CHECK(rule.groups == 1 && params.bias == nullptr) << "softmax scores";
+  }
+  ANNULUS_CHECK(rule.groups >= 1 && rule.chosen_groups >= 1 && rule.chosen_groups <= rule.groups &&
+                experts % rule.groups == 0)
+      << rule.chosen_groups << " of " << rule.groups << " groups of " << experts << " experts";
+  const int64_t in_group = experts / rule.groups;
+  ANNULUS_CHECK(rule.groups == 1 || in_group >= 2) << in_group << " experts in a group";
+  ANNULUS_CHECK(rule.chosen <= rule.chosen_groups * in_group)
+      << rule.chosen << " experts of " << rule.chosen_groups << " groups of " << in_group;
 }
 
 void CheckExpertLinear(const ExpertLinearParams& params) {

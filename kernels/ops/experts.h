@@ -13,18 +13,38 @@
 
 namespace annulus {
 
-// Chooses experts for each row (Shazeer et al. 2017): the `chosen` largest logits; of equal logits,
-// the one with the lowest index first. The choices are listed in ascending order of expert index,
-// and adding up in that order gives a row the same bits in any batch. The weight of a chosen expert
-// is its softmax over the chosen logits, or over all logits (the weights then add up to less than
-// 1). A NaN logit counts as minus infinity, so the indices are always distinct and in range.
+inline constexpr int kMostExperts = 1024;
+
+// How logits become a choice of experts and their weights (Shazeer et al. 2017; the sigmoid with
+// groups and a bias: DeepSeek-V3, arXiv 2412.19437).
+struct RoutingRule {
+  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+
+  int chosen = 0;  // 1..experts
+  Scores scores = Scores::kSoftmax;
+  // Of kSoftmax: a weight is the softmax over the chosen logits, otherwise over all logits, and the
+  // weights add up to less than 1. Of kSigmoid: a weight is the score divided by the sum of the
+  // chosen ones (plus 1e-20), otherwise the score.
+  bool normalised = false;
+  // Of kSigmoid: so many groups of equal size, one after the other, and how many of them the chosen
+  // experts may be in. More than one group: each has at least two experts.
+  int groups = 1;
+  int chosen_groups = 1;  // 1..groups; so many groups have at least `chosen` experts
+  float scale = 1;        // factor of the weights
+};
+
+// Chooses experts for each row: those with the largest logits, or, of kSigmoid, with the largest
+// scores + bias among the experts of the best groups, which are those whose two best experts have
+// the largest sums. Of equal ones, the one with the lowest index comes first. The bias counts for
+// the choice alone. The choices are listed in ascending order of expert index, and adding up in
+// that order gives a row the same bits in any batch. A NaN logit counts as minus infinity, so the
+// indices are always distinct and in range.
 struct RouteParams {
-  ConstMatrixView logits;  // [rows, experts]
-  int chosen = 0;          // 1..experts
-  // True: a weight is the softmax over the chosen logits; false: over all logits.
-  bool softmax_of_chosen = false;
-  int32_t* experts = nullptr;  // [rows * chosen], written; device or AllocateHost memory
-  float* weights = nullptr;    // [rows * chosen], written; device or AllocateHost memory
+  ConstMatrixView logits;  // [rows, experts]; at most kMostExperts
+  RoutingRule rule = {};
+  const float* bias = nullptr;  // [experts] finite, on the device; null: none. Of kSigmoid only
+  int32_t* experts = nullptr;   // [rows * chosen], written; device or AllocateHost memory
+  float* weights = nullptr;     // [rows * chosen], written; device or AllocateHost memory
 };
 
 // The most rows that expert_linear and add_choices take. For so few rows, the choices stay on the

@@ -15,6 +15,7 @@ import torch
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM)
 
+import expert_families
 import families
 import frequencies
 import later_families
@@ -90,6 +91,7 @@ RECIPES = {recipe.__name__: recipe for recipe in
            (llama_mha, llama_gqa_bf16, llama_rope3_sharded, llama_windows, mistral_window)}
 RECIPES.update(families.RECIPES)
 RECIPES.update(later_families.RECIPES)
+RECIPES.update(expert_families.RECIPES)
 RECIPES["rope_frequencies.json"] = frequencies.write_frequencies
 
 

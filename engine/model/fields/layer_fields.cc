@@ -11,18 +11,17 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMostExperts = 1024;
 constexpr int64_t kMostChosen = 64;
 
 // `sliding_window`, or 0 where there is none.
 absl::StatusOr<int64_t> SlidingWindow(const JsonFields& fields, const Family& family) {
+  if (family.window_switch) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool used, fields.Boolean("use_sliding_window", false));
+    if (!used) return 0;
+  }
   // An explicit null means no window also where the key's absence means a default one.
   const int64_t absent = fields.Contains("sliding_window") ? 0 : family.window;
-  ANNULUS_ASSIGN_OR_RETURN(const int64_t window,
-                           fields.Integer("sliding_window", 1, kMostContext, absent));
-  if (!family.window_switch) return window;
-  ANNULUS_ASSIGN_OR_RETURN(const bool used, fields.Boolean("use_sliding_window", false));
-  return used ? window : 0;
+  return fields.Integer("sliding_window", 1, kMostContext, absent);
 }
 
 absl::StatusOr<int32_t> ListedWindow(const JsonFields& fields, const nlohmann::json& layer_type,
@@ -59,7 +58,7 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields, const 
     ANNULUS_ASSIGN_OR_RETURN(
         pattern, fields.Integer("sliding_window_pattern", 1, kMostLayers, family.window_pattern));
   }
-  if (family.windows == WindowRule::kFromLayer) {
+  if (family.windows == WindowRule::kFromLayer || family.windows == WindowRule::kBeforeLayer) {
     ANNULUS_ASSIGN_OR_RETURN(
         first, fields.Integer("max_window_layers", 0, kMostLayers, family.window_start));
   }
@@ -77,6 +76,9 @@ absl::StatusOr<std::vector<bool>> SlidingLayers(const JsonFields& fields, const 
         break;
       case WindowRule::kFromLayer:
         sliding[i] = i >= static_cast<size_t>(first);
+        break;
+      case WindowRule::kBeforeLayer:
+        sliding[i] = i % 2 == 0 && i < static_cast<size_t>(first);
         break;
       case WindowRule::kWithoutRope:
         sliding[i] = config.layers[i].rope == kNoRope;
@@ -101,7 +103,7 @@ absl::Status CheckAttentionOnly(const JsonFields& fields, const ModelConfig& con
 absl::Status ParseCounts(const JsonFields& fields, const char* count, int64_t usual_count,
                          int64_t usual_chosen, ExpertsConfig& experts) {
   ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer(count, 1, kMostExperts, usual_count));
-  ANNULUS_ASSIGN_OR_RETURN(experts.chosen,
+  ANNULUS_ASSIGN_OR_RETURN(experts.routing.chosen,
                            fields.Integer("num_experts_per_tok", 1, kMostChosen, usual_chosen));
   return absl::OkStatus();
 }
@@ -122,7 +124,7 @@ absl::Status ParseOlmoe(const JsonFields& fields, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
   ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 64, 8, experts));
-  ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
+  ANNULUS_ASSIGN_OR_RETURN(experts.routing.normalised, fields.Boolean("norm_topk_prob", false));
   if (fields.Has("clip_qkv")) return fields.Unsupported("clip_qkv", "null");
   UseInAllLayers(config);
   return absl::OkStatus();
@@ -153,13 +155,20 @@ absl::Status ParseGptOss(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ParseQwenExperts(const JsonFields& fields, ModelConfig& config) {
+// `older`: Qwen 2's, whose defaults are others.
+absl::Status ParseQwenExperts(const JsonFields& fields, bool older, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 128, 8, experts));
-  ANNULUS_ASSIGN_OR_RETURN(experts.intermediate_size,
-                           fields.Integer("moe_intermediate_size", 1, kMostIntermediate, 768));
-  ANNULUS_ASSIGN_OR_RETURN(experts.weights_of_chosen, fields.Boolean("norm_topk_prob", false));
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, older ? 60 : 128, older ? 4 : 8, experts));
+  ANNULUS_ASSIGN_OR_RETURN(
+      experts.intermediate_size,
+      fields.Integer("moe_intermediate_size", 1, kMostIntermediate, older ? 1408 : 768));
+  experts.shared_gate = older;
+  if (older) {
+    ANNULUS_ASSIGN_OR_RETURN(experts.shared_size, fields.Integer("shared_expert_intermediate_size",
+                                                                 1, kMostIntermediate, 5632));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(experts.routing.normalised, fields.Boolean("norm_topk_prob", false));
   ANNULUS_ASSIGN_OR_RETURN(const int64_t step,
                            fields.Integer("decoder_sparse_step", 1, kMostLayers, 1));
   std::vector<double> plain;
@@ -230,7 +239,9 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
       ANNULUS_RETURN_IF_ERROR(ParseMixtral(fields, config));
       break;
     case ExpertsRule::kQwen:
-      ANNULUS_RETURN_IF_ERROR(ParseQwenExperts(fields, config));
+    case ExpertsRule::kQwen2:
+      ANNULUS_RETURN_IF_ERROR(
+          ParseQwenExperts(fields, family.experts == ExpertsRule::kQwen2, config));
       break;
     case ExpertsRule::kOlmoe:
       ANNULUS_RETURN_IF_ERROR(ParseOlmoe(fields, config));
@@ -241,7 +252,7 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
     case ExpertsRule::kSharedOnly:
       return ParseSharedOnly(fields, config);
   }
-  if (config.experts.chosen <= config.experts.count) return absl::OkStatus();
+  if (config.experts.routing.chosen <= config.experts.count) return absl::OkStatus();
   return fields.Invalid("num_experts_per_tok",
                         absl::StrCat("at most the number of experts, ", config.experts.count));
 }

@@ -47,6 +47,7 @@ class SlotLister {
   void AddNorms(const std::string& prefix, LayerWeights& layer);
   void AddAttention(const std::string& prefix, const HeadOrder& heads, LayerWeights& layer);
   void AddMlp(const std::string& prefix, LayerWeights& layer);
+  void AddShared(const std::string& prefix, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
 
@@ -108,6 +109,17 @@ void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
     AddLinear(prefix + "up_proj", size, hidden_, bias, layer.mlp.up);
   }
   AddLinear(absl::StrCat(prefix, layout.down), hidden_, size, bias, layer.mlp.down);
+}
+
+void SlotLister::AddShared(const std::string& prefix, LayerWeights& layer) {
+  const int64_t size = config_.experts.shared_size;
+  const std::string block = absl::StrCat(prefix, config_.traits.tensors.shared);
+  AddLinear(block + ".gate_proj", size, hidden_, false, layer.mlp.gate);
+  AddLinear(block + ".up_proj", size, hidden_, false, layer.mlp.up);
+  AddLinear(block + ".down_proj", hidden_, size, false, layer.mlp.down);
+  if (config_.experts.shared_gate) {
+    AddLinear(block + "_gate", 1, hidden_, false, layer.shared_gate);
+  }
 }
 
 // One of the experts that share a tensor [experts, in, out].
@@ -181,6 +193,7 @@ WeightSlots SlotLister::List() {
     AddAttention(prefix + "self_attn.", OrderOfHeads(config_.layers[i]), layer);
     if (config_.layers[i].experts) {
       AddExperts(prefix, layer);
+      if (config_.experts.shared_size > 0) AddShared(prefix, layer);
     } else {
       AddMlp(absl::StrCat(prefix, config_.traits.tensors.block), layer);
     }

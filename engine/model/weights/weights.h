@@ -65,7 +65,8 @@ struct LayerWeights {
   DeviceVector sinks;             // [heads]
   std::vector<float> host_sinks;  // the same, for the host
   LinearWeights output;           // [hidden, heads * head_dim]
-  GatedWeights mlp;               // of layers without experts
+  GatedWeights mlp;               // of layers without experts; of others, the shared block
+  LinearWeights shared_gate;      // [1, hidden]
   LinearWeights router;           // [experts, hidden]
   ExpertsWeights experts;
 };

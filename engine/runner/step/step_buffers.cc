@@ -15,7 +15,7 @@ enum class Memory : uint8_t { kDevice, kHost };
 
 // Choices of the own rows, as far as these are few.
 int64_t FewChoices(const StepSizes& sizes) {
-  return std::min(sizes.rows, kMostChoosingRows) * sizes.model.config.experts.chosen;
+  return std::min(sizes.rows, kMostChoosingRows) * sizes.model.config.experts.routing.chosen;
 }
 
 // Rows that `array` must have for an operation that computes `rows`.
@@ -72,9 +72,14 @@ template <class Visit>
 void ForEachOfExperts(const StepSizes& sizes, StepBuffers::Experts& b, Visit& visit) {
   const ExpertsConfig& experts = sizes.model.config.experts;
   if (experts.count == 0) return;
-  const int64_t choices = sizes.rows * experts.chosen;
+  const int64_t choices = sizes.rows * experts.routing.chosen;
   visit(Memory::kDevice, FewChoices(sizes), b.few_chosen);
   visit(Memory::kDevice, FewChoices(sizes), b.few_weights);
+  if (experts.shared_gate) {
+    const int64_t slice = std::min(sizes.rows, sizes.wide_rows);
+    visit(Memory::kDevice, slice, b.gate_chosen);
+    visit(Memory::kDevice, slice, b.gates);
+  }
   visit(Memory::kHost, choices, b.weights);
   visit(Memory::kHost, choices, b.sorted_weights);
   visit(Memory::kHost, choices, b.chosen);

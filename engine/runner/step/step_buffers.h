@@ -78,6 +78,8 @@ struct StepBuffers {
   struct Experts {
     std::span<int32_t> few_chosen;    // [choices of few rows] expert
     std::span<float> few_weights;     // [choices of few rows]
+    std::span<int32_t> gate_chosen;   // [own rows of a slice] 0; see Operation::Kind::kAddGated
+    std::span<float> gates;           // [own rows of a slice]
     std::span<int32_t> chosen;        // [choices] expert
     std::span<float> weights;         // [choices]
     std::span<int32_t> sorted_rows;   // [choices], by expert

@@ -33,7 +33,30 @@ void SortByExpert(int64_t rows, int32_t chosen, StepBuffers::Experts& b) {
 absl::Status StepLayers::Experts(int layer, int64_t rows) {
   const Pass pass{.layer = layer, .rows = rows};
   ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).routing, pass));
+  const std::span<const Operation> shared = graph(layer).shared;
+  if (!shared.empty()) ANNULUS_RETURN_IF_ERROR(Slices(shared, layer, rows));
   return rows <= kMostChoosingRows ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
+}
+
+RouteParams StepLayers::Route(const Pass& pass, std::span<int32_t> chosen,
+                              std::span<float> weights) {
+  return {.logits = View(LayerArray::kRouterLogits, pass.rows, pass),
+          .rule = model().config.experts.routing,
+          .experts = chosen.data(),
+          .weights = weights.data()};
+}
+
+// A router of one expert, whose score is the gate.
+absl::Status StepLayers::AddGated(const Operation& operation, const Pass& pass) {
+  constexpr RoutingRule kGate = {.chosen = 1, .scores = RoutingRule::Scores::kSigmoid};
+  const StepBuffers::Experts& b = buffers_.experts;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().route(stream(), {.logits = View(LayerArray::kSharedLogit, pass.rows, pass),
+                             .rule = kGate,
+                             .experts = b.gate_chosen.data(),
+                             .weights = b.gates.data()}));
+  return ops().add_choices(stream(), {View(operation.input, pass.rows, pass), b.gates.data(), 1,
+                                      View(operation.output, pass.rows, pass)});
 }
 
 // The choices stay on the device, so nothing waits for the host.
@@ -42,15 +65,14 @@ absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
   const LayerGraph& layer = graph(pass.layer);
   const StepBuffers::Experts& b = buffers_.experts;
   const int64_t rows = pass.rows;
-  ANNULUS_RETURN_IF_ERROR(
-      ops().route(stream(), {View(LayerArray::kRouterLogits, rows, pass), config.chosen,
-                             config.weights_of_chosen, b.few_chosen.data(), b.few_weights.data()}));
+  ANNULUS_RETURN_IF_ERROR(ops().route(stream(), Route(pass, b.few_chosen, b.few_weights)));
   pass.chosen = true;
   pass.expert_input = View(layer.routing.back().input, rows, pass).data;
   ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
   return ops().add_choices(
-      stream(), {View(LayerArray::kExpertOutput, rows * config.chosen, pass), b.few_weights.data(),
-                 config.chosen, View(LayerArray::kResidual, rows, pass)});
+      stream(),
+      {View(LayerArray::kExpertOutput, rows * config.routing.chosen, pass), b.few_weights.data(),
+       config.routing.chosen, View(LayerArray::kResidual, rows, pass)});
 }
 
 // The host sorts rows by expert: every expert's are one product.
@@ -61,11 +83,9 @@ absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
   const ConstMatrixView input = View(layer.routing.back().input, pass.rows, pass);
   const MatrixView residual = View(LayerArray::kResidual, pass.rows, pass);
   StepBuffers::Experts& b = buffers_.experts;
-  ANNULUS_RETURN_IF_ERROR(
-      ops().route(stream(), {View(LayerArray::kRouterLogits, pass.rows, pass), config.chosen,
-                             config.weights_of_chosen, b.chosen.data(), b.weights.data()}));
+  ANNULUS_RETURN_IF_ERROR(ops().route(stream(), Route(pass, b.chosen, b.weights)));
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-  SortByExpert(pass.rows, config.chosen, b);
+  SortByExpert(pass.rows, config.routing.chosen, b);
   pass.expert_input = buffers_.of(LayerArray::kExpertInput).data();
   for (size_t e = 0; e < experts.size(); ++e) {
     const auto first = static_cast<size_t>(b.ends[e]);

@@ -72,7 +72,8 @@ absl::Status StepLayers::Layer(int layer, bool is_last) {
   const StepArena::Position before = parts.arena->Mark();
   ANNULUS_RETURN_IF_ERROR(
       buffers_.Take(StepBuffers::Phase::kBlock, *parts.arena, *parts.host_arena));
-  ANNULUS_RETURN_IF_ERROR(graph(layer).routing.empty() ? Mlp(layer, rows) : Experts(layer, rows));
+  ANNULUS_RETURN_IF_ERROR(graph(layer).routing.empty() ? Slices(graph(layer).block, layer, rows)
+                                                       : Experts(layer, rows));
   parts.arena->Rewind(before);  // what the next layer chooses by takes it
   if (graph(layer).routing.empty() && !is_last) {
     WillRead(graph(layer + 1).attention, {.layer = layer + 1});
@@ -81,15 +82,15 @@ absl::Status StepLayers::Layer(int layer, bool is_last) {
 }
 
 // In slices, since the values in between are several times as wide as the rest.
-absl::Status StepLayers::Mlp(int layer, int64_t rows) {
+absl::Status StepLayers::Slices(std::span<const Operation> block, int layer, int64_t rows) {
   const int64_t wide = state_.parts.backend->capabilities().wide_rows;
   for (int64_t first = 0; first < rows; first += wide) {
     const Pass pass{.layer = layer,
                     .first = first,
                     .rows = std::min(wide, rows - first),
                     .block = &weights(layer).mlp};
-    WillRead(graph(layer).block, pass);
-    ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).block, pass));
+    WillRead(block, pass);
+    ANNULUS_RETURN_IF_ERROR(Walk(block, pass));
   }
   return absl::OkStatus();
 }
@@ -112,6 +113,8 @@ absl::Status StepLayers::RunOne(const Operation& operation, const Pass& pass) {
       return Rotate(operation, pass);
     case Operation::Kind::kAttend:
       return attention_.Run(pass.layer, pass.rows);
+    case Operation::Kind::kAddGated:
+      return AddGated(operation, pass);
     case Operation::Kind::kActivate:
       break;
   }
@@ -136,7 +139,7 @@ void StepLayers::WillRead(std::span<const Operation> operations, const Pass& pas
 
 int64_t StepLayers::RowsOf(LayerRows rows, const Pass& pass) const {
   if (rows == LayerRows::kAll) return pass.all;
-  return pass.chosen ? pass.rows * model().config.experts.chosen : pass.rows;
+  return pass.chosen ? pass.rows * model().config.experts.routing.chosen : pass.rows;
 }
 
 // The first `rows` rows of the pass in an array.
@@ -188,7 +191,7 @@ absl::Status StepLayers::MultiplyChosen(const Operation& operation, const Pass& 
     const bool shared = operation.input == LayerArray::kExpertInput;
     ANNULUS_RETURN_IF_ERROR(ops().expert_linear(
         stream(), {View(operation.input, shared ? pass.rows : choices, pass), &matrices,
-                   buffers_.experts.few_chosen.data(), model().config.experts.chosen,
+                   buffers_.experts.few_chosen.data(), model().config.experts.routing.chosen,
                    View(product.output, choices, pass),
                    ActivationsFor(product, matrices.matrices.front()->dtype)}));
   }

@@ -51,7 +51,7 @@ class StepLayers {
 
   absl::Status FillAngles(size_t rope);
   absl::Status Layer(int layer, bool is_last);
-  absl::Status Mlp(int layer, int64_t rows);
+  absl::Status Slices(std::span<const Operation> block, int layer, int64_t rows);
   absl::Status Walk(std::span<const Operation> operations, const Pass& pass);
   absl::Status RunOne(const Operation& operation, const Pass& pass);
   absl::Status Norm(const Operation& operation, const Pass& pass);
@@ -68,6 +68,8 @@ class StepLayers {
   absl::Status Experts(int layer, int64_t rows);
   absl::Status ExpertsOfFewRows(Pass pass);
   absl::Status ExpertsOfManyRows(Pass pass);
+  absl::Status AddGated(const Operation& operation, const Pass& pass);
+  RouteParams Route(const Pass& pass, std::span<int32_t> chosen, std::span<float> weights);
 
   RankState& state_;
   const StepPlan& plan_;

@@ -32,21 +32,72 @@ void ChooseLargest(const float* logits, int64_t count, int chosen, int32_t* expe
   }
 }
 
+// Sets the keys of all experts outside the best groups to minus infinity.
+void KeepBestGroups(const RoutingRule& rule, int64_t experts, float* keys) {
+  const int64_t size = experts / rule.groups;
+  std::array<float, kMostExperts> sums;
+  for (int g = 0; g < rule.groups; ++g) {
+    const float* const group = keys + g * size;
+    float first = std::max(group[0], group[1]);
+    float second = std::min(group[0], group[1]);
+    for (int64_t e = 2; e < size; ++e) {
+      second = std::max(second, std::min(first, group[e]));
+      first = std::max(first, group[e]);
+    }
+    sums[static_cast<size_t>(g)] = first + second;
+  }
+  std::array<int32_t, kMostExperts> best;
+  ChooseLargest(sums.data(), rule.groups, rule.chosen_groups, best.data());
+  std::sort(best.begin(), best.begin() + rule.chosen_groups);
+  const int32_t* next = best.data();
+  for (int32_t g = 0; g < rule.groups; ++g) {
+    if (next != best.data() + rule.chosen_groups && *next == g) {
+      ++next;
+    } else {
+      std::fill_n(keys + g * size, size, -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+void RouteBySigmoid(const RouteParams& params, const float* logits, int32_t* experts,
+                    float* weights) {
+  const RoutingRule& rule = params.rule;
+  std::array<float, kMostExperts> scores, keys;
+  for (int64_t e = 0; e < params.logits.cols; ++e) {
+    const auto i = static_cast<size_t>(e);
+    scores[i] = 1 / (1 + std::exp(-CountedLogit(logits[e])));
+    keys[i] = params.bias == nullptr ? scores[i] : scores[i] + params.bias[e];
+  }
+  if (rule.groups > 1) KeepBestGroups(rule, params.logits.cols, keys.data());
+  ChooseLargest(keys.data(), params.logits.cols, rule.chosen, experts);
+  std::sort(experts, experts + rule.chosen);
+  float sum = 1e-20f;
+  for (int i = 0; i < rule.chosen; ++i) sum += scores[static_cast<size_t>(experts[i])];
+  if (!rule.normalised) sum = 1;
+  for (int i = 0; i < rule.chosen; ++i) {
+    weights[i] = scores[static_cast<size_t>(experts[i])] / sum * rule.scale;
+  }
+}
+
 void RouteRow(const RouteParams& params, int64_t row) {
+  const RoutingRule& rule = params.rule;
   const float* logits = params.logits.row(row);
-  int32_t* experts = params.experts + row * params.chosen;
-  float* weights = params.weights + row * params.chosen;
-  ChooseLargest(logits, params.logits.cols, params.chosen, experts);
+  int32_t* experts = params.experts + row * rule.chosen;
+  float* weights = params.weights + row * rule.chosen;
+  if (rule.scores == RoutingRule::Scores::kSigmoid) {
+    return RouteBySigmoid(params, logits, experts, weights);
+  }
+  ChooseLargest(logits, params.logits.cols, rule.chosen, experts);
   const float largest = CountedLogit(logits[experts[0]]);
   const auto exponential = [&](int64_t e) { return std::exp(CountedLogit(logits[e]) - largest); };
   float sum = 0;
-  if (params.softmax_of_chosen) {
-    for (int i = 0; i < params.chosen; ++i) sum += exponential(experts[i]);
+  if (rule.normalised) {
+    for (int i = 0; i < rule.chosen; ++i) sum += exponential(experts[i]);
   } else {
     for (int64_t e = 0; e < params.logits.cols; ++e) sum += exponential(e);
   }
-  std::sort(experts, experts + params.chosen);
-  for (int i = 0; i < params.chosen; ++i) weights[i] = exponential(experts[i]) / sum;
+  std::sort(experts, experts + rule.chosen);
+  for (int i = 0; i < rule.chosen; ++i) weights[i] = exponential(experts[i]) / sum * rule.scale;
 }
 
 // The choices that fell on one expert, in their order: at most one of each row.

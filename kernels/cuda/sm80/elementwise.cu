@@ -191,34 +191,82 @@ ANNULUS_DEVICE Candidate NextExpert(const float* logits, int experts, const Cand
   return best;
 }
 
+ANNULUS_DEVICE float SigmoidScore(float logit) {
+  return 1.0f / (1.0f + expf(-CountedLogit(logit)));
+}
+
+// Sets the keys of all experts outside the best groups to minus infinity. `sums`: [groups].
+ANNULUS_DEVICE void KeepBestGroups(const RoutingRule& rule, int experts, float* keys, float* sums) {
+  const int size = experts / rule.groups;
+  for (int g = Lane(); g < rule.groups; g += kWarp) {
+    const float* const group = keys + g * size;
+    float first = group[0];
+    float second = FloatOf(0xff800000u);
+    for (int e = 1; e < size; ++e) {
+      const float key = group[e];
+      if (key > first) {
+        second = first;
+        first = key;
+      } else if (key > second) {
+        second = key;
+      }
+    }
+    sums[g] = first + second;
+  }
+  SyncThreads();
+  Candidate last{0, -1};
+  for (int i = 0; i < rule.chosen_groups; ++i) last = NextExpert(sums, rule.groups, last);
+  for (int e = Lane(); e < experts; e += kWarp) {
+    const int g = e / size;
+    if (Before(last, {sums[g], g})) keys[e] = FloatOf(0xff800000u);
+  }
+  SyncThreads();
+}
+
+// What experts are chosen by.
+ANNULUS_DEVICE const float* KeysOf(const RouteParams& a, const float* logits, int experts) {
+  if (a.rule.scores == RoutingRule::Scores::kSoftmax) return logits;
+  auto* const keys = reinterpret_cast<float*>(SharedMemory());
+  for (int e = Lane(); e < experts; e += kWarp) {
+    keys[e] = SigmoidScore(logits[e]) + (a.bias == nullptr ? 0.0f : a.bias[e]);
+  }
+  SyncThreads();
+  if (a.rule.groups > 1) KeepBestGroups(a.rule, experts, keys, keys + experts);
+  return keys;
+}
+
 // One warp per row: one round per choice finds the last one, and who is chosen no later than that
 // is written in the order of experts.
 ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
   const float* const logits = a.logits.row(BlockX());
   const int experts = static_cast<int>(a.logits.cols);
+  const bool sigmoid = a.rule.scores == RoutingRule::Scores::kSigmoid;
+  const float* const keys = KeysOf(a, logits, experts);
   Candidate last{0, -1};
   float largest = 0;
-  float sum = 0;
-  for (int i = 0; i < a.chosen; ++i) {
-    last = NextExpert(logits, experts, last);
+  float sum = sigmoid ? 1e-20f : 0.0f;
+  for (int i = 0; i < a.rule.chosen; ++i) {
+    last = NextExpert(keys, experts, last);
     if (i == 0) largest = last.logit;
-    sum += expf(last.logit - largest);
+    sum += sigmoid ? SigmoidScore(logits[last.expert]) : expf(last.logit - largest);
   }
-  if (!a.softmax_of_chosen) {
+  if (!a.rule.normalised && sigmoid) sum = 1;
+  if (!a.rule.normalised && !sigmoid) {
     sum = 0;
     for (int e = Lane(); e < experts; e += kWarp) sum += expf(CountedLogit(logits[e]) - largest);
     sum = WarpSum(sum);
   }
-  int64_t place = BlockX() * a.chosen;
+  int64_t place = BlockX() * a.rule.chosen;
   for (int first = 0; first < experts; first += kWarp) {
     const int e = first + Lane();
-    const Candidate own{e < experts ? CountedLogit(logits[e]) : 0, e};
+    const Candidate own{e < experts ? CountedLogit(keys[e]) : 0, e};
     const bool chosen = e < experts && !Before(last, own);
     const uint32_t lanes = Ballot(chosen);
     if (chosen) {
       const int64_t at = place + CountBits(lanes & ((1u << Lane()) - 1));
       a.experts[at] = e;
-      a.weights[at] = expf(own.logit - largest) / sum;
+      const float score = sigmoid ? SigmoidScore(logits[e]) : expf(own.logit - largest);
+      a.weights[at] = score / sum * a.rule.scale;
     }
     place += CountBits(lanes);
   }
@@ -347,7 +395,13 @@ int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
                                  WholeRowsArguments{{}, arguments});
 }
 int LaunchRoute(StreamHandle stream, const RouteParams& arguments) {
-  return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);
+  const bool sigmoid = arguments.rule.scores == RoutingRule::Scores::kSigmoid;
+  const int64_t keys = sigmoid ? arguments.logits.cols + arguments.rule.groups : 0;
+  return Launch<RouteKernel>(stream,
+                             {.x = arguments.logits.rows,
+                              .threads = kWarp,
+                              .shared_bytes = static_cast<size_t>(keys) * sizeof(float)},
+                             arguments);
 }
 
 }  // namespace annulus::cuda

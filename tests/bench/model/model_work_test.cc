@@ -56,7 +56,7 @@ TEST(ModelWork, ADecodedRowIsAPromptOfOneAtItsDepth) {
 TEST(ModelWork, ARowMeetsTheExpertsThatItChose) {
   ModelConfig config = Config({{}, {}});
   config.experts.count = 10;
-  config.experts.chosen = 2;
+  config.experts.routing.chosen = 2;
   config.experts.intermediate_size = 5;
   config.layers[1].experts = true;
   // Instead of 384 weights: the router's 8 * 10, and 3 * 8 * 5 of each chosen expert.

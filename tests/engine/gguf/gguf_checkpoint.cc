@@ -75,6 +75,10 @@ class CheckpointWriter {
                                    {"pre_feedforward_layernorm", "ffn_norm"},
                                    {"post_feedforward_layernorm", "post_ffw_norm"},
                                    {"mlp.gate_up_proj", "ffn_up"},
+                                   {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                   {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                   {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                   {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"mlp.down_proj", "ffn_down"},
@@ -102,7 +106,10 @@ class CheckpointWriter {
     if (of_.gemma && absl::StrContains(name, "norm")) {
       for (float& value : values) value += 1;
     }
-    writer.AddFloats(Plain(name), info.shape, values);
+    // A matrix of one row, which converters write as a vector, too.
+    const bool vector =
+        info.shape.size() == 2 && info.shape[0] == 1 && absl::StartsWith(name, "model.layers.0.");
+    writer.AddFloats(Plain(name), vector ? std::vector{info.shape[1]} : info.shape, values);
   }
 
   void AddExpert(const std::string& name, GgufWriter& writer) {
@@ -240,8 +247,11 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("rope.dimension_count", config.ropes[0].pairs * 2);
   if (config.experts.count > 0) {
     number("expert_count", config.experts.count);
-    number("expert_used_count", config.experts.chosen);
+    number("expert_used_count", config.experts.routing.chosen);
     number("expert_feed_forward_length", config.experts.intermediate_size);
+    if (config.experts.shared_gate) {
+      number("expert_shared_feed_forward_length", config.experts.shared_size);
+    }
   }
   WriteGgufExtras(of, config, writer);
 }

@@ -39,6 +39,7 @@ inline constexpr GgufCase kGgufCases[] = {
     {"llama_windows", "llama", true},
     {"qwen2", "qwen2"},
     {"qwen3", "qwen3"},
+    {"qwen2_moe", "qwen2moe"},
     {"qwen3_moe", "qwen3moe"},
     {"phi3", "phi3"},
     {"phi3_longrope", "phi3"},

@@ -154,9 +154,11 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
     ExpectSameAttention(*made);
   }
   EXPECT_EQ(made->experts.count, config_.experts.count);
-  EXPECT_EQ(made->experts.chosen, config_.experts.chosen);
+  EXPECT_EQ(made->experts.routing.chosen, config_.experts.routing.chosen);
   if (config_.experts.count > 0) {
     EXPECT_EQ(made->experts.intermediate_size, config_.experts.intermediate_size);
+    EXPECT_EQ(made->experts.shared_size, config_.experts.shared_size);
+    EXPECT_EQ(made->experts.shared_gate, config_.experts.shared_gate);
   } else {
     EXPECT_EQ(made->intermediate_size, config_.intermediate_size);
   }

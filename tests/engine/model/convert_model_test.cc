@@ -68,9 +68,9 @@ class ConvertModelTest : public ::testing::Test {
       ExpectSame(x.value.weight, y.value.weight);
       ExpectSame(x.output.weight, y.output.weight);
       ASSERT_EQ(x.experts.each.size(), y.experts.each.size());
-      if (x.experts.each.empty()) {
-        ExpectSame(x.mlp, y.mlp);
-      } else {
+      ExpectSame(x.mlp, y.mlp);
+      ExpectSame(x.shared_gate.weight, y.shared_gate.weight);
+      if (!x.experts.each.empty()) {
         ExpectSame(x.router.weight, y.router.weight);
       }
       for (size_t e = 0; e < x.experts.each.size(); ++e) {

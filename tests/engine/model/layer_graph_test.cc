@@ -115,7 +115,7 @@ TEST(LayerGraphTest, OnlyKeysAndValuesAreOfEveryRow) {
 
 TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
   ModelConfig config = Small();
-  config.experts = {.count = 5, .chosen = 2, .intermediate_size = 3};
+  config.experts = {.count = 5, .routing = {.chosen = 2}, .intermediate_size = 3};
   config.layers = {{.experts = true}, {}};
   const std::vector<LayerGraph> graph = LayerGraphs(config);
   ASSERT_EQ(graph[0].routing.size(), 2u);
@@ -125,6 +125,32 @@ TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
   EXPECT_EQ(graph[0].block.back().products.front().output, LayerArray::kExpertOutput);
   EXPECT_TRUE(graph[1].routing.empty());
   EXPECT_EQ(graph[1].columns_of(LayerArray::kGate), 12);
+}
+
+// Adds to the residual by itself, or as the gate says.
+TEST(LayerGraphTest, ASharedBlockStandsBesideTheExperts) {
+  ModelConfig config = Small();
+  config.experts = {.count = 5, .routing = {.chosen = 2}, .intermediate_size = 3};
+  config.experts.shared_size = 7;
+  config.layers = {{.experts = true}, {}};
+  LayerGraph layer = LayerGraphs(config)[0];
+  EXPECT_THAT(KindsOf(layer.shared),
+              ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts));
+  EXPECT_EQ(layer.shared.back().products.front().output, LayerArray::kResidual);
+  EXPECT_TRUE(layer.shared.back().accumulate);
+  EXPECT_EQ(layer.columns_of(LayerArray::kSharedUp), 7);
+  EXPECT_EQ(layer.columns_of(LayerArray::kUp), 3);
+  EXPECT_TRUE(LayerGraphs(config)[1].shared.empty());
+  // Of a row: 8 * (queries, keys, values and output 2 * 16 + 2 * 8, router 5), two experts
+  // 3 * 8 * 3, the shared block 3 * 8 * 7.
+  const WeightCounts counts = WeightsPerRow(config, layer);
+  EXPECT_EQ(counts.every_row + counts.wanted_row, 8 * 53 + 2 * 72 + 168);
+  config.experts.shared_gate = true;
+  layer = LayerGraphs(config)[0];
+  EXPECT_THAT(KindsOf(layer.shared),
+              ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts, Kind::kAddGated));
+  EXPECT_EQ(layer.shared.back().output, LayerArray::kResidual);
+  EXPECT_EQ(layer.routing.back().products.front().output, LayerArray::kRouterLogits);
 }
 
 // Per layer: keys and values 2 * 8 * 8 = 128 weights; queries and output 2 * 8 * 16 = 256; gate, up

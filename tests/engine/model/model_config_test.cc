@@ -170,7 +170,7 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
     }
   }
-  EXPECT_EQ(Families().size(), 28u);
+  EXPECT_EQ(Families().size(), 29u);
 }
 
 // As publishers write it: what the family's defaults say is left out.
@@ -380,13 +380,14 @@ std::vector<BadConfig> BadConfigs() {
        {{"architectures", "\"LlamaForCausalLM\""}},
        "a list with an architecture of the types llama"},
       {"UnknownArchitecture",
-       {{"architectures", "[\"Qwen2MoeForCausalLM\"]"}},
-       "architectures is [\"Qwen2MoeForCausalLM\"]; allowed: a list with an architecture of the "
+       {{"architectures", "[\"Qwen3NextForCausalLM\"]"}},
+       "architectures is [\"Qwen3NextForCausalLM\"]; allowed: a list with an architecture of the "
        "types "
        "llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3_text, smollm3, olmo2, mixtral, "
        "qwen3_moe, "
        "gpt_oss, ministral3, olmo3, exaone4, seed_oss, granite, granitemoehybrid, gemma, olmoe, "
-       "hunyuan_v1_dense, ernie4_5, glm, glm4, phi4_multimodal, gemma3, mistral3, qwen2_vl, "
+       "hunyuan_v1_dense, ernie4_5, glm, glm4, qwen2_moe, phi4_multimodal, gemma3, mistral3, "
+       "qwen2_vl, "
        "qwen2_5_vl, qwen3_vl (the nearest is qwen3_moe)",
        kUnimplemented},
       {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},
@@ -644,7 +645,7 @@ TEST(ModelConfigTest, OnlyKinIsCalledNearest) {
                             "Model", "OPTForCausalLM", "T5ForConditionalGeneration"}) {
     EXPECT_EQ(nearest(alone), "") << alone;
   }
-  EXPECT_EQ(nearest("Qwen2MoeForCausalLM"), "qwen3_moe");
+  EXPECT_EQ(nearest("Qwen3NextForCausalLM"), "qwen3_moe");
   EXPECT_EQ(nearest("LlamaModel"), "llama");
   EXPECT_EQ(nearest("mixtralForSequenceClassification"), "mixtral");
   EXPECT_EQ(nearest("Gemma3nForConditionalGeneration"), "gemma3_text");

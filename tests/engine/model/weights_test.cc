@@ -402,7 +402,7 @@ TEST(WeightsTest, EachMatrixStaysAsItIsStoredAndTheLayersGiveTheName) {
 ModelConfig ExpertsConfigOfTwo(ZeroSource& source) {
   ModelConfig config = SmallConfig();
   config.experts.count = 2;
-  config.experts.chosen = 1;
+  config.experts.routing.chosen = 1;
   config.experts.intermediate_size = 12;
   for (LayerConfig& layer : config.layers) layer.experts = true;
   for (const RequiredTensor& tensor : RequiredTensors(config)) {

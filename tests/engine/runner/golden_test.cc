@@ -314,9 +314,12 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("gemma3", without_head_norms), kVisible);
   EXPECT_GT(error("olmo2", without_head_norms), kVisible);
   EXPECT_GT(error("smollm3", [](RankModel& m) { m.config.layers[1].rope = 0; }), kVisible);
-  EXPECT_GT(error("qwen3_moe", [](RankModel& m) { m.config.experts.weights_of_chosen = true; }),
+  EXPECT_GT(error("qwen3_moe", [](RankModel& m) { m.config.experts.routing.normalised = true; }),
             kVisible);
-  EXPECT_GT(error("mixtral", [](RankModel& m) { m.config.experts.chosen = 1; }), kVisible);
+  EXPECT_GT(error("mixtral", [](RankModel& m) { m.config.experts.routing.chosen = 1; }), kVisible);
+  EXPECT_GT(error("qwen2_moe", [](RankModel& m) { m.config.experts.shared_size = 0; }), kVisible);
+  EXPECT_GT(error("qwen2_moe", [](RankModel& m) { m.config.experts.shared_gate = false; }),
+            kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_alpha = 1.6f; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
@@ -366,7 +369,7 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
 // in both modes and on every ring.
 TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
   CpuWorld world;
-  for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe"}) {
+  for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe"}) {
     const Checkpoint checkpoint = Open(name);
     std::vector<const OpTable*> tables = world.registry.Available("cpu");
     // Sanitizers see the same steps with every table, so the fastest is enough; the kernels have
@@ -376,7 +379,7 @@ TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
       for (const DType kv_dtype :
            {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8}) {
         // What experts add does not depend on how keys and values are stored.
-        if (name == "qwen3_moe" && kv_dtype != DType::kF32) continue;
+        if (name.ends_with("_moe") && kv_dtype != DType::kF32) continue;
         const RankModel model = Load(world, checkpoint, *ops, 16, kv_dtype, DType::kBF16);
         for (const int ranks : {1, 2, 3, 4}) {
           // Kernel tests try one rank; the model with windows has full layers too.

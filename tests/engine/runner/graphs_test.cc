@@ -126,7 +126,7 @@ TEST_F(GraphsTest, ALoneRanksStepsAreOneGraphEachWithTheSameBits) {
 
 // The device chooses experts and looks up their weights itself.
 TEST_F(GraphsTest, StepsWithExpertsAreOneGraphEachWithTheSameBits) {
-  for (const std::string& name : Some({"gpt_oss_bf16", "mixtral", "qwen3_moe"})) {
+  for (const std::string& name : Some({"gpt_oss_bf16", "mixtral", "qwen3_moe", "qwen2_moe"})) {
     SCOPED_TRACE(name);
     ExpectWholeGraphs(Load(name));
   }

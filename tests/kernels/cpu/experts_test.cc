@@ -27,10 +27,10 @@ TEST_P(ExpertsTest, RouteChoosesTheLargestWithTheirSoftmax) {
         for (int e = 1; e < experts; e += 2) logits.row(0)[e] = logits.row(0)[0];  // ties
         std::vector<int32_t> picks(37 * chosen);
         std::vector<float> weights(37 * chosen);
-        ASSERT_TRUE(table()
-                        .route(*MakeStream(table(), 2),
-                               {logits.view(), chosen, of_chosen, picks.data(), weights.data()})
-                        .ok());
+        RouteParams params{.logits = logits.view(), .experts = picks.data()};
+        params.rule = {.chosen = chosen, .normalised = of_chosen};
+        params.weights = weights.data();
+        ASSERT_TRUE(table().route(*MakeStream(table(), 2), params).ok());
         for (int64_t r = 0; r < 37; ++r) {
           const float* row = logits.row(r);
           std::vector<int32_t> order(experts);
@@ -51,6 +51,115 @@ TEST_P(ExpertsTest, RouteChoosesTheLargestWithTheirSoftmax) {
   }
 }
 
+// The choice and the weights of a row as the contract says, in float64.
+void ExpectRouted(const RoutingRule& rule, const float* logits, const float* bias, int experts,
+                  const int32_t* picks, const float* weights) {
+  std::vector<double> scores, keys;
+  for (int e = 0; e < experts; ++e) {
+    scores.push_back(1 / (1 + std::exp(-double{logits[e]})));
+    keys.push_back(scores.back() + (bias == nullptr ? 0 : bias[e]));
+  }
+  const int size = experts / rule.groups;
+  std::vector<std::pair<double, int>> groups;
+  for (int g = 0; g < rule.groups; ++g) {
+    std::vector<double> group(keys.begin() + g * size, keys.begin() + (g + 1) * size);
+    std::sort(group.rbegin(), group.rend());
+    groups.emplace_back(-group[0] - (size > 1 ? group[1] : 0), g);
+  }
+  std::sort(groups.begin(), groups.end());
+  std::vector<std::pair<double, int>> among;
+  for (int g = 0; g < rule.chosen_groups; ++g) {
+    const int first = groups[static_cast<size_t>(g)].second * size;
+    for (int e = first; e < first + size; ++e) among.emplace_back(-keys[e], e);
+  }
+  std::sort(among.begin(), among.end());
+  double sum = 0;
+  std::vector<int32_t> expected;
+  for (int i = 0; i < rule.chosen; ++i) {
+    expected.push_back(among[static_cast<size_t>(i)].second);
+    sum += scores[static_cast<size_t>(expected.back())];
+  }
+  std::sort(expected.begin(), expected.end());
+  ASSERT_EQ(std::vector<int32_t>(picks, picks + rule.chosen), expected);
+  for (int i = 0; i < rule.chosen; ++i) {
+    const double score = scores[static_cast<size_t>(expected[static_cast<size_t>(i)])];
+    const double weight = rule.scale * score / (rule.normalised ? sum : 1);
+    ASSERT_NEAR(weights[i], weight, 3e-6 * weight);
+  }
+}
+
+struct SigmoidShape {
+  int experts;
+  int chosen;
+  int groups = 1;
+  int chosen_groups = 1;
+};
+
+// Beside usual ones: a gate of one, all chosen, groups of two, all groups, as many as fit a warp.
+const SigmoidShape kSigmoidShapes[] = {
+    {1, 1},        {7, 3},           {5, 5},        {128, 8},          {256, 8, 8, 4},
+    {12, 3, 6, 2}, {160, 6, 80, 40}, {24, 4, 3, 3}, {1024, 64, 32, 4}, {96, 2, 32, 1},
+};
+
+TEST_P(ExpertsTest, RoutesBySigmoidScoresWithABiasAndGroups) {
+  std::mt19937 random(36);
+  for (const SigmoidShape& shape : kSigmoidShapes) {
+    for (const bool with_bias : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << shape.chosen << " of " << shape.experts << ", "
+                                        << shape.chosen_groups << " of " << shape.groups);
+      TestMatrix logits(19, shape.experts, 2);
+      TestMatrix bias(1, shape.experts);
+      logits.FillNormal(random, 2);
+      bias.FillNormal(random, 0.5f);
+      std::vector<int32_t> picks(19 * shape.chosen), same_picks(picks);
+      std::vector<float> weights(19 * shape.chosen), same_weights(weights);
+      RouteParams params{.logits = std::as_const(logits).view()};
+      params.rule = {shape.chosen, RoutingRule::Scores::kSigmoid, with_bias,
+                     shape.groups, shape.chosen_groups,           with_bias ? 2.5f : 1.0f};
+      params.bias = with_bias ? bias.row(0) : nullptr;
+      const auto route = [&](const OpTable& ops, std::vector<int32_t>& to,
+                             std::vector<float>& to_weights) {
+        params.experts = to.data();
+        params.weights = to_weights.data();
+        ASSERT_TRUE(ops.route(*MakeStream(ops, 2), params).ok());
+      };
+      route(table(), picks, weights);
+      route(Reference(), same_picks, same_weights);
+      EXPECT_EQ(picks, same_picks);
+      for (int64_t r = 0; r < 19; ++r) {
+        ExpectRouted(params.rule, logits.row(r), params.bias, shape.experts,
+                     picks.data() + r * shape.chosen, weights.data() + r * shape.chosen);
+      }
+      for (size_t i = 0; i < weights.size(); ++i) {
+        ASSERT_NEAR(weights[i], same_weights[i], 2e-6f * same_weights[i]);
+      }
+    }
+  }
+}
+
+// A score that is used up says nothing of the order; the first experts of the first groups count.
+TEST_P(ExpertsTest, EqualSigmoidScoresChooseTheFirst) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  TestMatrix logits(3, 8);
+  for (int e = 0; e < 8; ++e) {
+    logits.row(0)[e] = 100;
+    logits.row(1)[e] = kNan;
+    logits.row(2)[e] = e % 2 == 0 ? -kInfinity : kInfinity;
+  }
+  std::vector<int32_t> picks(9);
+  std::vector<float> weights(9);
+  RouteParams params{.logits = std::as_const(logits).view(), .experts = picks.data()};
+  params.rule = {3, RoutingRule::Scores::kSigmoid, true, 4, 2, 1};
+  params.weights = weights.data();
+  ASSERT_TRUE(table().route(*MakeStream(table(), 2), params).ok());
+  EXPECT_EQ(picks, (std::vector<int32_t>{0, 1, 2, 0, 1, 2, 0, 1, 3}));
+  for (int i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(weights[i], 1.0f / 3);
+  for (int i = 3; i < 6; ++i) EXPECT_EQ(weights[i], 0);
+  EXPECT_EQ(weights[6], 0);
+  EXPECT_FLOAT_EQ(weights[7], 0.5f);
+}
+
 // Whatever a model's numbers come to, what is chosen can be looked up.
 TEST_P(ExpertsTest, RouteChoosesDistinctExpertsByAnyLogits) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -69,9 +178,10 @@ TEST_P(ExpertsTest, RouteChoosesDistinctExpertsByAnyLogits) {
   }
   const auto route = [&](const OpTable& ops, std::vector<float>& weights) {
     std::vector<int32_t> picks(5 * kChosen, -1);
-    EXPECT_TRUE(ops.route(*MakeStream(ops, 2), {std::as_const(logits).view(), kChosen, true,
-                                                picks.data(), weights.data()})
-                    .ok());
+    RouteParams params{.logits = std::as_const(logits).view(), .experts = picks.data()};
+    params.rule = {.chosen = kChosen, .normalised = true};
+    params.weights = weights.data();
+    EXPECT_TRUE(ops.route(*MakeStream(ops, 2), params).ok());
     return picks;
   };
   std::vector<float> weights(5 * kChosen);
