@@ -22,7 +22,7 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 21> kFamilies = {{
+constexpr std::array<GgufFamily, 22> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
@@ -48,6 +48,7 @@ constexpr std::array<GgufFamily, 21> kFamilies = {{
      .architecture = "HunYuanDenseV1ForCausalLM",
      .names = Names::kHunyuan},
     {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
+    {.name = "glm4moe", .architecture = "Glm4MoeForCausalLM", .experts = Experts::kGlm4},
     {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = Names::kGlm4, .fused_block = true},
 }};
 constexpr GgufFamily kGptOss = {
@@ -109,6 +110,7 @@ class ConfigWriter {
   absl::Status WriteMultipliers();
   absl::Status WriteWindow();
   absl::Status WriteExperts();
+  absl::Status WriteGlm4Experts();
   absl::Status WriteTokens();
   void WriteKind();
 
@@ -173,6 +175,7 @@ absl::Status ConfigWriter::WriteSizes() {
   for (const char* key : {"attention_bias", "use_bias", "qkv_bias"}) {
     config_[key] = Has("blk.0.attn_q.bias");
   }
+  config_["use_qk_norm"] = Has("blk.0.attn_q_norm.weight");
   config_["attention_out_bias"] = Has("blk.0.attn_output.bias");
   config_["mlp_bias"] = Has("blk.0.ffn_down.bias");
   return absl::OkStatus();
@@ -361,6 +364,7 @@ absl::Status ConfigWriter::WriteExperts() {
     ANNULUS_RETURN_IF_ERROR(Copy("num_experts", "expert_count"));
     return Copy("num_experts_per_tok", "expert_used_count");
   }
+  if (family_.experts == Experts::kGlm4) return WriteGlm4Experts();
   const bool older = family_.experts == Experts::kQwen2;
   const bool qwen = older || family_.experts == Experts::kSeparate;
   ANNULUS_RETURN_IF_ERROR(Copy(qwen ? "num_experts" : "num_local_experts", "expert_count"));
@@ -372,6 +376,37 @@ absl::Status ConfigWriter::WriteExperts() {
         Copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length"));
   }
   if (qwen) config_["norm_topk_prob"] = !older;
+  return absl::OkStatus();
+}
+
+absl::Status ConfigWriter::WriteGlm4Experts() {
+  constexpr int kSigmoid = 2;
+  if (const json scores = Value("expert_gating_func"); !scores.is_null() && scores != kSigmoid) {
+    return absl::UnimplementedError(absl::StrCat(file_.path(), ": ", family_.name,
+                                                 ".expert_gating_func is ", scores.dump(),
+                                                 "; supported: 2 (sigmoid)"));
+  }
+  for (const auto& [to, from] : {std::pair("n_routed_experts", "expert_count"),
+                                 std::pair("num_experts_per_tok", "expert_used_count"),
+                                 std::pair("moe_intermediate_size", "expert_feed_forward_length"),
+                                 std::pair("n_shared_experts", "expert_shared_count"),
+                                 std::pair("first_k_dense_replace", "leading_dense_block_count"),
+                                 std::pair("routed_scaling_factor", "expert_weights_scale"),
+                                 std::pair("n_group", "expert_group_count"),
+                                 std::pair("topk_group", "expert_group_used_count")}) {
+    ANNULUS_RETURN_IF_ERROR(Copy(to, from));
+  }
+  const json normalised = Value("expert_weights_norm");
+  config_["norm_topk_prob"] = normalised.is_null() ? json(false) : normalised;
+  // The layers of the file are those for guessing, too, at its end.
+  ANNULUS_ASSIGN_OR_RETURN(const json guessing,
+                           WholeNumber(file_, absl::StrCat(family_.name, ".nextn_predict_layers")));
+  ANNULUS_ASSIGN_OR_RETURN(const json blocks,
+                           WholeNumber(file_, absl::StrCat(family_.name, ".block_count")));
+  config_["num_nextn_predict_layers"] = guessing.is_null() ? json(0) : guessing;
+  if (!guessing.is_null() && !blocks.is_null() && guessing < blocks) {
+    config_["num_hidden_layers"] = blocks.get<uint64_t>() - guessing.get<uint64_t>();
+  }
   return absl::OkStatus();
 }
 

@@ -37,7 +37,7 @@ constexpr std::array<NamePair, 3> kModelNames = {{
 }};
 
 // Of a layer, without ".weight" or ".bias".
-constexpr std::array<NamePair, 20> kLayerNames = {{
+constexpr std::array<NamePair, 21> kLayerNames = {{
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
@@ -58,6 +58,7 @@ constexpr std::array<NamePair, 20> kLayerNames = {{
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
 }};
 
 absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
@@ -74,6 +75,11 @@ absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) 
     return "block_sparse_moe.gate";
   }
   if (suffix == "ffn_gate_inp" && family.experts == Experts::kGptOss) return "mlp.router";
+  if (family.experts == Experts::kGlm4) {
+    if (suffix == "ffn_gate_shexp") return "mlp.shared_experts.gate_proj";
+    if (suffix == "ffn_up_shexp") return "mlp.shared_experts.up_proj";
+    if (suffix == "ffn_down_shexp") return "mlp.shared_experts.down_proj";
+  }
   for (const NamePair& pair : kLayerNames) {
     if (pair.gguf == suffix) return pair.ours;
   }
@@ -227,7 +233,7 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
   if (name.empty() || kind.empty()) {
     return AddWhole(absl::StrCat(prefix, suffix), tensor);
   }
-  if (plain == "attn_sinks") kind = "";
+  if (plain == "attn_sinks" || plain == "exp_probs_b") kind = "";
   std::string whole = absl::StrCat(prefix, name, kind);
   if (family.interleaved_rope && (plain == "attn_q" || plain == "attn_k")) {
     return AddRotated(std::move(whole), tensor,

@@ -44,6 +44,7 @@ enum class ExpertsRule : uint8_t {
   kMixtral,
   kQwen,
   kQwen2,  // like kQwen, and a shared block with a gate
+  kGlm4,   // sigmoid scores; a shared block; layers without experts first
   kOlmoe,
   kGptOss,
   kSharedOnly,  // num_local_experts must be 0; the block has shared_intermediate_size
@@ -93,12 +94,13 @@ struct Family {
   double partial_rotary = 0;  // default of partial_rotary_factor; 0: the key must be absent or 1
   ExpertsRule experts = ExpertsRule::kNone;
   FamilyTraits traits = {};
-  bool gemma = false;        // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
-                             // hidden_activation
-  double score_scalar = 0;   // gemma: default of query_pre_attn_scalar; 0: not read, scores are
-                             // scaled as in Llama
-  double score_cap = 0;      // gemma: default of attn_logit_softcapping
-  double logits_cap = 0;     // gemma: default of final_logit_softcapping
+  bool gemma = false;       // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
+                            // hidden_activation
+  double score_scalar = 0;  // gemma: default of query_pre_attn_scalar; 0: not read, scores are
+                            // scaled as in Llama
+  double score_cap = 0;     // gemma: default of attn_logit_softcapping
+  double logits_cap = 0;    // gemma: default of final_logit_softcapping
+  bool head_norm_switch = false;  // queries and keys are normed only if use_qk_norm is set
   bool multipliers = false;  // embedding_multiplier, residual_multiplier, attention_multiplier and
                              // logits_scaling
 

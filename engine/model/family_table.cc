@@ -35,7 +35,7 @@ constexpr std::array<absl::string_view, 2> kSeedTurnEnds = {"<seed:eos>", "<|im_
 constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
                                                            "<|im_end|>"};
 
-constexpr std::array<Family, 29> kFamilies = {{
+constexpr std::array<Family, 30> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -335,6 +335,17 @@ constexpr std::array<Family, 29> kFamilies = {{
      .experts = ExpertsRule::kQwen2,
      .traits = {.tensors = {.shared = "mlp.shared_expert"}},
      .turn_ends = kChatMl},
+    {.architecture = "Glm4MoeForCausalLM",
+     .model_type = "glm4_moe",
+     .context = 131072,
+     .kv_heads = 8,
+     .norm = {.epsilon = 1e-5f},
+     .biases = BiasRule::kSeparateOutput,
+     .partial_rotary = 0.5,
+     .experts = ExpertsRule::kGlm4,
+     .traits = {.norms = kInputAndHeadNorms, .tensors = {.shared = "mlp.shared_experts"}},
+     .head_norm_switch = true,
+     .turn_ends = kGlmTurnEnds},
     {.architecture = "Phi4MultimodalForCausalLM",
      .model_type = "phi4_multimodal",
      .context = 131072,
@@ -361,17 +372,25 @@ constexpr std::array<OlderName, 2> kOlderNames = {{
     {"Phi4MMForCausalLM", "Phi4MultimodalForCausalLM"},
 }};
 
-constexpr std::array<Relative, 19> kRelatives = {{
-    {"Llama4", "llama"},        {"Mllama", "llama"},
-    {"Ministral", "mistral"},   {"Mistral4", "mistral"},
-    {"QWenLMHead", "qwen2"},    {"Qwen2Audio", "qwen2"},
-    {"Qwen3_5", "qwen3"},       {"Qwen3VLMoe", "qwen3_moe"},
-    {"Qwen3Next", "qwen3_moe"}, {"Phi", "phi3"},
-    {"Phi3V", "phi3"},          {"Phi3Small", "phi3"},
-    {"PhiMoE", "phi3"},         {"RecurrentGemma", "gemma2"},
-    {"PaliGemma", "gemma2"},    {"Gemma3n", "gemma3_text"},
-    {"Olmo", "olmo2"},          {"GraniteMoe", "granite"},
-    {"Glm4Moe", "glm4"},
+constexpr std::array<Relative, 18> kRelatives = {{
+    {"Llama4", "llama"},
+    {"Mllama", "llama"},
+    {"Ministral", "mistral"},
+    {"Mistral4", "mistral"},
+    {"QWenLMHead", "qwen2"},
+    {"Qwen2Audio", "qwen2"},
+    {"Qwen3_5", "qwen3"},
+    {"Qwen3VLMoe", "qwen3_moe"},
+    {"Qwen3Next", "qwen3_moe"},
+    {"Phi", "phi3"},
+    {"Phi3V", "phi3"},
+    {"Phi3Small", "phi3"},
+    {"PhiMoE", "phi3"},
+    {"RecurrentGemma", "gemma2"},
+    {"PaliGemma", "gemma2"},
+    {"Gemma3n", "gemma3_text"},
+    {"Olmo", "olmo2"},
+    {"GraniteMoe", "granite"},
 }};
 
 }  // namespace

@@ -306,6 +306,12 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   config.architecture = std::string(found.architecture);
   config.model_type = std::string(family->model_type);
   config.traits = family->traits;
+  if (family->head_norm_switch) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool normed, fields.Boolean("use_qk_norm", false));
+    if (!normed) {
+      config.traits.norms[LayerNorm::kQuery] = config.traits.norms[LayerNorm::kKey] = "";
+    }
+  }
   ANNULUS_RETURN_IF_ERROR(ParseActivation(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(
       ParseQuantization(Place("quantization_config", fields, whole), *family, config));

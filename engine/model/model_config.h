@@ -59,6 +59,7 @@ struct ExpertsConfig {
   bool biases = false;                                      // router and experts have biases
   // Width of a gated block that every row meets beside those that it chose; 0: there is none.
   int32_t shared_size = 0;
+  bool choice_bias = false;  // RouteParams::bias
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a projection of the input
 };
 
@@ -132,6 +133,8 @@ struct ModelConfig {
   float activation_alpha = 0;  // kClampedSwiglu
   float activation_limit = 0;  // kClampedSwiglu
   ExpertsConfig experts;
+  // Layers behind the others that files may have, for guessing tokens ahead. They are left out.
+  int32_t guessing_layers = 0;
 
   bool attention_bias = false;       // query, key and value projections have a bias
   bool output_bias = false;          // the output projection has a bias

@@ -1,7 +1,8 @@
 """Recipes of families whose experts stand beside a block that every token meets: see families.py."""
 
 import torch
-from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
 
 from recipe import older_style, rope, sizes, write
 
@@ -28,4 +29,39 @@ def qwen2_moe_windows(name):
         max_window_layers=3, tie_word_embeddings=True)), BF16, 101, change_config=older)
 
 
-RECIPES = {made.__name__: made for made in (qwen2_moe, qwen2_moe_windows)}
+def with_guessing_layer(model, folder):
+    """A layer behind the others, as publishers store the one that guesses a token ahead."""
+    tensors = load_file(folder / "model.safetensors")
+    hidden, layer = model.config.hidden_size, f"model.layers.{model.config.num_hidden_layers}."
+    tensors[layer + "eh_proj.weight"] = torch.zeros(hidden, 2 * hidden, dtype=BF16)
+    for name in ("enorm", "hnorm", "input_layernorm", "shared_head.norm"):
+        tensors[f"{layer}{name}.weight"] = torch.ones(hidden, dtype=BF16)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def glm4_moe(name):
+    """Norms of query and key heads, biases; groups of experts, whose weights are scaled; two shared
+    experts; a layer for guessing in the file."""
+    write(name, lambda: Glm4MoeForCausalLM(Glm4MoeConfig(
+        **sizes(101, 32, 40, 2, 4, 2, 16), **rope(10000.0, partial_rotary_factor=0.5),
+        use_qk_norm=True, attention_bias=True, n_routed_experts=8, num_experts_per_tok=2,
+        n_group=2, topk_group=1, moe_intermediate_size=16, n_shared_experts=2,
+        routed_scaling_factor=2.5)), BF16, 101, store=with_guessing_layer)
+
+
+def glm4_moe_air(name):
+    """Weights are the scores themselves; no layer without experts; keys as publishers write them."""
+    write(name, lambda: Glm4MoeForCausalLM(Glm4MoeConfig(
+        **sizes(101, 32, 40, 2, 4, 1, 16), **rope(1000000.0, partial_rotary_factor=0.5),
+        n_routed_experts=7, num_experts_per_tok=3, moe_intermediate_size=20, norm_topk_prob=False,
+        first_k_dense_replace=0, tie_word_embeddings=True)), BF16, 101,
+        change_config=glm_older)
+
+
+def glm_older(config):
+    config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
+    return older_style(config)
+
+
+RECIPES = {made.__name__: made for made in
+           (qwen2_moe, qwen2_moe_windows, glm4_moe, glm4_moe_air)}

@@ -64,6 +64,13 @@ def randomize(model, seed):
         name = name.replace("model.language_model.", "model.")  # of a larger model's text half
         mean, deviation = spread(name, parameter.shape, model_type)
         parameter.data.copy_(mean + deviation * noise)
+    for bias in choice_biases(model):
+        bias.copy_((0.2 * torch.randn(bias.shape, generator=generator)).to(torch.bfloat16).float())
+
+
+def choice_biases(model):
+    return [buffer for name, buffer in model.named_buffers()
+            if name.endswith("e_score_correction_bias")]
 
 
 @torch.no_grad()
@@ -83,6 +90,29 @@ def greedy(model, prompt):
     return ids[len(prompt):], smallest_gap
 
 
+def gap_behind(values, count):
+    """How far the best `count` of each row are from the others; infinite if there are no others."""
+    if count == values.shape[-1]:
+        return torch.full(values.shape[:-1], float("inf"))
+    best = torch.topk(values, count + 1, dim=-1).values
+    return best[..., -2] - best[..., -1]
+
+
+def sigmoid_gap(module, logits, bias):
+    """Of scores, as a gap of logits that surely causes it: the sigmoid's slope is at most 1/4."""
+    keys = logits.sigmoid() + bias
+    groups = getattr(module, "num_group", 1)
+    kept = getattr(module, "topk_group", 1)
+    gap = torch.full(keys.shape[:-1], float("inf"))
+    if groups > 1:
+        grouped = keys.view(len(keys), groups, -1)
+        sums = grouped.topk(2, dim=-1).values.sum(-1)
+        gap = gap_behind(sums, kept) / 2
+        chosen = torch.zeros_like(sums).scatter_(1, sums.topk(kept, dim=-1).indices, 1).bool()
+        keys = grouped.masked_fill(~chosen[..., None], -1e9).flatten(1)
+    return 4 * torch.minimum(gap, gap_behind(keys, module.top_k))
+
+
 def router_gaps(model, ids):
     """At each position, how near any choice of experts was to another. Infinite without experts."""
     gaps = torch.full((len(ids),), float("inf"))
@@ -90,11 +120,13 @@ def router_gaps(model, ids):
     def look(module, inputs, _):
         rows = inputs[0].reshape(len(ids), -1)
         logits = torch.nn.functional.linear(rows, module.weight, getattr(module, "bias", None))
-        best = torch.topk(logits, module.top_k + 1, dim=-1).values
-        gaps.copy_(torch.minimum(gaps, best[:, -2] - best[:, -1]))
+        bias = inputs[1] if len(inputs) > 1 else getattr(module, "e_score_correction_bias", None)
+        gap = (gap_behind(logits, module.top_k) if bias is None
+               else sigmoid_gap(module, logits, bias))
+        gaps.copy_(torch.minimum(gaps, gap))
 
     hooks = [module.register_forward_hook(look) for module in model.modules()
-             if type(module).__name__.endswith("TopKRouter")]
+             if type(module).__name__.lower().endswith("topkrouter")]
     if hooks:
         logits_of(model, ids)
     for hook in hooks:

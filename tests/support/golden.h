@@ -36,7 +36,8 @@ inline std::vector<std::string> GoldenNames() {
                            "seed_oss",        "granite",       "granite4",
                            "gemma",           "olmoe",         "hunyuan",
                            "ernie4_5",        "glm4",          "glm",
-                           "phi4_multimodal", "qwen2_moe",     "qwen2_moe_windows"}) {
+                           "phi4_multimodal", "qwen2_moe",     "qwen2_moe_windows",
+                           "glm4_moe",        "glm4_moe_air"}) {
     names.emplace_back(name);
   }
   return names;

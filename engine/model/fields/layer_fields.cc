@@ -183,6 +183,50 @@ absl::Status ParseQwenExperts(const JsonFields& fields, bool older, ModelConfig&
   return absl::OkStatus();
 }
 
+absl::Status ParseGroups(const JsonFields& fields, ExpertsConfig& experts) {
+  RoutingRule& routing = experts.routing;
+  ANNULUS_ASSIGN_OR_RETURN(routing.groups, fields.Integer("n_group", 1, kMostExperts, 1));
+  ANNULUS_ASSIGN_OR_RETURN(routing.chosen_groups,
+                           fields.Integer("topk_group", 1, routing.groups, 1));
+  const int32_t size = experts.count / routing.groups;
+  if (experts.count % routing.groups != 0 || (routing.groups > 1 && size < 2)) {
+    return fields.Invalid("n_group", absl::StrCat("1, or a divisor of the number of experts, ",
+                                                  experts.count, ", that is at most half of it"));
+  }
+  if (routing.chosen <= routing.chosen_groups * size) return absl::OkStatus();
+  return fields.Invalid("num_experts_per_tok",
+                        absl::StrCat("at most as many as topk_group, ", routing.chosen_groups,
+                                     ", groups of experts have, ", routing.chosen_groups * size));
+}
+
+absl::Status ParseGlm4Experts(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "n_routed_experts";
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 128, 8, experts));
+  ANNULUS_ASSIGN_OR_RETURN(experts.intermediate_size,
+                           fields.Integer("moe_intermediate_size", 1, kMostIntermediate, 1408));
+  ANNULUS_ASSIGN_OR_RETURN(
+      const int64_t shared,
+      fields.Integer("n_shared_experts", 1, kMostIntermediate / experts.intermediate_size, 1));
+  experts.shared_size = static_cast<int32_t>(shared * experts.intermediate_size);
+  experts.choice_bias = true;
+  experts.routing.scores = RoutingRule::Scores::kSigmoid;
+  ANNULUS_ASSIGN_OR_RETURN(experts.routing.normalised, fields.Boolean("norm_topk_prob", true));
+  ANNULUS_ASSIGN_OR_RETURN(const double scale,
+                           fields.Number("routed_scaling_factor", 1e-4, 1e4, 1));
+  experts.routing.scale = static_cast<float>(scale);
+  ANNULUS_RETURN_IF_ERROR(ParseGroups(fields, experts));
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t plain,
+                           fields.Integer("first_k_dense_replace", 0, kMostLayers, 1));
+  for (size_t i = static_cast<size_t>(plain); i < config.layers.size(); ++i) {
+    config.layers[i].experts = true;
+  }
+  const char* guessing =
+      fields.Has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
+  ANNULUS_ASSIGN_OR_RETURN(config.guessing_layers, fields.Integer(guessing, 0, kMostLayers, 1));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ParseNoRopeLayers(const JsonFields& fields, const Family& family,
@@ -242,6 +286,9 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
     case ExpertsRule::kQwen2:
       ANNULUS_RETURN_IF_ERROR(
           ParseQwenExperts(fields, family.experts == ExpertsRule::kQwen2, config));
+      break;
+    case ExpertsRule::kGlm4:
+      ANNULUS_RETURN_IF_ERROR(ParseGlm4Experts(fields, config));
       break;
     case ExpertsRule::kOlmoe:
       ANNULUS_RETURN_IF_ERROR(ParseOlmoe(fields, config));

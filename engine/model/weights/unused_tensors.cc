@@ -46,6 +46,11 @@ bool IsOfOtherInputs(absl::string_view name, const TensorNames& names) {
           (absl::StrContains(name, ".lora_A.") || absl::StrContains(name, ".lora_B.")));
 }
 
+bool IsForGuessing(absl::string_view name, const TensorNames& names) {
+  return std::any_of(names.guessing.begin(), names.guessing.end(),
+                     [&](const std::string& layer) { return absl::StartsWith(name, layer); });
+}
+
 // With NamesIn's comparison: a tied head and its scales are the embedding's.
 bool IsCopyOfEmbedding(absl::string_view name, const TensorNames& names) {
   return absl::ConsumePrefix(&name, names.head) &&
@@ -70,12 +75,15 @@ absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& s
   for (const VectorSlot& slot : slots.vectors) used.insert(slot.stored.name);
   std::vector<std::string> refused;
   std::vector<std::string> ignored;
+  std::vector<std::string> guessing;
   for (const std::string& name : source.Names()) {
     if (used.contains(name)) continue;
     const bool head = absl::StartsWith(name, names.head + ".");
     if (names.tied && IsCopyOfEmbedding(name, names)) continue;
-    if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name) &&
-        !IsOfOtherInputs(name, names)) {
+    if (IsForGuessing(name, names)) {
+      guessing.push_back(name);
+    } else if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name) &&
+               !IsOfOtherInputs(name, names)) {
       refused.push_back(name);
     } else {
       ignored.push_back(name);
@@ -88,9 +96,17 @@ absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& s
         "; without them it would be another model. Use the config.json that belongs to these "
         "weights (num_hidden_layers, attention_bias, ..), or remove the tensors"));
   }
-  if (ignored.empty()) return std::vector<std::string>();
-  return std::vector<std::string>{
-      absl::StrCat(ignored.size(), " tensors of the checkpoint are not used: ", Named(ignored))};
+  std::vector<std::string> warnings;
+  if (!ignored.empty()) {
+    warnings.push_back(
+        absl::StrCat(ignored.size(), " tensors of the checkpoint are not used: ", Named(ignored)));
+  }
+  if (!guessing.empty()) {
+    warnings.push_back(absl::StrCat(
+        "layers for guessing tokens ahead (multi-token prediction) are left out: ", guessing.size(),
+        " tensors, ", Named(guessing)));
+  }
+  return warnings;
 }
 
 }  // namespace annulus

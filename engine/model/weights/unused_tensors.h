@@ -15,7 +15,7 @@ namespace annulus {
 // without influence: a second copy of a tied embedding, precomputed rotary tables and masks, and
 // the static scales of inputs, keys and values in float8 checkpoints. These, and tensors outside
 // the decoder (the vision half of a larger model, adapters for images), are counted and named in at
-// most one warning.
+// most one warning. So are those of layers for guessing, in one of their own.
 absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& slots,
                                                             const TensorNames& names,
                                                             const TensorSource& source,

@@ -146,13 +146,15 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   struct Names {
     const char* block;
     const char* router;
+    const char* choice_bias;
     const char* gate;
     const char* up;
     const char* down;
   };
-  static constexpr Names kSeparateNames = {"mlp.", "gate", "gate_proj", "up_proj", "down_proj"};
-  static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "w1", "w3", "w2"};
-  static constexpr Names kStackedNames = {"mlp.", "router", "", "", ""};
+  static constexpr Names kSeparateNames = {"mlp.",      "gate",    "gate.e_score_correction_bias",
+                                           "gate_proj", "up_proj", "down_proj"};
+  static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "", "w1", "w3", "w2"};
+  static constexpr Names kStackedNames = {"mlp.", "router", "", "", "", ""};
   const ExpertTensors kind = config_.traits.tensors.experts;
   const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
                        : kind == ExpertTensors::kMixtral ? kMixtralNames
@@ -161,6 +163,10 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   const int64_t size = config_.experts.intermediate_size;
   const bool bias = config_.experts.biases;
   AddLinear(block + names.router, config_.experts.count, hidden_, bias, layer.router);
+  if (config_.experts.choice_bias) {
+    AddVector({block + names.choice_bias, {config_.experts.count}, config_.experts.count},
+              layer.choice_bias);
+  }
   layer.experts.each.resize(static_cast<size_t>(config_.experts.count));
   const size_t first = slots_.matrices.size();
   for (size_t e = 0; e < layer.experts.each.size(); ++e) {
@@ -252,6 +258,10 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
     TensorNames names = {prefix, head, prefix + "embed_tokens", config.tie_word_embeddings};
     constexpr char kInfix[] = ".base_layer";
     names.adapters = config.traits.tensors.adapters;
+    for (int32_t i = 0; i < config.guessing_layers; ++i) {
+      const size_t layer = config.layers.size() + static_cast<size_t>(i);
+      names.guessing.push_back(absl::StrCat(prefix, "layers.", layer, "."));
+    }
     if (names.adapters &&
         source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {
       names.infix = kInfix;

@@ -39,6 +39,7 @@ struct TensorNames {
   bool adapters = false;  // see TensorLayout
   // Between a projection's name and ".weight", if its adapters stand beside it.
   std::string infix = {};
+  std::vector<std::string> guessing = {};  // of ModelConfig::guessing_layers
 };
 
 // The names in a checkpoint written as `config` says.

@@ -68,6 +68,7 @@ struct LayerWeights {
   GatedWeights mlp;               // of layers without experts; of others, the shared block
   LinearWeights shared_gate;      // [1, hidden]
   LinearWeights router;           // [experts, hidden]
+  DeviceVector choice_bias;       // [experts]
   ExpertsWeights experts;
 };
 

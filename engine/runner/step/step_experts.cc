@@ -39,11 +39,12 @@ absl::Status StepLayers::Experts(int layer, int64_t rows) {
 }
 
 RouteParams StepLayers::Route(const Pass& pass, std::span<int32_t> chosen,
-                              std::span<float> weights) {
+                              std::span<float> shares) {
   return {.logits = View(LayerArray::kRouterLogits, pass.rows, pass),
           .rule = model().config.experts.routing,
+          .bias = weights(pass.layer).choice_bias.data(),
           .experts = chosen.data(),
-          .weights = weights.data()};
+          .weights = shares.data()};
 }
 
 // A router of one expert, whose score is the gate.

@@ -69,7 +69,7 @@ class StepLayers {
   absl::Status ExpertsOfFewRows(Pass pass);
   absl::Status ExpertsOfManyRows(Pass pass);
   absl::Status AddGated(const Operation& operation, const Pass& pass);
-  RouteParams Route(const Pass& pass, std::span<int32_t> chosen, std::span<float> weights);
+  RouteParams Route(const Pass& pass, std::span<int32_t> chosen, std::span<float> shares);
 
   RankState& state_;
   const StepPlan& plan_;

@@ -79,6 +79,10 @@ class CheckpointWriter {
                                    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
                                    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
                                    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                                   {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+                                   {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+                                   {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+                                   {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"mlp.down_proj", "ffn_down"},
@@ -88,7 +92,7 @@ class CheckpointWriter {
     const std::string architecture = of_.architecture;
     const bool after =
         config_.traits.norms[LayerNorm::kAttentionOutput] == "post_attention_layernorm" ||
-        architecture == "gpt-oss" || architecture == "seed_oss";
+        architecture == "gpt-oss" || architecture == "seed_oss" || architecture == "glm4moe";
     return absl::StrReplaceAll(
         made, {{"post_attention_layernorm", after ? "post_attention_norm" : "ffn_norm"}});
   }
@@ -183,6 +187,23 @@ class CheckpointWriter {
 
 namespace {
 
+void WriteGlm4Experts(const std::string& prefix, const ModelConfig& config, GgufWriter& writer) {
+  const RoutingRule& routing = config.experts.routing;
+  const auto number = [&](const char* key, int64_t value) {
+    writer.Set(prefix + key, static_cast<uint32_t>(value));
+  };
+  int64_t plain = 0;
+  for (const LayerConfig& layer : config.layers) plain += layer.experts ? 0 : 1;
+  number("leading_dense_block_count", plain);
+  number("expert_shared_count", config.experts.shared_size / config.experts.intermediate_size);
+  number("expert_gating_func", 2);
+  number("expert_group_count", routing.groups);
+  number("expert_group_used_count", routing.chosen_groups);
+  number("nextn_predict_layers", config.guessing_layers);
+  writer.Set(prefix + "expert_weights_scale", routing.scale);
+  writer.Set(prefix + "expert_weights_norm", routing.normalised);
+}
+
 // What only some architectures say.
 void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& writer) {
   const std::string architecture = of.architecture;
@@ -211,6 +232,7 @@ void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& 
     writer.Set(prefix + "rope.scaling.original_context_length",
                static_cast<uint32_t>(config.ropes[0].original_context));
   }
+  if (architecture == "glm4moe") WriteGlm4Experts(prefix, config, writer);
   if (architecture != "granite") return;
   std::ifstream file(of.directory() + "/config.json");
   const nlohmann::json checkpoint = nlohmann::json::parse(file);
@@ -233,7 +255,7 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
     writer.Set(prefix + key, static_cast<uint32_t>(value));
   };
   number("embedding_length", config.hidden_size);
-  number("block_count", static_cast<int64_t>(config.layers.size()));
+  number("block_count", static_cast<int64_t>(config.layers.size()) + config.guessing_layers);
   number("feed_forward_length", config.intermediate_size);
   number("attention.head_count", config.heads);
   number("attention.head_count_kv", config.kv_heads);

@@ -63,6 +63,8 @@ inline constexpr GgufCase kGgufCases[] = {
     {"hunyuan", "hunyuan-dense"},
     {"ernie4_5", "ernie4_5"},
     {"glm4", "glm4"},
+    {"glm4_moe", "glm4moe"},
+    {"glm4_moe_air", "glm4moe"},
 };
 
 // Writes what a converter says of the model in the metadata.

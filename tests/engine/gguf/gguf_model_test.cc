@@ -159,6 +159,12 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
     EXPECT_EQ(made->experts.intermediate_size, config_.experts.intermediate_size);
     EXPECT_EQ(made->experts.shared_size, config_.experts.shared_size);
     EXPECT_EQ(made->experts.shared_gate, config_.experts.shared_gate);
+    EXPECT_EQ(made->experts.choice_bias, config_.experts.choice_bias);
+    const RoutingRule& routing = made->experts.routing;
+    EXPECT_EQ(routing.scores, config_.experts.routing.scores);
+    EXPECT_EQ(routing.groups, config_.experts.routing.groups);
+    EXPECT_EQ(routing.chosen_groups, config_.experts.routing.chosen_groups);
+    EXPECT_EQ(routing.scale, config_.experts.routing.scale);
   } else {
     EXPECT_EQ(made->intermediate_size, config_.intermediate_size);
   }

@@ -1,4 +1,4 @@
-// Fields of config.json that describe experts beside a shared block.
+// Fields of config.json that describe experts beside a shared block, and routers by sigmoid scores.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -51,6 +51,61 @@ TEST(ExpertFieldsTest, EvenLayersOfQwen2SlideBelowMaxWindowLayers) {
   EXPECT_EQ(config.layers[0].window, 9);
   EXPECT_EQ(config.layers[1].window, 0);
   EXPECT_EQ(config.layers[2].window, 0);
+}
+
+TEST(ExpertFieldsTest, Glm4RoutesBySigmoidScores) {
+  const ModelConfig config = ExpertsOf("Glm4MoeForCausalLM", {{"n_routed_experts", "12"},
+                                                              {"n_group", "4"},
+                                                              {"topk_group", "3"},
+                                                              {"n_shared_experts", "2"},
+                                                              {"moe_intermediate_size", "24"},
+                                                              {"routed_scaling_factor", "2.5"},
+                                                              {"first_k_dense_replace", "2"}});
+  const RoutingRule& routing = config.experts.routing;
+  EXPECT_EQ(config.experts.count, 12);
+  EXPECT_EQ(routing.chosen, 8);
+  EXPECT_EQ(routing.scores, RoutingRule::Scores::kSigmoid);
+  EXPECT_TRUE(routing.normalised && config.experts.choice_bias);
+  EXPECT_EQ(routing.groups, 4);
+  EXPECT_EQ(routing.chosen_groups, 3);
+  EXPECT_EQ(routing.scale, 2.5f);
+  EXPECT_EQ(config.experts.shared_size, 48);
+  EXPECT_FALSE(config.experts.shared_gate);
+  EXPECT_FALSE(config.layers[1].experts);
+  EXPECT_TRUE(config.layers[2].experts);
+  EXPECT_EQ(config.ropes[0].pairs, 4);  // of half a head of 16
+  EXPECT_EQ(config.guessing_layers, 1);
+  EXPECT_EQ(ExpertsOf("Glm4MoeForCausalLM", {{"num_nextn_predict_layers", "0"}}).guessing_layers,
+            0);
+}
+
+TEST(ExpertFieldsTest, OnlyLargeModelsOfGlm4NormHeads) {
+  EXPECT_TRUE(ExpertsOf("Glm4MoeForCausalLM").traits.norms[LayerNorm::kQuery].empty());
+  const ModelConfig large = ExpertsOf("Glm4MoeForCausalLM", {{"use_qk_norm", "true"}});
+  EXPECT_EQ(large.traits.norms[LayerNorm::kQuery], "self_attn.q_norm");
+}
+
+TEST(ExpertFieldsTest, GroupsHoldEnoughExperts) {
+  const auto refusal = [](const Keys& keys) {
+    return std::string(ParseExpertsOf("Glm4MoeForCausalLM", keys).status().message());
+  };
+  EXPECT_EQ(refusal({{"n_routed_experts", "12"}, {"n_group", "5"}}),
+            "config.json: n_group is 5; allowed: 1, or a divisor of the number of experts, 12, "
+            "that is at most half of it");
+  EXPECT_EQ(refusal({{"n_routed_experts", "12"}, {"n_group", "12"}, {"topk_group", "12"}}),
+            "config.json: n_group is 12; allowed: 1, or a divisor of the number of experts, 12, "
+            "that is at most half of it");
+  EXPECT_EQ(refusal({{"n_routed_experts", "12"}, {"n_group", "3"}, {"topk_group", "4"}}),
+            "config.json: topk_group is 4; allowed: a whole number from 1 to 3");
+  EXPECT_EQ(refusal({{"n_routed_experts", "12"},
+                     {"n_group", "3"},
+                     {"topk_group", "1"},
+                     {"num_experts_per_tok", "5"}}),
+            "config.json: num_experts_per_tok is 5; allowed: at most as many as topk_group, 1, "
+            "groups of experts have, 4");
+  EXPECT_EQ(refusal({{"n_routed_experts", "4"}, {"num_experts_per_tok", "5"}}),
+            "config.json: num_experts_per_tok is 5; allowed: at most as many as topk_group, 1, "
+            "groups of experts have, 4");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(LayerGraphTest, EveryWeightOfEveryFamilyIsReadOnce) {
     const int64_t table = int64_t{config.vocabulary} * config.hidden_size;
     int64_t read = weights.final_norm.size() + table * (weights.separate_head ? 2 : 1);
     for (size_t i = 0; i < graph.size(); ++i) {
-      read += weights.layers[i].sinks.size();
+      read += weights.layers[i].sinks.size() + weights.layers[i].choice_bias.size();
       ForEachOperation(graph[i], [&](const Operation& operation) {
         read += ExpectWeights(graph[i], weights.layers[i], operation);
       });

@@ -241,6 +241,25 @@ TEST(WeightsTest, RefusesTensorsOfTheDecoderThatNothingUses) {
   EXPECT_LT(status.message().size(), 600u);
 }
 
+TEST(WeightsTest, LeavesOutLayersForGuessingWithOneLine) {
+  ModelConfig config = SmallConfig();
+  config.guessing_layers = 1;
+  ZeroSource source = SmallSource();
+  EXPECT_TRUE(Load(config, source)->warnings.empty());
+  for (const char* name : {"enorm", "shared_head.head", "input_layernorm"}) {
+    source.tensors[absl::StrCat("model.layers.2.", name, ".weight")] = {DType::kF32, {8}};
+  }
+  EXPECT_THAT(Load(config, source)->warnings,
+              ::testing::ElementsAre(
+                  "layers for guessing tokens ahead (multi-token prediction) are left out: 3 "
+                  "tensors, model.layers.2.enorm.weight, model.layers.2.input_layernorm.weight, "
+                  "model.layers.2.shared_head.head.weight"));
+  // No layer behind those that config.json counts.
+  source.tensors["model.layers.3.enorm.weight"] = {DType::kF32, {8}};
+  ExpectError(Load(config, source).status(), absl::StatusCode::kInvalidArgument,
+              "model.layers.3.enorm.weight");
+}
+
 TEST(WeightsTest, WarnsOfTensorsThatNeedNotBeUsed) {
   EXPECT_TRUE(Load(SmallConfig(), SmallSource())->warnings.empty());
   ZeroSource source = SmallSource();

@@ -37,7 +37,7 @@ using testing::StepDriver;
 TEST_F(DeviceTest, LogitsMatchTransformers) {
   for (const std::string& name :
        Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral",
-             "qwen3_moe", "qwen2_moe", "ministral3", "granite", "hunyuan"})) {
+             "qwen3_moe", "qwen2_moe", "glm4_moe", "ministral3", "granite", "hunyuan"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
     for (const int ranks : RingSizes()) {

@@ -317,9 +317,19 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("qwen3_moe", [](RankModel& m) { m.config.experts.routing.normalised = true; }),
             kVisible);
   EXPECT_GT(error("mixtral", [](RankModel& m) { m.config.experts.routing.chosen = 1; }), kVisible);
-  EXPECT_GT(error("qwen2_moe", [](RankModel& m) { m.config.experts.shared_size = 0; }), kVisible);
+  for (const char* name : {"qwen2_moe", "glm4_moe"}) {
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.experts.shared_size = 0; }), kVisible);
+  }
   EXPECT_GT(error("qwen2_moe", [](RankModel& m) { m.config.experts.shared_gate = false; }),
             kVisible);
+  const auto without_choice_bias = [](RankModel& m) {
+    for (LayerWeights& layer : m.weights.layers) layer.choice_bias = {};
+  };
+  EXPECT_GT(error("glm4_moe", without_choice_bias), kVisible);
+  EXPECT_GT(error("glm4_moe", without_head_norms), kVisible);
+  EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.chosen_groups = 2; }),
+            kVisible);
+  EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.scale = 1; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_alpha = 1.6f; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
