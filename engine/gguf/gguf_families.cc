@@ -22,7 +22,7 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 22> kFamilies = {{
+constexpr std::array<GgufFamily, 23> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
@@ -49,6 +49,7 @@ constexpr std::array<GgufFamily, 22> kFamilies = {{
      .names = Names::kHunyuan},
     {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
     {.name = "glm4moe", .architecture = "Glm4MoeForCausalLM", .experts = Experts::kGlm4},
+    {.name = "minimax-m2", .architecture = "MiniMaxM2ForCausalLM", .experts = Experts::kMiniMax},
     {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = Names::kGlm4, .fused_block = true},
 }};
 constexpr GgufFamily kGptOss = {

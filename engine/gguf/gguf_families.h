@@ -13,7 +13,7 @@ namespace annulus {
 // How a GGUF architecture differs from the Hugging Face checkpoint it was converted from. Sources:
 // the tables of names in the `gguf` package, and the tensor changes made by llama.cpp's converter.
 struct GgufFamily {
-  enum class Experts { kNone, kSeparate, kQwen2, kGlm4, kOlmoe, kMixtral, kGptOss };
+  enum class Experts { kNone, kSeparate, kQwen2, kGlm4, kOlmoe, kMixtral, kMiniMax, kGptOss };
   // The names of tensors that differ from those of most architectures.
   enum class Names { kUsual, kGemma, kGlm4, kHunyuan };
 

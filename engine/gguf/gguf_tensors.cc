@@ -61,6 +61,11 @@ constexpr std::array<NamePair, 21> kLayerNames = {{
     {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
 }};
 
+// Whether experts have Mixtral's names.
+bool IsMixtral(const GgufFamily& family) {
+  return family.experts == Experts::kMixtral || family.experts == Experts::kMiniMax;
+}
+
 absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
   if (family.names == Names::kGemma && suffix == "ffn_norm") return "pre_feedforward_layernorm";
   if (family.names == Names::kHunyuan && suffix == "attn_q_norm")
@@ -71,8 +76,9 @@ absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) 
   }
   if (family.names == Names::kGlm4 && suffix == "post_ffw_norm") return "post_mlp_layernorm";
   if (family.fused_block && suffix == "ffn_up") return "mlp.gate_up_proj";
-  if (suffix == "ffn_gate_inp" && family.experts == Experts::kMixtral) {
-    return "block_sparse_moe.gate";
+  if (IsMixtral(family) && suffix == "ffn_gate_inp") return "block_sparse_moe.gate";
+  if (IsMixtral(family) && suffix == "exp_probs_b") {
+    return "block_sparse_moe.e_score_correction_bias";
   }
   if (suffix == "ffn_gate_inp" && family.experts == Experts::kGptOss) return "mlp.router";
   if (family.experts == Experts::kGlm4) {
@@ -287,7 +293,7 @@ absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor&
       {"ffn_gate_exps.weight", "gate_proj.weight", "w1.weight"},
       {"ffn_up_exps.weight", "up_proj.weight", "w3.weight"},
       {"ffn_down_exps.weight", "down_proj.weight", "w2.weight"}};
-  const bool mixtral = family.experts == Experts::kMixtral;
+  const bool mixtral = IsMixtral(family);
   for (const ExpertNames& names : kNames) {
     if (names.gguf != suffix) continue;
     if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");

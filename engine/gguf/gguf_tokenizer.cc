@@ -61,7 +61,7 @@ constexpr std::array<absl::string_view, 2> kNumbersAndHan = {R"(\p{N}{1,3})",
 constexpr absl::string_view kMarksWithWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-constexpr std::array<PreTokenizer, 23> kPreTokenizers = {{
+constexpr std::array<PreTokenizer, 24> kPreTokenizers = {{
     {.name = "gpt-2"},
     {.name = "olmo", .composes = true},
     {.name = "phi-2"},
@@ -79,6 +79,7 @@ constexpr std::array<PreTokenizer, 23> kPreTokenizers = {{
     {.name = "tekken", .pattern = kTekken, .ignore_merges = true, .adds_bos = true},
     {.name = "gpt-4o", .pattern = kGpt4o},
     {.name = "llama4", .pattern = kGpt4o},
+    {.name = "minimax-m2", .pattern = kGpt4o},
     {.name = "glm4", .pattern = kLlama3},
     {.name = "chatglm-bpe", .pattern = kLlama3},
     {.name = "exaone4"},

@@ -47,6 +47,7 @@ enum class ExpertsRule : uint8_t {
   kGlm4,   // sigmoid scores; a shared block; layers without experts first
   kOlmoe,
   kGptOss,
+  kMiniMax,     // sigmoid scores
   kSharedOnly,  // num_local_experts must be 0; the block has shared_intermediate_size
 };
 
@@ -61,6 +62,7 @@ enum class RopeRule : uint8_t {
   kNamed,        // no rope unless position_embedding_type is "rope"
   kMrope,        // "mrope" means the default: the three positions of a text's token are the same
   kNtkAlpha,     // "dynamic" with `alpha` means a theta that grows by it once and for all
+  kRotaryDim,    // rotary_dim rows of a head are rotated, without partial_rotary_factor
   kGrowingQueries,  // llama_4_scaling_beta: queries are scaled by a factor that grows with their
                     // position
 };

@@ -32,10 +32,11 @@ constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
 constexpr std::array<absl::string_view, 2> kGraniteTurnEnds = {"<|end_of_text|>", "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kExaoneTurnEnds = {"[|endofturn|]", "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kSeedTurnEnds = {"<seed:eos>", "<|im_end|>"};
+constexpr std::array<absl::string_view, 2> kMiniMaxTurnEnds = {"[e~[", "<|im_end|>"};
 constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
                                                            "<|im_end|>"};
 
-constexpr std::array<Family, 30> kFamilies = {{
+constexpr std::array<Family, 31> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -346,6 +347,19 @@ constexpr std::array<Family, 30> kFamilies = {{
      .traits = {.norms = kInputAndHeadNorms, .tensors = {.shared = "mlp.shared_experts"}},
      .head_norm_switch = true,
      .turn_ends = kGlmTurnEnds},
+    {.architecture = "MiniMaxM2ForCausalLM",
+     .model_type = "minimax_m2",
+     .context = 196608,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .theta = 5e6,
+     .rope = RopeRule::kRotaryDim,
+     .partial_rotary = 1,
+     .experts = ExpertsRule::kMiniMax,
+     .traits = {.norms = kInputAndHeadNorms,
+                .norms_each_head = false,
+                .tensors = {.experts = ExpertTensors::kMixtral}},
+     .turn_ends = kMiniMaxTurnEnds},
     {.architecture = "Phi4MultimodalForCausalLM",
      .model_type = "phi4_multimodal",
      .context = 131072,

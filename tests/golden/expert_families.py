@@ -2,11 +2,13 @@
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
+from transformers import (Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM,
+                          Qwen2MoeConfig, Qwen2MoeForCausalLM)
 
 from recipe import older_style, rope, sizes, write
 
 BF16 = torch.bfloat16
+NO_TOKENS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=None)
 
 
 def qwen2_moe(name):
@@ -63,5 +65,22 @@ def glm_older(config):
     return older_style(config)
 
 
+def minimax_m2(name):
+    """Sigmoid scores with a bias; norms of all query and key heads; keys as publishers write them."""
+    def older(config):
+        config["rotary_dim"] = int(config["rope_parameters"].pop("partial_rotary_factor") * 16)
+        return older_style(config)
+    write(name, lambda: MiniMaxM2ForCausalLM(MiniMaxM2Config(
+        **sizes(101, 32, 20, 2, 4, 2, 16), **rope(5000000.0, partial_rotary_factor=0.5),
+        **NO_TOKENS, num_local_experts=7, num_experts_per_tok=3)), BF16, 101, change_config=older)
+
+
+def minimax_m2_whole(name):
+    """Whole heads are rotated; a tied head."""
+    write(name, lambda: MiniMaxM2ForCausalLM(MiniMaxM2Config(
+        **sizes(101, 32, 24, 2, 2, 1, 16), **rope(10000.0), **NO_TOKENS, num_local_experts=5,
+        num_experts_per_tok=2, tie_word_embeddings=True)), BF16, 101)
+
+
 RECIPES = {made.__name__: made for made in
-           (qwen2_moe, qwen2_moe_windows, glm4_moe, glm4_moe_air)}
+           (qwen2_moe, qwen2_moe_windows, glm4_moe, glm4_moe_air, minimax_m2, minimax_m2_whole)}

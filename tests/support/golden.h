@@ -37,7 +37,8 @@ inline std::vector<std::string> GoldenNames() {
                            "gemma",           "olmoe",         "hunyuan",
                            "ernie4_5",        "glm4",          "glm",
                            "phi4_multimodal", "qwen2_moe",     "qwen2_moe_windows",
-                           "glm4_moe",        "glm4_moe_air"}) {
+                           "glm4_moe",        "glm4_moe_air",  "minimax_m2",
+                           "minimax_m2_whole"}) {
     names.emplace_back(name);
   }
   return names;

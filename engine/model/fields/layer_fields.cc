@@ -155,6 +155,16 @@ absl::Status ParseGptOss(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status ParseMiniMax(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  const char* count = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, 256, 8, experts));
+  experts.routing.scores = RoutingRule::Scores::kSigmoid;
+  experts.choice_bias = true;
+  UseInAllLayers(config);
+  return absl::OkStatus();
+}
+
 // `older`: Qwen 2's, whose defaults are others.
 absl::Status ParseQwenExperts(const JsonFields& fields, bool older, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
@@ -295,6 +305,9 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
       break;
     case ExpertsRule::kGptOss:
       ANNULUS_RETURN_IF_ERROR(ParseGptOss(fields, config));
+      break;
+    case ExpertsRule::kMiniMax:
+      ANNULUS_RETURN_IF_ERROR(ParseMiniMax(fields, config));
       break;
     case ExpertsRule::kSharedOnly:
       return ParseSharedOnly(fields, config);

@@ -81,6 +81,13 @@ absl::StatusOr<RopeKind> RopeParser::Kind() const {
 absl::StatusOr<int32_t> RopeParser::Pairs() const {
   const char* key = "partial_rotary_factor";
   const JsonFields& place = rope_.Has(key) ? rope_ : fields_;
+  if (family_.rope == RopeRule::kRotaryDim && !place.Has(key)) {
+    const char* dim = "rotary_dim";
+    ANNULUS_ASSIGN_OR_RETURN(const int32_t rows,
+                             fields_.Integer(dim, 2, config_.head_dim, config_.head_dim));
+    if (rows % 2 == 0) return rows / 2;
+    return fields_.Invalid(dim, "an even number");
+  }
   const bool all = family_.partial_rotary == 0;
   ANNULUS_ASSIGN_OR_RETURN(const double partial,
                            place.Number(key, 0, 1, all ? 1 : family_.partial_rotary));

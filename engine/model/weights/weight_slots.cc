@@ -153,7 +153,8 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   };
   static constexpr Names kSeparateNames = {"mlp.",      "gate",    "gate.e_score_correction_bias",
                                            "gate_proj", "up_proj", "down_proj"};
-  static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "", "w1", "w3", "w2"};
+  static constexpr Names kMixtralNames = {
+      "block_sparse_moe.", "gate", "e_score_correction_bias", "w1", "w3", "w2"};
   static constexpr Names kStackedNames = {"mlp.", "router", "", "", "", ""};
   const ExpertTensors kind = config_.traits.tensors.experts;
   const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames

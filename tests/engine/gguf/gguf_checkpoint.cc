@@ -83,6 +83,7 @@ class CheckpointWriter {
                                    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
                                    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
                                    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                                   {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"mlp.down_proj", "ffn_down"},

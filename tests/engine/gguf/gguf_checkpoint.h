@@ -65,6 +65,8 @@ inline constexpr GgufCase kGgufCases[] = {
     {"glm4", "glm4"},
     {"glm4_moe", "glm4moe"},
     {"glm4_moe_air", "glm4moe"},
+    {"minimax_m2", "minimax-m2"},
+    {"minimax_m2_whole", "minimax-m2"},
 };
 
 // Writes what a converter says of the model in the metadata.

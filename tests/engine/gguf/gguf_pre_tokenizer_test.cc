@@ -146,6 +146,7 @@ constexpr PreTokenizerKind kPreTokenizerKinds[] = {
     {.name = "tekken", .pieces = &SplitText::tekken, .takes_whole_tokens = true, .adds_bos = true},
     {.name = "gpt-4o", .pieces = &SplitText::gpt4o},
     {.name = "llama4", .pieces = &SplitText::gpt4o},
+    {.name = "minimax-m2", .pieces = &SplitText::gpt4o},
     {.name = "glm4", .pieces = &SplitText::llama3},
     {.name = "chatglm-bpe", .pieces = &SplitText::llama3},
     {.name = "exaone4", .pieces = &SplitText::gpt2},

@@ -88,6 +88,7 @@ KINDS = {
     # By llama.cpp; not tried on the publishers' files.
     "glm4": Pre(LLAMA3),  # zai-org/GLM-4-9B-0414
     "chatglm-bpe": Pre(LLAMA3),  # zai-org/glm-4-9b-chat-hf
+    "minimax-m2": Pre(GPT4O),  # MiniMaxAI/MiniMax-M2
     "exaone4": Pre(),  # LGAI-EXAONE/EXAONE-4.0-1.2B
     "seed-coder": Pre(SEED_OSS),  # ByteDance-Seed/Seed-OSS-36B-Instruct
     "hunyuan": Pre(QWEN2),  # tencent/Hunyuan-A13B-Instruct

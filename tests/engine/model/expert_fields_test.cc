@@ -108,5 +108,25 @@ TEST(ExpertFieldsTest, GroupsHoldEnoughExperts) {
             "groups of experts have, 4");
 }
 
+TEST(ExpertFieldsTest, MiniMaxRotatesRowsByTheirNumber) {
+  const Keys small = {{"head_dim", "16"}};
+  Keys keys = small;
+  keys["rotary_dim"] = "10";
+  const ModelConfig config = ExpertsOf("MiniMaxM2ForCausalLM", keys);
+  EXPECT_EQ(config.ropes[0].pairs, 5);
+  EXPECT_EQ(ExpertsOf("MiniMaxM2ForCausalLM", small).ropes[0].pairs, 8);
+  keys["partial_rotary_factor"] = "0.5";
+  EXPECT_EQ(ExpertsOf("MiniMaxM2ForCausalLM", keys).ropes[0].pairs, 4);
+  keys = small;
+  keys["rotary_dim"] = "7";
+  EXPECT_EQ(ParseExpertsOf("MiniMaxM2ForCausalLM", keys).status().message(),
+            "config.json: rotary_dim is 7; allowed: an even number");
+  EXPECT_EQ(config.experts.count, 256);
+  EXPECT_EQ(config.experts.intermediate_size, 48);
+  EXPECT_EQ(config.experts.routing.scores, RoutingRule::Scores::kSigmoid);
+  EXPECT_TRUE(config.experts.routing.normalised && config.experts.choice_bias);
+  EXPECT_TRUE(config.layers[2].experts);
+}
+
 }  // namespace
 }  // namespace annulus

@@ -330,6 +330,8 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.chosen_groups = 2; }),
             kVisible);
   EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.scale = 1; }), kVisible);
+  EXPECT_GT(error("minimax_m2", without_choice_bias), kVisible);
+  EXPECT_GT(error("minimax_m2", without_head_norms), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_alpha = 1.6f; }), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
