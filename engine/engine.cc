@@ -188,7 +188,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
                                         const CancelFlag& cancel) const override {
     ANNULUS_RETURN_IF_ERROR(CheckPolicy(spec.policy, parts_->limits.page_tokens));
-    if (spec.heads == 0) spec.heads = parts_->model.ranks.config.kv_heads;
+    if (spec.heads == 0) spec.heads = parts_->model.ranks.page_shape.kv_heads;
     return DrawBlockMap(spec, cancel);
   }
 

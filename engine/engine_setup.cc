@@ -152,7 +152,7 @@ ModePolicy ModePolicyOf(const EngineOptions& options, const RankModel& model,
   ModePolicy policy;
   policy.mode = options.ring_mode;
   policy.rates = rates;
-  policy.geometry = {.heads = model.config.heads, .page = model.page_shape};
+  policy.geometry = {.heads = WidestAttention(model.config).heads, .page = model.page_shape};
   return policy;
 }
 

@@ -83,9 +83,10 @@ absl::StatusOr<AttentionGates> FitGates(const RankModel& model, Backend& backend
 GateShape GateShapeOf(const RankModel& model) {
   GateShape shape;
   for (const LayerConfig& layer : model.config.layers) shape.layers.push_back(layer.window == 0);
-  shape.heads = model.config.heads;
-  shape.kv_heads = model.config.kv_heads;
-  shape.k_dim = model.config.head_dim;
+  const AttentionShape& attention = WidestAttention(model.config);
+  shape.heads = attention.heads;
+  shape.kv_heads = attention.kv_heads;
+  shape.k_dim = attention.k_dim;
   return shape;
 }
 

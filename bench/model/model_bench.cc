@@ -60,7 +60,11 @@ size_t KvMemory(const ModelBenchOptions& options, int ranks, ModelConfig config)
   constexpr int kLayoutColumns = 32;   // page layouts may pad heads to this
   constexpr double kHeadroom = 1.25;   // chunks in flight behind windows, page headers
   constexpr double kLeast = 64 << 20;  // per rank
-  config.head_dim = (config.head_dim + kLayoutColumns - 1) / kLayoutColumns * kLayoutColumns;
+  for (LayerConfig& layer : config.layers) {
+    for (int32_t* const dim : {&layer.attention.k_dim, &layer.attention.v_dim}) {
+      *dim = (*dim + kLayoutColumns - 1) / kLayoutColumns * kLayoutColumns;
+    }
+  }
   const double bytes =
       KvBytesPerToken(config, options.kv_dtype) * LongestSequence(options) * MostStreams(options);
   return static_cast<size_t>(kHeadroom * bytes + kLeast * ranks);

@@ -38,7 +38,7 @@ double PairsSeen(const LayerConfig& layer, int64_t rows, double density) {
   return w * (w + 1) / 2 + (n - w) * w;
 }
 
-double FlopsPerPair(const ModelConfig& config) { return 2 * MultipliesPerPair(config); }
+double FlopsPerPair(const LayerConfig& layer) { return 2 * MultipliesPerPair(layer.attention); }
 
 // A code and its share of a group's scale and minimum. One scale per row is not worth counting.
 double BytesPerWeight(DType dtype) {
@@ -50,9 +50,11 @@ double BytesPerWeight(DType dtype) {
   return static_cast<double>(DTypeSize(dtype));
 }
 
-double KvBytesPerTokenAndLayer(const ModelConfig& config, DType kv) {
-  const double scale = kv == DType::kI8 ? 2 : 0;  // bf16, per token and head
-  return 2.0 * config.kv_heads * (config.head_dim * static_cast<double>(DTypeSize(kv)) + scale);
+double KvBytesPerTokenOf(const LayerConfig& layer, DType kv) {
+  const AttentionShape& shape = layer.attention;
+  const double scale = kv == DType::kI8 ? 2 : 0;  // bf16, per token and head, for each of both
+  return shape.kv_heads *
+         ((shape.k_dim + shape.v_dim) * static_cast<double>(DTypeSize(kv)) + 2 * scale);
 }
 
 }  // namespace
@@ -66,7 +68,7 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
     const bool last = i + 1 == config.layers.size();
     const WeightCounts size = WeightsPerRow(config, graph[i]);
     flops += 2 * size.every_row * n + 2 * size.wanted_row * (last ? 1 : n);
-    flops += FlopsPerPair(config) *
+    flops += FlopsPerPair(layer) *
              (last ? KeysSeen(layer, tokens - 1, density) : PairsSeen(layer, tokens, density));
   }
   return flops;
@@ -75,7 +77,7 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
 double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
   double flops = 2 * (HeadSize(config) + SizeOfLayers(config));
   for (const LayerConfig& layer : config.layers) {
-    flops += FlopsPerPair(config) * KeysSeen(layer, depth, density);
+    flops += FlopsPerPair(layer) * KeysSeen(layer, depth, density);
   }
   return flops;
 }
@@ -85,13 +87,15 @@ double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DTyp
   double bytes = HeadSize(config) * BytesPerWeight(MatrixDType(weights, "lm_head.weight")) +
                  SizeOfLayers(config) * BytesPerWeight(weights);
   for (const LayerConfig& layer : config.layers) {
-    bytes += KvBytesPerTokenAndLayer(config, kv) * KeysSeen(layer, depth, density);
+    bytes += KvBytesPerTokenOf(layer, kv) * KeysSeen(layer, depth, density);
   }
   return bytes;
 }
 
 double KvBytesPerToken(const ModelConfig& config, DType kv) {
-  return KvBytesPerTokenAndLayer(config, kv) * static_cast<double>(config.layers.size());
+  double bytes = 0;
+  for (const LayerConfig& layer : config.layers) bytes += KvBytesPerTokenOf(layer, kv);
+  return bytes;
 }
 
 }  // namespace annulus::bench

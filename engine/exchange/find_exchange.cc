@@ -24,7 +24,7 @@ ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& mod
           .kernels = model.ops->name,
           .ranks = options.ranks,
           .threads = options.threads,
-          .attention = {.heads = model.config.heads, .page = model.page_shape},
+          .attention = {.heads = WidestAttention(model.config).heads, .page = model.page_shape},
           .transport = options.ring_transport};
 }
 

@@ -112,9 +112,10 @@ absl::StatusOr<std::shared_ptr<const AttentionGates>> LoadGates(const std::strin
   ANNULUS_ASSIGN_OR_RETURN(const auto file, SafetensorsCheckpoint::OpenFile(path));
   GateShape shape;
   for (const LayerConfig& layer : model.config.layers) shape.layers.push_back(layer.window == 0);
-  shape.heads = model.config.heads;
-  shape.kv_heads = model.config.kv_heads;
-  shape.k_dim = model.config.head_dim;
+  const AttentionShape& attention = WidestAttention(model.config);
+  shape.heads = attention.heads;
+  shape.kv_heads = attention.kv_heads;
+  shape.k_dim = attention.k_dim;
   absl::StatusOr<AttentionGates> gates = ReadGates(*file, shape);
   if (!gates.ok()) return WithPrefix(absl::StrCat(path, ": "), gates.status());
   return std::make_shared<const AttentionGates>(*std::move(gates));

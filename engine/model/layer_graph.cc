@@ -30,15 +30,26 @@ class LayerLister {
 
   void SetColumns() {
     const int64_t hidden = config_.hidden_size;
-    const int64_t query = int64_t{config_.heads} * config_.head_dim;
-    const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
+    const AttentionShape& shape = layer_.attention;
     const int64_t experts = config_.experts.count;
     const int64_t block =
         layer_.experts ? config_.experts.intermediate_size : config_.intermediate_size;
     // In the order of LayerArray.
     const int64_t shared = config_.experts.shared_size;
-    graph_.columns = {hidden, hidden, query,  key, key,     query,  block,
-                      block,  shared, shared, 1,   experts, hidden, hidden};
+    graph_.columns = {hidden,
+                      hidden,
+                      shape.query_columns(),
+                      shape.key_columns(),
+                      shape.value_columns(),
+                      shape.attended_columns(),
+                      block,
+                      block,
+                      shared,
+                      shared,
+                      1,
+                      experts,
+                      hidden,
+                      hidden};
   }
 
   void ListAttention() {
@@ -160,14 +171,16 @@ WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer) {
   return weights;
 }
 
-double MultipliesPerPair(const ModelConfig& config) { return 2.0 * config.heads * config.head_dim; }
+double MultipliesPerPair(const AttentionShape& shape) {
+  return static_cast<double>(shape.query_columns() + shape.attended_columns());
+}
 
 std::vector<LayerMultiplies> MultipliesOfLayers(const ModelConfig& config) {
   const std::vector<LayerGraph> graph = LayerGraphs(config);
-  const double pair = MultipliesPerPair(config);
   std::vector<LayerMultiplies> layers(graph.size());
   for (size_t i = 0; i + 1 < graph.size(); ++i) {
     const WeightCounts weights = WeightsPerRow(config, graph[i]);
+    const double pair = MultipliesPerPair(config.layers[i].attention);
     const int32_t window = config.layers[i].window;
     layers[i].row = weights.every_row + weights.wanted_row + pair * window;
     if (window == 0) layers[i].pair = pair;

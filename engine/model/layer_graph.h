@@ -22,10 +22,10 @@ namespace annulus {
 enum class LayerArray : uint8_t {
   kResidual,      // [hidden]; the only one that outlives a layer
   kNormed,        // [hidden]
-  kQuery,         // [heads * head_dim]
-  kKey,           // [kv_heads * head_dim]
-  kValue,         // [kv_heads * head_dim]
-  kAttended,      // [heads * head_dim]
+  kQuery,         // [heads * k_dim]
+  kKey,           // [kv_heads * k_dim]
+  kValue,         // [kv_heads * v_dim]
+  kAttended,      // [heads * v_dim]
   kGate,          // [intermediate] of the layer's gated block, or of one expert
   kUp,            // like kGate
   kSharedGate,    // [shared_size]; of the block that layers with experts have beside them
@@ -128,9 +128,9 @@ struct WeightCounts {
 };
 WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
 
-// Multiplications that attention of one layer takes for a pair of a row and a key: for the score
+// Multiplications that attention of this shape takes for a pair of a row and a key: for the score
 // and the weighted value.
-double MultipliesPerPair(const ModelConfig& config);
+double MultipliesPerPair(const AttentionShape& shape);
 
 // Multiplications that a layer takes for a row of a prompt: by weights, and, with a window, for its
 // attention as if the window were full; and for each pair of a row and a key that it may see,

@@ -100,36 +100,37 @@ absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelCon
 }
 
 // An explicit null means as many as heads; an absent key may mean the family's number.
-int64_t KvHeadsWhenAbsent(const JsonFields& fields, const Family& family,
-                          const ModelConfig& config) {
-  return fields.Contains("num_key_value_heads") || family.kv_heads == 0 ? config.heads
-                                                                        : family.kv_heads;
+int64_t KvHeadsWhenAbsent(const JsonFields& fields, const Family& family, int32_t heads) {
+  return fields.Contains("num_key_value_heads") || family.kv_heads == 0 ? heads : family.kv_heads;
 }
 
 absl::Status ParseHeads(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  AttentionShape shape;
   ANNULUS_ASSIGN_OR_RETURN(
-      config.heads, fields.Integer("num_attention_heads", 1, kMostHeads, Default(family.heads)));
-  ANNULUS_ASSIGN_OR_RETURN(config.kv_heads,
-                           fields.Integer("num_key_value_heads", 1, config.heads,
-                                          KvHeadsWhenAbsent(fields, family, config)));
-  if (config.heads % config.kv_heads != 0) {
+      shape.heads, fields.Integer("num_attention_heads", 1, kMostHeads, Default(family.heads)));
+  ANNULUS_ASSIGN_OR_RETURN(shape.kv_heads,
+                           fields.Integer("num_key_value_heads", 1, shape.heads,
+                                          KvHeadsWhenAbsent(fields, family, shape.heads)));
+  if (shape.heads % shape.kv_heads != 0) {
     return fields.Invalid("num_key_value_heads",
-                          absl::StrCat("a divisor of num_attention_heads, ", config.heads));
+                          absl::StrCat("a divisor of num_attention_heads, ", shape.heads));
   }
   const bool derived = !fields.Has("head_dim") && family.head_dim == 0;
-  if (derived && config.hidden_size % config.heads != 0) {
+  if (derived && config.hidden_size % shape.heads != 0) {
     return fields.Invalid("num_attention_heads",
                           absl::StrCat("a divisor of hidden_size, ", config.hidden_size,
                                        ", where head_dim is not given"));
   }
-  const int64_t absent = derived ? config.hidden_size / config.heads : family.head_dim;
-  ANNULUS_ASSIGN_OR_RETURN(config.head_dim, fields.Integer("head_dim", 2, kMostHeadDim, absent));
-  if (config.head_dim % 2 == 0 && config.head_dim <= kMostHeadDim) return absl::OkStatus();
+  const int64_t absent = derived ? config.hidden_size / shape.heads : family.head_dim;
+  ANNULUS_ASSIGN_OR_RETURN(shape.k_dim, fields.Integer("head_dim", 2, kMostHeadDim, absent));
+  shape.v_dim = shape.k_dim;
+  SetAttention(config, shape);
+  if (shape.k_dim % 2 == 0 && shape.k_dim <= kMostHeadDim) return absl::OkStatus();
   const std::string allowed = absl::StrCat("an even number from 2 to ", kMostHeadDim);
   if (fields.Has("head_dim")) return fields.Invalid("head_dim", allowed);
   return fields.Invalid("num_attention_heads",
                         absl::StrCat("what makes hidden_size / num_attention_heads, now ",
-                                     config.head_dim, ", ", allowed));
+                                     shape.k_dim, ", ", allowed));
 }
 
 absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelConfig& config) {
@@ -290,9 +291,19 @@ absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked) {
           : "give at most this value, or a rope_scaling in config.json for a longer context"));
 }
 
-float AttentionScale(const ModelConfig& config) {
+void SetAttention(ModelConfig& config, const AttentionShape& shape) {
+  for (LayerConfig& layer : config.layers) layer.attention = shape;
+}
+
+const AttentionShape& WidestAttention(const ModelConfig& config) {
+  const auto full = std::find_if(config.layers.begin(), config.layers.end(),
+                                 [](const LayerConfig& layer) { return layer.window == 0; });
+  return (full == config.layers.end() ? config.layers.front() : *full).attention;
+}
+
+float AttentionScale(const ModelConfig& config, const AttentionShape& shape) {
   if (config.attention_scale != 0) return config.attention_scale;
-  return 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  return 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view file_name) {

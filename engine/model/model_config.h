@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/model/attention_shape.h"
 #include "engine/model/rope.h"
 #include "kernels/base/dtype.h"
 #include "kernels/ops/elementwise.h"
@@ -21,12 +22,13 @@ namespace annulus {
 
 inline constexpr int32_t kNoRope = -1;
 
-// Properties that may differ between layers.
+// Properties of a layer. All but the shape of its attention may differ between layers.
 struct LayerConfig {
   int32_t window = 0;            // 0: full attention; w: row i attends j with i - w < j <= i
   int32_t rope = 0;              // index into ModelConfig::ropes, or kNoRope
   int32_t query_rope = kNoRope;  // the same for queries alone; kNoRope: that of keys
   bool experts = false;          // a mixture of experts follows attention
+  AttentionShape attention = {};
 };
 
 // Where a layer may norm.
@@ -90,8 +92,8 @@ struct TensorLayout {
 struct FamilyTraits {
   // How a layer's tensors name the norms that it has, without ".weight"; "": there is none.
   NormTable<absl::string_view> norms = {{"input_layernorm", "post_attention_layernorm"}};
-  // Queries and keys are normed head by head, with one weight of [head_dim]; otherwise all heads of
-  // a row together, with one of [heads * head_dim] or [kv_heads * head_dim].
+  // Queries and keys are normed head by head, with one weight of [k_dim]; otherwise all heads of a
+  // row together, with one of [heads * k_dim] or [kv_heads * k_dim].
   bool norms_each_head = true;
   bool norms_after_rope = false;  // those of queries and keys
   bool sinks = false;             // every head has a learned sink
@@ -114,13 +116,10 @@ struct ModelConfig {
   int32_t hidden_size = 0;          // 1..65536
   int32_t intermediate_size = 0;    // 1..2^20; of layers without experts
   std::vector<LayerConfig> layers;  // 1..1024 layers
-  int32_t heads = 0;                // 1..1024, a multiple of kv_heads
-  int32_t kv_heads = 0;             // >= 1
-  int32_t head_dim = 0;             // 2..512, even
   NormRule norm;                    // epsilon is in (0, 1]
   std::vector<RopeConfig> ropes;    // settings that layers refer to by index; may be empty
 
-  float attention_scale = 0;       // scale of scores; 0: 1 / sqrt(head_dim)
+  float attention_scale = 0;       // scale of scores; 0: 1 / sqrt(k_dim)
   float attention_soft_cap = 0;    // limit of scores; 0: none
   float logits_soft_cap = 0;       // limit of logits; 0: none
   float logits_scale = 1;          // factor of logits, before the cap
@@ -172,8 +171,15 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
 // made for; otherwise INVALID_ARGUMENT with both lengths.
 absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked);
 
-// The factor that attention scores are multiplied by.
-float AttentionScale(const ModelConfig& config);
+// Gives all layers the same shape of attention.
+void SetAttention(ModelConfig& config, const AttentionShape& shape);
+
+// The shape of layers without a window, which are those that attention policies thin out. Of the
+// first layer if all have a window. Requires a layer.
+const AttentionShape& WidestAttention(const ModelConfig& config);
+
+// The factor that attention scores of a layer of this shape are multiplied by.
+float AttentionScale(const ModelConfig& config, const AttentionShape& shape);
 
 // The architectures that ParseModelConfig accepts, for messages and help.
 std::vector<std::string> SupportedArchitectures();

@@ -51,7 +51,7 @@ void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assign
   std::vector<std::shared_ptr<const AttentionPolicy>> policies;
   for (int layer = 0; layer < state_.model().layers(); ++layer) {
     std::vector<SequencePart>& parts = sequence.attention.emplace_back();
-    for (LayerPart& part : PartsOf(*assignment, layer, state_.model().config.kv_heads)) {
+    for (LayerPart& part : PartsOf(*assignment, layer, state_.model().page_shape.kv_heads)) {
       auto known = std::find_if(policies.begin(), policies.end(),
                                 [&](const auto& policy) { return *policy == part.policy; });
       if (known == policies.end()) {

@@ -11,8 +11,8 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
   model.config = std::move(config);
   model.weights = std::move(weights);
   model.ops = &ops;
-  model.page_shape = {page_tokens, model.config.kv_heads, model.config.head_dim,
-                      model.config.head_dim, kv_dtype};
+  const AttentionShape& shape = WidestAttention(model.config);
+  model.page_shape = {page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, kv_dtype};
   model.graph = LayerGraphs(model.config);
   model.groups = CacheGroups(model.config);
   model.group_of_layer.resize(model.layers());

@@ -42,11 +42,12 @@ struct RankModel {
     return device == 0 ? weights : further_weights[static_cast<size_t>(device) - 1];
   }
   int layers() const { return static_cast<int>(config.layers.size()); }
-  int query_columns() const { return config.heads * config.head_dim; }
-  AssignmentLimits assignment_limits() const {
-    return {page_shape.page_tokens, layers(), config.kv_heads};
+  const AttentionShape& attention(int layer) const {
+    return config.layers[static_cast<size_t>(layer)].attention;
   }
-  int kv_columns() const { return config.kv_heads * config.head_dim; }
+  AssignmentLimits assignment_limits() const {
+    return {page_shape.page_tokens, layers(), page_shape.kv_heads};
+  }
 };
 
 // Computes all derived fields from the configuration.

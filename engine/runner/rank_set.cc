@@ -31,7 +31,7 @@ RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
   plan.ranks = options.span.all;
   plan.rows = options.rows_per_rank;
   plan.states = MostStates(options.span.all, ShardsOf(*model.ops, options.span.all)).states;
-  plan.heads = model.config.heads;
+  plan.heads = WidestAttention(model.config).heads;
   plan.shape = geometry.shape;
   plan.layer_page_bytes = geometry.layer_page_bytes;
   // A peer has no more pages than these.

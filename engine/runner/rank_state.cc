@@ -7,9 +7,10 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   RingAttentionConfig config;
   config.shape = parts.model->page_shape;
   config.layer_page_bytes = parts.model->ops->kv_page_bytes(config.shape);
-  config.heads = parts.model->config.heads;
-  config.scale = AttentionScale(parts.model->config);
-  config.soft_cap = parts.model->config.attention_soft_cap;
+  const ModelConfig& model = parts.model->config;
+  config.heads = WidestAttention(model).heads;
+  config.scale = AttentionScale(model, WidestAttention(model));
+  config.soft_cap = model.attention_soft_cap;
   config.shards = ShardsOf(*parts.model->ops, parts.channel->size());
   config.timeout = parts.exchange_timeout;
   config.heartbeat = parts.heartbeat;

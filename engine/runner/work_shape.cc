@@ -57,7 +57,7 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
   // The last chunk of a prompt and the row behind it, which is sampled, are two.
   shape.items = 2 * int64_t{options.engine.max_running};
   shape.pages = model.page_shape;
-  shape.heads = model.config.heads;
+  shape.heads = WidestAttention(model.config).heads;
   shape.row_invariant = model.ops->row_invariant;
   shape.shards = ShardsOf(*model.ops, options.span.all);
   shape.named_pages = static_cast<int64_t>(options.engine.kv_memory_bytes / options.span.local /

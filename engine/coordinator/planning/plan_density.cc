@@ -23,7 +23,7 @@ absl::Status AddDensity(const ModelConfig& model, int64_t tokens, RequestPlan& p
     if (model.layers[static_cast<size_t>(layer)].window == 0) layers.push_back(layer);
   }
   ANNULUS_ASSIGN_OR_RETURN(const AttentionAssignment policies, ParseAssignment(plan.policy));
-  plan.density = DensityOf(policies, tokens, layers, model.kv_heads);
+  plan.density = DensityOf(policies, tokens, layers, WidestAttention(model).kv_heads);
   return absl::OkStatus();
 }
 

@@ -81,10 +81,10 @@ absl::StatusOr<RopeKind> RopeParser::Kind() const {
 absl::StatusOr<int32_t> RopeParser::Pairs() const {
   const char* key = "partial_rotary_factor";
   const JsonFields& place = rope_.Has(key) ? rope_ : fields_;
+  const int32_t head_dim = WidestAttention(config_).k_dim;
   if (family_.rope == RopeRule::kRotaryDim && !place.Has(key)) {
     const char* dim = "rotary_dim";
-    ANNULUS_ASSIGN_OR_RETURN(const int32_t rows,
-                             fields_.Integer(dim, 2, config_.head_dim, config_.head_dim));
+    ANNULUS_ASSIGN_OR_RETURN(const int32_t rows, fields_.Integer(dim, 2, head_dim, head_dim));
     if (rows % 2 == 0) return rows / 2;
     return fields_.Invalid(dim, "an even number");
   }
@@ -92,10 +92,10 @@ absl::StatusOr<int32_t> RopeParser::Pairs() const {
   ANNULUS_ASSIGN_OR_RETURN(const double partial,
                            place.Number(key, 0, 1, all ? 1 : family_.partial_rotary));
   if (partial != 1 && all) return place.Unsupported(key, "1");
-  const auto rotated = static_cast<int32_t>(config_.head_dim * partial);
+  const auto rotated = static_cast<int32_t>(head_dim * partial);
   if (rotated >= 2 && rotated % 2 == 0) return rotated / 2;
-  return place.Invalid(key, absl::StrCat("a number whose product with the head_dim of ",
-                                         config_.head_dim, " is even and at least 2"));
+  return place.Invalid(key, absl::StrCat("a number whose product with the head_dim of ", head_dim,
+                                         " is even and at least 2"));
 }
 
 absl::StatusOr<int64_t> RopeParser::OriginalContext() const {

@@ -8,7 +8,7 @@ namespace annulus {
 
 // Reads the rope settings of a config.json into config.ropes, config.rope_context and each layer's
 // `rope`: `rope_theta` with `rope_scaling` (Transformers 4), or `rope_parameters` (Transformers 5).
-// head_dim, max_context and the layers' windows must be set. Errors as for ParseModelConfig.
+// max_context and the layers' windows and shapes must be set. Errors as for ParseModelConfig.
 absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelConfig& config);
 
 }  // namespace annulus

@@ -237,9 +237,7 @@ ModelConfig RecallConfig(int layers) {
   config.intermediate_size = kIntermediate;
   config.layers = {lags, match};
   if (layers == 3) config.layers.push_back(lags);
-  config.heads = kHeads;
-  config.kv_heads = 1;
-  config.head_dim = kHeadDim;
+  SetAttention(config, {.heads = kHeads, .kv_heads = 1, .k_dim = kHeadDim, .v_dim = kHeadDim});
   config.ropes.resize(1);
   config.ropes[0].theta = kTheta;
   config.ropes[0].pairs = kPairs;

@@ -44,8 +44,8 @@ class SlotLister {
     if (bias) AddVector({stored + ".bias", {all}, out, 0, first, 1, heads}, target.bias);
   }
   HeadOrder OrderOfHeads(const LayerConfig& layer) const;
-  void AddNorms(const std::string& prefix, LayerWeights& layer);
-  void AddAttention(const std::string& prefix, const HeadOrder& heads, LayerWeights& layer);
+  void AddNorms(const std::string& prefix, const AttentionShape& shape, LayerWeights& layer);
+  void AddAttention(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
   void AddMlp(const std::string& prefix, LayerWeights& layer);
   void AddShared(const std::string& prefix, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
@@ -58,10 +58,11 @@ class SlotLister {
   WeightSlots slots_;
 };
 
-void SlotLister::AddNorms(const std::string& prefix, LayerWeights& layer) {
+void SlotLister::AddNorms(const std::string& prefix, const AttentionShape& shape,
+                          LayerWeights& layer) {
   const bool each = config_.traits.norms_each_head;
-  const int64_t query = int64_t{each ? 1 : config_.heads} * config_.head_dim;
-  const int64_t key = int64_t{each ? 1 : config_.kv_heads} * config_.head_dim;
+  const int64_t query = each ? shape.k_dim : shape.query_columns();
+  const int64_t key = each ? shape.k_dim : shape.key_columns();
   // In the order of LayerNorm.
   const std::array<int64_t, kLayerNorms> sizes = {hidden_, hidden_, hidden_, hidden_, query, key};
   for (size_t i = 0; i < kLayerNorms; ++i) {
@@ -72,28 +73,33 @@ void SlotLister::AddNorms(const std::string& prefix, LayerWeights& layer) {
 
 HeadOrder SlotLister::OrderOfHeads(const LayerConfig& layer) const {
   if (!config_.traits.tensors.rope_pairs_neighbours || layer.rope == kNoRope) return {};
-  return {config_.head_dim, 2 * config_.ropes[static_cast<size_t>(layer.rope)].pairs};
+  return {layer.attention.k_dim, 2 * config_.ropes[static_cast<size_t>(layer.rope)].pairs};
 }
 
-void SlotLister::AddAttention(const std::string& prefix, const HeadOrder& heads,
+void SlotLister::AddAttention(const std::string& prefix, const LayerConfig& config,
                               LayerWeights& layer) {
-  const int64_t query = int64_t{config_.heads} * config_.head_dim;
-  const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
+  const AttentionShape& shape = config.attention;
+  const HeadOrder heads = OrderOfHeads(config);
+  const int64_t query = shape.query_columns();
+  const int64_t key = shape.key_columns();
+  const int64_t value = shape.value_columns();
   const bool bias = config_.attention_bias;
   if (config_.traits.tensors.fused_heads) {
     const std::string fused = prefix + "qkv_proj";
-    const int64_t all = query + 2 * key;
+    const int64_t all = query + key + value;
     AddPart(fused, all, query, 0, hidden_, bias, layer.query, heads);
     AddPart(fused, all, key, query, hidden_, bias, layer.key, heads);
-    AddPart(fused, all, key, query + key, hidden_, bias, layer.value);
+    AddPart(fused, all, value, query + key, hidden_, bias, layer.value);
   } else {
     AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query, heads);
     AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key, heads);
-    AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
+    AddLinear(prefix + "v_proj", value, hidden_, bias, layer.value);
   }
-  AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
-  if (config_.traits.sinks)
-    AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
+  AddLinear(prefix + "o_proj", hidden_, shape.attended_columns(), config_.output_bias,
+            layer.output);
+  if (config_.traits.sinks) {
+    AddVector({prefix + "sinks", {shape.heads}, shape.heads}, layer.sinks);
+  }
 }
 
 void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
@@ -196,8 +202,8 @@ WeightSlots SlotLister::List() {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     LayerWeights& layer = weights_.layers[i];
     const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
-    AddNorms(prefix, layer);
-    AddAttention(prefix + "self_attn.", OrderOfHeads(config_.layers[i]), layer);
+    AddNorms(prefix, config_.layers[i].attention, layer);
+    AddAttention(prefix + "self_attn.", config_.layers[i], layer);
     if (config_.layers[i].experts) {
       AddExperts(prefix, layer);
       if (config_.experts.shared_size > 0) AddShared(prefix, layer);

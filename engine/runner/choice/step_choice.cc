@@ -51,7 +51,7 @@ void StepAttention::SetLists(size_t index, int layer) {
   const AttentionPolicy& policy = *parts.front().policy;
   if (!UsesPattern(policy, item.sampled, item.begin, item.end)) return;
   item.pattern = state_.parts.patterns->Get(
-      policy, ShapeFor(policy, item.begin, item.end, model().config.kv_heads));
+      policy, ShapeFor(policy, item.begin, item.end, model().page_shape.kv_heads));
   item.branches = DilatedBranches(policy);
 }
 
@@ -94,7 +94,7 @@ void StepAttention::ListChoosing(int layer, GroupStep& step) const {
       chosen.heads = part.heads;
       if (!UsesPattern(*part.policy, item.sampled, item.begin, item.end)) continue;
       chosen.pattern = state_.parts.patterns->Get(
-          *part.policy, ShapeFor(*part.policy, item.begin, item.end, model().config.kv_heads));
+          *part.policy, ShapeFor(*part.policy, item.begin, item.end, model().page_shape.kv_heads));
     }
     choosing.report_lists = sequence.report_lists;
     choosing.samples_answer = sequence.begins_answer || item.begin % kAnswerSampling == 0;
@@ -161,7 +161,8 @@ void StepAttention::CountPairs(int layer, size_t items) {
     const std::span<const int32_t> rows = item.positions[item.index];
     if (dilated) {
       for (const int32_t row : rows) {
-        report.pairs += CountDilatedPairs(item.branches, model().config.heads, row, row + 1);
+        report.pairs +=
+            CountDilatedPairs(item.branches, model().attention(layer).heads, row, row + 1);
       }
     } else if (item.pattern != nullptr) {
       report.pairs = annulus::CountPairs(*item.pattern, rows);

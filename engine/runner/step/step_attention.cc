@@ -114,15 +114,16 @@ size_t StepAttention::PageOffset(int layer) const {
 absl::Status StepAttention::Append(int layer) {
   GroupStep& group = GroupOf(layer);
   const size_t offset = PageOffset(layer);
-  const int64_t columns = model().kv_columns();
+  const AttentionShape& shape = model().attention(layer);
   for (const AppendRun& run : group.appends) {
     for (int64_t row = run.first; row < run.first + run.count; ++row) {
       group.layer_page[row] = group.append_page[row] + offset;
     }
     ANNULUS_RETURN_IF_ERROR(state_.ops().kv_append(
         state_.stream(),
-        {model().page_shape, buffers_->Rows(LayerArray::kKey, run.first, run.count, columns),
-         buffers_->Rows(LayerArray::kValue, run.first, run.count, columns),
+        {model().page_shape,
+         buffers_->Rows(LayerArray::kKey, run.first, run.count, shape.key_columns()),
+         buffers_->Rows(LayerArray::kValue, run.first, run.count, shape.value_columns()),
          std::span(group.layer_page).subspan(run.first, run.count),
          std::span(group.append_slot).subspan(run.first, run.count)}));
   }
@@ -132,10 +133,10 @@ absl::Status StepAttention::Append(int layer) {
 RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   const int group = model().group_of_layer[layer];
   const size_t items = IsLast(layer) ? active_items_ : items_.size();
-  const ModelConfig& config = model().config;
+  const AttentionShape& shape = model().attention(layer);
   const auto state = [&](std::span<float> o, std::span<float> lse) -> AttentionState {
-    return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / config.heads, config.heads,
-            config.head_dim};
+    return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / shape.heads, shape.heads,
+            shape.v_dim};
   };
   StepBuffers& b = *buffers_;
   RingLayer ring;
@@ -143,9 +144,9 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   ring.window = model().groups[group].window;
   ring.items = std::span(items_).first(items);
   ring.shards = std::span(groups_[group].shards).first(items);
-  ring.query = b.Rows(LayerArray::kQuery, 0, rows, model().query_columns());
-  ring.key = b.Rows(LayerArray::kKey, 0, rows_.count(), model().kv_columns());
-  ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), model().kv_columns());
+  ring.query = b.Rows(LayerArray::kQuery, 0, rows, shape.query_columns());
+  ring.key = b.Rows(LayerArray::kKey, 0, rows_.count(), shape.key_columns());
+  ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), shape.value_columns());
   ring.page_data = [this](int32_t page) { return state_.parts.pool->LayerPage(page, 0); };
   ring.page_offset = PageOffset(layer);
   ring.state = state(b.of(LayerArray::kAttended), b.lse);

@@ -58,6 +58,23 @@ std::array<int64_t, kLayerArrays> CountValues(const StepSizes& sizes) {
   return values;
 }
 
+// The most of any layer.
+int64_t MostHeads(const RankModel& model) {
+  int64_t most = 0;
+  for (const LayerConfig& layer : model.config.layers) {
+    most = std::max<int64_t>(most, layer.attention.heads);
+  }
+  return most;
+}
+
+int64_t MostAttendedColumns(const RankModel& model) {
+  int64_t most = 0;
+  for (const LayerConfig& layer : model.config.layers) {
+    most = std::max(most, layer.attention.attended_columns());
+  }
+  return most;
+}
+
 template <class Visit>
 void ForEachArray(bool inside_block, StepBuffers& b, Visit& visit) {
   for (size_t i = 0; i < kLayerArrays; ++i) {
@@ -106,11 +123,12 @@ void ForEachBuffer(Phase phase, StepBuffers& b, Visit& visit) {
   if (phase == Phase::kHead) return ForEachOfHead(sizes, b.head, visit);
   ForEachArray(phase == Phase::kBlock, b, visit);
   if (phase == Phase::kBlock) return;
-  visit(Memory::kDevice, sizes.rows * model.config.heads, b.lse);
+  const int64_t heads = MostHeads(model);
+  visit(Memory::kDevice, sizes.rows * heads, b.lse);
   for (const auto& [state, rows] :
        {std::pair(&b.served, sizes.states.served), std::pair(&b.kept, sizes.states.kept)}) {
-    visit(Memory::kDevice, rows * model.query_columns(), state->o);
-    visit(Memory::kDevice, rows * model.config.heads, state->lse);
+    visit(Memory::kDevice, rows * MostAttendedColumns(model), state->o);
+    visit(Memory::kDevice, rows * heads, state->lse);
   }
   b.angles.resize(model.config.ropes.size());
   for (size_t rope = 0; rope < b.angles.size(); ++rope) {
@@ -167,7 +185,7 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
   // What a block takes is used before by scores along antidiagonals (see Antidiagonals), for which
   // one block of keys is enough and more is better.
   const size_t scores =
-      StepArena::BytesFor<float>(static_cast<size_t>(r) * static_cast<size_t>(model.config.heads));
+      StepArena::BytesFor<float>(static_cast<size_t>(r) * static_cast<size_t>(MostHeads(model)));
   StepBytes bytes{step.device + head.device + std::max(block.device, scores),
                   step.host + head.host};
   if (device.host_accessible) return {bytes.device + bytes.host, 0};

@@ -66,7 +66,7 @@ struct StepBuffers {
 
   // Partial attention of rows: see AttentionState.
   struct State {
-    std::span<float> o;    // [rows, heads * head_dim]
+    std::span<float> o;    // [rows, heads * v_dim]
     std::span<float> lse;  // [rows, heads]
   };
   struct RopeAngles {

@@ -207,8 +207,9 @@ absl::Status StepLayers::Rotate(const Operation& operation, const Pass& pass) {
   if (values.rows == 0) return absl::OkStatus();
   const int64_t pairs = config.ropes[rope].pairs;
   const StepBuffers::RopeAngles& angles = buffers_.angles[rope];
-  return ops().rope(stream(), {values, static_cast<int>(values.cols / config.head_dim),
-                               config.head_dim, DenseRows(angles.cosine, 0, values.rows, pairs),
+  const int dim = layer.attention.k_dim;
+  return ops().rope(stream(), {values, static_cast<int>(values.cols / dim), dim,
+                               DenseRows(angles.cosine, 0, values.rows, pairs),
                                DenseRows(angles.sine, 0, values.rows, pairs)});
 }
 

@@ -14,9 +14,7 @@ ModelConfig Config(std::vector<LayerConfig> layers) {
   config.hidden_size = 8;
   config.intermediate_size = 16;
   config.layers = std::move(layers);
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
+  SetAttention(config, {.heads = 4, .kv_heads = 2, .k_dim = 4, .v_dim = 4});
   return config;
 }
 

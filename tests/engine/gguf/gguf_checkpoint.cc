@@ -103,10 +103,10 @@ class CheckpointWriter {
     const TensorInfo info = *source_.Describe(name);
     std::vector<float> values = *ReadAsFloat(source_, name);
     if (of_.interleaved && absl::StrContains(name, "q_proj")) {
-      values = Interleave(values, info.shape[0], config_.heads);
+      values = Interleave(values, info.shape[0], config_.layers[0].attention.heads);
     }
     if (of_.interleaved && absl::StrContains(name, "k_proj")) {
-      values = Interleave(values, info.shape[0], config_.kv_heads);
+      values = Interleave(values, info.shape[0], config_.layers[0].attention.kv_heads);
     }
     if (of_.gemma && absl::StrContains(name, "norm")) {
       for (float& value : values) value += 1;
@@ -258,10 +258,11 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("embedding_length", config.hidden_size);
   number("block_count", static_cast<int64_t>(config.layers.size()) + config.guessing_layers);
   number("feed_forward_length", config.intermediate_size);
-  number("attention.head_count", config.heads);
-  number("attention.head_count_kv", config.kv_heads);
-  number("attention.key_length", config.head_dim);
-  number("attention.value_length", config.head_dim);
+  const AttentionShape& attention = config.layers.front().attention;
+  number("attention.head_count", attention.heads);
+  number("attention.head_count_kv", attention.kv_heads);
+  number("attention.key_length", attention.k_dim);
+  number("attention.value_length", attention.v_dim);
   number("context_length", config.max_context);
   if (std::string(of.architecture) != "granite") {  // whose own is another: see ParseMultipliers
     writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);

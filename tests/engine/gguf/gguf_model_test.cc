@@ -134,9 +134,7 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
   EXPECT_EQ(made->vocabulary, config_.vocabulary);
   EXPECT_EQ(made->hidden_size, config_.hidden_size);
   EXPECT_EQ(made->layers.size(), config_.layers.size());
-  EXPECT_EQ(made->heads, config_.heads);
-  EXPECT_EQ(made->kv_heads, config_.kv_heads);
-  EXPECT_EQ(made->head_dim, config_.head_dim);
+  EXPECT_EQ(made->layers[0].attention, config_.layers[0].attention);
   EXPECT_FLOAT_EQ(made->norm.epsilon, config_.norm.epsilon);
   EXPECT_EQ(made->max_context, config_.max_context);
   EXPECT_EQ(made->tie_word_embeddings, config_.tie_word_embeddings);
@@ -315,9 +313,7 @@ absl::StatusOr<ModelConfig> ConfigOf(
   config.hidden_size = 64;
   config.layers.resize(2);
   config.intermediate_size = 128;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
+  SetAttention(config, {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16});
   config.max_context = 4096;
   config.ropes.resize(1);
   config.ropes[0].pairs = 8;

@@ -29,9 +29,7 @@ ModelConfig Small() {
   config.hidden_size = 8;
   config.intermediate_size = 12;
   config.layers.resize(1);
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
+  SetAttention(config, {.heads = 4, .kv_heads = 2, .k_dim = 4, .v_dim = 4});
   return config;
 }
 
@@ -116,7 +114,8 @@ TEST(LayerGraphTest, OnlyKeysAndValuesAreOfEveryRow) {
 TEST(LayerGraphTest, ALayerOfExpertsRoutesBeforeItsBlock) {
   ModelConfig config = Small();
   config.experts = {.count = 5, .routing = {.chosen = 2}, .intermediate_size = 3};
-  config.layers = {{.experts = true}, {}};
+  config.layers.resize(2, config.layers.front());
+  config.layers[0].experts = true;
   const std::vector<LayerGraph> graph = LayerGraphs(config);
   ASSERT_EQ(graph[0].routing.size(), 2u);
   EXPECT_TRUE(graph[0].routing.back().products.front().float_input);
@@ -132,7 +131,8 @@ TEST(LayerGraphTest, ASharedBlockStandsBesideTheExperts) {
   ModelConfig config = Small();
   config.experts = {.count = 5, .routing = {.chosen = 2}, .intermediate_size = 3};
   config.experts.shared_size = 7;
-  config.layers = {{.experts = true}, {}};
+  config.layers.resize(2, config.layers.front());
+  config.layers[0].experts = true;
   LayerGraph layer = LayerGraphs(config)[0];
   EXPECT_THAT(KindsOf(layer.shared),
               ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts));
@@ -158,7 +158,8 @@ TEST(LayerGraphTest, ASharedBlockStandsBesideTheExperts) {
 TEST(LayerGraphTest, APairIsAShareOfARow) {
   ModelConfig config = Small();
   EXPECT_EQ(PairsInRows(MultipliesOfLayers(config)), 0);  // the last layer attends nothing
-  config.layers = {{}, {.window = 3}, {}};
+  config.layers.resize(3, config.layers.front());
+  config.layers[1].window = 3;
   const std::vector<LayerMultiplies> layers = MultipliesOfLayers(config);
   EXPECT_EQ(layers[0].row, 672);
   EXPECT_EQ(layers[0].pair, 32);
@@ -167,7 +168,7 @@ TEST(LayerGraphTest, APairIsAShareOfARow) {
   EXPECT_EQ(layers[2].row, 0);
   EXPECT_EQ(layers[2].pair, 0);
   EXPECT_DOUBLE_EQ(PairsInRows(layers), 32.0 / (2 * 672 + 3 * 32));
-  config.layers = {{.window = 3}, {}};
+  config.layers.erase(config.layers.begin());
   EXPECT_EQ(PairsInRows(MultipliesOfLayers(config)), 0);
 }
 

@@ -64,9 +64,10 @@ TEST(ModelConfigTest, ReadsAllFields) {
   EXPECT_EQ(config.hidden_size, 64);
   EXPECT_EQ(config.intermediate_size, 172);
   EXPECT_EQ(config.layers.size(), 3u);
-  EXPECT_EQ(config.heads, 8);
-  EXPECT_EQ(config.kv_heads, 4);
-  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.layers[0].attention.heads, 8);
+  EXPECT_EQ(config.layers[0].attention.kv_heads, 4);
+  EXPECT_EQ(config.layers[0].attention.k_dim, 16);
+  EXPECT_EQ(config.layers[0].attention.v_dim, 16);
   EXPECT_EQ(config.norm.epsilon, 1e-5f);
   EXPECT_EQ(config.ropes[0].theta, 500000);
   EXPECT_EQ(config.ropes[0].pairs, 8);
@@ -81,8 +82,9 @@ TEST(ModelConfigTest, ReadsAllFields) {
 
 TEST(ModelConfigTest, HasTheDefaultsOfTransformers) {
   const ModelConfig config = Good({{"num_key_value_heads", ""}, {"max_position_embeddings", ""}});
-  EXPECT_EQ(config.kv_heads, 8);
-  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.layers[0].attention.kv_heads, 8);
+  EXPECT_EQ(config.layers[0].attention.k_dim, 8);
+  EXPECT_EQ(config.layers[0].attention.v_dim, 8);
   EXPECT_EQ(config.norm.epsilon, 1e-6f);
   EXPECT_EQ(config.ropes[0].theta, 10000);
   EXPECT_EQ(config.ropes[0].kind, RopeKind::kDefault);
@@ -101,8 +103,9 @@ TEST(ModelConfigTest, NullCountsAsAbsent) {
                                    {"eos_token_id", "null"},
                                    {"sliding_window", "null"},
                                    {"quantization_config", "null"}});
-  EXPECT_EQ(config.kv_heads, 8);
-  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.layers[0].attention.kv_heads, 8);
+  EXPECT_EQ(config.layers[0].attention.k_dim, 8);
+  EXPECT_EQ(config.layers[0].attention.v_dim, 8);
 }
 
 TEST(ModelConfigTest, ReadsBothStylesOfRope) {
@@ -189,9 +192,10 @@ TEST(ModelConfigTest, ReadsTheTextHalfOfALargerModel) {
   EXPECT_EQ(config->model_type, "gemma3_text");
   EXPECT_EQ(config->vocabulary, 262208);
   EXPECT_EQ(config->hidden_size, 2560);
-  EXPECT_EQ(config->heads, 8);
-  EXPECT_EQ(config->kv_heads, 4);
-  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->layers[0].attention.heads, 8);
+  EXPECT_EQ(config->layers[0].attention.kv_heads, 4);
+  EXPECT_EQ(config->layers[0].attention.k_dim, 256);
+  EXPECT_EQ(config->layers[0].attention.v_dim, 256);
   EXPECT_EQ(config->layers.size(), 34u);
   EXPECT_EQ(config->layers[4].window, 1024);
   EXPECT_EQ(config->layers[5].window, 0);

@@ -31,11 +31,7 @@ class PlainForward {
   // values stay as they are.
   PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr,
                Storage storage = nullptr)
-      : config_(config),
-        source_(source),
-        mask_(std::move(mask)),
-        storage_(std::move(storage)),
-        frequencies_(InverseFrequencies(config.ropes[0])) {}
+      : config_(config), source_(source), mask_(std::move(mask)), storage_(std::move(storage)) {}
 
   // Logits at every position, [ids.size(), vocabulary].
   std::vector<float> Logits(const std::vector<int32_t>& ids) const {
@@ -50,7 +46,7 @@ class PlainForward {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
       layer_ = static_cast<int64_t>(layer);
       Add(x, Attention(prefix + "self_attn.", Norm(x, prefix + "input_layernorm.weight"),
-                       config_.layers[layer].window));
+                       config_.layers[layer]));
       Add(x, Mlp(prefix + "mlp.", Norm(x, prefix + "post_attention_layernorm.weight")));
     }
     x = Norm(x, "model.norm.weight");
@@ -102,12 +98,15 @@ class PlainForward {
                    bias ? Tensor(name + ".bias") : std::vector<float>());
   }
 
-  // Rotates pair (i, i + pairs) of every head of x [rows, heads * head_dim]; row = position.
-  void Rotate(std::vector<float>& x, int32_t heads) const {
-    const size_t dim = static_cast<size_t>(config_.head_dim), pairs = frequencies_.size();
+  // Rotates pair (i, i + pairs) of every head of x [rows, heads * dim]; row = position.
+  void Rotate(std::vector<float>& x, int32_t heads, const LayerConfig& layer) const {
+    const auto dim = static_cast<size_t>(layer.attention.k_dim);
+    const std::vector<float> frequencies =
+        InverseFrequencies(config_.ropes[static_cast<size_t>(layer.rope)]);
+    const size_t pairs = frequencies.size();
     for (size_t head = 0; head < x.size() / dim; ++head) {
       for (size_t i = 0; i < pairs; ++i) {
-        const double angle = double{frequencies_[i]} * static_cast<double>(head / heads);
+        const double angle = double{frequencies[i]} * static_cast<double>(head / heads);
         float& a = x[head * dim + i];
         float& b = x[head * dim + i + pairs];
         const double rotated = a * std::cos(angle) - b * std::sin(angle);
@@ -118,20 +117,21 @@ class PlainForward {
   }
 
   std::vector<float> Attention(const std::string& prefix, const std::vector<float>& x,
-                               int32_t window) const {
-    const int64_t hidden = config_.hidden_size, dim = config_.head_dim;
-    const int64_t heads = config_.heads, kv_heads = config_.kv_heads;
+                               const LayerConfig& layer) const {
+    const int64_t hidden = config_.hidden_size, window = layer.window;
+    const int64_t dim = layer.attention.k_dim, v_dim = layer.attention.v_dim;
+    const int64_t heads = layer.attention.heads, kv_heads = layer.attention.kv_heads;
     std::vector<float> q = Linear(x, hidden, prefix + "q_proj", config_.attention_bias);
     std::vector<float> k = Linear(x, hidden, prefix + "k_proj", config_.attention_bias);
     std::vector<float> v = Linear(x, hidden, prefix + "v_proj", config_.attention_bias);
-    Rotate(q, config_.heads);
-    Rotate(k, config_.kv_heads);
-    for (size_t at = 0; storage_ && at < k.size(); at += static_cast<size_t>(dim)) {
-      storage_(k.data() + at, dim);
-      storage_(v.data() + at, dim);
-    }
-    std::vector<float> output(q.size());
+    Rotate(q, layer.attention.heads, layer);
+    Rotate(k, layer.attention.kv_heads, layer);
     const int64_t rows = static_cast<int64_t>(q.size()) / (heads * dim);
+    for (int64_t head = 0; storage_ && head < rows * kv_heads; ++head) {
+      storage_(k.data() + head * dim, dim);
+      storage_(v.data() + head * v_dim, v_dim);
+    }
+    std::vector<float> output(static_cast<size_t>(rows * heads * v_dim));
     for (int64_t item = 0; item < rows * heads; ++item) {
       const int64_t row = item / heads, kv_head = item % heads / (heads / kv_heads);
       const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, row - window + 1);
@@ -147,14 +147,15 @@ class PlainForward {
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;
       for (double& score : scores) total += score = std::exp(score - largest);
-      std::vector<double> sums(static_cast<size_t>(dim));
+      std::vector<double> sums(static_cast<size_t>(v_dim));
       for (int64_t j = first; j <= row; ++j) {
         const double share = scores[j - first] / total;
-        for (int64_t d = 0; d < dim; ++d) sums[d] += share * v[(j * kv_heads + kv_head) * dim + d];
+        const float* const value = v.data() + (j * kv_heads + kv_head) * v_dim;
+        for (int64_t d = 0; d < v_dim; ++d) sums[d] += share * value[d];
       }
-      for (int64_t d = 0; d < dim; ++d) output[item * dim + d] = static_cast<float>(sums[d]);
+      for (int64_t d = 0; d < v_dim; ++d) output[item * v_dim + d] = static_cast<float>(sums[d]);
     }
-    return Linear(output, heads * dim, prefix + "o_proj", config_.attention_bias);
+    return Linear(output, heads * v_dim, prefix + "o_proj", config_.attention_bias);
   }
 
   std::vector<float> Mlp(const std::string& prefix, const std::vector<float>& x) const {
@@ -173,7 +174,6 @@ class PlainForward {
   const Mask mask_;
   const Storage storage_;
   mutable int64_t layer_ = 0;  // that is computed now
-  const std::vector<float> frequencies_;
 };
 
 }  // namespace annulus::testing

@@ -16,9 +16,7 @@ ModelConfig RandomConfig() {
   config.hidden_size = 48;
   config.intermediate_size = 80;
   config.layers.resize(2);
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 12;
+  SetAttention(config, {.heads = 4, .kv_heads = 2, .k_dim = 12, .v_dim = 12});
   config.attention_bias = true;
   return config;
 }

@@ -102,9 +102,10 @@ std::vector<double> Project(const TensorSource& source, const std::string& name,
                             const std::vector<double>& x) {
   const ModelConfig config = RecallConfig(2);
   const std::vector<float> weight = ReadAsFloat(source, name).value();
-  std::vector<double> result(static_cast<size_t>(config.head_dim));
+  const int32_t dim = WidestAttention(config).k_dim;
+  std::vector<double> result(static_cast<size_t>(dim));
   for (size_t d = 0; d < result.size(); ++d) {
-    const size_t row = (static_cast<size_t>(head * config.head_dim) + d) * x.size();
+    const size_t row = (static_cast<size_t>(head * dim) + d) * x.size();
     for (size_t i = 0; i < x.size(); ++i) result[d] += x[i] * weight[row + i];
   }
   return result;
@@ -158,7 +159,7 @@ TEST(RecallModelTest, OneWrongByteLosesByFortyLogitsAtAnyDistance) {
   const std::string context = "pened at";
   const std::vector<double> exact =
       Project(*source, key_name, 0, StreamAfterLayerZero(context + "?"));
-  for (int head = 0; head < RecallConfig(2).heads; ++head) {
+  for (int head = 0; head < WidestAttention(RecallConfig(2)).heads; ++head) {
     const std::vector<double> query =
         Project(*source, query_name, head, StreamAfterLayerZero("h" + context));
     for (size_t i = 0; i < context.size(); ++i) {

@@ -69,9 +69,7 @@ ModelConfig SmallConfig() {
   config.hidden_size = 8;
   config.intermediate_size = 12;
   config.layers.resize(2);
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
+  SetAttention(config, {.heads = 4, .kv_heads = 2, .k_dim = 4, .v_dim = 4});
   return config;
 }
 
@@ -465,7 +463,7 @@ TEST(WeightsTest, ListsMissingTensors) {
   ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
               "lacks 1 of the 21 tensors that config.json asks for: lm_head.weight");
   ModelConfig deeper = SmallConfig();
-  deeper.layers.resize(4);
+  deeper.layers.resize(4, deeper.layers.front());
   const auto status = Load(deeper, source).status();
   ExpectError(status, absl::StatusCode::kInvalidArgument, "lacks 19 of the 39 tensors");
   EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.2.self_attn.q_proj.weight"));

@@ -114,7 +114,7 @@ void CheckSetting(CpuWorld& world, const Setting& setting) {
   options.attention = ParseAssignment(setting.policy).value();
   // Not every model has what the rules name, and ranks refuse what is not there.
   std::erase_if(options.attention->rules, [&](const AttentionRule& rule) {
-    return rule.first_layer >= model.layers() || rule.first_head >= model.config.kv_heads;
+    return rule.first_layer >= model.layers() || rule.first_head >= model.page_shape.kv_heads;
   });
   const DriverResult result = StepDriver(world, model, options).Run({prompt}, kAnswer)[0];
   std::vector<int32_t> ids = prompt;
@@ -350,7 +350,7 @@ TEST(Content, CoverageOfKnownListsIsThatOfTheChooser) {
         EXPECT_EQ(ours.second, rows);
         all_rows += rows;
         // Sums of exponentials in another order: some roundings of float32 a row and head.
-        EXPECT_NEAR(ours.first, sum, 1e-5 * rows * checkpoint.config.heads);
+        EXPECT_NEAR(ours.first, sum, 1e-5 * rows * checkpoint.attention().heads);
       }
       EXPECT_GE(all_rows, 32);  // in the layers that all rows need
     }

@@ -238,7 +238,7 @@ TEST_P(Golden, Int4WeightsAndInt8ActivationsAnswerTheSameAtEveryRankCountAloneOr
   KernelRequirements required;
   required.weights_dtype = DType::kI4G32;
   required.activations = Activations::kInt8;
-  required.k_dim = required.v_dim = checkpoint.config.head_dim;
+  required.k_dim = required.v_dim = WidestAttention(checkpoint.config).k_dim;
   for (const OpTable* ops : world.registry.Available("cpu")) {
     required.implementation = ops->name;
     if (!world.registry.Select(required).ok()) continue;

@@ -43,7 +43,8 @@ struct MaskedCheckpoint {
     model.gates = gates;
     return model;
   }
-  int per_kv_head() const { return config.heads / config.kv_heads; }
+  const AttentionShape& attention() const { return WidestAttention(config); }
+  int per_kv_head() const { return attention().heads / attention().kv_heads; }
   // Logits of every position, with keys and values as `kv_dtype` stores them; mask(layer, head,
   // row, key): how often the row attends the key.
   template <class Mask>
@@ -60,9 +61,9 @@ struct MaskedCheckpoint {
     constexpr int kWidth = 6;
     GateShape shape;
     for (const LayerConfig& layer : config.layers) shape.layers.push_back(layer.window == 0);
-    shape.heads = config.heads;
-    shape.kv_heads = config.kv_heads;
-    shape.k_dim = config.head_dim;
+    shape.heads = attention().heads;
+    shape.kv_heads = attention().kv_heads;
+    shape.k_dim = attention().k_dim;
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     const auto draw = [&](int64_t count) {

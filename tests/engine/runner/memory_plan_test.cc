@@ -199,7 +199,7 @@ TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
   options.rows_per_rank = 164;
   const WorkShape shape = WorkShapeOf(model, options, backend_->capabilities());
   EXPECT_EQ(shape.rows, 164);
-  EXPECT_EQ(shape.pages.kv_heads, model.config.kv_heads);
+  EXPECT_EQ(shape.pages.kv_heads, model.attention(0).kv_heads);
   EXPECT_TRUE(shape.lists);
   // Seven products of each layer, and the head.
   EXPECT_EQ(shape.products.size(), 7u * static_cast<size_t>(model.layers()) + 1);

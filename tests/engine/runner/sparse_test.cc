@@ -33,7 +33,7 @@ std::vector<float> Masked(const MaskedCheckpoint& checkpoint, const AttentionPol
                           const std::vector<int32_t>& ids, DType kv_dtype) {
   const int32_t length = static_cast<int32_t>(ids.size());
   const BlockPattern pattern =
-      BuildBlockPattern(policy, ShapeFor(policy, 0, length, checkpoint.config.kv_heads));
+      BuildBlockPattern(policy, ShapeFor(policy, 0, length, checkpoint.attention().kv_heads));
   const std::vector<DilatedBranch> branches = DilatedBranches(policy);
   const auto mask = [&](int64_t, int64_t head, int64_t row, int64_t key) {
     if (!branches.empty()) return KeptBy(branches, head, row, key);

@@ -79,7 +79,7 @@ class Suspended : public ::testing::TestWithParam<SuspendCase> {
     if (GetParam().policy == "dense") return options;
     options.attention = ParseAssignment(GetParam().policy).value();
     std::erase_if(options.attention->rules, [&](const AttentionRule& rule) {
-      return rule.first_layer >= model.layers() || rule.first_head >= model.config.kv_heads;
+      return rule.first_layer >= model.layers() || rule.first_head >= model.page_shape.kv_heads;
     });
     options.report_lists = true;
     return options;
