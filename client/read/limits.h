@@ -26,6 +26,7 @@ struct ReadLimits {
   std::string pdf_program = "pdftotext";    // searched in PATH
   std::string pdf_images_program = "pdfimages";  // likewise
   std::string pdf_unpack_program = "qpdf";       // likewise
+  std::string pdf_repair_program = "fix-qdf";    // likewise
 };
 
 // The part of the limits that is left while one file is read. Not thread-safe.

@@ -14,6 +14,7 @@
 #include "client/format/units.h"
 #include "client/read/child.h"
 #include "client/read/pdf/pdf_boxes.h"
+#include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
 #include "client/read/pdf/pdf_tidy.h"
 
@@ -151,10 +152,31 @@ void TellScannedPages(absl::string_view what, const std::vector<std::string>& pa
       " is read. Add a text layer first, for example with ocrmypdf IN.pdf OUT.pdf"));
 }
 
-// The file without text that no reader sees; empty if it has none.
-absl::StatusOr<std::string> WithoutInvisibleText(absl::string_view what, absl::string_view bytes,
-                                                 const std::vector<std::string>& pages,
-                                                 const Pictures& pictures, ReadContext& context) {
+// Runs a tool of qpdf over the file. Empty, with a remark, if it is absent or fails.
+absl::StatusOr<std::string> RunQpdf(absl::string_view what, std::vector<std::string> command,
+                                    absl::string_view bytes, ReadContext& context) {
+  const ReadLimits& limits = context.budget.limits();
+  absl::StatusOr<ChildResult> result = RunChild(
+      command, bytes, {context.budget.deadline(), limits.unpacked_bytes, limits.child_memory});
+  if (!result.ok() && result.status().code() == absl::StatusCode::kDeadlineExceeded) {
+    return context.budget.CheckTime(what);
+  }
+  constexpr int kWarned = 3;  // exit code of qpdf
+  if (result.ok() && (result->exit_code == 0 || result->exit_code == kWarned)) {
+    return std::move(result->out);
+  }
+  const bool absent = !result.ok() && result.status().code() == absl::StatusCode::kNotFound;
+  context.remarks.push_back(absl::StrCat(
+      what, ": hidden text may have been read, and check boxes have not, because qpdf ",
+      absent ? "is not installed: 'apt-get install qpdf'" : "cannot unpack the file"));
+  return std::string();
+}
+
+// The file without text that no reader sees, and with check boxes as text; empty if it has neither,
+// or qpdf cannot tell.
+absl::StatusOr<std::string> AsSeen(absl::string_view what, absl::string_view bytes,
+                                   const std::vector<std::string>& pages, const Pictures& pictures,
+                                   ReadContext& context) {
   bool any_text = false;
   for (size_t i = 0; i < pages.size(); ++i) {
     const bool has_text = !absl::StripAsciiWhitespace(pages[i]).empty();
@@ -162,24 +184,20 @@ absl::StatusOr<std::string> WithoutInvisibleText(absl::string_view what, absl::s
   }
   if (!any_text) return std::string();
   const ReadLimits& limits = context.budget.limits();
-  absl::StatusOr<ChildResult> unpacked =
-      RunChild({limits.pdf_unpack_program, "--qdf", "--object-streams=disable", "--decrypt",
-                kInputPath, "-"},
-               bytes, {context.budget.deadline(), limits.unpacked_bytes, limits.child_memory});
-  if (!unpacked.ok() && unpacked.status().code() == absl::StatusCode::kDeadlineExceeded) {
-    return context.budget.CheckTime(what);
-  }
-  constexpr int kWarned = 3;  // exit code of qpdf
-  if (!unpacked.ok() || (unpacked->exit_code != 0 && unpacked->exit_code != kWarned)) {
-    const bool absent = !unpacked.ok() && unpacked.status().code() == absl::StatusCode::kNotFound;
-    context.remarks.push_back(absl::StrCat(
-        what, ": hidden text may have been read, because qpdf ",
-        absent ? "is not installed: 'apt-get install qpdf'" : "cannot unpack the file"));
-    return std::string();
-  }
-  const int hidden = HideInvisiblePdfText(pictures.large, &unpacked->out);
+  absl::StatusOr<std::string> qdf =
+      RunQpdf(what,
+              {limits.pdf_unpack_program, "--qdf", "--object-streams=disable", "--decrypt",
+               kInputPath, "-"},
+              bytes, context);
+  if (!qdf.ok() || qdf->empty()) return qdf;
+  const int hidden = HideInvisiblePdfText(pictures.large, &*qdf);
   context.left_out.hidden += hidden;
-  return hidden > 0 ? std::move(unpacked->out) : std::string();
+  if (DrawPdfButtons(&*qdf) > 0) {
+    const absl::StatusOr<std::string> repaired =
+        RunQpdf(what, {limits.pdf_repair_program, kInputPath}, *qdf, context);
+    if (!repaired.ok() || !repaired->empty() || hidden == 0) return repaired;
+  }
+  return hidden > 0 ? std::move(*qdf) : std::string();
 }
 
 std::string WithPageMarks(const std::vector<std::string>& pages) {
@@ -200,8 +218,7 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   if (!pages.ok()) return pages.status();
   const absl::StatusOr<Pictures> pictures = FindPictures(what, bytes, context.budget);
   if (!pictures.ok()) return pictures.status();
-  const absl::StatusOr<std::string> seen =
-      WithoutInvisibleText(what, bytes, *pages, *pictures, context);
+  const absl::StatusOr<std::string> seen = AsSeen(what, bytes, *pages, *pictures, context);
   if (!seen.ok()) return seen.status();
   if (!seen->empty()) {
     bytes = *seen;

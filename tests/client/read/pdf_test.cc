@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/read/pdf/pdf_boxes.h"
+#include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
 #include "client/read/pdf/pdf_tidy.h"
 #include "tests/client/read/read_one.h"
@@ -136,6 +138,51 @@ TEST(PdfHidden, IsLeftOutAndCounted) {
   ASSERT_TRUE(read.text.ok()) << read.text.status();
   EXPECT_EQ(*read.text, "[page 1]\nThe harbour froze.\n\nIt thawed in May.\n");
   EXPECT_THAT(read.remarks, ::testing::ElementsAre(HasSubstr("left out 1 hidden passage")));
+}
+
+// A widget as QDF has it, and what becomes of it.
+std::string QdfOf(const std::string& entries) {
+  return absl::StrCat(
+      "%PDF-1.3\n1 0 obj\n<<\n", entries,
+      ">>\nendobj\n\n2 0 obj\n<<\n  /FT /Btn\n  /Kids [\n    1 0 R\n  ]\n  /V /b\n>>\n"
+      "endobj\n\nxref\n0 3\n");
+}
+constexpr char kWidget[] = "  /Subtype /Widget\n";
+
+TEST(PdfButtons, SayWhetherTheyAreOn) {
+  const auto drawn = [](const std::string& entries) -> std::string {
+    std::string qdf = QdfOf(absl::StrCat(kWidget, entries));
+    const std::string before = qdf;
+    if (DrawPdfButtons(&qdf) == 0) return qdf == before ? "nothing" : "changed";
+    if (absl::StrContains(qdf, "    /N 3 0 R\n")) return "on";
+    return absl::StrContains(qdf, "    /N 5 0 R\n") ? "off" : "?";
+  };
+  const std::string appearance = "  /AP <<\n    /N <<\n      /b 7 0 R\n    >>\n  >>\n";
+  EXPECT_EQ(drawn(absl::StrCat(appearance, "  /AS /b\n  /FT /Btn\n")), "on");
+  EXPECT_EQ(drawn("  /AS /Off\n  /FT /Btn\n"), "off");
+  EXPECT_EQ(drawn("  /FT /Btn\n"), "off") << "nothing says what it is";
+  EXPECT_EQ(drawn("  /Parent 2 0 R\n"), "on") << "its group's value";
+  EXPECT_EQ(drawn("  /AS /Off\n  /Parent 2 0 R\n"), "off");
+  EXPECT_EQ(drawn("  /FT /Btn\n  /Ff 65536\n"), "nothing") << "a button to push";
+  EXPECT_EQ(drawn("  /FT /Tx\n  /V (b)\n"), "nothing");
+  EXPECT_EQ(drawn("  /Parent 1 0 R\n"), "nothing") << "its own parent";
+  EXPECT_EQ(drawn("  /Parent 9999999999 0 R\n"), "nothing");
+  std::string cut = QdfOf(absl::StrCat(kWidget, "  /FT /Btn\n"));
+  for (size_t size = 0; size < cut.size(); ++size) {
+    std::string broken = cut.substr(0, size);
+    DrawPdfButtons(&broken);
+  }
+}
+
+TEST(PdfButtons, AreReadWhereTheyStand) {
+  const FileText read =
+      ReadBytes("f", FileBytes(testing::TestFile("client/read/fixtures/form.pdf"))).at(0);
+  ASSERT_TRUE(read.text.ok()) << read.text.status();
+  EXPECT_THAT(*read.text, ::testing::ContainsRegex("The lamp is lit: *\\[x\\]"));
+  EXPECT_THAT(*read.text, ::testing::ContainsRegex("The bell is rung: *\\[ \\]"));
+  EXPECT_THAT(*read.text, ::testing::ContainsRegex("The watch: *\\[ \\] *day *\\[x\\] *night"));
+  EXPECT_THAT(*read.text, ::testing::ContainsRegex("The keeper: *I. Valk"));
+  EXPECT_THAT(read.remarks, ::testing::IsEmpty());
 }
 
 TEST(Pdf, TwoColumnsOneAfterTheOther) {
