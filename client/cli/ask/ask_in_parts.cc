@@ -34,6 +34,9 @@ constexpr int64_t kAnswerTokens = 256;
 constexpr int kPartsAtOnce = 2;
 // The most passages that the last question is about.
 constexpr size_t kMostPassages = 8;
+// What has less of the question's words than this share of what the best passage has is not among
+// them: a small model answers from what looks alike instead.
+constexpr double kAskedShare = 0.7;
 // Passages that share less than this share of the best one's words are not named.
 constexpr double kNamedShare = 0.6;
 constexpr size_t kMostNamed = 5;
@@ -49,7 +52,8 @@ struct Finding {
   Place where;
   std::string answer;   // to the part
   std::string passage;  // text that the answer seems to rest on; empty: only the server has it
-  double score = 0;
+  double score = 0;     // Passage::score
+  double asked = 0;     // Passage::asked
 };
 
 std::string PlacesText(const std::vector<Place>& places) {
@@ -309,7 +313,8 @@ class PartsAsker {
         best = {{whole.title, PlaceAt(whole.text, piece.offset + passage.at)},
                 *answer,
                 piece.text.substr(passage.offset, passage.size),
-                passage.score};
+                passage.score,
+                passage.asked};
       }
       findings.push_back(std::move(best));
     }
@@ -318,10 +323,20 @@ class PartsAsker {
     return findings;
   }
 
+  // The findings that the last question is about. Those whose text only the server has stay.
+  static void KeepNoted(std::vector<Finding>* findings) {
+    double most = 0;
+    for (const Finding& finding : *findings) most = std::max(most, finding.asked);
+    std::erase_if(*findings, [most](const Finding& finding) {
+      return !finding.passage.empty() && finding.asked < kAskedShare * most;
+    });
+    findings->resize(std::min(findings->size(), kMostPassages));
+  }
+
   // The document that the last request is about.
   int StoreNotes(const std::vector<Finding>& findings, DocumentText* notes) {
     notes->title = "passages";
-    for (size_t i = std::min(findings.size(), kMostPassages); i-- > 0;) {
+    for (size_t i = findings.size(); i-- > 0;) {
       const Finding& finding = findings[i];
       absl::StrAppend(&notes->text, "[", OnOneLine(finding.where.document), ", ",
                       finding.where.place, "]\n",
@@ -336,6 +351,7 @@ class PartsAsker {
     std::vector<std::vector<Finding>> findings;
     for (size_t question = 0; question < questions_.size(); ++question) {
       findings.push_back(FindingsOf(finder, question));
+      KeepNoted(&findings.back());
       DocumentText notes;
       const int exit_code = StoreNotes(findings.back(), &notes);
       if (exit_code != 0) return exit_code;
@@ -361,7 +377,6 @@ class PartsAsker {
   // The places of the passages that an answer to the first question rests on, the best first.
   std::vector<Place> PlacesOf(std::vector<Finding> findings, const std::string& answer) {
     const PassageFinder finder = MakeFinder({answer});
-    findings.resize(std::min(findings.size(), kMostPassages));
     for (Finding& finding : findings) {
       finding.score = finder.Find(finding.passage, questions_[0], answer).score;
     }

@@ -17,7 +17,7 @@ namespace {
 // A passage is two neighbouring blocks, so that what stands at the end of one is not torn.
 constexpr size_t kBlockBytes = 400;
 // What an answer's own words count beside those of the question.
-constexpr double kAnswerShare = 0.5;
+constexpr double kAnswerShare = 0.25;
 
 // Bytes of the character at the beginning of UTF-8 text, and its code point.
 size_t TakeCharacter(absl::string_view text, uint32_t* c) {
@@ -123,12 +123,13 @@ Passage PassageFinder::Find(absl::string_view text, absl::string_view question,
     Weights both_asked = asked_here, both_answered = answered_here;
     both_asked.insert(asked_before.begin(), asked_before.end());
     both_answered.insert(answered_before.begin(), answered_before.end());
-    double score = all_asked > 0 ? Sum(both_asked) / all_asked : 0;
+    const double share = all_asked > 0 ? Sum(both_asked) / all_asked : 0;
+    double score = share;
     score += all_answered > 0 ? kAnswerShare * Sum(both_answered) / all_answered : 0;
     score /= std::max(all, 1.0);
     if (score > best.score || best.size == 0) {
       best = {before, offset + block.size() - before, rarest >= rarest_before ? at : at_before,
-              score};
+              score, share};
     }
     asked_before = std::move(asked_here);
     answered_before = std::move(answered_here);

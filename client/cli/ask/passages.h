@@ -16,6 +16,7 @@ struct Passage {
   size_t size = 0;    // bytes, a few hundred
   size_t at = 0;      // offset of its rarest word that was looked for
   double score = 0;   // share of what was looked for, 0 to 1
+  double asked = 0;   // share of the question's words alone, 0 to 1
 };
 
 // The words of a text in lower case: runs of letters and digits. Characters of scripts that are
@@ -30,8 +31,8 @@ class PassageFinder {
   PassageFinder(const std::vector<absl::string_view>& texts,
                 const std::vector<std::string>& looked_for);
 
-  // The passage of `text` that has most of a question's words, and half as important, most of the
-  // words that only the answer has.
+  // The passage of `text` that has most of a question's words and, a quarter as important, most of
+  // the words that only the answer has.
   Passage Find(absl::string_view text, absl::string_view question, absl::string_view answer) const;
 
  private:
