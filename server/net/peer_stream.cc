@@ -314,8 +314,8 @@ std::shared_ptr<SSL_CTX> MakeContext(const TlsFiles::Pems& pems, TlsStreams::For
 
 }  // namespace
 
-bool PeerStream::peer_has_left() const {
-  pollfd events{descriptor_, POLLRDHUP, 0};
+bool PeerHasLeft(int descriptor) {
+  pollfd events{descriptor, POLLRDHUP, 0};
   return poll(&events, 1, 0) > 0;
 }
 

@@ -15,6 +15,10 @@ namespace annulus::server {
 
 // The byte stream of one accepted connection, plain or TLS. Never waits for the peer. Not
 // thread-safe.
+// Whether the peer has closed its side or the connection broke, though bytes that came before may
+// still be read.
+bool PeerHasLeft(int descriptor);
+
 class PeerStream {
  public:
   enum class Outcome : uint8_t { kMoved, kWaitToRead, kWaitToWrite, kEnded };
@@ -24,9 +28,7 @@ class PeerStream {
   };
 
   virtual ~PeerStream() = default;
-  // Whether the peer has closed its side or the connection broke, though bytes that came before may
-  // still be read.
-  bool peer_has_left() const;
+  bool peer_has_left() const { return PeerHasLeft(descriptor_); }
   // Continues the handshake, as Read and Write do too. kMoved: it is complete, or there is none.
   virtual Outcome Handshake() { return Outcome::kMoved; }
   // Whether a handshake has yet to be completed, of which a step may take a millisecond.

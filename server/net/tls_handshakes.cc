@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -63,7 +64,7 @@ TlsHandshakes::~TlsHandshakes() {
   Wake();
   thread_.join();
   while (!connections_.empty()) Drop(connections_.begin());
-  for (const int client : arriving_) close(client);
+  for (const Arrived& arrived : arriving_) close(arrived.client);
   for (const int client : arrived_) close(client);
   close(wake_);
   close(events_);
@@ -112,14 +113,15 @@ bool TlsHandshakes::Welcome() {
   uint64_t count = 0;
   while (read(wake_, &count, sizeof(count)) > 0) {
   }
+  std::vector<int> arrived;
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return false;
-    arriving_.insert(arriving_.end(), arrived_.begin(), arrived_.end());
-    arrived_.clear();
+    arrived.swap(arrived_);
   }
+  for (const int client : arrived) arriving_.push_back({client, AddressOf(PeerAddress(client))});
   for (int i = 0; i < kHandshakesAtATime && !arriving_.empty(); ++i) {
-    const int client = arriving_.front();
+    auto [client, host] = std::move(arriving_.front());
     arriving_.pop_front();
     std::unique_ptr<PeerStream> stream = streams_->Begin(client);
     if (stream == nullptr) {
@@ -128,16 +130,43 @@ bool TlsHandshakes::Welcome() {
     }
     if (connections_.size() >= limits_.connections) MakeRoom();
     const Place place = connections_.insert(
-        connections_.end(), {client, std::move(stream), steady_clock::now() + limits_.time,
-                             AddressOf(PeerAddress(client))});
+        connections_.end(),
+        {client, std::move(stream), steady_clock::now() + limits_.time, std::move(host)});
     by_client_[client] = place;
     Continue(place);
   }
-  while (arriving_.size() > limits_.connections) {
-    close(arriving_.back());
-    arriving_.pop_back();
-  }
+  if (arriving_.size() > limits_.connections) CloseSomeArriving();
   return true;
+}
+
+void TlsHandshakes::CloseSomeArriving() {
+  const auto close_if = [this](const auto& condition) {
+    std::erase_if(arriving_, [&](const Arrived& arrived) {
+      if (!condition(arrived)) return false;
+      close(arrived.client);
+      return true;
+    });
+  };
+  close_if([](const Arrived& arrived) { return PeerHasLeft(arrived.client); });
+  absl::flat_hash_map<std::string, size_t> counts;
+  for (const Arrived& arrived : arriving_) ++counts[arrived.host];
+  // As many for each address that they all fit.
+  const auto all = [&](size_t share) {
+    size_t sum = 0;
+    for (const auto& [host, has] : counts) sum += std::min(has, share);
+    return sum;
+  };
+  size_t share = 1;
+  for (size_t step = std::bit_floor(limits_.connections); step > 0; step /= 2) {
+    if (all(share + step) <= limits_.connections) share += step;
+  }
+  counts.clear();
+  size_t kept = 0;
+  close_if([&](const Arrived& arrived) {
+    const bool fits = ++counts[arrived.host] <= share && kept < limits_.connections;
+    if (fits) ++kept;
+    return !fits;
+  });
 }
 
 // Drops the oldest connection of the client that has most.

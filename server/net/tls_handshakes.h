@@ -29,7 +29,8 @@ class TlsHandshakes {
     std::chrono::milliseconds time;  // to complete a handshake
     // Handshakes that are not complete. Beyond these, the oldest of the address that has most of
     // them is closed, so that no client can keep others out with handshakes that it never ends. As
-    // many connections may wait for their handshake to begin.
+    // many connections may wait for their handshake to begin; beyond these, those whose clients
+    // have left are closed, then the newest of the addresses that have most.
     size_t connections;
   };
 
@@ -51,6 +52,10 @@ class TlsHandshakes {
     std::string host;      // the client that it counts for
     uint32_t watched = 0;  // events of epoll; 0: not registered
   };
+  struct Arrived {
+    int client;
+    std::string host;
+  };
   using Place = std::list<Connection>::iterator;
 
   TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done, int events,
@@ -62,6 +67,7 @@ class TlsHandshakes {
   int WaitMs() const;
   bool Welcome();  // returns false if the thread must stop
   void MakeRoom();
+  void CloseSomeArriving();
   void Continue(Place place);
   void Drop(Place place);
 
@@ -76,7 +82,7 @@ class TlsHandshakes {
   bool stopping_ = false;
 
   // Used by the thread only.
-  std::deque<int> arriving_;           // those of arrived_ that wait for their turn
+  std::deque<Arrived> arriving_;       // those of arrived_ that wait for their turn
   std::list<Connection> connections_;  // in order of arrival, so of their deadlines
   std::map<int, Place> by_client_;
 
