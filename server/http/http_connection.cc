@@ -97,6 +97,7 @@ HttpConnection::Next HttpConnection::OnHangUp() {
 
 void HttpConnection::AwaitRequest(SteadyTime now) {
   phase_ = Phase::kIdle;
+  idle_since_ = now;
   deadline_ = now + limits_.idle_time;
   ++request_;
   output_ = std::string();

@@ -68,6 +68,8 @@ class HttpConnection {
   uint32_t events() const { return events_; }  // of epoll
   // Whether it waits for a request, so that closing it loses no answer.
   bool waits_for_request() const { return phase_ == Phase::kIdle || phase_ == Phase::kHead; }
+  // Since when, if it does.
+  SteadyTime idle_since() const { return idle_since_; }
   bool in_handshake() const { return stream_->in_handshake(); }
   // Whether the rest of a request has yet to come, so that nothing was done for it.
   bool reads_body() const { return phase_ == Phase::kBody; }
@@ -106,6 +108,7 @@ class HttpConnection {
   const uint64_t peer_number_;
 
   Phase phase_ = Phase::kIdle;
+  SteadyTime idle_since_{};
   SteadyTime deadline_;
   uint32_t events_;
   uint64_t request_ = 0;  // the number of the newest request

@@ -10,9 +10,7 @@
 #include <iterator>
 #include <mutex>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "kernels/base/check.h"
 #include "server/base/peer_address.h"
 #include "server/net/socket_address.h"
@@ -216,7 +214,7 @@ void HttpListener::WelcomeSome(SteadyTime now) {
 void HttpListener::Welcome(int descriptor, SteadyTime now) {
   auto stream = tls_ != nullptr ? tls_->Begin(descriptor) : PlainStream(descriptor);
   const std::string peer = PeerAddress(descriptor);
-  std::string host = AddressOf(peer);
+  const std::string host = AddressOf(peer);
   const uint64_t id = next_id_++;
   if (stream == nullptr || !MakeRoom(host) ||
       !WatchFor(epoll_, EPOLL_CTL_ADD, descriptor, id, EPOLLIN)) {
@@ -231,9 +229,10 @@ void HttpListener::Welcome(int descriptor, SteadyTime now) {
                                                      service_, budget_, std::move(replies), now);
   const SteadyTime deadline = connection->deadline();
   deadlines_.emplace(deadline, id);
+  Hosts::value_type& client = *hosts_.try_emplace(host).first;
+  ++client.second;
   const auto entry =
-      entries_
-          .emplace(id, Entry{descriptor, std::move(host), std::move(connection), EPOLLIN, deadline})
+      entries_.emplace(id, Entry{descriptor, &client, std::move(connection), EPOLLIN, deadline})
           .first;
   // The request may have come already; read it now, before MakeRoom could close the connection.
   if (tls_ == nullptr) Settle(entry, entry->second.connection->Advance(now));
@@ -243,9 +242,7 @@ bool HttpListener::MakeRoom(const std::string& host) {
   if (entries_.size() < options_.max_connections) return true;
   if (!std::exchange(left_closed_, true)) CloseThoseThatLeft();
   if (entries_.size() < options_.max_connections) return true;
-  auto waiting = std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) {
-    return entry.second.connection->waits_for_request();
-  });
+  auto waiting = LongestIdleOfMost();
   if (waiting == entries_.end()) {
     waiting = options_.any_makes_room ? entries_.begin() : NewestBodyOfMost(host);
   }
@@ -264,15 +261,28 @@ void HttpListener::CloseThoseThatLeft() {
   }
 }
 
+// Not the oldest connection, which may be a client's that asks all the time.
+HttpListener::Entries::iterator HttpListener::LongestIdleOfMost() {
+  auto longest = entries_.end();
+  const auto rank = [](const Entry& one) {
+    return std::pair(-one.host->second, one.connection->idle_since());
+  };
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (!entry->second.connection->waits_for_request()) continue;
+    if (longest == entries_.end() || rank(entry->second) < rank(longest->second)) longest = entry;
+  }
+  return longest;
+}
+
 HttpListener::Entries::iterator HttpListener::NewestBodyOfMost(const std::string& host) {
-  absl::flat_hash_map<absl::string_view, int> counts;
   int most = 0;
-  for (const auto& [id, entry] : entries_) most = std::max(most, ++counts[entry.host]);
-  if (most <= counts[host] + 1) return entries_.end();
+  for (const auto& [name, count] : hosts_) most = std::max(most, count);
+  const auto own = hosts_.find(host);
+  if (most <= (own == hosts_.end() ? 0 : own->second) + 1) return entries_.end();
   auto newest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     const Entry& one = entry->second;
-    if (one.connection->reads_body() && counts[one.host] == most) newest = entry;
+    if (one.connection->reads_body() && one.host->second == most) newest = entry;
   }
   return newest;
 }
@@ -331,7 +341,9 @@ void HttpListener::Close(Entries::iterator entry) {
     deadlines_.erase({entry->second.deadline, entry->first});
   }
   const int descriptor = entry->second.descriptor;
+  Hosts::value_type& host = *entry->second.host;
   entries_.erase(entry);
+  if (--host.second == 0) hosts_.erase(hosts_.find(host.first));
   close(descriptor);  // epoll forgets it
 }
 

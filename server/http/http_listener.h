@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,11 @@ namespace annulus::server {
 
 // Serves HTTP/1.1 on an address, plain or with TLS. One thread owns all connections (epoll) and
 // never waits for a client; the work for requests is done elsewhere (HttpService). If there are too
-// many connections, closes those whose clients have left, or else the oldest one that waits for a
-// request, so that new clients are served. If there is none, the newest one whose body has yet to
-// come, of the client address with most connections, if it has more than the new one's. Else the
-// new one, or the oldest (Options::any_makes_room).
+// many connections, closes those whose clients have left, or else one that waits for a request, so
+// that new clients are served: of the client address with most connections, the one that waits for
+// longest. If there is none, the newest one whose body has yet to come, of the address with most
+// connections, if it has more than the new one's. Else the new one, or the oldest
+// (Options::any_makes_room).
 class HttpListener {
  public:
   struct Options {
@@ -55,9 +57,11 @@ class HttpListener {
   class Mailbox;
   class Reply;
 
+  // Clients by address, with how many connections each has.
+  using Hosts = std::unordered_map<std::string, int>;
   struct Entry {
     int descriptor;
-    std::string host;  // the client that it counts for
+    Hosts::value_type* host;  // the client that it counts for
     std::unique_ptr<HttpConnection> connection;
     uint32_t watched;      // events of epoll
     SteadyTime deadline;   // its place in deadlines_
@@ -76,6 +80,7 @@ class HttpListener {
   void Welcome(int descriptor, SteadyTime now);
   bool MakeRoom(const std::string& host);
   void CloseThoseThatLeft();
+  Entries::iterator LongestIdleOfMost();
   Entries::iterator NewestBodyOfMost(const std::string& host);
   void OnEvents(uint64_t id, uint32_t events, SteadyTime now);
   void GoOn(SteadyTime now);
@@ -93,6 +98,7 @@ class HttpListener {
 
   // Used by the thread only.
   uint64_t next_id_ = 1;
+  Hosts hosts_;
   Entries entries_;
   std::set<std::pair<SteadyTime, uint64_t>> deadlines_;
   std::vector<uint64_t> again_;  // connections that can go on without an event

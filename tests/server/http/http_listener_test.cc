@@ -261,6 +261,22 @@ TEST_F(HttpListenerTest, TheOldestConnectionWithoutARequestMakesRoom) {
   EXPECT_EQ(record_.Count("gone"), 0);
 }
 
+// However many others come, who asks all the time and who has few connections keeps them.
+TEST_F(HttpListenerTest, TheLongestIdleConnectionOfWhoHasMostMakesRoom) {
+  options_.max_connections = 4;
+  Start();
+  HttpPeer other(listener_->port(), "127.0.0.2");
+  HttpPeer steady(listener_->port());
+  HttpPeer first(listener_->port());
+  HttpPeer second(listener_->port());
+  for (HttpPeer* peer : {&other, &first, &second, &steady}) EXPECT_EQ(peer->Ask(kNow).body, "now");
+  HttpPeer third(listener_->port());
+  EXPECT_TRUE(first.ReadToEnd());
+  HttpPeer fourth(listener_->port());
+  EXPECT_TRUE(second.ReadToEnd());
+  for (HttpPeer* peer : {&other, &steady, &third, &fourth}) EXPECT_EQ(peer->Ask(kNow).body, "now");
+}
+
 // Many may come and leave while the listener's thread is busy.
 TEST_F(HttpListenerTest, NothingBeginsForAClientThatHasLeft) {
   Start();
