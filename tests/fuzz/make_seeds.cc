@@ -201,6 +201,14 @@ void WriteDocuments(const fs::path& folder) {
   }
 }
 
+// As wire_fuzz.cc reads them: a message of one byte is expected of rank 1, comes and is received.
+void WriteFrames(const fs::path& folder) {
+  const std::string expect("\0\0\2\1\1", 5), receive("\1\0", 2);
+  const std::string frame("\4\0\0\2\0\0\1\1x", 9);
+  Write(folder / "expected", expect + frame + receive);
+  Write(folder / "early", frame + expect + receive);
+}
+
 }  // namespace
 }  // namespace annulus
 
@@ -217,5 +225,6 @@ int main(int argc, char** argv) {
   annulus::WriteTemplates(folder / "chat_template_fuzz");
   annulus::WriteConstraints(folder / "grammar_fuzz");
   annulus::WriteDocuments(folder / "read_fuzz");
+  annulus::WriteFrames(folder / "wire_fuzz");
   return 0;
 }

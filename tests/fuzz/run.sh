@@ -16,7 +16,8 @@ seconds=$2
 shift 2
 names=("$@")
 if ((${#names[@]} == 0)); then
-  names=(chat_template_fuzz gguf_fuzz grammar_fuzz plan_codec_fuzz read_fuzz safetensors_header_fuzz tokenizer_json_fuzz)
+  names=(chat_template_fuzz gguf_fuzz grammar_fuzz plan_codec_fuzz read_fuzz safetensors_header_fuzz tokenizer_json_fuzz
+    wire_fuzz)
 fi
 
 if ! printf 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
