@@ -64,9 +64,8 @@ class RingParts {
 };
 
 // A message to a peer. `tag` identifies it; the receiver must expect the same. If `host` is true,
-// the parts are in host memory that the ops of every device can read: the channel passes addresses,
-// and all work that writes the parts must have ended. Otherwise they are in the memory of the
-// sender's device.
+// the parts are in host memory that the ops of every device here can read, and all work that writes
+// them must have ended. Otherwise they are in the memory of the sender's device.
 struct RingMessage {
   int peer = 0;
   uint64_t tag = 0;
@@ -74,14 +73,16 @@ struct RingMessage {
   bool host = false;
 };
 
-// A message this rank expects from `peer`. `into` is the destination on this rank's device; parts
-// are laid out in order, each aligned to kMemoryAlignment. Null if the parts are in host memory. A
-// channel that passes addresses instead of copying (copies() == false) needs no expectations.
+// A message this rank expects from `peer`. `into` is the destination, on this rank's device or, if
+// `host`, in host memory that its ops can read; parts are laid out in order, each aligned to
+// kMemoryAlignment. Null where the channel passes addresses of such memory instead of copying. If
+// it copies neither, it needs no expectations.
 struct RingExpectation {
   int peer = 0;
   uint64_t tag = 0;
   std::vector<size_t> part_bytes;
   std::byte* into = nullptr;
+  bool host = false;  // see RingMessage
 };
 
 // One rank's end of its links to all other ranks.
@@ -99,8 +100,10 @@ class RingChannel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Whether the channel copies parts in device memory, so that expectations need `into`.
+  // Whether the channel copies parts in device memory, so that their expectations need `into`.
   virtual bool copies() const = 0;
+  // Likewise parts in host memory.
+  virtual bool copies_host() const { return false; }
 
   // Bytes that the channel needs on the rank's device to assemble outgoing messages; the same for
   // all ranks. 0: none.

@@ -111,7 +111,7 @@ RingLetter CopyRing::Send(int from, int to, Lane& lane, Outgoing outgoing,
   RingLetter letter;
   letter.status =
       CheckMessage(to, from, {expectation.tag, expectation.part_bytes}, outgoing.message);
-  if (letter.status.ok() && outgoing.message.host != (expectation.into == nullptr)) {
+  if (letter.status.ok() && outgoing.message.host != expectation.host) {
     letter.status = absl::InternalError(absl::StrCat(
         "message ", expectation.tag, " from rank ", from, " to rank ", to, " lies in memory of ",
         outgoing.message.host ? "the host" : "a device", ", which the receiver does not expect"));

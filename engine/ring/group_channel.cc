@@ -37,7 +37,7 @@ class GroupRing::End final : public RingChannel {
     }
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
     for (const RingExpectation& expectation : expected) {
-      if (expectation.into != nullptr) receives.push_back(PlacesOf(expectation));
+      if (!expectation.host) receives.push_back(PlacesOf(expectation));
     }
     if (sends.empty() && receives.empty()) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> so_far, events_->Take());
@@ -46,7 +46,7 @@ class GroupRing::End final : public RingChannel {
     ANNULUS_RETURN_IF_ERROR(
         Reason(member().Exchange(sends, receives, area_, *so_far, *done, OfMachine(deadline))));
     for (const RingExpectation& expectation : expected) {
-      if (expectation.into == nullptr) continue;
+      if (expectation.host) continue;
       awaited_[expectation.peer].push_back({expectation.into, done});
     }
     return absl::OkStatus();

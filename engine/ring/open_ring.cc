@@ -40,6 +40,12 @@ OpenedRing OpenNamed(RingTransport transport, Backend& backend, int ranks,
 
 }  // namespace
 
+RingNeeds NeedsOf(RingTransport transport, int devices, int ranks) {
+  if (devices == 1) return {};
+  const bool groups = transport == RingTransport::kAuto || transport == RingTransport::kNccl;
+  return {.copies = true, .send_bytes = groups ? GroupRing::SendBytes(ranks) : 0};
+}
+
 absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Backend& backend,
                                                     int ranks, std::chrono::milliseconds timeout,
                                                     const Clock& clock) {

@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_RING_OPEN_RING_H_
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,15 @@
 #include "kernels/backend.h"
 
 namespace annulus {
+
+// What a ring may need of each rank's device, as far as it is known before the ring is open.
+struct RingNeeds {
+  bool copies = false;    // see RingChannel
+  size_t send_bytes = 0;  // at most; likewise
+};
+
+// Of what OpenRing may open for `ranks` ranks on `devices` devices.
+RingNeeds NeedsOf(RingTransport transport, int devices, int ranks);
 
 // Decides how ranks exchange data. One rank, or ranks on one device: by passing addresses. Several
 // devices with kAuto: copies between devices if all can reach each other; else NCCL if its library

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/memory/align.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -24,15 +25,29 @@ absl::Status RingLink::CountStreamWaits() {
 
 absl::StatusOr<RingParts> RingLink::Receive(int peer, uint64_t tag,
                                             std::span<const size_t> part_bytes) {
+  absl::StatusOr<RingParts> parts;
+  Wait([&](SteadyTime deadline) {
+    parts = channel_.Receive(stream_, peer, tag, part_bytes, deadline);
+    return parts.status();
+  }).IgnoreError();  // it is that of `parts`
+  return parts;
+}
+
+absl::Status RingLink::Flush() {
+  if (size() == 1) return absl::OkStatus();  // and no time is waited
+  return Wait([&](SteadyTime deadline) { return channel_.Flush(deadline); });
+}
+
+absl::Status RingLink::Wait(absl::FunctionRef<absl::Status(SteadyTime deadline)> wait) {
   const SteadyTime start = Now();
-  auto parts = channel_.Receive(stream_, peer, tag, part_bytes, start + timeout_);
-  while (absl::IsDeadlineExceeded(parts.status())) {
+  absl::Status status = wait(start + timeout_);
+  while (absl::IsDeadlineExceeded(status)) {
     const SteadyTime quiet = heartbeat_->last() + timeout_;
     if (quiet <= Now()) break;
-    parts = channel_.Receive(stream_, peer, tag, part_bytes, quiet);
+    status = wait(quiet);
   }
   counters_.wait_seconds += SecondsBetween(start, Now());
-  return parts;
+  return status;
 }
 
 absl::StatusOr<int64_t> RingLink::Exchange(const Round& round) {
@@ -45,9 +60,15 @@ absl::StatusOr<int64_t> RingLink::Exchange(const Round& round) {
     round.give(peer, parts);
     for (const RingPart& part : parts) sent += static_cast<int64_t>(part.bytes);
     if (!parts.empty()) messages.push_back({peer, round.tag, std::move(parts), true});
-    RingExpectation wanted{peer, round.tag, {}};
+    RingExpectation wanted{peer, round.tag, {}, nullptr, true};
     round.expect(peer, wanted.part_bytes);
-    if (!wanted.part_bytes.empty()) expected.push_back(std::move(wanted));
+    if (wanted.part_bytes.empty()) continue;
+    if (channel_.copies_host()) {
+      size_t bytes = 0;
+      for (const size_t part : wanted.part_bytes) bytes += AlignUp(part);
+      ANNULUS_ASSIGN_OR_RETURN(wanted.into, round.place(bytes));
+    }
+    expected.push_back(std::move(wanted));
   }
   ANNULUS_RETURN_IF_ERROR(Post(messages, expected));
   for (const RingExpectation& wanted : expected) {

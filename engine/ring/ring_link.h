@@ -36,20 +36,26 @@ class RingLink {
   // Returns the next message from `peer`: see RingChannel::Receive. DEADLINE_EXCEEDED by the rule
   // above.
   absl::StatusOr<RingParts> Receive(int peer, uint64_t tag, std::span<const size_t> part_bytes);
+  // Waits until the memory of what was posted may be freed: see RingChannel::Flush.
+  // DEADLINE_EXCEEDED by the rule above.
+  absl::Status Flush();
 
   // Adds the time that the stream was blocked on messages to counters().wait_seconds. Call only
   // while the stream is idle.
   absl::Status CountStreamWaits();
 
   // One message to every peer and one from every peer, both without parts if there is nothing to
-  // say. Parts are host memory that all devices can read: see RingMessage::host. Both sides must
-  // agree on which messages are empty.
+  // say. Parts lie in host memory that the ops of every device here can read: see
+  // RingMessage::host. Both sides must agree on which messages are empty.
   struct Round {
     uint64_t tag = 0;
     // Appends the parts to send to the peer.
     absl::FunctionRef<void(int peer, std::vector<RingPart>& parts)> give;
     // Appends the size in bytes of each part that the peer sends.
     absl::FunctionRef<void(int peer, std::vector<size_t>& part_bytes)> expect;
+    // Returns such memory for a message to arrive in, which must stay until its parts are not used
+    // any more. Called only if the channel copies such messages.
+    absl::FunctionRef<absl::StatusOr<std::byte*>(size_t bytes)> place;
     // Uses the parts that came. Called in the order of ranks; not for empty messages.
     absl::FunctionRef<absl::Status(int peer, const RingParts& parts)> take;
   };
@@ -61,6 +67,8 @@ class RingLink {
 
  private:
   SteadyTime Now() const { return heartbeat_->clock().Now(); }
+  // Repeats `wait` by the timeout rule; counts its time.
+  absl::Status Wait(absl::FunctionRef<absl::Status(SteadyTime deadline)> wait);
 
   RingChannel& channel_;
   Stream& stream_;

@@ -33,7 +33,8 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
     state_.messages = ChoiceMessages();
     state_.parts.arena->Reset();
     if (state_.parts.host_arena != state_.parts.arena) state_.parts.host_arena->Reset();
-    return StepRun(state_, plan).Run(result);
+    ANNULUS_RETURN_IF_ERROR(StepRun(state_, plan).Run(result));
+    return state_.choice.link.Flush();
   };
   result.status = Guarded(run, NoMemoryError);
   if (!result.status.ok()) state_.parts.channel->Abort(result.status);

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
-#include "engine/ring/group_channel.h"
 #include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/check.h"
@@ -56,21 +55,20 @@ int DevicesOf(const Backend& backend, int ranks) {
 }
 
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices) {
-  if (devices == 1) return 0;
-  const RingTransport transport = options.engine.ring_transport;
-  const bool groups = transport == RingTransport::kAuto || transport == RingTransport::kNccl;
-  return RingSlots::BytesFor(SlotPlan(model, options)) +
-         (groups ? GroupRing::SendBytes(options.span.all) : 0);
+  const RingNeeds needs = options.ring.has_value()
+                              ? options.ring->needs
+                              : NeedsOf(options.engine.ring_transport, devices, options.span.all);
+  return (needs.copies ? RingSlots::BytesFor(SlotPlan(model, options)) : 0) + needs.send_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
   const RankSpan& span = options.span;
-  ANNULUS_CHECK(span.local == span.all || options.open_ring != nullptr) << "a part of a ring";
+  ANNULUS_CHECK(span.local == span.all || options.ring.has_value()) << "a part of a ring";
   const auto timeout = std::min(options.engine.exchange_timeout, kOpening);
-  ANNULUS_ASSIGN_OR_RETURN(set->ring_, options.open_ring != nullptr
-                                           ? options.open_ring()
+  ANNULUS_ASSIGN_OR_RETURN(set->ring_, options.ring.has_value()
+                                           ? options.ring->open()
                                            : OpenRing(options.engine.ring_transport, backend,
                                                       span.all, timeout, *options.clock));
   if (set->ring_->channel(span.first).copies()) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@
 
 namespace annulus {
 
+// A ring between ranks of which some may be in other sets.
+struct WiderRing {
+  std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open;
+  RingNeeds needs;
+};
+
 struct RankSetOptions {
   // Settled: see Settle. The ranks of this set share threads and kv_memory_bytes; each gets at
   // least one thread.
@@ -27,8 +34,8 @@ struct RankSetOptions {
   int rows_per_rank = 2048;               // most rows of a plan on one rank
   int suspended_rows = 0;                 // see PlanLimits::suspended_rows_per_rank
   AttentionObserver* observer = nullptr;  // only for a single rank; null: none
-  // Opens the ring between all ranks. Null: OpenRing, for which all are in this set.
-  std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
+  // The ring between all ranks. Absent: that of OpenRing, for which all are in this set.
+  std::optional<WiderRing> ring;
   // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
   // The clock of exchange_timeout; not null, and must outlive the set.
@@ -39,9 +46,9 @@ struct RankSetOptions {
 // device r modulo this number.
 int DevicesOf(const Backend& backend, int ranks);
 
-// Bytes on a rank's device for what peers copy to it and, if the transport may turn out to be NCCL,
-// for assembling what it sends. Computed before the ring is open. 0 if all ranks are on one device,
-// since they pass addresses.
+// Bytes on a rank's device for what peers copy to it and for assembling what it sends, as far as
+// the ring may need them (RingNeeds); `devices`: those of this set. Computed before the ring is
+// open.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
 // The layout of a rank's pages.

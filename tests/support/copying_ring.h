@@ -41,6 +41,7 @@ class CopyingRing final : public RingGroup {
     int rank() const override { return link_.rank(); }
     int size() const override { return link_.size(); }
     bool copies() const override { return true; }
+    bool copies_host() const override { return true; }
 
     absl::Status Post(Stream& stream, std::span<const RingMessage> sent,
                       std::span<const RingExpectation> expected, SteadyTime deadline) override {
@@ -56,7 +57,6 @@ class CopyingRing final : public RingGroup {
       std::deque<std::byte*>& expected = into_[peer];
       std::byte* const into = expected.front();
       expected.pop_front();
-      if (into == nullptr) return parts;
       std::byte* at = into;
       for (size_t i = 0; i < parts.size(); ++i) {
         std::memcpy(at, parts[i].data, parts[i].bytes);

@@ -46,7 +46,9 @@ struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
   RingTransport transport = RingTransport::kAuto;
-  bool copying_ring = false;              // CopyingRing, whatever the transport
+  bool copying_ring = false;  // CopyingRing, whatever the transport
+  // Opens another ring that copies; null: not.
+  std::function<absl::StatusOr<std::unique_ptr<RingGroup>>(int ranks)> open_ring;
   int prefill_rows = 64;                  // of one rank in a step
   int tokens_per_rank = 1;                // 1: every sequence over all ranks
   bool all_logits = false;                // return the logits of every row but the last of a prompt
@@ -108,10 +110,15 @@ class StepDriver {
     set.engine.ring_transport = options.transport;
     set.engine.device_graphs = options.graphs;
     set.through_bytes = true;
+    const RingNeeds copies = {.copies = true};
     if (options.copying_ring) {
-      set.open_ring = [&backend, ranks = options.ranks] {
-        return std::make_unique<CopyingRing>(backend, ranks);
-      };
+      set.ring = WiderRing{[&backend, ranks = options.ranks] {
+                             return std::make_unique<CopyingRing>(backend, ranks);
+                           },
+                           copies};
+    } else if (options.open_ring != nullptr) {
+      set.ring = WiderRing{
+          [open = options.open_ring, ranks = options.ranks] { return open(ranks); }, copies};
     }
     set.engine.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);

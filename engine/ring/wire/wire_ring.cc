@@ -15,17 +15,17 @@ class WireRing::End final : public RingChannel {
   int rank() const override { return rank_; }
   int size() const override { return ring_->setup_.ranks; }
   bool copies() const override { return true; }
+  bool copies_host() const override { return true; }
 
   absl::Status Post(Stream&, std::span<const RingMessage> sent,
                     std::span<const RingExpectation> expected, SteadyTime) override {
     ANNULUS_RETURN_IF_ERROR(ring_->unformed_);
     Wire& wire = ring_->wire(rank_);
     for (const RingExpectation& each : expected) {
-      if (each.into == nullptr) return NoAddresses(each.peer, each.tag);
+      if (each.into == nullptr) return NoPlace(each.peer, each.tag);
       ANNULUS_RETURN_IF_ERROR(wire.Expect(each.peer, each.tag, each.part_bytes, each.into));
     }
     for (const RingMessage& each : sent) {
-      if (each.host) return NoAddresses(each.peer, each.tag);
       ANNULUS_RETURN_IF_ERROR(wire.Send(each.peer, each.tag, each.parts));
     }
     return absl::OkStatus();
@@ -49,10 +49,9 @@ class WireRing::End final : public RingChannel {
   void Abort(const absl::Status& status) override { ring_->Abort(status); }
 
  private:
-  absl::Status NoAddresses(int peer, uint64_t tag) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("message ", tag, " between ranks ", rank_, " and ", peer,
-                     " is an address, which means nothing in another process"));
+  absl::Status NoPlace(int peer, uint64_t tag) const {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank_, " expects message ", tag,
+                                                   " of rank ", peer, " without a place for it"));
   }
 
   WireRing* const ring_;

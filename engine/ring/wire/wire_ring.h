@@ -32,8 +32,8 @@ struct WireRingSetup {
 
 // Channels over wires: a wire for each local rank, by which it reaches all others, in this process
 // or not. For ranks whose memory the host reads and writes, and whose ops have ended when they
-// return (BackendCapabilities::host_accessible). Messages of `host` memory do not cross processes:
-// Post refuses them with INVALID_ARGUMENT.
+// return (BackendCapabilities::host_accessible): both kinds of memory are one, and every message is
+// copied. Post refuses expectations without `into` with INVALID_ARGUMENT.
 //
 // An abort ends the calls of the local ranks; whoever joins the processes tells the others. What a
 // peer did wrong, or that it is lost, ends the epoch of one wire: see Wire. Thread-safe.

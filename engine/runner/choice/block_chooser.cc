@@ -38,7 +38,8 @@ class BlockChooser::LayerChoice {
     for (Choice& item : choices_) Choose(item);
     ANNULUS_RETURN_IF_ERROR(ListExchange(context_, layer_, choices_).Run());
     // A rank that requested scores has read them before it sent its lists, and the queries before
-    // that.
+    // that. What this rank posted must have left, too.
+    ANNULUS_RETURN_IF_ERROR(context_.link.Flush());
     context_.messages.layer.clear();
     const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
     for (const Choice& item : choices_) {

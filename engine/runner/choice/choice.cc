@@ -115,10 +115,15 @@ bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int
   return policy.coverage == 0 || HowToChoose(policy, sampled, begin, end) == ChoiceKind::kLists;
 }
 
-absl::StatusOr<std::span<float>> ChoiceContext::Keep(size_t count) const {
-  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer, backend.AllocateHost(count * sizeof(float)));
+absl::StatusOr<std::byte*> ChoiceContext::KeepBytes(size_t bytes) const {
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer, backend.AllocateHost(bytes));
   messages.layer.push_back(std::move(buffer));
-  return std::span<float>(messages.layer.back().as<float>(), count);
+  return messages.layer.back().data();
+}
+
+absl::StatusOr<std::span<float>> ChoiceContext::Keep(size_t count) const {
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const memory, KeepBytes(count * sizeof(float)));
+  return std::span<float>(reinterpret_cast<float*>(memory), count);
 }
 
 absl::Status ChoiceContext::ScoreBlocks(const BlockScoresItem& item, int32_t block_tokens,

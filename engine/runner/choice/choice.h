@@ -24,9 +24,9 @@
 
 namespace annulus {
 
-// Buffers of messages. A peer may read them after the sender's call has returned. So the chooser
-// clears `layer` only once all peers have answered, and the rank clears both when the next step
-// begins, since by then every rank has ended this one.
+// Buffers of messages, sent and received. A peer may read them after the sender's call has
+// returned. So the chooser clears `layer` only once all peers have answered, and the rank clears
+// both when the next step begins, since by then every rank has ended this one and flushed.
 struct ChoiceMessages {
   std::deque<DeviceBuffer> layer;  // host memory readable by ops: Backend::AllocateHost
   std::deque<std::vector<std::byte>> step;
@@ -99,6 +99,7 @@ struct ChoiceContext {
   int group() const { return heads() / kv_heads(); }
   int64_t columns() const { return int64_t{heads()} * config.shape.k_dim; }
   // Allocates memory for the layer's messages that host and ops can access.
+  absl::StatusOr<std::byte*> KeepBytes(size_t bytes) const;
   absl::StatusOr<std::span<float>> Keep(size_t count) const;
   // Runs block_scores for one item with the scale and cap of the model's attention.
   absl::Status ScoreBlocks(const BlockScoresItem& item, int32_t block_tokens, int32_t stride) const;
@@ -235,8 +236,9 @@ inline std::span<const float> FloatsOf(const RingPart& part) {
 template <class Give, class Expect, class Take>
 absl::Status ChoiceRound(const ChoiceContext& context, const ChoiceLayer& layer, uint64_t number,
                          const Give& give, const Expect& expect, const Take& take) {
+  const auto place = [&](size_t bytes) { return context.KeepBytes(bytes); };
   const absl::StatusOr<int64_t> sent =
-      context.link.Exchange({layer.tag | 0x8000 | number, give, expect, take});
+      context.link.Exchange({layer.tag | 0x8000 | number, give, expect, place, take});
   if (!sent.ok()) return sent.status();
   context.link.counters().bytes_estimate += *sent;
   return absl::OkStatus();

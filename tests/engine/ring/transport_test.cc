@@ -51,7 +51,7 @@ class TransportTest : public ::testing::TestWithParam<Carried> {
         stream_(processor_->CreateStream(1).value()) {}
 
   void SetUp() override {
-    if (!hands_host_memory_over()) {
+    if (wires()) {
       const absl::Status possible = testing::CanTest(*GetParam().wires);
       if (!possible.ok()) GTEST_SKIP() << possible.message();
       ring_ = testing::OpenWireRing(*GetParam().wires, 3, clock_).value();
@@ -60,8 +60,8 @@ class TransportTest : public ::testing::TestWithParam<Carried> {
     }
   }
 
-  // Addresses mean nothing to ranks of another process.
-  bool hands_host_memory_over() const { return !GetParam().wires.has_value(); }
+  // Addresses mean nothing to ranks of another process: all is copied.
+  bool wires() const { return GetParam().wires.has_value(); }
 
   absl::Status Send(int from, int to, uint64_t tag, std::vector<RingPart> parts,
                     bool host = false) {
@@ -70,8 +70,9 @@ class TransportTest : public ::testing::TestWithParam<Carried> {
     if (status.ok()) status = ring_->channel(from).Flush(Later(1s));
     return status;
   }
-  absl::Status Expect(int to, int from, uint64_t tag, std::vector<size_t> bytes, std::byte* into) {
-    const RingExpectation expected{from, tag, std::move(bytes), into};
+  absl::Status Expect(int to, int from, uint64_t tag, std::vector<size_t> bytes, std::byte* into,
+                      bool host = false) {
+    const RingExpectation expected{from, tag, std::move(bytes), into, host};
     return ring_->channel(to).Post(*stream_, {}, {&expected, 1}, Later(1s));
   }
   absl::StatusOr<RingParts> Receive(int to, int from, uint64_t tag,
@@ -105,42 +106,40 @@ TEST_P(TransportTest, MessagesArriveInOrderWhateverWasPostedFirst) {
   EXPECT_EQ((*second)[0].data == two.data(), !ring_->channel(2).copies());
 }
 
-TEST_P(TransportTest, HostPartsAreHandedOverWhereTheyLie) {
+TEST_P(TransportTest, HostPartsArriveInTheirPlaceOrAreReadWhereTheyLie) {
   const Bytes host = Filled(4), own = Filled(5);
-  Bytes into{};
-  if (!hands_host_memory_over()) {
-    EXPECT_EQ(Send(1, 0, 1, {PartOf(host)}, true).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(Expect(0, 1, 1, {64}, nullptr).code(), absl::StatusCode::kInvalidArgument);
-    return;
-  }
+  Bytes into{}, place{};
+  EXPECT_EQ(ring_->channel(0).copies_host(), wires());
   ASSERT_TRUE(Send(1, 0, 1, {PartOf(host)}, true).ok());
   ASSERT_TRUE(Send(1, 0, 2, {PartOf(own)}).ok());
-  ASSERT_TRUE(Expect(0, 1, 1, {64}, nullptr).ok());
+  ASSERT_TRUE(Expect(0, 1, 1, {64}, wires() ? place.data() : nullptr, true).ok());
   ASSERT_TRUE(Expect(0, 1, 2, {64}, into.data()).ok());
   const auto first = Receive(0, 1, 1, {64});
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ((*first)[0].data, host.data());
+  EXPECT_EQ((*first)[0].data, wires() ? place.data() : host.data());
+  EXPECT_EQ((*first)[0].data[63], std::byte{4});
   const auto second = Receive(0, 1, 2, {64});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ((*second)[0].data[0], std::byte{5});
+  // What copies refuses to expect without a place.
+  EXPECT_EQ(Expect(0, 1, 3, {64}, nullptr, true).ok(), !wires());
 }
 
 TEST_P(TransportTest, AnotherTagOrSizeIsAnErrorOfTheReceiver) {
   const Bytes bytes = Filled(1);
   Bytes into{};
-  const bool host = hands_host_memory_over();
   for (const bool tag : {false, true}) {
-    ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}, host).ok());
-    ASSERT_TRUE(Expect(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}, host ? nullptr : into.data()).ok());
+    ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}, true).ok());
+    ASSERT_TRUE(Expect(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}, into.data(), true).ok());
     EXPECT_EQ(Receive(1, 0, tag ? 9 : 7, {tag ? 64u : 63u}).status().code(),
               absl::StatusCode::kInternal);
     ring_->channel(1).Abort(absl::InternalError("another message"));
     ASSERT_TRUE(ring_->Reset().ok());
   }
   // What is expected in a device's memory cannot come from the host's.
-  if (!ring_->channel(0).copies() || !host) return;
+  if (!ring_->channel(0).copies() || wires()) return;
   ASSERT_TRUE(Send(0, 1, 7, {PartOf(bytes)}).ok());
-  ASSERT_TRUE(Expect(1, 0, 7, {64}, nullptr).ok());
+  ASSERT_TRUE(Expect(1, 0, 7, {64}, nullptr, true).ok());
   EXPECT_EQ(Receive(1, 0, 7, {64}).status().code(), absl::StatusCode::kInternal);
 }
 
@@ -299,6 +298,22 @@ TEST_F(OpenRingTest, TakesTheFirstThatTheMachineHas) {
   EXPECT_THAT(staged, HasSubstr("pinned host memory"));
   EXPECT_THAT(staged, HasSubstr("there is no library"));
   EXPECT_THAT(Opened(2, {.reach = false}, 3), HasSubstr("a device for each of 3 ranks"));
+}
+
+TEST_F(OpenRingTest, WhatItNeedsIsKnownBefore) {
+  for (const bool reach : {false, true}) {
+    for (const bool library : {false, true}) {
+      for (const int devices : {1, 3}) {
+        SeparateDevices backend(*processor_, devices, {.reach = reach, .library = library});
+        const RingNeeds needs = NeedsOf(RingTransport::kAuto, devices, 3);
+        const auto ring = OpenRing(RingTransport::kAuto, backend, 3, 1s).value();
+        EXPECT_EQ(ring->channel(0).copies(), needs.copies) << ring->description();
+        EXPECT_LE(ring->channel(0).send_bytes(), needs.send_bytes) << ring->description();
+      }
+    }
+  }
+  EXPECT_EQ(NeedsOf(RingTransport::kPeer, 3, 3).send_bytes, 0);
+  EXPECT_EQ(NeedsOf(RingTransport::kStaged, 3, 3).send_bytes, 0);
 }
 
 TEST_F(OpenRingTest, RefusesWhatWasNamedAndCannotBe) {

@@ -46,7 +46,7 @@ class RankSpanTest : public ::testing::Test {
     options.span = span;
     options.engine.kv_memory_bytes = static_cast<size_t>(span.local) << 22;
     options.rows_per_rank = 64;
-    options.open_ring = [this] { return std::make_unique<SharedRing>(ring_); };
+    options.ring = WiderRing{[this] { return std::make_unique<SharedRing>(ring_); }, {}};
     return RankSet::Create(model_, *world_.backend, options).value();
   }
 
