@@ -1,5 +1,6 @@
 """HTTP/2 frame by frame (RFC 9113), to send what no client library would."""
 
+import copy
 import socket
 import ssl
 import struct
@@ -55,6 +56,7 @@ class Target:
     def __init__(self, address, trusted=None):
         host, port = address.rsplit(":", 1)
         self.host, self.port = host.strip("[]"), int(port)
+        self.source = None  # address of the client; None: the system's choice
         self.context = None
         if trusted is not None:
             self.context = ssl.create_default_context(cafile=trusted)
@@ -62,9 +64,17 @@ class Target:
             self.context.set_alpn_protocols(["h2"])
 
     def connect_raw(self, limit=10):
-        connection = socket.create_connection((self.host, self.port), timeout=limit)
+        source = None if self.source is None else (self.source, 0)
+        connection = socket.create_connection((self.host, self.port), timeout=limit, source_address=source)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+    def from_elsewhere(self):
+        """The same for a client of another address, if this machine has two."""
+        other = copy.copy(self)
+        if self.host.startswith("127."):
+            other.source = "127.0.0.2"
+        return other
 
     def connect(self, limit=10):
         connection = self.connect_raw(limit)

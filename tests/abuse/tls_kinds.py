@@ -10,6 +10,7 @@ from kinds import send, wait
 UPDATES = 500      # keys that are changed before the bytes are sent
 EXTENSION = 60000  # bytes of the extension that makes a hello long
 HELLOS = 30        # at a time
+HELLOS_KIND = "hellos"
 
 
 def libssl():
@@ -141,4 +142,4 @@ def hellos(alpn):
 
 
 def kinds_of(name, alpn):
-    return {f"{name} keys": new_keys(alpn), f"{name} crumbs": crumbs(alpn), f"{name} hellos": hellos(alpn)}
+    return {f"{name} keys": new_keys(alpn), f"{name} crumbs": crumbs(alpn), f"{name} {HELLOS_KIND}": hellos(alpn)}
