@@ -120,6 +120,7 @@ def shown(values):
     return "median %.1f, p90 %.1f, p99 %.1f, worst %.1f us" % tuple(points)
 
 
+OPEN_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\$")  # its second character comes next
 ESCAPE = re.compile(rb"(?:^|[^\\])(?:\\\\)*\\(?:u[0-9A-Fa-f]{0,7})?$")
 
 
@@ -142,7 +143,7 @@ def explain_theirs(before, token):
         return "here no white space comes before a comma, a colon or the end"
     if re.search(rb'"on":\s*"[0-9-]*$', before):
         return "here dates have years from 0001 and days that their month has"
-    if b"\\u" in token:
+    if b"\\u" in token or (token[:1] == b"u" and OPEN_ESCAPE.search(before)):
         return "here a name that may still become that of a property has no \\u"
     return None
 
