@@ -11,7 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/prefill.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/work/guarded.h"
 #include "server/work/work_cost.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/time_util.h"
 #include "google/rpc/error_details.pb.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "server/base/version.h"
 #include "server/http/anthropic/messages_answer.h"
 #include "server/http/files/file_routes.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/openai/completions_answer.h"
 #include "server/http/openai/responses_answer.h"
 #include "server/http/tokenize_routes.h"

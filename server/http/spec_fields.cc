@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/work/count_limits.h"
 
 namespace annulus::server {

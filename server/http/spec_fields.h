@@ -17,8 +17,8 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 #include "server/base/errors.h"
-#include "server/http/json_reader.h"
-#include "server/http/json_table.h"
+#include "server/http/json/json_reader.h"
+#include "server/http/json/json_table.h"
 
 namespace annulus::server {
 

@@ -9,7 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/generation/request_builder.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/openai/completions_request.h"
 #include "server/work/work_cost.h"
 

@@ -11,7 +11,7 @@
 #include "server/generation/request_builder.h"
 #include "server/http/answer_blocks.h"
 #include "server/http/anthropic/messages_request.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/spec_fields.h"
 
 namespace annulus::server {

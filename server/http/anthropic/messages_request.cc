@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/http/json_table.h"
+#include "server/http/json/json_table.h"
 #include "server/http/spec_fields.h"
 #include "server/http/tool_definitions.h"
 #include "server/work/count_limits.h"

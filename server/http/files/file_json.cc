@@ -8,7 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 

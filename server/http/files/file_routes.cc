@@ -9,7 +9,7 @@
 #include "server/generation/stored_documents.h"
 #include "server/http/attached_documents.h"
 #include "server/http/files/file_json.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 namespace {

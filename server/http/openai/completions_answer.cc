@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/openai/completions_request.h"
 #include "server/http/openai/logprob_json.h"
 #include "server/http/openai/tools.h"

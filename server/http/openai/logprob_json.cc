@@ -1,7 +1,7 @@
 #include "server/http/openai/logprob_json.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 namespace {

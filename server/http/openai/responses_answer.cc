@@ -10,7 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/http/answer_blocks.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/openai/logprob_json.h"
 #include "server/http/openai/responses_request.h"
 #include "server/http/spec_fields.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "annulus/v1/inference.pb.h"
 #include "server/http/attached_documents.h"
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 namespace annulus::server {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/errors.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 namespace {

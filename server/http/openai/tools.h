@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 namespace annulus::server {
 

@@ -1,6 +1,6 @@
 // What reading JSON takes of the heap, measured, against what was held for it before.
 
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/http/anthropic/messages_request.h"
 #include "server/http/body_bytes.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 #include "server/http/openai/completions_request.h"
 #include "server/http/openai/responses_request.h"
 #include "tests/support/counting_heap.h"

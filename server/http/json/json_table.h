@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_HTTP_JSON_TABLE_H_
-#define ANNULUS_SERVER_HTTP_JSON_TABLE_H_
+#ifndef ANNULUS_SERVER_HTTP_JSON_JSON_TABLE_H_
+#define ANNULUS_SERVER_HTTP_JSON_JSON_TABLE_H_
 
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 namespace annulus::server {
 
@@ -95,4 +95,4 @@ class JsonTable final : public JsonForm {
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_HTTP_JSON_TABLE_H_
+#endif  // ANNULUS_SERVER_HTTP_JSON_JSON_TABLE_H_

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_HTTP_JSON_READER_H_
-#define ANNULUS_SERVER_HTTP_JSON_READER_H_
+#ifndef ANNULUS_SERVER_HTTP_JSON_JSON_READER_H_
+#define ANNULUS_SERVER_HTTP_JSON_JSON_READER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -73,4 +73,4 @@ absl::Status ReadJson(const std::deque<std::string>& pieces, JsonForm& form, Cal
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_HTTP_JSON_READER_H_
+#endif  // ANNULUS_SERVER_HTTP_JSON_JSON_READER_H_

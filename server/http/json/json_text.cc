@@ -1,4 +1,4 @@
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 #include <charconv>
 #include <cmath>

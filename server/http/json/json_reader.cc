@@ -1,4 +1,4 @@
-#include "server/http/json_reader.h"
+#include "server/http/json/json_reader.h"
 
 #include <algorithm>
 #include <iterator>
@@ -11,7 +11,7 @@
 #include "engine/api/field_errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/http/json_text.h"
+#include "server/http/json/json_text.h"
 
 namespace annulus::server {
 namespace {

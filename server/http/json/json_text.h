@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_HTTP_JSON_TEXT_H_
-#define ANNULUS_SERVER_HTTP_JSON_TEXT_H_
+#ifndef ANNULUS_SERVER_HTTP_JSON_JSON_TEXT_H_
+#define ANNULUS_SERVER_HTTP_JSON_JSON_TEXT_H_
 
 #include <cstddef>
 #include <string>
@@ -23,4 +23,4 @@ std::string JsonNumber(float number);
 
 }  // namespace annulus::server
 
-#endif  // ANNULUS_SERVER_HTTP_JSON_TEXT_H_
+#endif  // ANNULUS_SERVER_HTTP_JSON_JSON_TEXT_H_
