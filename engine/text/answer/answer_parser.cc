@@ -147,8 +147,8 @@ void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
     } else {
       for (const char c : bytes) SinkProse(c);
     }
-  } else if (kind == Token::kSpecial && !is_mark) {
-    Structure(bytes);  // such as a mark of the end of the text
+  } else if (kind == Token::kSpecial && !is_mark && part() != AnswerPart::kValue) {
+    Structure(bytes);  // such as a mark of the end of the text; what a value holds comes before it
   } else if (part() == AnswerPart::kValue && kind == Token::kMarkup) {
     SinkAll(bytes);
   } else if (format_->state(state_).then != AnswerFormat::kNone && part() == AnswerPart::kSpace) {

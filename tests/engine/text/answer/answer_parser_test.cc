@@ -132,6 +132,18 @@ TEST(AnswerParserTest, SpecialTokensAreHidden) {
   EXPECT_EQ(read.text, "ab<|tool_call_begin|>rm");
 }
 
+// What a value holds until it is known to be JSON comes before a special token that ends it.
+TEST(AnswerParserTest, SpecialTokensDoNotOvertakeAValue) {
+  const ReadAnswer read = Read(AnswerParser(Format("qwen3_coder", false), Tools(), {}),
+                               {{"<function=write>\n<parameter=days>"},
+                                {"<b>", Token::kMarkup},
+                                {"<|im_end|>", Token::kSpecial},
+                                {"a"}});
+  ASSERT_EQ(read.calls.size(), 1);
+  EXPECT_FALSE(read.calls[0].whole);
+  EXPECT_EQ(read.text, "<b>a");
+}
+
 TEST(AnswerParserTest, IdsAreOwnOrTheModels) {
   const std::string calls = "[TOOL_CALLS]now[CALL_ID]abc[ARGS]{}[TOOL_CALLS]now[ARGS]{}";
   const ReadAnswer read = ReadText("mistral", calls, {.salt = 7});
