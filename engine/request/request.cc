@@ -289,15 +289,25 @@ void Request::ReadToken(const SampledToken& token, std::vector<Delta>& parts) {
   }
 }
 
-// Takes out of the parts the text that may be part of a stop, or stands behind one. Returns whether
-// one has matched.
+// Takes out of the parts the text that may be part of a stop, or stands behind one. No stop reaches
+// over reasoning or a call. Returns whether one has matched.
 bool Request::MatchStops(std::vector<Delta>& parts) {
-  for (Delta& part : parts) {
+  std::vector<Delta> given = std::exchange(parts, {});
+  for (Delta& part : given) {
+    const bool done = !matched_stop_.empty();
+    if (!part.reasoning.empty() && !done && stops_.held() > 0) {
+      parts.emplace_back().text = stops_.Release();
+    }
     const std::string text = std::exchange(part.text, "");
-    if (!matched_stop_.empty()) continue;
+    parts.push_back(std::move(part));
+    if (done) continue;
     StopMatcher::Result result = stops_.Append(text);
-    part.text = std::move(result.text);
-    if (result.matched.has_value()) matched_stop_ = *std::move(result.matched);
+    parts.back().text = std::move(result.text);
+    if (result.matched.has_value()) {
+      matched_stop_ = *std::move(result.matched);
+    } else if (!parts.back().calls.empty()) {
+      parts.back().text += stops_.Release();
+    }
   }
   return !matched_stop_.empty();
 }

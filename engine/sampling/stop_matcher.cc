@@ -79,11 +79,18 @@ StopMatcher::Result StopMatcher::Append(absl::string_view text) {
   return {Prefix(held_before, text, held_before.size() + text.size() - held()), std::nullopt};
 }
 
-std::string StopMatcher::Finish() {
-  ANNULUS_CHECK(!ended_) << "finished after the end";
-  ended_ = true;
+std::string StopMatcher::Release() {
+  ANNULUS_CHECK(!ended_) << "released after the end";
   const Pattern* pattern = LongestHeld();
-  return pattern == nullptr ? "" : pattern->stop.substr(0, pattern->matched);
+  std::string held = pattern == nullptr ? "" : pattern->stop.substr(0, pattern->matched);
+  for (Pattern& each : patterns_) each.matched = 0;
+  return held;
+}
+
+std::string StopMatcher::Finish() {
+  std::string held = Release();
+  ended_ = true;
+  return held;
 }
 
 }  // namespace annulus

@@ -34,6 +34,10 @@ class StopMatcher {
   // min_tokens is not passed here: the caller shows it unmatched.
   Result Append(absl::string_view text);
 
+  // Returns the held-back text, which can be part of no stop any more: what comes next does not
+  // continue it. Must not be called after a match or after Finish.
+  std::string Release();
+
   // Ends the text without a match. Returns the held-back text, which is now ordinary text.
   std::string Finish();
 

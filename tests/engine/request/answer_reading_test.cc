@@ -190,6 +190,31 @@ TEST_F(AnswerReadingTest, DeltasKeepTheOrderOfTheAnswer) {
   }
 }
 
+// What is held back for a stop text comes before a call or reasoning that follows it, and no stop
+// is found across them.
+TEST_F(AnswerReadingTest, StopsDoNotReachOverCallsAndReasoning) {
+  const std::vector<std::pair<std::string, std::string>> call = {
+      {"text", "B"}, {"call 0", "{}"}, {"text", "C"}};
+  const std::vector<std::pair<std::string, std::string>> thought = {
+      {"text", "B"}, {"reasoning", "A"}, {"text", "C"}};
+  for (const size_t step : {1, 3, 1000}) {
+    SCOPED_TRACE(absl::StrCat(step, " tokens in a step"));
+    sink_ = std::make_shared<Sink>();
+    UseFamily("hermes");
+    Answer(Render("Hi", true).reading,
+           R"(B<tool_call>{"name": "now", "arguments": {}}</tool_call>C)", {"BC", "Cx"}, step);
+    EXPECT_EQ(sink_->parts, call);
+    EXPECT_EQ(sink_->completion.matched_stop, "");
+    sink_ = std::make_shared<Sink>();
+    UseFamily("harmony");
+    Answer(Render("Hi", true).reading,
+           "<|channel|>final<|message|>B<|end|><|start|>assistant<|channel|>analysis<|message|>A"
+           "<|end|><|start|>assistant<|channel|>final<|message|>C",
+           {"BC"}, step);
+    EXPECT_EQ(sink_->parts, thought);
+  }
+}
+
 TEST_F(AnswerReadingTest, ThePromptOpensReasoning) {
   const RenderedChat chat = Render("<|begin|>Hi<think>\n", false);
   EXPECT_TRUE(chat.reading.in_reasoning);
