@@ -1,6 +1,7 @@
 #include "server/http/openai/responses_answer.h"
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -189,10 +190,14 @@ class ResponsesForm final : public AnswerForm {
     const auto entries = logprobs_.find(index);
     return entries == logprobs_.end() ? "" : absl::string_view(entries->second);
   }
-  // `status`: "in_progress" is without text.
+  // `status`: "in_progress" is without text. A call that broke off is "incomplete", since agents
+  // run the others.
   std::string ItemJson(const AnswerFacts& facts, size_t index, absl::string_view status) const {
     const AnswerBlock& block = gathered_.all()[index];
     const bool begins = status == "in_progress";
+    if (!begins && block.kind == Kind::kCall && !nlohmann::json::accept(block.bytes)) {
+      status = "incomplete";
+    }
     const std::string head =
         absl::StrCat("{\"id\":", ItemId(facts, index), ",\"status\":\"", status, "\",\"type\":");
     if (block.kind == Kind::kCall) {

@@ -343,6 +343,34 @@ TEST_F(ResponsesTest, AnswersWithReasoningAndCalls) {
   }
 }
 
+// Agents run calls that are completed: none that breaks off.
+TEST_F(ResponsesTest, CallsThatBreakOffAreIncomplete) {
+  Start();
+  server_->engine().set_scripter([](const RequestSpec&) {
+    Delta broken;
+    broken.calls = {{0, "abc123xyz", "search", "{\"q\": \"x"}};
+    Delta text;
+    text.text = "Well.";
+    Delta whole;
+    whole.calls = {{1, "def456uvw", "now", "{}"}};
+    FakeScript script;
+    script.parts = {broken, text, whole};
+    return script;
+  });
+  const json answer = json::parse(Post(kResponses, ResponsesBody()).body);
+  EXPECT_EQ(answer["status"], "completed");
+  std::vector<std::string> states;
+  for (const json& item : answer["output"]) states.push_back(item["status"]);
+  EXPECT_THAT(states, ElementsAre("incomplete", "completed", "completed"));
+  const std::string streamed = Post(kResponses, ResponsesBody({{"stream", true}})).body;
+  states.clear();
+  for (const absl::string_view event : absl::StrSplit(streamed, "\n\n", absl::SkipEmpty())) {
+    const json data = json::parse(event.substr(event.find("data: ") + 6));
+    if (data["type"] == "response.output_item.done") states.push_back(data["item"]["status"]);
+  }
+  EXPECT_THAT(states, ElementsAre("incomplete", "completed", "completed"));
+}
+
 // One conversation is the same prompt over every door; RenderPrompt judges.
 TEST_F(ResponsesTest, ConversationsAreTheSamePromptOverEveryDoor) {
   Start();
