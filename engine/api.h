@@ -42,15 +42,15 @@ class Engine {
   //   range.
   // - OUT_OF_RANGE: the request can never fit. kLimitPayload names the field that is too large; the
   //   message has the needed and the available amount.
-  // - RESOURCE_EXHAUSTED: the queue is full. kRetryPayload says after how many milliseconds to
-  //   retry.
+  // - RESOURCE_EXHAUSTED: the queue is full, of which one tenant, or client without a tenant, may
+  //   have seven eighths. kRetryPayload says after how many milliseconds to retry.
   virtual absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) = 0;
 
-  // Returns the error with which Submit would refuse now a request that it would queue; OK if the
-  // queue is not full. Counts a refusal as Submit does. Cheap, so that a request can be refused
-  // before its prompt is made, and so before anybody knows whether it is valid. The queue may fill
-  // up before Submit is called.
-  virtual absl::Status CheckQueue() = 0;
+  // Returns the error with which Submit would refuse now a request of this tenant and client that
+  // it would queue; OK if the queue has room for it. Counts a refusal as Submit does. Cheap, so
+  // that a request can be refused before its prompt is made, and so before anybody knows whether it
+  // is valid. The queue may fill up before Submit is called.
+  virtual absl::Status CheckQueue(const TenantId& tenant, const std::string& client) = 0;
 
   // Runs the same checks as Submit without queueing anything.
   virtual absl::Status Validate(const RequestSpec& spec) const = 0;

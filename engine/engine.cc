@@ -56,7 +56,9 @@ class EngineImpl final : public Engine {
     return id;
   }
 
-  absl::Status CheckQueue() override { return parts_->coordinator->CheckQueue(); }
+  absl::Status CheckQueue(const TenantId& tenant, const std::string& client) override {
+    return parts_->coordinator->CheckQueue(ShareName{tenant.name(), client}.owner());
+  }
 
   absl::Status Validate(const RequestSpec& spec) const override {
     const ModelInfo& info = parts_->model.info;

@@ -5,37 +5,49 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "engine/base/try_to.h"
 #include "engine/coordinator/serving.h"
 
 namespace annulus {
 
 absl::Status CommandQueue::Submit(std::unique_ptr<Request> request) {
   const RequestId id = request->id();
-  const int ahead = waiting_.fetch_add(1);
+  std::string owner = ShareOf(request->spec()).owner();
   // Also if an allocation fails: a request that never enters the queue must not count in it.
-  absl::Cleanup not_accepted = [this] { --waiting_; };
-  if (ahead < max_waiting_) {
-    // The loop may be in the middle of a step, so tell the caller now that the request waits.
-    if (busy_) request->ReportQueued(ahead);
+  absl::Cleanup not_accepted = [this, id] { Forget(id); };
+  int ahead = 0;
+  {
     std::lock_guard lock(mutex_);
-    alive_.emplace(id, true);
-    absl::Cleanup not_alive = [this, id] { alive_.erase(id); };
-    if (commands_.TryPush(std::move(request))) {
-      std::move(not_alive).Cancel();
-      std::move(not_accepted).Cancel();
-      return absl::OkStatus();
-    }
+    if (!slots_.Has(owner)) return RefuseLocked();
+    ahead = slots_.taken();
+    alive_.emplace(id, Alive{std::move(owner)});
+    SetWaitsLocked(id, true);
   }
-  return Refuse();
+  // The loop may be in the middle of a step, so tell the caller now that the request waits.
+  if (busy_) request->ReportQueued(ahead);
+  if (commands_.TryPush(std::move(request))) {
+    std::move(not_accepted).Cancel();
+    return absl::OkStatus();
+  }
+  std::lock_guard lock(mutex_);
+  return RefuseLocked();
 }
 
-absl::Status CommandQueue::Check() { return waiting_ < max_waiting_ ? absl::OkStatus() : Refuse(); }
+absl::Status CommandQueue::Check(const std::string& owner) {
+  std::lock_guard lock(mutex_);
+  return slots_.Has(owner) ? absl::OkStatus() : RefuseLocked();
+}
 
-absl::Status CommandQueue::Refuse() {
+absl::Status CommandQueue::RefuseLocked() {
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
-  return RetryError(absl::StrCat("the queue is full: at most ", max_waiting_,
-                                 " requests can wait; try again later"),
-                    RetryAfter(turnover_seconds_, waiting_));
+  const bool full = slots_.taken() >= slots_.most();
+  return RetryError(
+      absl::StrCat(
+          full ? "the queue is full: at most " : "your share of the queue is full: at most ",
+          full ? slots_.most() : slots_.most_of_owner(),
+          full ? " requests can wait" : " requests of one tenant or client can wait",
+          "; try again later"),
+      RetryAfter(turnover_seconds_, slots_.taken()));
 }
 
 void CommandQueue::Cancel(RequestId id) {
@@ -72,13 +84,15 @@ void CommandQueue::EndWait(RequestId id) {
 
 void CommandQueue::WaitAgain(RequestId id) {
   std::lock_guard lock(mutex_);
-  if (!cancels_.contains(id)) SetWaitsLocked(id, true);
+  // Without memory it waits without a slot.
+  if (!cancels_.contains(id)) TryTo([&] { SetWaitsLocked(id, true); });
 }
 
 void CommandQueue::SetWaitsLocked(RequestId id, bool waits) {
   const auto found = alive_.find(id);
-  if (found == alive_.end() || std::exchange(found->second, waits) == waits) return;
-  waits ? ++waiting_ : --waiting_;
+  if (found == alive_.end() || found->second.waits == waits) return;
+  waits ? slots_.Take(found->second.owner) : slots_.Give(found->second.owner);
+  found->second.waits = waits;
 }
 
 void CommandQueue::Forget(RequestId id) {

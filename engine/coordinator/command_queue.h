@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -14,26 +15,28 @@
 #include "engine/base/clock.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request/request.h"
+#include "engine/scheduler/owner_slots.h"
 
 namespace annulus {
 
 // Passes requests and cancels from callers' threads to the coordinator's loop, and limits how many
-// requests wait, here or in the loop. The methods of the first part are thread-safe; the others are
-// for the loop's thread alone.
+// requests wait, here or in the loop: a part of the places is kept from whoever has the most. The
+// methods of the first part are thread-safe; the others are for the loop's thread alone.
 class CommandQueue {
  public:
   // `max_waiting`: most requests that wait. The references must outlive the queue.
   CommandQueue(int max_waiting, EngineMetrics& metrics, const Clock& clock)
-      : max_waiting_(max_waiting),
-        metrics_(metrics),
-        commands_(static_cast<size_t>(max_waiting) + kMostCancelled, clock) {}
+      : metrics_(metrics),
+        commands_(static_cast<size_t>(max_waiting) + kMostCancelled, clock),
+        slots_(max_waiting) {}
 
   // Queues a request; tells it at once that it waits if the loop is busy. RESOURCE_EXHAUSTED with a
-  // retry hint if max_waiting requests wait already, or after Close.
+  // retry hint if max_waiting requests wait already or this owner's share of them (OwnerSlots), or
+  // after Close.
   absl::Status Submit(std::unique_ptr<Request> request);
-  // The error with which Submit would refuse a request now, counted as Submit does; OK if there is
-  // room.
-  absl::Status Check();
+  // The error with which Submit would refuse a request of this owner (ShareName::owner) now,
+  // counted as Submit does; OK if there is room.
+  absl::Status Check(const std::string& owner);
   // Has the loop cancel the request, which from now on takes no place among those that wait: a step
   // may be long, and clients that come and leave during it must not fill the queue of others. No-op
   // if it has ended or is unknown.
@@ -70,7 +73,7 @@ class CommandQueue {
 
  private:
   // Counts a refusal and returns its error.
-  absl::Status Refuse();
+  absl::Status RefuseLocked();
 
   // Cancelled requests that the loop has not taken yet, and one wake-up.
   static constexpr size_t kMostCancelled = 4096;
@@ -78,19 +81,24 @@ class CommandQueue {
   // Counts the request among those that wait, or no more, if it does not count so already.
   void SetWaitsLocked(RequestId id, bool waits);
 
-  const int max_waiting_;
+  // A request that was submitted and has not ended.
+  struct Alive {
+    std::string owner;
+    bool waits = false;  // has a slot
+  };
+
   EngineMetrics& metrics_;
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
   std::atomic<bool> woken_{false};                   // since the loop last looked
-  std::atomic<int> waiting_{0};  // submitted, and neither admitted nor cancelled
   std::atomic<bool> busy_{false};
   std::atomic<double> turnover_seconds_{0.5};
 
   // Cancels are not in the queue, because it can be full. There is at most one for each request
   // alive.
   std::mutex mutex_;
-  std::unordered_map<RequestId, bool> alive_;  // submitted and not ended; whether it is in waiting_
-  std::set<RequestId> cancels_;                // that the loop has not taken yet
+  OwnerSlots slots_;  // of requests that are neither admitted nor cancelled
+  std::unordered_map<RequestId, Alive> alive_;
+  std::set<RequestId> cancels_;  // that the loop has not taken yet
 };
 
 }  // namespace annulus

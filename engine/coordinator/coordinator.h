@@ -65,11 +65,11 @@ class Coordinator {
   // The public methods below are thread-safe.
 
   // Queues a request. After OK, its sink receives exactly one OnDone. RESOURCE_EXHAUSTED with a
-  // retry hint if max_waiting requests wait already.
+  // retry hint if max_waiting requests wait already, or this owner's share of them.
   absl::Status Submit(std::unique_ptr<Request> request);
-  // The error with which Submit would refuse a request now, counted as Submit does; OK if there is
-  // room.
-  absl::Status CheckQueue() { return commands_.Check(); }
+  // The error with which Submit would refuse a request of this owner (ShareName::owner) now,
+  // counted as Submit does; OK if there is room.
+  absl::Status CheckQueue(const std::string& owner) { return commands_.Check(owner); }
   // Ends the request with CANCELLED after the running step. No-op if it has ended or is unknown.
   void Cancel(RequestId id) { commands_.Cancel(id); }
 

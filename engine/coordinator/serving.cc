@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPassInterval{100};
 
-ShareName ShareOf(const RequestSpec& spec) {
-  return {spec.tenant.name(), spec.client, spec.connection};
-}
-
 void SetSuspended(const Sequence& sequence, PromptState& state) {
   if (!sequence.suspended.has_value()) return;
   for (const PlanItem& item : sequence.suspended->items) {
@@ -51,6 +47,10 @@ PromptState StateOfRepair(const Sequence& sequence) {
 }
 
 }  // namespace
+
+ShareName ShareOf(const RequestSpec& spec) {
+  return {spec.tenant.name(), spec.client, spec.connection};
+}
 
 Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
                  EngineMetrics& metrics)
@@ -242,10 +242,10 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   return order;
 }
 
-RunningSlots Serving::CountSlots(const EngineState& state, const Requests& requests) const {
-  RunningSlots slots(max_running_);
+OwnerSlots Serving::CountSlots(const EngineState& state, const Requests& requests) const {
+  OwnerSlots slots(max_running_);
   for (const auto& sequence : state.running) {
-    if (!sequence->paused) slots.Take(ShareOf(requests.at(sequence->id)->spec()));
+    if (!sequence->paused) slots.Take(ShareOf(requests.at(sequence->id)->spec()).owner());
   }
   return slots;
 }

@@ -15,8 +15,8 @@
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/answer_length.h"
 #include "engine/scheduler/lent_turns.h"
+#include "engine/scheduler/owner_slots.h"
 #include "engine/scheduler/prompt_pace.h"
-#include "engine/scheduler/running_slots.h"
 #include "engine/scheduler/step_pacer.h"
 
 namespace annulus {
@@ -25,6 +25,9 @@ namespace annulus {
 // apart and `waiting` wait: when half of them have begun, so that it finds a place and the queue
 // does not run empty meanwhile; at least after two ends. From 250 ms to 60 s.
 std::chrono::milliseconds RetryAfter(double turnover_seconds, int waiting);
+
+// Whose work the request is.
+ShareName ShareOf(const RequestSpec& spec);
 
 // Decides whose turn it is: passes requests and sequences to the pure functions of scheduler/
 // (order, admission, step_pacer) and keeps their state. Used by the coordinator's thread alone.
@@ -51,7 +54,7 @@ class Serving {
 
   // The slots for running requests, with one taken for each request that runs now. Make new ones
   // for each pass.
-  RunningSlots CountSlots(const EngineState& state, const Requests& requests) const;
+  OwnerSlots CountSlots(const EngineState& state, const Requests& requests) const;
 
   // The running sequences' indices in the order in which they are served.
   std::vector<size_t> OrderOfRunning(const EngineState& state, const Requests& requests,

@@ -17,7 +17,7 @@ class AdmissionHost {
   // Whether the pass may continue. Looking at long prompts takes time that running requests wait
   // for; a later pass considers the contenders this one did not reach.
   virtual bool HasTime() = 0;
-  // Whether one more request of this share may run: see RunningSlots.
+  // Whether one more request of this share may run: see OwnerSlots.
   virtual bool HasSlot(const Contender& contender) = 0;
   // Whether the contender must wait for a reason other than room. The call may start reading pages
   // for it from a tier, and takes room for them. `large`: as for TryAdmit.

@@ -61,6 +61,11 @@ struct Lane {
 
 size_t ShareName::owner_level() const { return tenant != TenantId().name() ? 0 : 1; }
 
+std::string ShareName::owner() const {
+  if (owner_level() == 0) return "tenant " + tenant;
+  return client.empty() ? std::string() : "client " + client;
+}
+
 double SecondsNeeded(const Contender& contender, double ahead) {
   return kPromptMargin * contender.slowed * (ahead + contender.remaining) +
          kAnswerMargin * contender.answer;

@@ -22,6 +22,8 @@ struct ShareName {
   static constexpr size_t kLevels = 3;
   // The level of the owner: 0, the tenant, or 1, the client, for callers without a tenant.
   size_t owner_level() const;
+  // Names that tenant or client among all tenants and clients; empty if there is neither.
+  std::string owner() const;
   const std::string& level(size_t i) const {
     return i == 0 ? tenant : i == 1 ? client : connection;
   }

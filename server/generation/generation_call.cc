@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/base/peer_address.h"
 #include "server/generation/prefill.h"
 #include "server/work/guarded.h"
 
@@ -115,7 +116,9 @@ absl::Status GenerationCall::SubmitChoices(Engine& engine, AskedGeneration& aske
   v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   // As for one choice; but one that follows an earlier request needs no place in the queue.
-  if (!spec.has_request_id()) ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
+  if (!spec.has_request_id()) {
+    ANNULUS_RETURN_IF_ERROR(engine.CheckQueue(call_.caller.tenant, AddressOf(call_.peer)));
+  }
   ANNULUS_RETURN_IF_ERROR(AddChoices(asked.choices));
   CallMemory memory(context_.prompts);  // of the prompt that is copied for each choice
   const FoundDocuments* const found = asked.documents.has_value() ? &*asked.documents : nullptr;

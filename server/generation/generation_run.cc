@@ -134,7 +134,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   }
   if (place() == nullptr) return refused_;
   // Before the text is tokenized, which may take long: clients are promised a refusal within 50 ms.
-  ANNULUS_RETURN_IF_ERROR(engine.CheckQueue());
+  ANNULUS_RETURN_IF_ERROR(engine.CheckQueue(call_.caller.tenant, AddressOf(call_.peer)));
   ANNULUS_ASSIGN_OR_RETURN(BuiltRequest made, Build(engine, asked, memory, cancel, built));
   RequestSpec& request = made.spec;
   if (asked.prefill_only) CutAfterDocuments(request);

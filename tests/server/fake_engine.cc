@@ -199,7 +199,7 @@ absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<T
   return id;
 }
 
-absl::Status FakeEngine::CheckQueue() {
+absl::Status FakeEngine::CheckQueue(const TenantId&, const std::string&) {
   const absl::Status error = Get(submit_error_);
   const bool temporary =
       absl::IsResourceExhausted(error) && error.GetPayload(kRetryPayload).has_value();

@@ -98,7 +98,7 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
   // The error of set_submit_error if it is that of a full queue: with a time to retry, and of no
   // tenant's quota.
-  absl::Status CheckQueue() override;
+  absl::Status CheckQueue(const TenantId& tenant, const std::string& client) override;
   absl::Status Validate(const RequestSpec& spec) const override;
   // Checks as Submit does, then gives what was set.
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const override;

@@ -69,7 +69,7 @@ AdmissionHost::Answer AdmissionPass::TryAdmit(const Contender& contender, const 
   }
   if (is_kept) return Answer::kAdmitted;  // so does it
   if (answer == Answer::kAdmitted) {
-    slots_.Take(contender.share);
+    slots_.Take(contender.share.owner());
     outcome_.begun.push_back(contender.id);
   }
   return answer;

@@ -14,7 +14,7 @@
 #include "engine/coordinator/planning/policy_chooser.h"
 #include "engine/coordinator/serving.h"
 #include "engine/scheduler/admission.h"
-#include "engine/scheduler/running_slots.h"
+#include "engine/scheduler/owner_slots.h"
 
 namespace annulus {
 
@@ -49,7 +49,7 @@ class AdmissionPass final : public AdmissionHost {
   Outcome Run(SteadyTime now);
 
   bool HasTime() override;
-  bool HasSlot(const Contender& contender) override { return slots_.Has(contender.share); }
+  bool HasSlot(const Contender& contender) override { return slots_.Has(contender.share.owner()); }
   bool Waits(const Contender& contender, const Contender* large) override;
   Answer TryAdmit(const Contender& contender, const Contender* large) override;
 
@@ -60,7 +60,7 @@ class AdmissionPass final : public AdmissionHost {
   bool IsKept(Request& request);
 
   const Parts use_;
-  RunningSlots slots_;
+  OwnerSlots slots_;
   Outcome outcome_;
   int64_t hashed_ = 0;  // prompt tokens
 };

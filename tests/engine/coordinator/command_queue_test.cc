@@ -14,16 +14,21 @@ namespace annulus::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class CommandQueueTest : public ::testing::Test {
  protected:
   absl::Status Submit(RequestId id, std::shared_ptr<CollectingSink> sink = {}) {
+    return queue_.Submit(Make(id, "", std::move(sink)));
+  }
+  std::unique_ptr<Request> Make(RequestId id, std::string client,
+                                std::shared_ptr<CollectingSink> sink = {}) {
     RequestSpec spec;
     spec.prompt = {1, 2, 3};
+    spec.client = std::move(client);
     if (sink == nullptr) sink = std::make_shared<CollectingSink>();
-    return queue_.Submit(
-        std::make_unique<Request>(id, std::move(spec), std::move(sink), *tokenizer_, clock_));
+    return std::make_unique<Request>(id, std::move(spec), std::move(sink), *tokenizer_, clock_);
   }
   std::vector<RequestId> TakeRequests() {
     std::vector<RequestId> ids;
@@ -46,20 +51,39 @@ TEST_F(CommandQueueTest, NoMoreThanSoManyRequestsWait) {
   const absl::Status full = Submit(3);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(full.GetPayload(kRetryPayload), absl::Cord("1500"));
-  EXPECT_EQ(queue_.Check(), full);
+  EXPECT_EQ(queue_.Check(""), full);
   EXPECT_THAT(TakeRequests(), ElementsAre(1, 2));
-  EXPECT_FALSE(queue_.Check().ok()) << "they still wait";
+  EXPECT_FALSE(queue_.Check("").ok()) << "they still wait";
   queue_.EndWait(1);
-  EXPECT_TRUE(queue_.Check().ok());
+  EXPECT_TRUE(queue_.Check("").ok());
   queue_.EndWait(1);
   ASSERT_TRUE(Submit(4).ok());
-  EXPECT_FALSE(queue_.Check().ok()) << "it has ended its wait once already";
+  EXPECT_FALSE(queue_.Check("").ok()) << "it has ended its wait once already";
   queue_.Forget(4);
   queue_.WaitAgain(1);
-  EXPECT_FALSE(queue_.Check().ok()) << "it was preempted";
+  EXPECT_FALSE(queue_.Check("").ok()) << "it was preempted";
   queue_.Forget(1);
   queue_.EndWait(2);
   EXPECT_TRUE(Submit(5).ok());
+}
+
+// What waits of one client leaves an eighth of the places to others.
+TEST_F(CommandQueueTest, OneClientDoesNotTakeAllPlaces) {
+  CommandQueue queue(/*max_waiting=*/16, metrics_, clock_);
+  const std::string eager = ShareName{TenantId().name(), "eager"}.owner();
+  const std::string other = ShareName{TenantId().name(), "other"}.owner();
+  RequestId id = 0;
+  while (queue.Check(eager).ok()) ASSERT_TRUE(queue.Submit(Make(++id, "eager")).ok());
+  EXPECT_EQ(id, 14u);
+  const absl::Status refused = queue.Submit(Make(100, "eager"));
+  EXPECT_EQ(refused, queue.Check(eager));
+  EXPECT_THAT(refused.message(), HasSubstr("your share of the queue is full: at most 14 requests"));
+  EXPECT_TRUE(queue.Check(other).ok());
+  EXPECT_TRUE(queue.Submit(Make(101, "other")).ok());
+  queue.EndWait(1);
+  EXPECT_TRUE(queue.Submit(Make(102, "eager")).ok());
+  EXPECT_TRUE(queue.Submit(Make(103, "other")).ok());
+  EXPECT_THAT(queue.Check(other).message(), HasSubstr("the queue is full: at most 16 requests"));
 }
 
 // A step may be long, and clients may come and leave while it runs.
@@ -74,7 +98,7 @@ TEST_F(CommandQueueTest, ACancelledRequestMakesRoomAtOnce) {
   EXPECT_EQ(commands.cancels.size(), 4000u);
   EXPECT_EQ(commands.requests.size(), 4003u) << "one wake-up for all";
   for (const RequestId id : commands.cancels) queue_.Forget(id);
-  EXPECT_FALSE(queue_.Check().ok()) << "each leaves once";
+  EXPECT_FALSE(queue_.Check("").ok()) << "each leaves once";
 }
 
 // Its cancel may come between two of the loop's steps.
@@ -127,7 +151,7 @@ TEST_F(CommandQueueTest, AfterCloseWhatWasAcceptedIsStillTaken) {
   EXPECT_FALSE(Submit(2).ok());
   EXPECT_THAT(TakeRequests(), ElementsAre(1));
   queue_.Forget(1);
-  EXPECT_TRUE(queue_.Check().ok());
+  EXPECT_TRUE(queue_.Check("").ok());
 }
 
 }  // namespace

@@ -253,17 +253,17 @@ TEST_F(CoordinatorTest, TellsWhomItRefusesToComeAgain) {
   const Asked running = Ask(20, 4);
   ASSERT_TRUE(ranks_.WaitBegun(1));
   const Asked first = Ask(20, 4);
-  EXPECT_TRUE(coordinator_->CheckQueue().ok());
+  EXPECT_TRUE(coordinator_->CheckQueue("").ok());
   const Asked second = Ask(20, 4);
   const Asked refused = Ask(20, 4);
-  EXPECT_EQ(coordinator_->CheckQueue(), refused.accepted);
+  EXPECT_EQ(coordinator_->CheckQueue(""), refused.accepted);
   EXPECT_TRUE(first.accepted.ok() && second.accepted.ok());
   EXPECT_EQ(refused.accepted.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.accepted.message(),
               HasSubstr("at most 2 requests can wait; try again later"));
   ranks_.Allow();
   for (const Asked& asked : {running, first, second}) EXPECT_EQ(Outcome(asked), "");
-  EXPECT_TRUE(coordinator_->CheckQueue().ok());
+  EXPECT_TRUE(coordinator_->CheckQueue("").ok());
 }
 
 // A cancel takes effect between two steps: the one that runs ends, and the next one tells the ranks

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/scheduler/admission.h"
+#include "engine/scheduler/owner_slots.h"
 #include "engine/scheduler/prompt_pace.h"
-#include "engine/scheduler/running_slots.h"
 #include "engine/scheduler/standstill.h"
 #include "gtest/gtest.h"
 
@@ -123,22 +123,22 @@ TEST(FairShares, MoreConnectionsBringNoMore) {
 }
 
 // A pass asks each that waits once, of a table that knows who has which place.
-TEST(RunningSlots, APassOverThousandsLooksAtEachOnce) {
+TEST(OwnerSlots, APassOverThousandsLooksAtEachOnce) {
   constexpr int kMost = 2000;
   class Counting final : public AdmissionHost {
    public:
     bool HasTime() override { return true; }
     bool HasSlot(const Contender& contender) override {
       ++asked;
-      return slots.Has(contender.share);
+      return slots.Has(contender.share.owner());
     }
     bool Waits(const Contender&, const Contender*) override { return false; }
     Answer TryAdmit(const Contender& contender, const Contender*) override {
-      slots.Take(contender.share);
+      slots.Take(contender.share.owner());
       ++admitted;
       return Answer::kAdmitted;
     }
-    RunningSlots slots{kMost};
+    OwnerSlots slots{kMost};
     int asked = 0;
     int admitted = 0;
   };
@@ -154,7 +154,7 @@ TEST(RunningSlots, APassOverThousandsLooksAtEachOnce) {
 }
 
 // Those that wait for pages from a tier had no bound: each one's first look hashes its prompt.
-TEST(RunningSlots, APassThatTakesLongIsCutAndTheNextGoesOn) {
+TEST(OwnerSlots, APassThatTakesLongIsCutAndTheNextGoesOn) {
   class Looking final : public AdmissionHost {
    public:
     bool HasTime() override { return looks < 16; }
@@ -184,11 +184,11 @@ TEST(RunningSlots, APassThatTakesLongIsCutAndTheNextGoesOn) {
   EXPECT_LE(passes, 7);
 }
 
-TEST(RunningSlots, TheLastEighthIsKeptForOthers) {
+TEST(OwnerSlots, TheLastEighthIsKeptForOthers) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     const int most = 1 + static_cast<int>(random() % 40);
-    RunningSlots slots(most);
+    OwnerSlots slots(most);
     std::map<std::string, int> by_owner;
     int all = 0;
     for (int i = 0; i < 60; ++i) {
@@ -198,11 +198,15 @@ TEST(RunningSlots, TheLastEighthIsKeptForOthers) {
       const std::string owner = tenant ? "t" : client;
       const bool has = all < most && (all < most - most / 8 || owner.empty() ||
                                       by_owner[owner] < most - most / 8);
-      ASSERT_EQ(slots.Has(share), has) << "round " << round;
+      ASSERT_EQ(slots.Has(share.owner()), has) << "round " << round;
       if (!has) continue;
-      slots.Take(share);
+      slots.Take(share.owner());
       ++by_owner[owner];
-      ++all;
+      ASSERT_EQ(slots.taken(), ++all);
+      if (random() % 4 != 0) continue;
+      slots.Give(share.owner());
+      --by_owner[owner];
+      --all;
     }
   }
 }
