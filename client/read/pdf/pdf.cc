@@ -16,6 +16,7 @@
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
 
 namespace annulus::client {
@@ -86,10 +87,10 @@ absl::StatusOr<std::vector<std::string>> LayoutPages(absl::string_view what,
   return pages;
 }
 
-// Replaces the pages that are to be read in reading order.
-absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes, ReadContext& context,
-                              std::vector<std::string>* pages) {
-  if (context.options.pdf == PdfOrder::kLayout) return absl::OkStatus();
+// Replaces the pages that are to be read in reading order, and marks powers and indices on the
+// others.
+absl::Status TakeBoxes(absl::string_view what, absl::string_view bytes, ReadContext& context,
+                       std::vector<std::string>* pages) {
   const absl::StatusOr<std::string> boxes = RunPoppler(
       what, {context.budget.limits().pdf_program, "-bbox-layout", "-enc", "UTF-8", kInputPath, "-"},
       bytes, context.budget);
@@ -99,8 +100,11 @@ absl::Status TakeReadingOrder(absl::string_view what, absl::string_view bytes, R
   for (size_t i = 0; i < std::min(pages->size(), parsed->size()); ++i) {
     const PdfPage& page = (*parsed)[i];
     if (page.empty()) continue;
-    if (context.options.pdf == PdfOrder::kReading || HasColumns(page)) {
+    const PdfOrder order = context.options.pdf;
+    if (order == PdfOrder::kReading || (order == PdfOrder::kByPage && HasColumns(page))) {
       (*pages)[i] = ReadingText(page);
+    } else {
+      MarkPdfScripts(page, context.budget, &(*pages)[i]);
     }
   }
   return absl::OkStatus();
@@ -225,7 +229,7 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
     pages = LayoutPages(what, bytes, context.budget);
     if (!pages.ok()) return pages.status();
   }
-  const absl::Status ordered = TakeReadingOrder(what, bytes, context, &*pages);
+  const absl::Status ordered = TakeBoxes(what, bytes, context, &*pages);
   if (!ordered.ok()) return ordered;
   TidyPdfPages(&*pages);
   TellScannedPages(what, *pages, *pictures, context);

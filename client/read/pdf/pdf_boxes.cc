@@ -1,9 +1,13 @@
 #include "client/read/pdf/pdf_boxes.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/read/text_builder.h"
 #include "client/read/xml.h"
 
 namespace annulus::client {
@@ -14,17 +18,59 @@ double At(const pugi::xml_node& node, absl::string_view name) {
   return absl::SimpleAtod(LocalAttribute(node, name), &value) ? value : 0;
 }
 
+struct Word {
+  double left = 0, top = 0, right = 0, bottom = 0;
+
+  double height() const { return bottom - top; }
+};
+
+// Whether a word is raised or lowered beside `base`: smaller, and off its line by more than letters
+// of another size on the same line are.
+Script ScriptOf(const Word& base, const Word& word) {
+  constexpr double kSmaller = 0.9, kNear = 0.25;
+  const double height = base.height(), gap = word.left - base.right;
+  // In a line that is turned, words follow above or below.
+  const bool follows = gap <= kNear * height && gap >= -kNear * word.height();
+  if (word.height() > kSmaller * height || !follows) return Script::kNone;
+  if (base.bottom - word.bottom > 0.25 * height) return Script::kSuper;
+  const bool lower = word.bottom - base.bottom > 0.03 * height;
+  return lower && word.top - base.top > 0.3 * height ? Script::kSub : Script::kNone;
+}
+
+PdfLine ReadLine(const pugi::xml_node& line) {
+  PdfLine read{At(line, "xMin"), At(line, "yMin"), At(line, "xMax"), At(line, "yMax"), "", false};
+  TextBuilder text;
+  Word base, before;  // the last word on the line, and the last one
+  for (const pugi::xml_node& node : line.children()) {
+    if (LocalName(node) != "word") continue;
+    const Word word{At(node, "xMin"), At(node, "yMin"), At(node, "xMax"), At(node, "yMax")};
+    constexpr double kTouching = 0.06;  // parts of one word, in different fonts
+    const bool touches =
+        word.height() > 0 && std::abs(word.left - before.right) < kTouching * before.height();
+    Script script = Script::kNone;
+    // A second script at the same base, or more of the first.
+    const Word reach{base.left, base.top, std::max(base.right, touches ? before.right : 0),
+                     base.bottom};
+    if (base.height() > 0) script = ScriptOf(reach, word);
+    if (!touches) text.Flow(" ");
+    if (script != Script::kNone) text.BeginScript(script);
+    text.Flow(node.child_value());
+    if (script != Script::kNone) text.EndScript();
+    absl::StrAppend(&read.plain, node.child_value());
+    read.has_scripts = read.has_scripts || script != Script::kNone;
+    if (script == Script::kNone) base = word;
+    before = word;
+  }
+  read.text = std::string(absl::StripTrailingAsciiWhitespace(text.Take()));
+  return read;
+}
+
 PdfPage ReadPage(const pugi::xml_node& page) {
   PdfPage lines;
   for (const pugi::xml_node& flow : page.children()) {
     for (const pugi::xml_node& block : flow.children()) {
       for (const pugi::xml_node& line : block.children()) {
-        PdfLine read{
-            At(line, "xMin"), At(line, "yMin"), At(line, "xMax"), At(line, "yMax"), "", false};
-        for (const pugi::xml_node& word : line.children()) {
-          if (LocalName(word) != "word") continue;
-          absl::StrAppend(&read.text, read.text.empty() ? "" : " ", word.child_value());
-        }
+        PdfLine read = ReadLine(line);
         if (!read.text.empty()) lines.push_back(std::move(read));
       }
       if (!lines.empty()) lines.back().ends_block = true;
@@ -65,6 +111,14 @@ struct Side {
            widths >= kLeastFill * (right - left) * lines;
   }
 };
+
+// Whether a line stands to the right of the one before it, at the same height: the next cell of a
+// row.
+bool IsBeside(const PdfLine& line, const PdfLine& next) {
+  const double overlap = std::min(line.bottom, next.bottom) - std::max(line.top, next.top);
+  const double height = std::min(line.bottom - line.top, next.bottom - next.top);
+  return height > 0 && overlap * 2 > height && next.left > line.right;
+}
 
 bool IsGutter(const PdfPage& page, double x) {
   Side before, after;
@@ -132,8 +186,14 @@ bool HasColumns(const PdfPage& page) {
 
 std::string ReadingText(const PdfPage& page) {
   std::string text;
-  for (const PdfLine& line : page) {
-    absl::StrAppend(&text, line.text, "\n", line.ends_block ? "\n" : "");
+  for (size_t i = 0; i < page.size(); ++i) {
+    const PdfLine& line = page[i];
+    absl::StrAppend(&text, line.text);
+    if (i + 1 < page.size() && IsBeside(line, page[i + 1])) {
+      text += "  ";
+    } else {
+      absl::StrAppend(&text, "\n", line.ends_block ? "\n" : "");
+    }
   }
   return text;
 }

@@ -13,8 +13,10 @@ namespace annulus::client {
 // One line of text on a page of a PDF, with its place in points from the upper left corner.
 struct PdfLine {
   double left = 0, top = 0, right = 0, bottom = 0;
-  std::string text;
+  std::string text;         // with raised and lowered parts as TextBuilder writes them
   bool ends_block = false;  // a paragraph or the like ends with it
+  std::string plain{};      // the words as they are
+  bool has_scripts = false;
 };
 
 // A page as `pdftotext -bbox-layout` describes it: its lines in reading order.
@@ -29,7 +31,8 @@ absl::StatusOr<std::vector<PdfPage>> ParsePdfBoxes(absl::string_view what, absl:
 // cells of tables are shorter than their columns are wide; they keep their layout.
 bool HasColumns(const PdfPage& page);
 
-// The page's text in reading order, with an empty line between blocks.
+// The page's text in reading order, with an empty line between blocks. What stands side by side in
+// that order, such as the cells of a table's row, is one line.
 std::string ReadingText(const PdfPage& page);
 
 }  // namespace annulus::client

@@ -1,11 +1,14 @@
 #include "client/read/pdf/pdf_tidy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <unordered_set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -73,25 +76,96 @@ Lines TidyLines(absl::string_view page) {
   return lines;
 }
 
-// A line with its numbers taken out, to compare it with those of other pages.
-std::string WithoutNumbers(absl::string_view line) {
-  std::string plain;
-  for (const char c : absl::StripAsciiWhitespace(line)) {
-    if (!IsDigit(c)) {
-      plain += c;
-    } else if (plain.empty() || plain.back() != '#') {
-      plain += '#';
-    }
+// A line at the edge of a page. Lines of equal text whose numbers are equal too, or count the
+// pages, are page furniture.
+struct EdgeLine {
+  size_t page = 0;
+  size_t at = 0;       // index in the page
+  std::string text{};  // with "#" for each number
+  std::vector<int64_t> numbers{};
+  std::vector<bool> alone{};  // of each number: it stands as page numbers do
+};
+
+bool IsPageWord(absl::string_view word) {
+  const std::string lower = absl::AsciiStrToLower(word);
+  for (const char* known :
+       {"page",   "p.",     "pp.",  "seite", "s.",   "pagina", "p\xC3\xA1gina", "pag.",
+        "strana", "strona", "str.", "sida",  "side", "sivu",   "oldal",         "of",
+        "von",    "de",     "sur",  "di",    "van",  "av"}) {
+    if (lower == known) return true;
   }
-  const bool is_roman = !plain.empty() && plain.find_first_not_of("ivxlc") == std::string::npos;
-  return is_roman ? "#" : plain;
+  return false;
+}
+
+// Whether one side of a number lets it be that of the page: nothing, a gap, a sign between parts,
+// or a word such as "page". "No. 7" and "Chapter 7" are not such.
+bool MayBesidePageNumber(absl::string_view side, absl::string_view word) {
+  if (word.empty() || IsPageWord(word)) return true;
+  if (absl::StartsWith(side, "  ") || absl::EndsWith(side, "  ")) return true;
+  for (const char* sign : {"|", "-", "/", "[", "]", "(", ")", "\xE2\x80\x93", "\xE2\x80\x94",
+                           "\xC2\xB7", "\xE2\x80\xA2"}) {
+    if (word == sign) return true;
+  }
+  return false;
+}
+
+int64_t RomanValue(absl::string_view text) {
+  int64_t value = 0, before = 1000;
+  for (const char c : text) {
+    const int64_t digit = c == 'i' ? 1 : c == 'v' ? 5 : c == 'x' ? 10 : c == 'l' ? 50 : 100;
+    value += digit > before ? digit - 2 * before : digit;
+    before = digit;
+  }
+  return value;
+}
+
+EdgeLine ParseEdgeLine(size_t page, size_t at, absl::string_view raw) {
+  EdgeLine line{page, at};
+  const absl::string_view text = absl::StripAsciiWhitespace(raw);
+  if (!text.empty() && text.find_first_not_of("ivxlc") == absl::string_view::npos) {
+    return {page, at, "#", {RomanValue(text)}, {true}};
+  }
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i;
+    while (end < text.size() && IsDigit(text[end])) ++end;
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(text.substr(i, end - i), &number)) {  // none, or far too long
+      end = std::max(end, i + 1);
+      absl::StrAppend(&line.text, text.substr(i, end - i));
+      i = end;
+      continue;
+    }
+    const absl::string_view before = text.substr(0, i), after = text.substr(end);
+    const absl::string_view left = absl::StripTrailingAsciiWhitespace(before);
+    const absl::string_view right = absl::StripLeadingAsciiWhitespace(after);
+    line.numbers.push_back(number);
+    line.alone.push_back(
+        MayBesidePageNumber(before.substr(left.size()), left.substr(left.find_last_of(' ') + 1)) &&
+        MayBesidePageNumber(after.substr(0, after.size() - right.size()),
+                            right.substr(0, right.find(' '))));
+    line.text += '#';
+    i = end;
+  }
+  return line;
+}
+
+// Whether a line repeats one of an earlier page of the same text: not if its numbers say something
+// else ("Total 113", "Invoice 1002").
+bool Repeats(const EdgeLine& before, const EdgeLine& line) {
+  for (size_t i = 0; i < line.numbers.size(); ++i) {
+    const int64_t more = line.numbers[i] - before.numbers[i];
+    const bool counts_pages =
+        line.alone[i] && more == static_cast<int64_t>(line.page - before.page);
+    if (more != 0 && !counts_pages) return false;
+  }
+  return true;
 }
 
 // Leaves the first of the lines that head (or, from the end, end) pages again and again: on three
 // pages of which each is at most two after the one before.
 void DropFurniture(std::vector<Lines>* pages, bool at_end) {
-  constexpr size_t kDepth = 2;                                           // lines from the edge
-  std::map<std::string, std::vector<std::pair<size_t, size_t>>> places;  // page and line
+  constexpr size_t kDepth = 2;  // lines from the edge
+  std::map<std::string, std::vector<EdgeLine>> places;
   for (size_t page = 0; page < pages->size(); ++page) {
     const Lines& lines = (*pages)[page];
     size_t seen = 0;
@@ -99,18 +173,21 @@ void DropFurniture(std::vector<Lines>* pages, bool at_end) {
       const size_t at = at_end ? lines.size() - 1 - i : i;
       if (lines[at].empty()) continue;
       ++seen;
-      places[WithoutNumbers(lines[at])].emplace_back(page, at);
+      EdgeLine line = ParseEdgeLine(page, at, lines[at]);
+      std::string text = line.text;
+      places[std::move(text)].push_back(std::move(line));
     }
   }
   for (const auto& [text, at] : places) {
     constexpr size_t kRepeats = 3;
     for (size_t begin = 0, i = 1; i <= at.size(); ++i) {
-      const bool goes_on = i < at.size() && at[i].first <= at[i - 1].first + 2;
+      const bool goes_on =
+          i < at.size() && at[i].page <= at[i - 1].page + 2 && Repeats(at[i - 1], at[i]);
       if (goes_on) continue;
       // A number alone says what the page mark says.
       const size_t kept = text == "#" ? begin : begin + 1;
       for (size_t drop = kept; i - begin >= kRepeats && drop < i; ++drop) {
-        (*pages)[at[drop].first][at[drop].second].clear();
+        (*pages)[at[drop].page][at[drop].at].clear();
       }
       begin = i;
     }

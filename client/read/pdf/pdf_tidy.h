@@ -13,8 +13,8 @@ namespace annulus::client {
 //  - writes ligatures as letters;
 //  - joins words that a line end parts: without the hyphen, unless the document has the word with
 //  it;
-//  - of lines that head or end pages again and again, which may differ in numbers, leaves the
-//  first.
+//  - of lines that head or end pages again and again, leaves the first. Their numbers may count the
+//    pages; a line with other numbers stays.
 void TidyPdfPages(std::vector<std::string>* pages);
 
 }  // namespace annulus::client

@@ -13,6 +13,7 @@
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
 #include "tests/client/read/read_one.h"
 #include "tests/support/test_data.h"
@@ -79,6 +80,72 @@ TEST(PdfBoxes, ReadsWhatPdftotextWrites) {
   EXPECT_FALSE(ParsePdfBoxes("f", "<page width='1'>", budget).ok());
 }
 
+TEST(PdfBoxes, CellsOfARowStayTogetherInReadingOrder) {
+  const PdfPage page = {{50, 100, 90, 110, "Ship", true},
+                        {120, 100, 150, 110, "Tons", true},
+                        {50, 114, 90, 124, "Anna", true},
+                        {120, 114, 150, 124, "120", true},
+                        {50, 300, 200, 310, "Next.", true}};
+  EXPECT_EQ(ReadingText(page), "Ship  Tons\n\nAnna  120\n\nNext.\n\n");
+}
+
+// A line of words: left, top, right, bottom, text.
+struct BoxWord {
+  double left, top, right, bottom;
+  const char* text;
+};
+std::string BoxLine(const std::vector<BoxWord>& words) {
+  std::string line = "<page width='1'><flow><block><line xMin='1' yMin='1' xMax='99' yMax='20'>";
+  for (const BoxWord& word : words) {
+    absl::StrAppend(&line, "<word xMin='", word.left, "' yMin='", word.top, "' xMax='", word.right,
+                    "' yMax='", word.bottom, "'>", word.text, "</word>");
+  }
+  return line + "</line></block></flow></page>";
+}
+PdfPage Boxes(const std::string& xml) {
+  const ReadLimits limits;
+  const auto pages = ParsePdfBoxes("f", xml, ReadBudget(limits));
+  return pages.ok() && pages->size() == 1 ? pages->at(0) : PdfPage{};
+}
+std::string MarkedLayout(const PdfPage& boxes, std::string layout) {
+  const ReadLimits limits;
+  MarkPdfScripts(boxes, ReadBudget(limits), &layout);
+  return layout;
+}
+
+TEST(PdfScripts, RaisedAndLoweredWordsAreMarked) {
+  // The numbers are those of pdftotext for Helvetica of 10 points, with scripts of 8.
+  const std::vector<BoxWord> power = {{140, 81, 151, 90, "10"}, {151, 77, 156, 85, "6"},
+                                      {159, 81, 169, 90, "N,"}, {172, 81, 179, 90, "H"},
+                                      {179, 87, 184, 95, "2"},  {184, 81, 195, 90, "O"}};
+  const PdfPage page = Boxes(BoxLine(power));
+  ASSERT_EQ(page.size(), 1u);
+  EXPECT_EQ(page[0].text, "10^6 N, H_2O");
+  // 106 is also a word of its own; the layout has its own blanks.
+  EXPECT_EQ(MarkedLayout(page, "106 parts\n   106 N,   H2O\n"), "106 parts\n   10^6 N,   H_2O\n");
+  EXPECT_EQ(MarkedLayout(page, "something else"), "something else");
+}
+
+TEST(PdfScripts, OtherSizesOnTheSameLineAreNoScripts) {
+  // Small capitals, a word after a gap, and a line that is turned by 90 degrees.
+  EXPECT_EQ(Boxes(BoxLine({{10, 80, 18, 92, "T"}, {18, 82.8, 40, 91.4, "HE"}})).at(0).text, "THE");
+  EXPECT_EQ(Boxes(BoxLine({{10, 81, 30, 90, "a"}, {50, 77, 55, 84, "6"}})).at(0).text, "a 6");
+  EXPECT_EQ(Boxes(BoxLine({{10, 60, 19, 90, "Area"}, {10, 50, 19, 57, "m"}})).at(0).text, "Area m");
+}
+
+TEST(PdfScripts, PowersOfPdfKeepTheirPlace) {
+  const std::string content =
+      "BT /F 12 Tf 72 700 Td (The load was 10) Tj /F 8 Tf 5 Ts (6) Tj 0 Ts /F 12 Tf ( N and 106 s)"
+      " Tj ET";
+  const std::string pdf = absl::StrCat(
+      "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 "
+      "R]/Count "
+      "1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources"
+      "<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n4 0 obj<</Length ",
+      content.size(), ">>stream\n", content, "\nendstream endobj\ntrailer<</Root 1 0 R/Size 5>>\n");
+  EXPECT_EQ(ReadOne("f", pdf), "[page 1]\nThe load was 10^6 N and 106 s\n");
+}
+
 TEST(PdfTidy, SqueezesBlanksAndDots) {
   EXPECT_EQ(Tidied("      Name          Units\n      Cable             12\n"),
             "Name  Units\nCable  12\n");
@@ -113,6 +180,31 @@ TEST(PdfTidy, LeavesOfFurnitureTheFirst) {
   pages = {"Total\na\n", "Total\nb\n"};
   TidyPdfPages(&pages);
   EXPECT_EQ(pages[1], "Total\nb\n");
+}
+
+TEST(PdfTidy, LinesWhoseNumbersDoNotCountPagesStay) {
+  std::vector<std::string> pages;
+  for (int i = 1; i <= 4; ++i) {
+    pages.push_back(absl::StrCat("Invoice ", 1001 + 7 * i, "\nCertificate No. ", 4000 + i,
+                                 "\n\nbody\n\nTotal: ", 100 * i, " EUR\nPage ", i, " of 4\n"));
+  }
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[0],
+            "Invoice 1008\nCertificate No. 4001\n\nbody\n\nTotal: 100 EUR\nPage 1 of 4\n");
+  EXPECT_EQ(pages[3], "Invoice 1029\nCertificate No. 4004\n\nbody\n\nTotal: 400 EUR\n");
+  // A sum alone at the end of a page; chapters of one page.
+  pages = {"Chapter 1\n\na\n57\n", "Chapter 2\n\nb\n41\n", "Chapter 3\n\nc\n88\n"};
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[2], "Chapter 3\n\nc\n88\n");
+  // Left and right pages have heads of their own; the preface counts in Roman numbers.
+  pages = {"The lamp | 12\na\n", "14  The lamp\nb\n",  "The lamp | 14\nc\n",
+           "16  The lamp\nd\n",  "The lamp | 16\ne\n", "18  The lamp\nf\n"};
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[4], "e\n");
+  EXPECT_EQ(pages[5], "f\n");
+  pages = {"a\nviii\n", "b\nix\n", "c\nx\n"};
+  TidyPdfPages(&pages);
+  EXPECT_EQ(pages[2], "c\n");
 }
 
 TEST(PdfHidden, EmptiesWhatIsNotDrawn) {
