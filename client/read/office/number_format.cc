@@ -3,25 +3,33 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/read/office/decimal.h"
 
 namespace annulus::client {
 namespace {
 
 constexpr double kSecondsOfDay = 86400;
 
-// One of the up to four parts of a code (positive; negative; zero; text), without the parts that
-// are not shown.
+// A piece of a code for numbers: a sign with a meaning ("0", "#", "?", ".", ",", "%", "E", "/"),
+// 'G' for "General", or text.
+struct Token {
+  char sign = '\0';  // '\0': text
+  std::string text{};
+};
+
+// One of the parts of a code (positive; negative; zero; text).
 struct Section {
-  std::string pattern;  // digits, points and the letters of dates
-  std::string before;   // text in front of the number
-  std::string after;
-  bool is_date = false;
+  std::vector<Token> tokens;
+  std::string dates;      // the letters of dates and times
+  std::string condition;  // "<1" of "[<1]"
 };
 
 std::vector<std::string> SplitSections(absl::string_view code) {
@@ -40,18 +48,24 @@ std::vector<std::string> SplitSections(absl::string_view code) {
   return sections;
 }
 
-// Of "[$EUR-407]", "EUR"; of "[h]", the letter; of colours, conditions and the like, nothing.
-std::string InBrackets(absl::string_view text, bool* is_letter) {
-  *is_letter = !text.empty() && text.find_first_not_of("hmsHMS") == absl::string_view::npos;
-  if (*is_letter) return absl::AsciiStrToLower(text);
-  if (!absl::StartsWith(text, "$")) return "";
-  return std::string(text.substr(1, text.find('-') - 1));
+// Takes what stands in brackets: "[h]" a letter, "[$EUR-407]" the currency, "[<1]" a condition; of
+// colours and the like, nothing.
+void TakeBrackets(absl::string_view text, Section* section) {
+  if (text.empty()) return;
+  if (text.find_first_not_of("hmsHMS") == absl::string_view::npos) {
+    section->dates += absl::AsciiStrToLower(text);
+  } else if (text[0] == '$') {
+    section->tokens.push_back({'\0', std::string(text.substr(1, text.find('-') - 1))});
+  } else if (absl::StrContains("<>=", text[0])) {
+    section->condition = std::string(text);
+  }
 }
 
 Section Parse(absl::string_view code) {
+  constexpr absl::string_view kGeneral = "General";
   Section section;
   const auto literal = [&](absl::string_view text) {
-    absl::StrAppend(section.pattern.empty() ? &section.before : &section.after, text);
+    section.tokens.push_back({'\0', std::string(text)});
   };
   for (size_t i = 0; i < code.size(); ++i) {
     const char c = code[i];
@@ -65,24 +79,19 @@ Section Parse(absl::string_view code) {
       ++i;  // a blank as wide as the next character, or a filling
     } else if (c == '[') {
       const size_t end = std::min(code.find(']', i), code.size());
-      bool is_letter = false;
-      const std::string text = InBrackets(code.substr(i + 1, end - i - 1), &is_letter);
-      if (is_letter) {
-        section.pattern += text;
-        section.is_date = true;
-      } else {
-        literal(text);
-      }
+      TakeBrackets(code.substr(i + 1, end - i - 1), &section);
       i = end;
-    } else if (absl::StrContains("0#?.,%Ee/", c)) {
-      section.pattern += c;
-      if ((c == 'E' || c == 'e') && i + 1 < code.size() &&
-          (code[i + 1] == '+' || code[i + 1] == '-')) {
-        ++i;
-      }
+    } else if (absl::StartsWithIgnoreCase(code.substr(i), kGeneral)) {
+      section.tokens.push_back({'G'});
+      i += kGeneral.size() - 1;
+    } else if (absl::StrContains("0#?.,%/@", c)) {
+      section.tokens.push_back({c});
+    } else if ((c == 'E' || c == 'e') && i + 1 < code.size() &&
+               (code[i + 1] == '+' || code[i + 1] == '-')) {
+      section.tokens.push_back({'E'});
+      ++i;
     } else if (absl::StrContains("dmyhsDMYHSaApP", c)) {
-      section.pattern += absl::ascii_tolower(static_cast<unsigned char>(c));
-      section.is_date = true;
+      section.dates += absl::ascii_tolower(static_cast<unsigned char>(c));
     } else {
       literal(code.substr(i, 1));
     }
@@ -123,43 +132,148 @@ std::string FormatDate(double value, const std::string& pattern, bool since_1904
   return absl::StrCat(date, date.empty() ? "" : " ", time);
 }
 
-std::string WithThousands(std::string digits) {
-  const size_t end = std::min(digits.find('.'), digits.size());
-  for (size_t at = end; at > 3; at -= 3) digits.insert(at - 3, ",");
-  return digits;
-}
-
 // The shortest text of at most 15 digits, as in a cell of format General.
 std::string General(double value) { return absl::StrFormat("%.15g", value); }
 
-std::string FormatDigits(double value, const std::string& pattern) {
-  const size_t point = pattern.find('.');
-  const std::string whole = pattern.substr(0, point);
-  std::string rest = point == std::string::npos ? "" : pattern.substr(point + 1);
-  const size_t exponent = rest.find_first_of("Ee");
-  const bool scientific = pattern.find_first_of("Ee") != std::string::npos;
-  if (exponent != std::string::npos) rest.resize(exponent);
-  const auto places = static_cast<int>(std::min<size_t>(
-      30, static_cast<size_t>(std::count_if(
-              rest.begin(), rest.end(), [](char c) { return c == '0' || c == '#' || c == '?'; }))));
-  const auto fixed = static_cast<int>(std::count(rest.begin(), rest.end(), '0'));
-  if (scientific) return absl::StrFormat("%.*E", places, value);
-  if (absl::StrContains(pattern, '/')) return General(value);
-  // A comma at the end divides by a thousand; one between digits groups them.
-  const size_t last_digit = pattern.find_last_of("0#?");
-  for (size_t i = last_digit + 1; last_digit != std::string::npos && i < pattern.size(); ++i) {
-    if (pattern[i] == ',') value /= 1000;
+bool IsDigitPlace(const Token& token) {
+  return token.sign == '0' || token.sign == '#' || token.sign == '?';
+}
+
+bool HasSign(const std::vector<Token>& tokens, char sign) {
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [sign](const Token& token) { return token.sign == sign; });
+}
+
+// The whole part of a number, with text between its digits: "(555) 123-4567". `end`: of the tokens.
+std::string WholePart(const std::vector<Token>& tokens, size_t end, std::string digits) {
+  bool grouped = false, any = false;
+  size_t first = end;  // the place that takes all digits that are left
+  for (size_t i = end; i-- > 0;) {
+    grouped = grouped || (tokens[i].sign == ',' && any);
+    any = any || IsDigitPlace(tokens[i]);
+    if (IsDigitPlace(tokens[i])) first = i;
   }
-  const bool grouped = absl::StrContains(whole.substr(0, whole.find_last_of("0#?") + 1), ',');
-  std::string digits = absl::StrFormat("%.*f", places, value);
-  int droppable = places - fixed;
-  while (droppable-- > 0 && digits.back() == '0') digits.pop_back();
-  if (!digits.empty() && digits.back() == '.') digits.pop_back();
-  // Numbers such as postal codes keep their leading zeros.
-  const auto least = static_cast<size_t>(std::count(whole.begin(), whole.end(), '0'));
-  const size_t before_point = std::min(digits.find('.'), digits.size());
-  if (before_point < least) digits.insert(0, std::string(least - before_point, '0'));
-  return grouped ? WithThousands(digits) : digits;
+  if (digits == "0") digits.clear();  // only the place "0" shows it
+  std::string text;                   // from its end
+  int written = 0;
+  const auto write = [&](char digit) {
+    if (grouped && written > 0 && written % 3 == 0) text += ',';
+    text += digit;
+    ++written;
+  };
+  for (size_t i = end; i-- > 0;) {
+    if (!IsDigitPlace(tokens[i])) {
+      text.append(tokens[i].text.rbegin(), tokens[i].text.rend());
+      if (tokens[i].sign == '%') text += '%';
+      continue;
+    }
+    if (digits.empty() && tokens[i].sign == '0') write('0');
+    while (!digits.empty()) {
+      write(digits.back());
+      digits.pop_back();
+      if (i != first) break;
+    }
+  }
+  return {text.rbegin(), text.rend()};
+}
+
+// "2 3/4" by "# ?/?", or "11/4" by "?/?".
+std::string FormatFraction(double value, const std::vector<Token>& tokens, size_t bar) {
+  int places = 0;
+  std::string fixed;  // the denominator, if the code names it
+  for (size_t i = bar + 1; i < tokens.size(); ++i) {
+    places += IsDigitPlace(tokens[i]) ? 1 : 0;
+    fixed += tokens[i].text;
+  }
+  size_t numerator = bar;
+  while (numerator > 0 && IsDigitPlace(tokens[numerator - 1])) --numerator;
+  const bool has_whole = std::any_of(
+      tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(numerator), IsDigitPlace);
+  double whole = std::floor(value);
+  Fraction part;
+  if (int below = 0; places == 0 && absl::SimpleAtoi(fixed, &below) && below > 0 && below < 1000) {
+    part = {static_cast<int>(std::lround((value - whole) * below)), below};
+  } else {
+    constexpr int kMost[] = {9, 9, 99, 999};
+    part = NearestFraction(value - whole, kMost[std::clamp(places, 0, 3)]);
+  }
+  if (part.above == part.below) whole += 1, part = {0, 1};
+  if (part.above == 0) return absl::StrFormat("%.0f", whole);
+  const std::string below = absl::StrCat("/", part.below);
+  if (whole == 0) return absl::StrCat(part.above, below);
+  if (has_whole) return absl::StrFormat("%.0f %d%s", whole, part.above, below);
+  return absl::StrFormat("%.0f%s", whole * part.below + part.above, below);
+}
+
+// A number from 0 to 1e15.
+std::string FormatDigits(double value, const std::vector<Token>& tokens) {
+  const auto is = [](char sign) {
+    return [sign](const Token& token) { return token.sign == sign; };
+  };
+  const auto bar = std::find_if(tokens.begin(), tokens.end(), is('/'));
+  if (bar != tokens.end()) {
+    return FormatFraction(value, tokens, static_cast<size_t>(bar - tokens.begin()));
+  }
+  const auto point = std::find_if(tokens.begin(), tokens.end(), is('.'));
+  const auto exponent = std::find_if(tokens.begin(), tokens.end(), is('E'));
+  const auto last_place = std::find_if(tokens.rbegin(), tokens.rend(), IsDigitPlace);
+  int places = 0, fixed = 0;
+  for (auto at = point; at < exponent; ++at) {
+    places += IsDigitPlace(*at) ? 1 : 0;
+    fixed += at->sign == '0' ? 1 : 0;
+  }
+  places = std::min(places, 30);
+  if (exponent != tokens.end()) return absl::StrFormat("%.*E", places, value);
+  // A comma at the end divides by a thousand; one between digits groups them.
+  for (auto at = last_place.base(); at != tokens.end() && at->sign == ','; ++at) value /= 1000;
+  std::string digits = FixedDecimal(value, places);
+  std::string rest = places > 0 ? digits.substr(digits.find('.') + 1) : "";
+  digits.resize(std::min(digits.find('.'), digits.size()));
+  while (static_cast<int>(rest.size()) > fixed && rest.back() == '0') rest.pop_back();
+  std::string text =
+      WholePart(tokens, static_cast<size_t>(point - tokens.begin()), std::move(digits));
+  if (!rest.empty()) absl::StrAppend(&text, ".", rest);
+  for (auto at = point; at != tokens.end(); ++at) {
+    absl::StrAppend(&text, at->sign == '%' ? "%" : "", at->text);
+  }
+  return text;
+}
+
+bool Holds(double value, absl::string_view condition) {
+  const size_t end = condition.find_first_not_of("<>=");
+  double bound = 0;
+  if (end == absl::string_view::npos || !absl::SimpleAtod(condition.substr(end), &bound)) {
+    return false;
+  }
+  const absl::string_view sign = condition.substr(0, end);
+  return sign == "<"    ? value < bound
+         : sign == "<=" ? value <= bound
+         : sign == ">"  ? value > bound
+         : sign == ">=" ? value >= bound
+         : sign == "<>" ? value != bound
+                        : value == bound;
+}
+
+// The part of a code that shows this number. `own_sign`: the part is for negative numbers alone,
+// and says so in its own way.
+Section ChooseSection(double value, const std::vector<std::string>& codes, bool* own_sign) {
+  std::vector<Section> sections;
+  for (size_t i = 0; i < std::min<size_t>(codes.size(), 3); ++i)
+    sections.push_back(Parse(codes[i]));
+  *own_sign = false;
+  const bool conditional =
+      std::any_of(sections.begin(), sections.end(),
+                  [](const Section& section) { return !section.condition.empty(); });
+  if (!conditional) {
+    *own_sign = value < 0 && sections.size() > 1;
+    return *own_sign ? sections[1] : value == 0 && sections.size() > 2 ? sections[2] : sections[0];
+  }
+  for (const Section& section : sections) {
+    if (!section.condition.empty() && !Holds(value, section.condition)) continue;
+    *own_sign = value < 0 && (section.condition == "<0" || section.condition == "<=0");
+    return section;
+  }
+  return sections.back();
 }
 
 }  // namespace
@@ -180,6 +294,12 @@ absl::string_view BuiltinNumberFormat(int id) {
       return "0.00%";
     case 11:
       return "0.00E+00";
+    case 12:
+      return "# ?/?";
+    case 13:
+      return "# ?"
+             "?/?"
+             "?";
     case 14:
     case 15:
     case 16:
@@ -215,31 +335,37 @@ absl::string_view BuiltinNumberFormat(int id) {
 std::string FormatNumber(double value, absl::string_view code, bool since_1904) {
   constexpr double kMostShown = 1e15;
   if (!std::isfinite(value)) return absl::StrCat(value);
-  std::vector<std::string> sections = SplitSections(code);
-  const bool own_negative = value < 0 && sections.size() > 1;
-  std::string chosen = own_negative                        ? sections[1]
-                       : value == 0 && sections.size() > 2 ? sections[2]
-                                                           : sections[0];
-  if (absl::StrContains(absl::AsciiStrToLower(chosen), "general") || chosen == "@" ||
-      chosen.empty()) {
-    return General(value);
-  }
-  const Section section = Parse(chosen);
-  if (section.is_date) {
+  const std::vector<std::string> codes = SplitSections(code);
+  bool own_sign = false;
+  const Section section = ChooseSection(value, codes, &own_sign);
+  if (!section.dates.empty() && !HasSign(section.tokens, 'G')) {
     constexpr double kLastDay = 2958466;  // the year 9999
     if (value < 0 || value > kLastDay) return General(value);
-    return FormatDate(value, section.pattern, since_1904);
+    return FormatDate(value, section.dates, since_1904);
   }
-  if (section.pattern.empty()) return absl::StrCat(section.before, section.after);
-  if (std::fabs(value) >= kMostShown) return General(value);
-  double shown = std::fabs(value);
-  const auto percents = std::count(section.pattern.begin(), section.pattern.end(), '%');
-  for (int i = 0; i < std::min<int>(static_cast<int>(percents), 3); ++i) shown *= 100;
-  const std::string digits = FormatDigits(shown, section.pattern);
-  const bool is_zero = digits.find_first_of("123456789") == std::string::npos;
-  const bool minus = value < 0 && !own_negative && !is_zero;
-  return absl::StrCat(minus ? "-" : "", section.before, digits, percents > 0 ? "%" : "",
-                      section.after);
+  const std::vector<Token>& tokens = section.tokens;
+  if (tokens.empty()) return codes.size() > 1 ? "" : General(value);  // "0;-0;;" hides zeros
+  double shown = own_sign ? std::fabs(value) : value;
+  if (HasSign(tokens, 'G') || HasSign(tokens, '@')) {
+    std::string text;
+    for (const Token& token : tokens) {
+      text += token.sign == 'G' || token.sign == '@' ? General(shown) : token.text;
+    }
+    return text;
+  }
+  const bool has_places = std::any_of(tokens.begin(), tokens.end(), IsDigitPlace);
+  if (has_places && std::fabs(value) >= kMostShown) return General(value);
+  for (const Token& token : tokens) {
+    if (token.sign == '%' && std::fabs(shown) < kMostShown) shown *= 100;
+  }
+  const std::string text = FormatDigits(std::fabs(shown), tokens);
+  const bool is_zero = text.find_first_of("123456789") == std::string::npos;
+  return absl::StrCat(shown < 0 && has_places && !is_zero ? "-" : "", text);
+}
+
+bool HidesText(absl::string_view code) {
+  const std::vector<std::string> codes = SplitSections(code);
+  return codes.size() > 3 && Parse(codes[3]).tokens.empty();
 }
 
 }  // namespace annulus::client

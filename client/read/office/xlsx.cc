@@ -44,17 +44,23 @@ Place PlaceOf(absl::string_view reference) {
 
 // The text of a string with or without runs; phonetic hints are left out.
 std::string StringOf(const pugi::xml_node& node) {
-  std::string text;
+  TextBuilder text;
   for (const pugi::xml_node& child : node.children()) {
     const absl::string_view name = LocalName(child);
-    if (name == "t") text += child.child_value();
+    if (name == "t") text.Verbatim(child.child_value());
     if (name != "r") continue;
     const absl::string_view align =
         LocalAttribute(LocalChild(LocalChild(child, "rPr"), "vertAlign"), "val");
-    const absl::string_view mark = align == "superscript" ? "^" : align == "subscript" ? "_" : "";
-    absl::StrAppend(&text, mark, LocalChild(child, "t").child_value());
+    const Script script = align == "superscript" ? Script::kSuper
+                          : align == "subscript" ? Script::kSub
+                                                 : Script::kNone;
+    if (script != Script::kNone) text.BeginScript(script);
+    text.Verbatim(LocalChild(child, "t").child_value());
+    if (script != Script::kNone) text.EndScript();
   }
-  return text;
+  std::string all = text.Take();
+  if (!all.empty()) all.pop_back();  // the line end
+  return all;
 }
 
 // What the whole workbook shares.
@@ -163,11 +169,26 @@ class SheetReader {
     return cells_left_ >= 0;
   }
 
+  // The value as the cell shows it.
   std::string ValueOf(const pugi::xml_node& cell) {
     const absl::string_view type = LocalAttribute(cell, "t");
+    const auto style = static_cast<size_t>(std::max(LocalNumber(cell, "s", 0), 0));
+    const absl::string_view format =
+        style < workbook_.formats.size() ? absl::string_view(workbook_.formats[style]) : "General";
+    double number = 0;
+    const bool is_number = (type.empty() || type == "n") &&
+                           absl::SimpleAtod(LocalChild(cell, "v").child_value(), &number);
+    const std::string value =
+        is_number ? FormatNumber(number, format, workbook_.since_1904) : TextOf(cell, type);
+    const bool hidden =
+        is_number ? value.empty() && number != 0 : !value.empty() && HidesText(format);
+    left_out_.hidden += hidden ? 1 : 0;
+    return hidden ? "" : value;
+  }
+
+  std::string TextOf(const pugi::xml_node& cell, absl::string_view type) {
     if (type == "inlineStr") return StringOf(LocalChild(cell, "is"));
-    const pugi::xml_node node = LocalChild(cell, "v");
-    const std::string value = node.child_value();
+    const std::string value = LocalChild(cell, "v").child_value();
     if (value.empty()) {
       const std::string formula = LocalChild(cell, "f").child_value();
       if (formula.empty()) return "";
@@ -180,12 +201,7 @@ class SheetReader {
       return known ? workbook_.strings[index] : "";
     }
     if (type == "b") return value == "1" ? "TRUE" : "FALSE";
-    double number = 0;
-    if ((!type.empty() && type != "n") || !absl::SimpleAtod(value, &number)) return value;
-    const auto style = static_cast<size_t>(std::max(LocalNumber(cell, "s", 0), 0));
-    const absl::string_view format =
-        style < workbook_.formats.size() ? absl::string_view(workbook_.formats[style]) : "General";
-    return FormatNumber(number, format, workbook_.since_1904);
+    return value;
   }
 
   const Workbook& workbook_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client/read/office/number_format.h"
 #include "tests/client/read/make_zip.h"
 #include "tests/client/read/read_one.h"
 #include "tests/support/test_data.h"
@@ -166,6 +167,71 @@ TEST(Structure, CellsShowTheirValues) {
                        "<row r='4'><c r='B4' t='b'><v>1</v></c></row>")),
       "## Sales\n\n| Day | | Total |\n| 2024-05-31 | 12.50% | 1,234.50 EUR | 0.1 |\n"
       "| TRUE |\n");
+}
+
+TEST(NumberFormat, NumbersAreShownAsASpreadsheetShowsThem) {
+  const auto show = [](double value, const char* code) { return FormatNumber(value, code, false); };
+  // Halves go up, as in the 15 digits that a spreadsheet keeps.
+  EXPECT_EQ(show(0.125, "0.00"), "0.13");
+  EXPECT_EQ(show(0.285, "0.00"), "0.29");
+  EXPECT_EQ(show(2.5, "0"), "3");
+  EXPECT_EQ(show(-0.5, "0"), "-1");
+  EXPECT_EQ(show(999.996, "#,##0.00"), "1,000.00");
+  EXPECT_EQ(show(0.004, "0.00"), "0.00");
+  EXPECT_EQ(show(1.005, "0.00%"), "100.50%");
+  // Text between digits.
+  EXPECT_EQ(show(5551234567, "(000) 000-0000"), "(555) 123-4567");
+  EXPECT_EQ(show(123456789, "000-00-0000"), "123-45-6789");
+  EXPECT_EQ(show(1234, "00000"), "01234");
+  EXPECT_EQ(show(1234567, "#,##0,"), "1,235");
+  EXPECT_EQ(show(1234567.891, "#,##0.0\\ \"EUR\""), "1,234,567.9 EUR");
+  EXPECT_EQ(show(7, "General\" kg\""), "7 kg");
+  // Accounting: a dash for nothing.
+  const char accounting[] =
+      "_(* #,##0_);_(* \\(#,##0\\);_(* \"-\"?"
+      "?_);_(@_)";
+  EXPECT_EQ(show(1200, accounting), "1,200");
+  EXPECT_EQ(show(-12, accounting), "(12)");
+  EXPECT_EQ(show(0, accounting), "-");
+  // Conditions, and codes that hide.
+  EXPECT_EQ(show(5, "[<1]0.00;0"), "5");
+  EXPECT_EQ(show(0.5, "[<1]0.00;0"), "0.50");
+  EXPECT_EQ(show(-3, "[Red][<0]\"minus \"0;0"), "minus 3");
+  EXPECT_EQ(show(0, "0;-0;;@"), "");
+  EXPECT_EQ(show(-4, "0;-0;;@"), "-4");
+  EXPECT_EQ(show(-1234.5, "$#,##0.00;[Red]($#,##0.00)"), "($1,234.50)");
+  // Fractions.
+  EXPECT_EQ(show(0.5, "# ?/?"), "1/2");
+  EXPECT_EQ(show(2.75,
+                 "# ?"
+                 "?/?"
+                 "?"),
+            "2 3/4");
+  EXPECT_EQ(show(2.75, "?/?"), "11/4");
+  EXPECT_EQ(show(-1.375, "# ?/8"), "-1 3/8");
+  EXPECT_EQ(show(3, "# ?/?"), "3");
+  EXPECT_EQ(show(12345678, "0.00E+00"), "1.23E+07");
+  EXPECT_EQ(show(2.5, "0.##"), "2.5");
+}
+
+TEST(Structure, WhatFormatsOfCellsHideIsCounted) {
+  const std::string file = MakeZip(
+      {{"xl/workbook.xml",
+        "<workbook><sheets><sheet name='S' sheetId='1' r:id='s'/></sheets>"
+        "</workbook>"},
+       {"xl/_rels/workbook.xml.rels",
+        "<Relationships><Relationship Id='s' Type='x/worksheet' Target='a.xml'/><Relationship "
+        "Id='u' Type='x/styles' Target='u.xml'/></Relationships>"},
+       {"xl/u.xml",
+        "<styleSheet><numFmts><numFmt numFmtId='170' formatCode=';;;'/></numFmts>"
+        "<cellXfs><xf numFmtId='0'/><xf numFmtId='170'/></cellXfs></styleSheet>"},
+       {"xl/a.xml",
+        "<worksheet><sheetData><row r='1'><c r='A1'><v>1</v></c><c r='B1' s='1'><v>42</v></c><c "
+        "r='C1' s='1' t='str'><v>planted</v></c><c r='D1' t='inlineStr'><is><r><t>m</t></r><r><rPr>"
+        "<vertAlign val='superscript'/></rPr><t>n+1</t></r></is></c></row></sheetData>"
+        "</worksheet>"}});
+  EXPECT_EQ(ReadOne("w", file), "## S\n\n| 1 | | | m^(n+1) |\n");
+  EXPECT_THAT(RemarksOn("w", file), HasSubstr("left out 2 hidden passages"));
 }
 
 TEST(Structure, HiddenColumnsAndMergedCells) {
