@@ -12,6 +12,7 @@
 namespace annulus::client {
 namespace {
 
+constexpr absl::string_view kStruck = "~~";
 constexpr size_t kMostTables = 8;  // inside each other; a cell further in joins its outer cell
 
 bool IsBlank(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)) || c == '\0'; }
@@ -103,6 +104,9 @@ void TextBuilder::Start(char first) {
   }
   frame.blank_pending = false;
   frame.line_open = true;
+  if (frame.struck_depth > 0 && !std::exchange(frame.struck_begun, true)) {
+    absl::StrAppend(&frame.text, kStruck);
+  }
   if (inside && !std::exchange(frame.script_begun, true)) frame.script_begin = frame.text.size();
 }
 
@@ -159,6 +163,29 @@ void TextBuilder::EndScript() {
   if (frame.script_depth == 0 && !frame.script_begun) frame.script = Script::kNone;
 }
 
+void TextBuilder::BeginStruck() {
+  Frame& frame = top();
+  if (frame.struck_depth++ > 0) return;
+  const bool goes_on = frame.line_open && !frame.blank_pending && frame.struck_end > 0 &&
+                       frame.struck_end == frame.text.size();
+  if (goes_on) frame.text.resize(frame.text.size() - kStruck.size());
+  frame.struck_begun = goes_on;
+}
+
+void TextBuilder::EndStruck() {
+  Frame& frame = top();
+  if (frame.struck_depth == 0 || --frame.struck_depth > 0) return;
+  CloseStruck();
+}
+
+void TextBuilder::CloseStruck() {
+  Frame& frame = top();
+  if (!std::exchange(frame.struck_begun, false)) return;
+  if (frame.script_depth == 0 && frame.script != Script::kNone) SettleScript(' ');
+  absl::StrAppend(&frame.text, kStruck);
+  frame.struck_end = frame.text.size();
+}
+
 void TextBuilder::TrimLine() {
   std::string& text = top().text;
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\n')) {
@@ -174,6 +201,7 @@ void TextBuilder::EndLine() {
   if (script != Script::kNone) SettleScript(' ');
   if (frame.script_depth > 0) frame.script = script;  // it goes on in the next line
   TrimLine();
+  CloseStruck();
   frame.text += '\n';
   frame.line_open = false;
   frame.after_formula = false;

@@ -32,6 +32,10 @@ class TextBuilder {
   void BeginScript(Script kind);
   void EndScript();
 
+  // Text between BeginStruck and EndStruck is struck out: "~~100~~". Neighbours join.
+  void BeginStruck();
+  void EndStruck();
+
   // Whether the last line has text.
   bool line_open() const { return frames_.back().line_open; }
 
@@ -80,6 +84,9 @@ class TextBuilder {
     int script_depth = 0;  // open scripts inside each other
     bool script_begun = false;
     size_t script_begin = 0;  // offset in `text`, once the script has begun
+    int struck_depth = 0;     // open struck parts inside each other
+    bool struck_begun = false;
+    size_t struck_end = 0;  // where the last struck part ended
   };
   struct Row {
     bool counts = false;  // false: a row outside a table
@@ -89,6 +96,7 @@ class TextBuilder {
   Frame& top() { return frames_.back(); }
   void Start(char first);  // before text is added that begins with `first`
   void SettleScript(char next);
+  void CloseStruck();
   void TrimLine();
 
   std::vector<Frame> frames_;

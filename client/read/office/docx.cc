@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/read/office/docx_text.h"
+#include "client/read/office/embedded.h"
 #include "client/read/office/package.h"
 #include "client/read/xml.h"
 
@@ -69,7 +70,14 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
   if (!styles.ok()) return styles.status();
   const absl::StatusOr<pugi::xml_node> numbering = root_of("numbering");
   if (!numbering.ok()) return numbering.status();
-  DocxText text(*styles, *numbering, context);
+  absl::Status embedded;
+  const auto write_embedded = [&](absl::string_view id, TextBuilder* to) {
+    for (const Relationship& relationship : *relationships) {
+      if (relationship.id != id || !embedded.ok()) continue;
+      embedded = WriteEmbedded(what, archive, relationship, context, to);
+    }
+  };
+  DocxText text(*styles, *numbering, context, write_embedded);
   for (const absl::string_view kind : {"footnote", "endnote", "comment"}) {
     const absl::StatusOr<pugi::xml_node> notes = root_of(absl::StrCat(kind, "s"));
     if (!notes.ok()) return notes.status();
@@ -77,7 +85,9 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
   }
   const absl::Status headers = TakeHeaders(what, archive, *relationships, context, &owned, &text);
   if (!headers.ok()) return headers;
-  return text.Read((*body)->document_element());
+  std::string all = text.Read((*body)->document_element());
+  if (!embedded.ok()) return embedded;
+  return all;
 }
 
 }  // namespace annulus::client

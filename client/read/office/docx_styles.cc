@@ -1,6 +1,7 @@
 #include "client/read/office/docx_styles.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -31,6 +32,16 @@ void ReadRun(const pugi::xml_node& properties, DocxRunStyle* style) {
     style->script = value == "superscript" ? Script::kSuper
                     : value == "subscript" ? Script::kSub
                                            : Script::kNone;
+  }
+  constexpr int kRaised = 4;  // half points, more than letters are moved to align them
+  const int position = LocalNumber(LocalChild(properties, "position"), "val", 0);
+  if (!align && std::abs(position) >= kRaised) {
+    style->script = position > 0 ? Script::kSuper : Script::kSub;
+  }
+  for (const char* name : {"strike", "dstrike"}) {
+    if (const pugi::xml_node strike = LocalChild(properties, name); strike) {
+      style->struck = DocxSwitch(strike);
+    }
   }
   if (const pugi::xml_node vanish = LocalChild(properties, "vanish"); vanish) {
     style->hidden = DocxSwitch(vanish);
@@ -114,6 +125,7 @@ DocxRunStyle DocxStyles::OfRun(const pugi::xml_node& run, const DocxRunStyle& pa
     const DocxRunStyle& named = found->second.run;
     if (named.script != Script::kNone) style.script = named.script;
     style.hidden = style.hidden || named.hidden;
+    style.struck = style.struck || named.struck;
     if (!named.font.empty()) style.font = named.font;
   }
   ReadRun(properties, &style);

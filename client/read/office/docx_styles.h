@@ -22,6 +22,7 @@ struct DocxParagraphStyle {
 struct DocxRunStyle {
   Script script = Script::kNone;
   bool hidden = false;
+  bool struck = false;
   std::string font;
 };
 

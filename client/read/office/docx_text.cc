@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/read/characters.h"
 #include "client/read/math_text.h"
+#include "client/read/office/field_codes.h"
 #include "client/read/office/symbol_fonts.h"
 #include "client/read/xml.h"
 
@@ -95,6 +96,12 @@ void DocxText::Visit(const pugi::xml_node& node) {
     Cell(node);
   } else if (name == "drawing" || name == "pict" || name == "object") {
     Drawing(node);
+  } else if (name == "altChunk") {
+    text_.EndParagraph();
+    embedded_(LocalAttribute(node, "id"), &text_);
+    text_.EndParagraph();
+  } else if (name == "fldSimple" && !node.first_child()) {
+    text_.Apart(FieldText(LocalAttribute(node, "instr")));
   } else if (!IsSkipped(name)) {
     InRun(node, paragraph_run_);
   }
@@ -111,16 +118,20 @@ void DocxText::Run(const pugi::xml_node& run) {
   // The mark of a note is raised, but no power.
   const bool cites = LocalChild(run, "footnoteReference") || LocalChild(run, "endnoteReference");
   const bool scripted = style.script != Script::kNone && !cites;
+  if (style.struck) text_.BeginStruck();
   if (scripted) text_.BeginScript(style.script);
   for (const pugi::xml_node& child : run.children()) {
     const absl::string_view name = LocalName(child);
     if (name == "drawing" || name == "pict" || name == "object") {
       Drawing(child);
+    } else if (name == "instrText") {
+      if (!fields_.empty()) fields_.back() += child.child_value();
     } else if (!IsSkipped(name)) {
       InRun(child, style);
     }
   }
   if (scripted) text_.EndScript();
+  if (style.struck) text_.EndStruck();
 }
 
 // What stands in a run; and in broken documents, beside one.
@@ -128,6 +139,7 @@ void DocxText::InRun(const pugi::xml_node& node, const DocxRunStyle& style) {
   const absl::string_view name = LocalName(node);
   if (name == "t") {
     in_hidden_ = false;
+    if (!fields_.empty()) fields_.back().clear();
     for (const pugi::xml_node& child : node.children()) {
       const std::string text = WithoutPrivateSymbols(style.font, child.value());
       if (in_code_) {
@@ -151,9 +163,32 @@ void DocxText::InRun(const pugi::xml_node& node, const DocxRunStyle& style) {
   } else if (name == "commentReference") {
     Comment(std::string(LocalAttribute(node, "id")));
   } else if (name == "fldChar") {
-    FormField(LocalChild(node, "ffData"));
+    FieldMark(node);
+  } else if (name == "ruby") {
+    Ruby(node);
   } else {
     Descend(node);
+  }
+}
+
+void DocxText::Ruby(const pugi::xml_node& node) {
+  Descend(LocalChild(node, "rubyBase"));
+  text_.Flow("(");
+  Descend(LocalChild(node, "rt"));
+  text_.Flow(")");
+}
+
+void DocxText::FieldMark(const pugi::xml_node& node) {
+  const absl::string_view type = LocalAttribute(node, "fldCharType");
+  if (type == "begin") {
+    FormField(LocalChild(node, "ffData"));
+    fields_.emplace_back();
+  } else if (type == "end" && !fields_.empty()) {
+    // Fields that show a sign or a formula of old Word have no result, but their code.
+    const std::string text = FieldText(fields_.back());
+    fields_.pop_back();
+    text_.Apart(text);
+    if (!text.empty() && !fields_.empty()) fields_.back().clear();
   }
 }
 
@@ -180,6 +215,13 @@ void DocxText::Drawing(const pugi::xml_node& node) {
       continue;
     }
     if (name == "Fallback") continue;
+    if (name == "relIds" || name == "chart") {
+      const absl::string_view id = LocalAttribute(child, name == "chart" ? "id" : "dm");
+      text_.EndParagraph();
+      embedded_(id, &text_);
+      text_.EndParagraph();
+      continue;
+    }
     if (name == "docPr") {
       const absl::string_view alt = LocalAttribute(child, "descr");
       if (alt.empty()) continue;
@@ -215,6 +257,10 @@ void DocxText::Table(const pugi::xml_node& table) {
 void DocxText::Row(const pugi::xml_node& row) {
   const pugi::xml_node properties = LocalChild(row, "trPr");
   if (LocalChild(properties, "del")) return;
+  if (DocxSwitch(LocalChild(properties, "hidden"))) {
+    ++context_.left_out.hidden;
+    return;
+  }
   const bool outer = std::exchange(in_header_row_, DocxSwitch(LocalChild(properties, "tblHeader")));
   text_.BeginRow();
   text_.SkipColumns(NumberOf(LocalChild(properties, "gridBefore"), 0));

@@ -19,6 +19,8 @@ void Apply(const pugi::xml_node& properties, OdtStyle* style) {
   }
   const absl::string_view display = LocalAttribute(properties, "display");
   if (!display.empty()) style->hidden = display == "none";
+  const absl::string_view line = LocalAttribute(properties, "text-line-through-style");
+  if (!line.empty()) style->struck = line != "none";
   const absl::string_view font = LocalAttribute(properties, "font-name");
   if (!font.empty()) style->font = std::string(font);
 }

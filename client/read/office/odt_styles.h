@@ -14,6 +14,7 @@ namespace annulus::client {
 struct OdtStyle {
   Script script = Script::kNone;
   bool hidden = false;
+  bool struck = false;
   bool code = false;  // blanks and lines are kept
   std::string font;
 };

@@ -210,9 +210,11 @@ void OdtText::Span(const pugi::xml_node& node) {
   if (named.hidden) return Hide(node);
   const OdtStyle outer = style_;
   if (!named.font.empty()) style_.font = named.font;
+  if (named.struck) text_.BeginStruck();
   if (named.script != Script::kNone) text_.BeginScript(named.script);
   Descend(node);
   if (named.script != Script::kNone) text_.EndScript();
+  if (named.struck) text_.EndStruck();
   style_ = outer;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/read/math_text.h"
+#include "client/read/office/embedded.h"
 #include "client/read/office/package.h"
 #include "client/read/office/symbol_fonts.h"
 #include "client/read/text_builder.h"
@@ -137,9 +138,13 @@ class SlideText {
                                            : Script::kNone;
       absl::string_view font = LocalAttribute(LocalChild(properties, "sym"), "typeface");
       if (font.empty()) font = LocalAttribute(LocalChild(properties, "latin"), "typeface");
+      const absl::string_view strike = LocalAttribute(properties, "strike");
+      const bool struck = !strike.empty() && strike != "noStrike";
+      if (struck) text_.BeginStruck();
       if (script != Script::kNone) text_.BeginScript(script);
       text_.Flow(WithoutPrivateSymbols(font, LocalChild(node, "t").child_value()));
       if (script != Script::kNone) text_.EndScript();
+      if (struck) text_.EndStruck();
     } else if (name == "br") {
       text_.EndLine();
     } else if (name == "oMath") {
@@ -211,20 +216,25 @@ class PresentationReader {
     return absl::OkStatus();
   }
 
-  // Notes, diagrams and comments are parts of their own.
+  // Notes, diagrams, charts and comments are parts of their own.
   absl::Status ReadBeside(const Relationship& relationship, TextBuilder* text) {
     const bool is_notes = relationship.type == "notesSlide";
     const bool is_comments = relationship.type == "comments";
-    if (!is_notes && !is_comments && relationship.type != "diagramData") return absl::OkStatus();
+    if (!is_notes && !is_comments) {
+      text->EndParagraph();
+      const absl::Status written = WriteEmbedded(what_, archive_, relationship, context_, text);
+      text->EndParagraph();
+      return written;
+    }
     const auto part = OptionalPart(what_, archive_, relationship.part, context_.budget);
     if (!part.ok()) return part.status();
     if (*part == nullptr) return absl::OkStatus();
     const pugi::xml_node root = (*part)->document_element();
-    if (!is_comments) {
+    if (is_notes) {
       text->EndParagraph();
-      if (is_notes) text->Prefix("[notes] ");
-      SlideText(text, &context_).Read(is_notes ? LocalChild(root, "cSld") : root, is_notes);
-      if (is_notes) text->Prefix("");
+      text->Prefix("[notes] ");
+      SlideText(text, &context_).Read(LocalChild(root, "cSld"), /*of_notes=*/true);
+      text->Prefix("");
       text->EndParagraph();
       return absl::OkStatus();
     }

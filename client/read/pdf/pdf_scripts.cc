@@ -12,11 +12,11 @@
 namespace annulus::client {
 namespace {
 
-bool IsBlank(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)); }
+bool IsGap(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)); }
 
 std::string WithoutBlanks(absl::string_view text) {
   std::string dense(text);
-  dense.erase(std::remove_if(dense.begin(), dense.end(), IsBlank), dense.end());
+  dense.erase(std::remove_if(dense.begin(), dense.end(), IsGap), dense.end());
   return dense;
 }
 
@@ -24,7 +24,7 @@ std::string WithoutBlanks(absl::string_view text) {
 struct Dense {
   explicit Dense(absl::string_view layout) {
     for (size_t i = 0; i < layout.size(); ++i) {
-      if (IsBlank(layout[i])) {
+      if (IsGap(layout[i])) {
         if (!gaps.empty()) gaps.back() = true;
         continue;
       }
@@ -64,7 +64,7 @@ void Compare(const Dense& page, size_t at, absl::string_view marked,
       ++at;
     } else if (marked[i] == ')' && at > 0) {
       (*inserts)[page.places[at - 1] + 1] += ')';
-    } else if (!IsBlank(marked[i])) {
+    } else if (!IsGap(marked[i])) {
       (*inserts)[at < page.places.size() ? page.places[at] : page.places.back() + 1] += marked[i];
     } else if (at > 0 && !page.gaps[at - 1] && i + 1 < marked.size() && IsDigit(marked[i + 1]) &&
                IsDigit(page.text[at - 1])) {

@@ -29,6 +29,8 @@ bool IsLine(absl::string_view name) {
                         "details", "summary", "tr", "option", "legend", "center", "body"});
 }
 
+bool IsStruck(absl::string_view name) { return IsOneOf(name, {"s", "del", "strike"}); }
+
 bool IsListElement(absl::string_view name) { return name == "ul" || name == "ol"; }
 
 int CountAt(const pugi::xml_node& node, const char* name, int otherwise, int most) {
@@ -157,6 +159,7 @@ bool PageText::EnterElement(const pugi::xml_node& node, absl::string_view name) 
   if (!EnterTablePart(node, name) && IsLine(name)) text_.EndLine();
   if (name == "li") BeginItem(node);
   if (!EnterNote(node, name)) return false;
+  if (IsStruck(name)) text_.BeginStruck();
   if (IsNoteReference(node)) {
     text_.Flow("[^");
   } else if (name == "sup" && !IsNoteReference(node.first_child()) &&
@@ -228,6 +231,7 @@ void PageText::Leave(const pugi::xml_node& node) {
   } else if (name == "rt") {
     text_.Flow(")");
   }
+  if (IsStruck(name)) text_.EndStruck();
   if (HeadingLevel(name) > 0 || name == "li") text_.Prefix("");
   if (name == "table") {
     if (InData()) text_.EndTable();

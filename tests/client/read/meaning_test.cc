@@ -49,6 +49,56 @@ TEST(Meaning, XhtmlIsReadAsXml) {
             "n\n");
 }
 
+TEST(Meaning, StruckTextIsMarked) {
+  EXPECT_EQ(Page("Was <s>100</s> <del>9<b>0</b></del>, now 80"), "Was ~~100~~ ~~90~~, now 80\n");
+  EXPECT_EQ(WordLine(Word("<w:strike/>", "100") + Word("<w:dstrike/>", "0 EUR") +
+                     Word("<w:strike w:val='0'/>", " 80")),
+            "~~1000 EUR~~ 80\n");
+  EXPECT_EQ(ReadOne("d.odt", MakeOdt("<style:style style:name='S'><style:text-properties "
+                                     "style:text-line-through-style='solid'/></style:style>",
+                                     "<text:p>a <text:span text:style-name='S'>b</text:span> c"
+                                     "</text:p>")),
+            "a ~~b~~ c\n");
+  // Lines and scripts inside; nothing at all inside.
+  EXPECT_EQ(Page("<del>m<sup>2</sup><br>x</del> y<s></s>z"), "~~m^2~~\n~~x~~ yz\n");
+}
+
+TEST(Meaning, FieldsOfWordThatShowTheirCode) {
+  const auto field = [](const std::string& code) {
+    return absl::StrCat("<w:r><w:fldChar w:fldCharType='begin'/></w:r><w:r><w:instrText>", code,
+                        "</w:instrText></w:r><w:r><w:fldChar w:fldCharType='separate'/></w:r><w:r>"
+                        "<w:fldChar w:fldCharType='end'/></w:r>");
+  };
+  EXPECT_EQ(WordLine(field(" SYMBOL 163 \\f \"Symbol\" \\s 11") + Word("", " 5 mg")), "≤ 5 mg\n");
+  EXPECT_EQ(WordLine("<w:fldSimple w:instr='SYMBOL 0xFE \\f \"Wingdings\"'/>" + Word("", " paid")),
+            "☑ paid\n");
+  EXPECT_EQ(WordLine(field("EQ \\f(3,4)")), "3/4\n");
+  EXPECT_EQ(WordLine(Word("", "x") + field("EQ \\s\\up8(n+1)") + field("EQ \\r(3,\\f(a,b+1))")),
+            "x^(n+1)√[3](a/(b+1))\n");
+  for (const char* broken : {"EQ \\f(", "EQ \\", "SYMBOL", "EQ \\f(1", "EQ )", "SYMBOL x"}) {
+    WordLine(field(broken));
+  }
+  // A field with a result shows that.
+  EXPECT_EQ(WordLine("<w:r><w:fldChar w:fldCharType='begin'/></w:r><w:r><w:instrText>SYMBOL 163"
+                     "</w:instrText></w:r><w:r><w:fldChar w:fldCharType='separate'/></w:r><w:r>"
+                     "<w:t>7</w:t></w:r><w:r><w:fldChar w:fldCharType='end'/></w:r>"),
+            "7\n");
+}
+
+TEST(Meaning, RaisedByPositionRubyAndHiddenRowsOfWord) {
+  EXPECT_EQ(WordLine(Word("", "x") + Word("<w:position w:val='12'/>", "2") + Word("", " a") +
+                     Word("<w:position w:val='-1'/>", "b")),
+            "x^2 ab\n");
+  EXPECT_EQ(WordLine("<w:r><w:ruby><w:rt><w:r><w:t>kan</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>漢"
+                     "</w:t></w:r></w:rubyBase></w:ruby></w:r>"),
+            "漢(kan)\n");
+  const std::string table = MakeDocx(
+      "<w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc><w:p><w:r><w:t>h</w:t></w:r></w:p>"
+      "</w:tc></w:tr><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc></w:tr></w:tbl>");
+  EXPECT_EQ(ReadOne("d", table), "| a |\n");
+  EXPECT_THAT(RemarksOn("d", table), HasSubstr("left out 1 hidden"));
+}
+
 TEST(Meaning, XhtmlThatIsNotWellFormedStillClosesItsElements) {
   EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml, "<head><title/><script src='a.js' /></head><body>",
                                       "<p>a & b<p>c</body>")),

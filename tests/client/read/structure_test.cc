@@ -136,6 +136,58 @@ TEST(Structure, SlidesInTheirOrderWithNotes) {
             "[slide 1]\n# First\n\n- 10^6\n  - deep\n\n[notes] say hello\n\n[slide 2]\n# Second\n");
 }
 
+constexpr char kChart[] =
+    "<chartSpace><chart><title><tx><rich><p><r><t>By port</t></r></p></rich></tx></title><plotArea>"
+    "<barChart><ser><tx><strRef><strCache><pt "
+    "idx='0'><v>2023</v></pt></strCache></strRef></tx><cat>"
+    "<strCache><pt idx='0'><v>Oslo</v></pt><pt idx='1'><v>Bergen</v></pt></strCache></cat><val>"
+    "<numCache><formatCode>0.0</formatCode><pt idx='0'><v>41.25</v></pt><pt idx='1'><v>7</v></pt>"
+    "</numCache></val></ser><ser><tx><strCache><pt idx='0'><v>2024</v></pt></strCache></tx><cat>"
+    "<strCache><pt idx='0'><v>Oslo</v></pt><pt idx='1'><v>Bergen</v></pt></strCache></cat><val>"
+    "<numCache><pt idx='1'><v>9</v></pt></numCache></val></ser></barChart></plotArea></chart>"
+    "</chartSpace>";
+constexpr char kDiagram[] =
+    "<dataModel><ptLst><pt><t><p><r><t>Plan</t></r></p></t></pt><pt><t><p><r><t>Build</t></r><r><t>"
+    " it</t></r></p></t></pt></ptLst></dataModel>";
+
+TEST(Structure, ChartsDiagramsAndChunksOfWordAreRead) {
+  const std::string body =
+      "<w:p><w:r><w:t>Before</w:t></w:r></w:p><w:p><w:r><w:drawing><c:chart r:id='chart1.xml'/>"
+      "</w:drawing></w:r></w:p><w:p><w:r><w:drawing><dgm:relIds r:dm='diagramData2.xml'/>"
+      "</w:drawing></w:r></w:p><w:altChunk r:id='aFChunk.htm'/><w:p><w:r><w:t>After</w:t></w:r>"
+      "</w:p>";
+  EXPECT_EQ(ReadOne("d", MakeDocx(body, {{"chart1.xml", kChart},
+                                         {"diagramData2.xml", kDiagram},
+                                         {"aFChunk.htm", "<html><body><p>10<sup>6</sup></body>"}})),
+            "Before\n\nBy port\n\n| | 2023 | 2024 |\n| Oslo | 41.3 |\n| Bergen | 7.0 | 9 |\n\n"
+            "Plan\nBuild it\n\n10^6\n\nAfter\n");
+}
+
+TEST(Structure, AnotherDocumentInsideADocumentIsNamed) {
+  const std::string file =
+      MakeDocx("<w:p><w:r><w:t>a</w:t></w:r></w:p><w:altChunk r:id='aFChunk.x'/>",
+               {{"aFChunk.x", MakeZip({{"x", "y"}})}});
+  EXPECT_EQ(ReadOne("d", file), "a\n");
+  EXPECT_THAT(RemarksOn("d", file), HasSubstr("the document inside it, w/aFChunk.x, is not read"));
+}
+
+TEST(Structure, ChartsOfSlidesAreRead) {
+  const std::string file = MakeZip(
+      {{"_rels/.rels",
+        "<Relationships><Relationship Id='r' Type='x/officeDocument' Target='p/show.xml'/>"
+        "</Relationships>"},
+       {"p/show.xml",
+        "<p:presentation><p:sldIdLst><p:sldId id='256' r:id='r'/></p:sldIdLst></p:presentation>"},
+       {"p/_rels/show.xml.rels",
+        "<Relationships><Relationship Id='r' Type='x/slide' Target='s.xml'/></Relationships>"},
+       {"p/s.xml", "<p:sld><p:cSld/></p:sld>"},
+       {"p/_rels/s.xml.rels",
+        "<Relationships><Relationship Id='c' Type='x/chart' Target='c.xml'/></Relationships>"},
+       {"p/c.xml", kChart}});
+  EXPECT_EQ(ReadOne("s", file),
+            "[slide 1]\nBy port\n\n| | 2023 | 2024 |\n| Oslo | 41.3 |\n| Bergen | 7.0 | 9 |\n");
+}
+
 // A workbook with one sheet of these rows.
 std::string Workbook(const std::string& rows, const std::string& more = "") {
   return MakeZip(
