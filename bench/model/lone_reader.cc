@@ -32,8 +32,7 @@ absl::StatusOr<std::unique_ptr<LoneReader>> LoneReader::Create(const RankModel& 
       model.groups.size() * texts;
   RankSetOptions set;
   set.engine.threads = options.threads;
-  set.engine.kv_memory_bytes = pages * model.groups.front().layers.size() *
-                               (model.ops->kv_page_bytes(model.page_shape) + 64);
+  set.engine.kv_memory_bytes = pages * GeometryOf(model).page_bytes();
   set.rows_per_rank = kMostRows;
   set.observer = options.observer;
   ANNULUS_ASSIGN_OR_RETURN(reader->ranks_, RankSet::Create(model, backend, set));

@@ -88,9 +88,9 @@ RingSlotPlan RingProbe::SlotPlan() const {
   plan.rows = std::max(options_.rows, options_.attention.page.page_tokens);
   plan.states = StatesOfRing(options_.ranks, ShardsOf(ops_, options_.ranks)).states;
   for (const Rank& rank : ranks_) plan.pages = std::max<int64_t>(plan.pages, rank.page_count);
-  plan.heads = options_.attention.heads;
-  plan.shape = options_.attention.page;
-  plan.layer_page_bytes = page_bytes_;
+  plan.shapes = {{.shape = options_.attention.page,
+                  .layer_page_bytes = page_bytes_,
+                  .heads = options_.attention.heads}};
   return plan;
 }
 

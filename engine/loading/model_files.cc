@@ -221,8 +221,11 @@ absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const M
   // bf16 too: kernels multiply it faster, and it cannot overflow.
   const bool full = required.weights_dtype == DType::kF32;
   required.kv_dtype = options.kv_dtype.value_or(full ? DType::kF32 : DType::kBF16);
-  required.k_dim = WidestAttention(files.config).k_dim;
-  required.v_dim = WidestAttention(files.config).v_dim;
+  // What the limits of any layer's heads allow: multiples of some number up to another.
+  for (const LayerConfig& layer : files.config.layers) {
+    required.k_dim = std::max(required.k_dim, layer.attention.k_dim);
+    required.v_dim = std::max(required.v_dim, layer.attention.v_dim);
+  }
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* const ops, kernels.Select(required));
   ANNULUS_RETURN_IF_ERROR(CheckTiers(options, *ops, kernels.Available(required.backend)));
   return ModelKernels{ops, required.kv_dtype};

@@ -295,6 +295,12 @@ void SetAttention(ModelConfig& config, const AttentionShape& shape) {
   for (LayerConfig& layer : config.layers) layer.attention = shape;
 }
 
+bool HasOneShape(const ModelConfig& config) {
+  return std::all_of(config.layers.begin(), config.layers.end(), [&](const LayerConfig& layer) {
+    return layer.attention == config.layers.front().attention;
+  });
+}
+
 const AttentionShape& WidestAttention(const ModelConfig& config) {
   const auto full = std::find_if(config.layers.begin(), config.layers.end(),
                                  [](const LayerConfig& layer) { return layer.window == 0; });

@@ -22,7 +22,7 @@ namespace annulus {
 
 inline constexpr int32_t kNoRope = -1;
 
-// Properties of a layer. All but the shape of its attention may differ between layers.
+// Properties that may differ between layers. Those without a window have one shape of attention.
 struct LayerConfig {
   int32_t window = 0;            // 0: full attention; w: row i attends j with i - w < j <= i
   int32_t rope = 0;              // index into ModelConfig::ropes, or kNoRope
@@ -173,6 +173,8 @@ absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked);
 
 // Gives all layers the same shape of attention.
 void SetAttention(ModelConfig& config, const AttentionShape& shape);
+
+bool HasOneShape(const ModelConfig& config);
 
 // The shape of layers without a window, which are those that attention policies thin out. Of the
 // first layer if all have a window. Requires a layer.

@@ -169,7 +169,7 @@ class RingAttention::LayerRun {
       pages[row] = served.page + layer_.page_offset;
       slots[row] = served.slot + static_cast<int32_t>(row);
     }
-    const KvPageShape& shape = ring_.config_.shape;
+    const KvPageShape& shape = ShapeOf(layer_, ring_.config_).shape;
     const int64_t key_columns = int64_t{shape.kv_heads} * shape.k_dim;
     const int64_t value_columns = int64_t{shape.kv_heads} * shape.v_dim;
     KvAppendParams params;
@@ -197,9 +197,10 @@ class RingAttention::LayerRun {
   absl::Status Attend(RingPlan::Step& step) {
     if (step.items.empty()) return absl::OkStatus();
     AttentionParams params;
-    params.shape = ring_.config_.shape;
-    params.heads = ring_.config_.heads;
-    params.scale = ring_.config_.scale;
+    const RingShape& shape = ShapeOf(layer_, ring_.config_);
+    params.shape = shape.shape;
+    params.heads = shape.heads;
+    params.scale = shape.scale;
     params.soft_cap = ring_.config_.soft_cap;
     params.window = layer_.window;
     params.shards = ring_.config_.shards;

@@ -20,12 +20,8 @@ inline int ShardsOf(const OpTable& ops, int ranks) {
   return ops.row_invariant ? ShardsFor(ranks) : 1;
 }
 
-// What stays the same for the lifetime of a rank.
-struct RingAttentionConfig {
-  KvPageShape shape;
-  size_t layer_page_bytes = 0;
-  int heads = 0;
-  float scale = 1;
+// What stays the same for the lifetime of a rank. The shape is that of layers that name no other.
+struct RingAttentionConfig : RingShape {
   float soft_cap = 0;                         // limit of scores; 0: none
   int shards = 1;                             // see ShardsOf
   std::chrono::milliseconds timeout{30'000};  // longest Receive without progress on any rank
@@ -34,6 +30,10 @@ struct RingAttentionConfig {
   // device).
   Heartbeat* heartbeat = nullptr;
 };
+
+inline const RingShape& ShapeOf(const RingLayer& layer, const RingAttentionConfig& config) {
+  return layer.shape != nullptr ? *layer.shape : config;
+}
 
 // A state is the partial attention of a row over some of its keys, to be merged with others
 // (AttentionState). This is how many rows of states the layers of a step need besides the result:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/ring/channel.h"
+#include "engine/ring/ring_shape.h"
 #include "engine/ring/ring_slots.h"
 #include "engine/ring/shard_map.h"
 #include "kernels/base/tensor_view.h"
@@ -20,6 +21,7 @@ namespace annulus {
 struct RingLayer {
   uint64_t tag = 0;                    // unique per step and layer; the low 16 bits are zero
   int32_t window = 0;                  // in tokens; 0: full attention
+  const RingShape* shape = nullptr;    // null: that of RingAttentionConfig
   std::span<const RingItem> items;     // those that attend in this layer, in plan order
   std::span<const ItemShards> shards;  // [item], for the layer's cache group
   ConstMatrixView query;               // [own rows, heads * k_dim], rotated
@@ -31,13 +33,18 @@ struct RingLayer {
   size_t page_offset = 0;
   AttentionState state;   // [own rows] output
   AttentionState served;  // rows computed for other ranks: [StateRows::served]
-  AttentionState kept;    // own rows' states waiting to be merged: [StateRows::kept]
-  RingSlots slots;        // destinations of copies; empty if the channel passes addresses
+  // From one row of `served` to the next, in its `o` and `lse`; 0: they are dense. A peer may still
+  // read what another peer's rows of the next layer have a place beside, so where layers differ in
+  // shape these must be the same in all.
+  int64_t served_columns = 0;
+  int64_t served_heads = 0;
+  AttentionState kept;  // own rows' states waiting to be merged: [StateRows::kept]
+  RingSlots slots;      // destinations of copies; empty if the channel passes addresses
 };
 
 // What the layers of one cache group share in a step: which pages are sent, attended and received
 // in each ring step, at which addresses, and which states merge when. Laid out once; each layer
-// adds its page_offset. Layers that share a plan must have equal items, shards and buffers.
+// adds its page_offset. Layers that share a plan must have equal shapes, items, shards and buffers.
 //
 // A plan points into the items, shards and buffers it was laid out from. RingAttention modifies it
 // while a layer runs. Not thread-safe.

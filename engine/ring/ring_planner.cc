@@ -58,9 +58,19 @@ AttentionState RingPlanner::OwnState(const RingItem& item, int slot) const {
   return Rows(layer_.kept, item.kept_offset + (slot - 1) * item.own_rows(), item.own_rows());
 }
 
-int RingPlanner::QueryColumns() const { return config_.heads * config_.shape.k_dim; }
-int RingPlanner::KeyColumns() const { return config_.shape.kv_heads * config_.shape.k_dim; }
-int RingPlanner::ValueColumns() const { return config_.shape.kv_heads * config_.shape.v_dim; }
+// Of rows computed for a peer, which are dense among themselves.
+AttentionState RingPlanner::ServedState(int64_t first, int64_t rows) const {
+  AttentionState state = Rows(layer_.served, 0, rows);
+  const int64_t columns = int64_t{state.heads} * state.v_dim;
+  state.o += first * (layer_.served_columns > 0 ? layer_.served_columns : columns);
+  state.lse += first * (layer_.served_heads > 0 ? layer_.served_heads : state.heads);
+  return state;
+}
+
+const RingShape& RingPlanner::Shape() const { return ShapeOf(layer_, config_); }
+int RingPlanner::QueryColumns() const { return Shape().heads * Shape().shape.k_dim; }
+int RingPlanner::KeyColumns() const { return Shape().shape.kv_heads * Shape().shape.k_dim; }
+int RingPlanner::ValueColumns() const { return Shape().shape.kv_heads * Shape().shape.v_dim; }
 
 void RingPlanner::LayOut(RingPlan& plan) {
   int steps = 0;
@@ -120,12 +130,12 @@ void RingPlanner::ListPages(int peer, int s, RingPlan::Message& pages) const {
     if (item.mode != RingMode::kPassKv || other < 0) continue;
     if (Visits(i, other, item.index, s)) {
       for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
-        parts.push_back({layer_.page_data(page.page), config_.layer_page_bytes});
+        parts.push_back({layer_.page_data(page.page), Shape().layer_page_bytes});
       }
     }
     if (!Visits(i, item.index, other, s)) continue;
     pages.expected.insert(pages.expected.end(), layer_.shards[i].held_by[other].size(),
-                          config_.layer_page_bytes);
+                          Shape().layer_page_bytes);
   }
   SetParts(std::move(parts), pages);
 }
@@ -200,7 +210,7 @@ void RingPlanner::ListServed(size_t i, int other, RingPlan::Step& step, RingPlan
     work.view_count = pages.size();
     work.lists = &shards.seen_lists[other];
     work.subtree = subtree;
-    work.state = Rows(layer_.served, item.served_offset(other, n++), rows);
+    work.state = ServedState(item.served_offset(other, n++), rows);
   }
   AddOwnViews(pages, step);
 }

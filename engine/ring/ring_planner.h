@@ -38,6 +38,8 @@ class RingPlanner {
   bool Visits(size_t i, int runner, int holder, int s) const;
   ConstMatrixView OwnRows(const ConstMatrixView& all, const RingItem& item) const;
   AttentionState OwnState(const RingItem& item, int slot = 0) const;
+  AttentionState ServedState(int64_t first, int64_t rows) const;
+  const RingShape& Shape() const;
   int QueryColumns() const;
   int KeyColumns() const;
   int ValueColumns() const;

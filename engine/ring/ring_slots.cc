@@ -1,5 +1,7 @@
 #include "engine/ring/ring_slots.h"
 
+#include <algorithm>
+
 #include "engine/memory/align.h"
 
 namespace annulus {
@@ -17,16 +19,20 @@ SlotBytes CountSlots(const RingSlotPlan& plan) {
   const auto row = [](int64_t columns) {
     return AlignUp(static_cast<size_t>(columns) * sizeof(float));
   };
-  const KvPageShape& shape = plan.shape;
-  const size_t query = row(int64_t{plan.heads} * shape.k_dim);
-  const size_t key = row(int64_t{shape.kv_heads} * shape.k_dim);
-  const size_t value = row(int64_t{shape.kv_heads} * shape.v_dim);
-  const size_t state = row(int64_t{plan.heads} * shape.v_dim) + row(plan.heads);
   const auto rows = static_cast<size_t>(plan.rows);
   SlotBytes bytes;
-  bytes.queries = static_cast<size_t>(plan.ranks - 1) * rows * (query + key + value);
-  bytes.pages = static_cast<size_t>(plan.pages) * AlignUp(plan.layer_page_bytes);
-  bytes.states = rows * static_cast<size_t>(plan.states) * state;
+  for (const RingShape& each : plan.shapes) {
+    const KvPageShape& shape = each.shape;
+    const size_t query = row(int64_t{each.heads} * shape.k_dim);
+    const size_t key = row(int64_t{shape.kv_heads} * shape.k_dim);
+    const size_t value = row(int64_t{shape.kv_heads} * shape.v_dim);
+    const size_t state = row(int64_t{each.heads} * shape.v_dim) + row(each.heads);
+    bytes.queries =
+        std::max(bytes.queries, static_cast<size_t>(plan.ranks - 1) * rows * (query + key + value));
+    bytes.pages =
+        std::max(bytes.pages, static_cast<size_t>(plan.pages) * AlignUp(each.layer_page_bytes));
+    bytes.states = std::max(bytes.states, rows * static_cast<size_t>(plan.states) * state);
+  }
   return bytes;
 }
 

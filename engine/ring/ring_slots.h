@@ -5,20 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "kernels/ops/attention.h"
+#include "engine/ring/ring_shape.h"
 
 namespace annulus {
 
 // The sizes that a rank's slots must accommodate.
 struct RingSlotPlan {
   int ranks = 1;
-  int64_t rows = 0;   // most rows of any rank in a step
-  int states = 1;     // most states per row that a peer returns: see MostStates
-  int64_t pages = 0;  // most pages of one layer from all peers in a ring step
-  int heads = 1;
-  KvPageShape shape;
-  size_t layer_page_bytes = 0;
+  int64_t rows = 0;               // most rows of any rank in a step
+  int states = 1;                 // most states per row that a peer returns: see MostStates
+  int64_t pages = 0;              // most pages of one layer from all peers in a ring step
+  std::vector<RingShape> shapes;  // each that a layer may have
 };
 
 // Memory on a rank's device that peers copy into. Whatever arrives in every ring step has two

@@ -37,6 +37,18 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
   return model;
 }
 
+RingShape RingShapeOf(const RankModel& model, const AttentionShape& shape) {
+  RingShape ring;
+  ring.shape = model.page_shape;
+  ring.shape.kv_heads = shape.kv_heads;
+  ring.shape.k_dim = shape.k_dim;
+  ring.shape.v_dim = shape.v_dim;
+  ring.layer_page_bytes = model.ops->kv_page_bytes(ring.shape);
+  ring.heads = shape.heads;
+  ring.scale = AttentionScale(model.config, shape);
+  return ring;
+}
+
 int64_t KvBytesPerToken(const RankModel& model) {
   int64_t bytes = 0;
   for (const CacheGroup& group : model.groups) {

@@ -9,6 +9,7 @@
 #include "engine/model/layer_graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights/weights.h"
+#include "engine/ring/ring_shape.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/gates.h"
 #include "kernels/registry.h"
@@ -21,7 +22,7 @@ struct RankModel {
   ModelWeights weights;                       // on the backend's first device
   std::vector<ModelWeights> further_weights;  // copies on devices 1, 2, ..
   const OpTable* ops = nullptr;
-  KvPageShape page_shape;         // of one layer
+  KvPageShape page_shape;         // of a layer that has WidestAttention
   std::vector<LayerGraph> graph;  // [layer]
   std::vector<CacheGroup> groups;
   std::vector<int> group_of_layer;  // [layer] index into groups
@@ -49,6 +50,9 @@ struct RankModel {
     return {page_shape.page_tokens, layers(), page_shape.kv_heads};
   }
 };
+
+// What layers of this shape attend with.
+RingShape RingShapeOf(const RankModel& model, const AttentionShape& shape);
 
 // Computes all derived fields from the configuration.
 RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable& ops,

@@ -30,14 +30,37 @@ RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
   plan.ranks = options.span.all;
   plan.rows = options.rows_per_rank;
   plan.states = MostStates(options.span.all, ShardsOf(*model.ops, options.span.all)).states;
-  plan.heads = WidestAttention(model.config).heads;
-  plan.shape = geometry.shape;
-  plan.layer_page_bytes = geometry.layer_page_bytes;
+  size_t stride = 0;  // of the largest layer
+  for (const CacheGroup& group : model.groups) {
+    plan.shapes.push_back(RingShapeOf(model, model.attention(group.layers.front())));
+    stride = std::max(stride, AlignUp(plan.shapes.back().layer_page_bytes));
+  }
   // A peer has no more pages than these.
   const size_t all = kv_bytes / geometry.page_bytes();
-  const size_t share = kv_bytes / kSlotShare / 2 / geometry.layer_stride();
+  const size_t share = kv_bytes / kSlotShare / 2 / stride;
   plan.pages = static_cast<int64_t>(std::max<size_t>(1, std::min(all, share)));
   return plan;
+}
+
+// What layers of different shapes do not go with so far.
+absl::Status CheckShapes(const ModelConfig& config, const EngineOptions& options,
+                         const BackendCapabilities& device) {
+  if (HasOneShape(config)) return absl::OkStatus();
+  constexpr char kDiffer[] = "the layers of this model differ in the shape of their attention";
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window > 0 || layer.attention == WidestAttention(config)) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        kDiffer, ", even those without a window; supported: one shape for all of these"));
+  }
+  if (!device.host_accessible) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(kDiffer, ", which kernels of ", device.name, " do not run; use --device cpu"));
+  }
+  // What a group leaves empty of a page is not always the same, and stores compare pages.
+  if (options.kv_host_bytes == 0 && options.kv_disk.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(kDiffer, ", and such pages cannot be stored; leave ",
+                   options.kv_host_bytes > 0 ? "kv-host" : "kv-disk", " out"));
 }
 
 }  // namespace
@@ -45,8 +68,18 @@ RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
 KvGeometry GeometryOf(const RankModel& model) {
   KvGeometry geometry;
   geometry.shape = model.page_shape;
-  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
-  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
+  if (HasOneShape(model.config)) {
+    geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
+    geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
+    return geometry;
+  }
+  // The parts of a page depend on its group, so it counts as one that serves them all.
+  geometry.layers_per_page = 1;
+  for (const CacheGroup& group : model.groups) {
+    const RingShape shape = RingShapeOf(model, model.attention(group.layers.front()));
+    geometry.layer_page_bytes =
+        std::max(geometry.layer_page_bytes, group.layers.size() * AlignUp(shape.layer_page_bytes));
+  }
   return geometry;
 }
 
@@ -63,6 +96,7 @@ size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int
 
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
+  ANNULUS_RETURN_IF_ERROR(CheckShapes(model.config, options.engine, backend.capabilities()));
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
   const RankSpan& span = options.span;
   ANNULUS_CHECK(span.local == span.all || options.ring.has_value()) << "a part of a ring";
@@ -119,8 +153,8 @@ Backend& RankSet::device(int rank) const {
 }
 
 int64_t RankSet::PagesSummarised(const SummaryKinds& kinds) const {
-  const KvGeometry& geometry = pool(0).geometry();
-  return annulus::PagesSummarised(kinds, geometry.shape, geometry.layer_page_bytes);
+  return annulus::PagesSummarised(kinds, model_.page_shape,
+                                  model_.ops->kv_page_bytes(model_.page_shape));
 }
 
 RankSet::~RankSet() {

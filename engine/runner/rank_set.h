@@ -64,7 +64,9 @@ KvGeometry GeometryOf(const RankModel& model);
 class RankSet final : public RankPort {
  public:
   // RESOURCE_EXHAUSTED, with numbers, if the memory cannot be allocated; FAILED_PRECONDITION if the
-  // transport is not available. `model` and `backend` must outlive the set.
+  // transport is not available, or if layers differ in AttentionShape and pages are to be stored or
+  // on a device with memory of its own; UNIMPLEMENTED if layers without a window differ in it.
+  // `model` and `backend` must outlive the set.
   static absl::StatusOr<std::unique_ptr<RankSet>> Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options);
   ~RankSet() override;

@@ -4,12 +4,8 @@ namespace annulus {
 namespace {
 
 RingAttentionConfig RingConfig(const RankParts& parts) {
-  RingAttentionConfig config;
-  config.shape = parts.model->page_shape;
-  config.layer_page_bytes = parts.model->ops->kv_page_bytes(config.shape);
   const ModelConfig& model = parts.model->config;
-  config.heads = WidestAttention(model).heads;
-  config.scale = AttentionScale(model, WidestAttention(model));
+  RingAttentionConfig config{RingShapeOf(*parts.model, WidestAttention(model))};
   config.soft_cap = model.attention_soft_cap;
   config.shards = ShardsOf(*parts.model->ops, parts.channel->size());
   config.timeout = parts.exchange_timeout;
@@ -17,11 +13,20 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   return config;
 }
 
+std::vector<RingShape> RingShapes(const RankModel& model) {
+  std::vector<RingShape> shapes;
+  for (const LayerConfig& layer : model.config.layers) {
+    shapes.push_back(RingShapeOf(model, layer.attention));
+  }
+  return shapes;
+}
+
 }  // namespace
 
 RankState::RankState(const RankParts& given)
     : parts(given),
       config(RingConfig(parts)),
+      shapes(RingShapes(model())),
       ring(*parts.channel, *parts.backend, ops(), stream(), config),
       choice{ring.link(), *parts.backend, ops(),        stream(),
              config,      messages,       *parts.arena, model().gates.get()},

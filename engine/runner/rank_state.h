@@ -90,6 +90,7 @@ struct RankState {
 
   const RankParts parts;
   const RingAttentionConfig config;
+  const std::vector<RingShape> shapes;  // [layer]
   RingAttention ring;
   ChoiceMessages messages;  // of the running step
   const ChoiceContext choice;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/memory/align.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -107,7 +108,7 @@ void StepAttention::ListAppends(int group, GroupStep& step) const {
 
 // Bytes from the first layer's part of a page to that of `layer`.
 size_t StepAttention::PageOffset(int layer) const {
-  return state_.parts.pool->geometry().layer_stride() *
+  return AlignUp(state_.shapes[layer].layer_page_bytes) *
          static_cast<size_t>(model().index_in_group[layer]);
 }
 
@@ -121,7 +122,7 @@ absl::Status StepAttention::Append(int layer) {
     }
     ANNULUS_RETURN_IF_ERROR(state_.ops().kv_append(
         state_.stream(),
-        {model().page_shape,
+        {state_.shapes[layer].shape,
          buffers_->Rows(LayerArray::kKey, run.first, run.count, shape.key_columns()),
          buffers_->Rows(LayerArray::kValue, run.first, run.count, shape.value_columns()),
          std::span(group.layer_page).subspan(run.first, run.count),
@@ -134,13 +135,13 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   const int group = model().group_of_layer[layer];
   const size_t items = IsLast(layer) ? active_items_ : items_.size();
   const AttentionShape& shape = model().attention(layer);
-  const auto state = [&](std::span<float> o, std::span<float> lse) -> AttentionState {
-    return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / shape.heads, shape.heads,
-            shape.v_dim};
-  };
   StepBuffers& b = *buffers_;
+  const auto state = [&](std::span<float> o, std::span<float> lse, int64_t count) {
+    return AttentionState{o.data(), lse.data(), count, shape.heads, shape.v_dim};
+  };
   RingLayer ring;
   ring.tag = (first_tag_ + layer) << 16;
+  ring.shape = &state_.shapes[layer];
   ring.window = model().groups[group].window;
   ring.items = std::span(items_).first(items);
   ring.shards = std::span(groups_[group].shards).first(items);
@@ -149,9 +150,11 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), shape.value_columns());
   ring.page_data = [this](int32_t page) { return state_.parts.pool->LayerPage(page, 0); };
   ring.page_offset = PageOffset(layer);
-  ring.state = state(b.of(LayerArray::kAttended), b.lse);
-  ring.served = state(b.served.o, b.served.lse);
-  ring.kept = state(b.kept.o, b.kept.lse);
+  ring.state = state(b.of(LayerArray::kAttended), b.lse, b.sizes.rows);
+  ring.served = state(b.served.o, b.served.lse, b.sizes.states.served);
+  ring.served_columns = b.state_columns;
+  ring.served_heads = b.state_heads;
+  ring.kept = state(b.kept.o, b.kept.lse, b.sizes.states.kept);
   ring.slots = state_.parts.slots;
   return ring;
 }

@@ -123,12 +123,11 @@ void ForEachBuffer(Phase phase, StepBuffers& b, Visit& visit) {
   if (phase == Phase::kHead) return ForEachOfHead(sizes, b.head, visit);
   ForEachArray(phase == Phase::kBlock, b, visit);
   if (phase == Phase::kBlock) return;
-  const int64_t heads = MostHeads(model);
-  visit(Memory::kDevice, sizes.rows * heads, b.lse);
+  visit(Memory::kDevice, sizes.rows * b.state_heads, b.lse);
   for (const auto& [state, rows] :
        {std::pair(&b.served, sizes.states.served), std::pair(&b.kept, sizes.states.kept)}) {
-    visit(Memory::kDevice, rows * MostAttendedColumns(model), state->o);
-    visit(Memory::kDevice, rows * heads, state->lse);
+    visit(Memory::kDevice, rows * b.state_columns, state->o);
+    visit(Memory::kDevice, rows * b.state_heads, state->lse);
   }
   b.angles.resize(model.config.ropes.size());
   for (size_t rope = 0; rope < b.angles.size(); ++rope) {
@@ -153,7 +152,11 @@ StepBytes CountPhase(Phase phase, const StepSizes& sizes) {
 
 }  // namespace
 
-StepBuffers::StepBuffers(const StepSizes& step) : sizes(step), values(CountValues(step)) {}
+StepBuffers::StepBuffers(const StepSizes& step)
+    : sizes(step),
+      values(CountValues(step)),
+      state_heads(MostHeads(step.model)),
+      state_columns(MostAttendedColumns(step.model)) {}
 
 absl::Status StepBuffers::Take(Phase phase, StepArena& device, StepArena& host) {
   absl::Status status;

@@ -66,8 +66,8 @@ struct StepBuffers {
 
   // Partial attention of rows: see AttentionState.
   struct State {
-    std::span<float> o;    // [rows, heads * v_dim]
-    std::span<float> lse;  // [rows, heads]
+    std::span<float> o;    // [rows, state_columns]
+    std::span<float> lse;  // [rows, state_heads]
   };
   struct RopeAngles {
     std::span<float> cosine, sine;  // [own rows, pairs]
@@ -96,9 +96,10 @@ struct StepBuffers {
   };
 
   const StepSizes sizes;
-  const std::array<int64_t, kLayerArrays> values;     // [LayerArray] how many fit into the array
+  const std::array<int64_t, kLayerArrays> values;  // [LayerArray] how many fit into the array
+  const int64_t state_heads, state_columns;        // heads and heads * v_dim: the most of a layer
   std::array<std::span<float>, kLayerArrays> arrays;  // [LayerArray]
-  std::span<float> lse;                               // of kAttended: [own rows, heads]
+  std::span<float> lse;                               // of kAttended: [own rows, state_heads]
   State served, kept;                                 // see StateRows
   std::vector<RopeAngles> angles;                     // [rope setting]
   Experts experts;

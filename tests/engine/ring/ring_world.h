@@ -271,9 +271,7 @@ class RingWorld {
       plan.pages += static_cast<int64_t>(r.sequence->table.size());
     }
     plan.states = shape_.shards;
-    plan.heads = shape_.heads;
-    plan.shape = page_shape_;
-    plan.layer_page_bytes = page_bytes_;
+    plan.shapes = {{.shape = page_shape_, .layer_page_bytes = page_bytes_, .heads = shape_.heads}};
     return plan;
   }
 

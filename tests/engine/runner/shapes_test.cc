@@ -1,5 +1,5 @@
 // Attention of shapes that no family's golden has, against plain loops in float64: values that are
-// narrower or wider than keys.
+// narrower or wider than keys, and layers that differ.
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/made/random_tensors.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/model/plain_forward.h"
 #include "tests/support/step_driver.h"
@@ -18,6 +19,7 @@ namespace {
 using testing::CpuWorld;
 using testing::DriverOptions;
 using testing::DriverResult;
+using ::testing::HasSubstr;
 using testing::PlainForward;
 using testing::StepDriver;
 
@@ -109,6 +111,51 @@ TEST(Shapes, ValuesMayBeWiderThanKeys) {
 TEST(Shapes, ValuesMayBeNarrowerThanKeysOfWhichRopeTurnsAPart) {
   ExpectPlainLogits(
       Decoder(Layers({0, kWindow, 0}, {.heads = 4, .kv_heads = 4, .k_dim = 24, .v_dim = 7}), {5}));
+}
+
+// As in Gemma 4: layers without a window have fewer and larger heads of keys and values, and a rope
+// of their own.
+TEST(Shapes, LayersMayDifferInHeadsSizesAndRope) {
+  const LayerConfig sliding = {.window = kWindow,
+                               .rope = 0,
+                               .attention = {.heads = 4, .kv_heads = 4, .k_dim = 16, .v_dim = 16}};
+  const LayerConfig full = {
+      .window = 0, .rope = 1, .attention = {.heads = 6, .kv_heads = 1, .k_dim = 24, .v_dim = 20}};
+  ModelConfig config = Decoder({sliding, sliding, full, sliding, full}, {8, 4});
+  config.ropes[1].theta = 1e6;
+  ExpectPlainLogits(config);
+}
+
+TEST(Shapes, WhatDiffersIsRefusedWhereItDoesNotGo) {
+  CpuWorld world;
+  const auto create = [&](const ModelConfig& config, const EngineOptions& engine) {
+    RankModel model;
+    model.config = config;
+    RankSetOptions options;
+    options.engine = engine;
+    return RankSet::Create(model, *world.backend, options).status();
+  };
+  const AttentionShape shape = {.heads = 2, .kv_heads = 2, .k_dim = 8, .v_dim = 8};
+  ModelConfig config = Decoder(Layers({0, 0, kWindow}, shape), {4});
+  config.layers[1].attention.v_dim = 4;
+  const absl::Status differ = create(config, {});
+  EXPECT_EQ(differ.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(differ.message()), HasSubstr("even those without a window"));
+  std::swap(config.layers[1].attention, config.layers[2].attention);
+  EngineOptions keeps;
+  keeps.kv_host_bytes = 1 << 20;
+  const absl::Status stored = create(config, keeps);
+  EXPECT_EQ(stored.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(stored.message()), HasSubstr("leave kv-host out"));
+}
+
+// The last layer and the first have fewer elements than those between them.
+TEST(Shapes, TheLargestLayerMayBeAny) {
+  const LayerConfig small = {.window = 0,
+                             .attention = {.heads = 2, .kv_heads = 2, .k_dim = 8, .v_dim = 4}};
+  const LayerConfig large = {.window = kWindow,
+                             .attention = {.heads = 8, .kv_heads = 2, .k_dim = 20, .v_dim = 32}};
+  ExpectPlainLogits(Decoder({small, large, small, large, small}, {4}));
 }
 
 }  // namespace
