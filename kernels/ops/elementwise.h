@@ -39,7 +39,7 @@ struct GatedMulParams {
   float limit = 0;  // only for kClampedSwiglu; > 0
 };
 
-// values[r, i] *= factor.
+// values[r, i] *= factor. The factor 0 gives 0 also of what is not finite or was never written.
 struct ScaleParams {
   MatrixView values;
   float factor = 1;

@@ -43,8 +43,10 @@ struct RouteParams {
   ConstMatrixView logits;  // [rows, experts]; at most kMostExperts
   RoutingRule rule = {};
   const float* bias = nullptr;  // [experts] finite, on the device; null: none. Of kSigmoid only
-  int32_t* experts = nullptr;   // [rows * chosen], written; device or AllocateHost memory
-  float* weights = nullptr;     // [rows * chosen], written; device or AllocateHost memory
+  // [experts] on the device: what a chosen expert's weight is multiplied by in the end; null: 1
+  const float* factors = nullptr;
+  int32_t* experts = nullptr;  // [rows * chosen], written; device or AllocateHost memory
+  float* weights = nullptr;    // [rows * chosen], written; device or AllocateHost memory
 };
 
 // The most rows that expert_linear and add_choices take. For so few rows, the choices stay on the

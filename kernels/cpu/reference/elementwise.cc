@@ -57,7 +57,10 @@ absl::Status GatedMul(Stream&, const GatedMulParams& params) {
 
 absl::Status Scale(Stream&, const ScaleParams& params) {
   for (int64_t r = 0; r < params.values.rows; ++r) {
-    for (int64_t i = 0; i < params.values.cols; ++i) params.values.row(r)[i] *= params.factor;
+    for (int64_t i = 0; i < params.values.cols; ++i) {
+      float& value = params.values.row(r)[i];
+      value = params.factor == 0 ? 0 : value * params.factor;
+    }
   }
   return absl::OkStatus();
 }

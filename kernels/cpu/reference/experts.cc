@@ -66,6 +66,7 @@ void RouteRow(const RouteParams& params, std::vector<float> logits, int32_t* cho
   for (int i = 0; i < rule.chosen; ++i) {
     chosen[i] = order[i];
     weights[i] = score(order[i]) / sum * rule.scale;
+    if (params.factors != nullptr) weights[i] *= params.factors[order[i]];
   }
 }
 

@@ -1,4 +1,6 @@
 // Normalisation, activation and rotary embedding of the SIMD path.
+#include <algorithm>
+
 #include "kernels/cpu/simd/ops.h"
 #include "kernels/ops/checks.h"
 
@@ -33,7 +35,13 @@ absl::Status GatedMul(const SimdKernels& isa, CpuStream& stream, const GatedMulP
 absl::Status Scale(const SimdKernels& isa, CpuStream& stream, const ScaleParams& params) {
   const int64_t cols = params.values.cols;
   stream.ParallelRows(params.values.rows, cols, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) isa.scale_row(params.values.row(r), params.factor, cols);
+    for (int64_t r = begin; r < end; ++r) {
+      if (params.factor == 0) {
+        std::fill_n(params.values.row(r), cols, 0.0f);
+      } else {
+        isa.scale_row(params.values.row(r), params.factor, cols);
+      }
+    }
   });
   return absl::OkStatus();
 }

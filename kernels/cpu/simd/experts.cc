@@ -79,14 +79,9 @@ void RouteBySigmoid(const RouteParams& params, const float* logits, int32_t* exp
   }
 }
 
-void RouteRow(const RouteParams& params, int64_t row) {
+void RouteBySoftmax(const RouteParams& params, const float* logits, int32_t* experts,
+                    float* weights) {
   const RoutingRule& rule = params.rule;
-  const float* logits = params.logits.row(row);
-  int32_t* experts = params.experts + row * rule.chosen;
-  float* weights = params.weights + row * rule.chosen;
-  if (rule.scores == RoutingRule::Scores::kSigmoid) {
-    return RouteBySigmoid(params, logits, experts, weights);
-  }
   ChooseLargest(logits, params.logits.cols, rule.chosen, experts);
   const float largest = CountedLogit(logits[experts[0]]);
   const auto exponential = [&](int64_t e) { return std::exp(CountedLogit(logits[e]) - largest); };
@@ -98,6 +93,16 @@ void RouteRow(const RouteParams& params, int64_t row) {
   }
   std::sort(experts, experts + rule.chosen);
   for (int i = 0; i < rule.chosen; ++i) weights[i] = exponential(experts[i]) / sum * rule.scale;
+}
+
+void RouteRow(const RouteParams& params, int64_t row) {
+  const bool sigmoid = params.rule.scores == RoutingRule::Scores::kSigmoid;
+  const int chosen = params.rule.chosen;
+  int32_t* experts = params.experts + row * chosen;
+  float* weights = params.weights + row * chosen;
+  (sigmoid ? RouteBySigmoid : RouteBySoftmax)(params, params.logits.row(row), experts, weights);
+  if (params.factors == nullptr) return;
+  for (int i = 0; i < chosen; ++i) weights[i] *= params.factors[experts[i]];
 }
 
 // The choices that fell on one expert, in their order: at most one of each row.

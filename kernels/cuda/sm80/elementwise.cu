@@ -87,7 +87,7 @@ ANNULUS_DEVICE void Scale(const ScaleArguments& a) {
   for (int n = 0; n < kOwn; ++n) {
     const int64_t i = part.begin + n * kThreads;
     if (i >= part.end) break;
-    values[n] = a.sums.row(part.row)[i] * a.factor * row_scale;
+    values[n] = a.factor == 0 ? 0 : a.sums.row(part.row)[i] * a.factor * row_scale;
     if (a.column_scales != nullptr) values[n] *= a.column_scales[i];
     if (a.bias != nullptr) values[n] += a.bias[i];
     if (a.accumulate) before[n] = a.output.row(part.row)[i];
@@ -266,7 +266,8 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
       const int64_t at = place + CountBits(lanes & ((1u << Lane()) - 1));
       a.experts[at] = e;
       const float score = sigmoid ? SigmoidScore(logits[e]) : expf(own.logit - largest);
-      a.weights[at] = score / sum * a.rule.scale;
+      const float weight = score / sum * a.rule.scale;
+      a.weights[at] = a.factors == nullptr ? weight : weight * a.factors[e];
     }
     place += CountBits(lanes);
   }

@@ -147,6 +147,17 @@ TEST_P(ElementwiseTest, OtherActivationsMatchTheirFormulas) {
   }
 }
 
+TEST_P(ElementwiseTest, ScaleByZeroClearsWhatIsNotFinite) {
+  TestMatrix values(3, 21, 2);
+  for (int64_t r = 0; r < 3; ++r) {
+    std::fill_n(values.row(r), 21, r == 0 ? NAN : r == 1 ? INFINITY : -2.0f);
+  }
+  ASSERT_TRUE(table().scale(*MakeStream(table(), 2), {values.view(), 0}).ok());
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int i = 0; i < 21; ++i) EXPECT_EQ(values.row(r)[i], 0) << r << ", " << i;
+  }
+}
+
 TEST_P(ElementwiseTest, SoftCapIsTheScaledTanhEverywhere) {
   std::vector<float> values = {0.0f, 1e-30f, -1e-6f, 1e30f, -1e30f};
   for (float x = -200; x <= 200; x += 0.037f) values.push_back(x);

@@ -138,6 +138,30 @@ TEST_P(ExpertsTest, RoutesBySigmoidScoresWithABiasAndGroups) {
 }
 
 // A score that is used up says nothing of the order; the first experts of the first groups count.
+TEST_P(ExpertsTest, FactorsMultiplyTheWeightsOfTheirExperts) {
+  std::mt19937 random(35);
+  constexpr int kExperts = 7, kChosen = 3, kRows = 5;
+  TestMatrix logits(kRows, kExperts, 0);
+  logits.FillNormal(random, 2);
+  const std::vector<float> factors = {0.5f, 1.25f, -1, 0, 3, 0.1f, 2};
+  for (const RoutingRule::Scores scores :
+       {RoutingRule::Scores::kSoftmax, RoutingRule::Scores::kSigmoid}) {
+    std::vector<int32_t> picks(kRows * kChosen), same(kRows * kChosen);
+    std::vector<float> plain(kRows * kChosen), multiplied(kRows * kChosen);
+    RouteParams params{.logits = logits.view(), .experts = picks.data(), .weights = plain.data()};
+    params.rule = {.chosen = kChosen, .scores = scores, .normalised = true};
+    ASSERT_TRUE(table().route(*MakeStream(table(), 2), params).ok());
+    params.factors = factors.data();
+    params.experts = same.data();
+    params.weights = multiplied.data();
+    ASSERT_TRUE(table().route(*MakeStream(table(), 2), params).ok());
+    EXPECT_EQ(same, picks);
+    for (size_t i = 0; i < picks.size(); ++i) {
+      EXPECT_EQ(multiplied[i], plain[i] * factors[static_cast<size_t>(picks[i])]) << i;
+    }
+  }
+}
+
 TEST_P(ExpertsTest, EqualSigmoidScoresChooseTheFirst) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
