@@ -94,7 +94,9 @@ double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DTyp
 
 double KvBytesPerToken(const ModelConfig& config, DType kv) {
   double bytes = 0;
-  for (const LayerConfig& layer : config.layers) bytes += KvBytesPerTokenOf(layer, kv);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.has_own_keys()) bytes += KvBytesPerTokenOf(layer, kv);
+  }
   return bytes;
 }
 

@@ -32,6 +32,7 @@ std::vector<Alike> AlikeLayers(const ModelConfig& config) {
   std::vector<Alike> all;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
+    if (!layer.has_own_keys()) continue;
     auto found = std::find_if(all.begin(), all.end(), [&](const Alike& each) {
       return each.window == layer.window && each.shape == layer.attention;
     });

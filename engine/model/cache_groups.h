@@ -20,12 +20,12 @@ struct CacheGroup {
   std::vector<int32_t> layers;  // ascending
 };
 
-// Assigns every layer of the model to exactly one group. Pages have the same size in every group,
-// so one pool serves all; each group has as many layers of its window and shape as fit. Of all
-// sizes that leaves least of a page empty in groups without a window, then least in all groups; of
-// equal ones it is the largest. So where all layers have one shape, all groups have the same number
-// of layers: the greatest number that divides the layer count of each distinct window. Groups are
-// ordered by first layer.
+// Assigns every layer that has keys of its own to exactly one group. Pages have the same size in
+// every group, so one pool serves all; each group has as many layers of its window and shape as
+// fit. Of all sizes that leaves least of a page empty in groups without a window, then least in all
+// groups; of equal ones it is the largest. So where all layers have one shape, all groups have the
+// same number of layers: the greatest number that divides the layer count of each distinct window.
+// Groups are ordered by first layer.
 std::vector<CacheGroup> CacheGroups(const ModelConfig& config);
 
 }  // namespace annulus

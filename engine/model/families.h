@@ -48,6 +48,7 @@ enum class ExpertsRule : uint8_t {
   kOlmoe,
   kGptOss,
   kMiniMax,     // sigmoid scores
+  kGemma4,      // enable_moe_block; beside the block
   kSharedOnly,  // num_local_experts must be 0; the block has shared_intermediate_size
 };
 
@@ -98,6 +99,8 @@ struct Family {
   FamilyTraits traits = {};
   bool gemma = false;       // scaled embeddings, 1 + w norms, query_pre_attn_scalar, soft caps,
                             // hidden_activation
+  bool gemma4 = false;      // of these, scaled embeddings, the cap of logits and hidden_activation;
+                            // see ParseGemma4
   double score_scalar = 0;  // gemma: default of query_pre_attn_scalar; 0: not read, scores are
                             // scaled as in Llama
   double score_cap = 0;     // gemma: default of attn_logit_softcapping

@@ -13,6 +13,11 @@ constexpr NormNames kInputAndOutputNorms = {{"input_layernorm", "pre_feedforward
 constexpr NormNames kGemma3Norms = {{"input_layernorm", "pre_feedforward_layernorm",
                                      "post_attention_layernorm", "post_feedforward_layernorm",
                                      "self_attn.q_norm", "self_attn.k_norm"}};
+constexpr NormNames kGemma4Norms = {{"input_layernorm", "pre_feedforward_layernorm",
+                                     "post_attention_layernorm", "post_feedforward_layernorm",
+                                     "self_attn.q_norm", "self_attn.k_norm", "", "router.scale",
+                                     "pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",
+                                     "post_feedforward_layernorm_2", "post_per_layer_input_norm"}};
 constexpr NormNames kGlm4Norms = {{"input_layernorm", "post_attention_layernorm",
                                    "post_self_attn_layernorm", "post_mlp_layernorm"}};
 constexpr NormNames kHunyuanNorms = {{"input_layernorm", "post_attention_layernorm", "", "",
@@ -27,6 +32,7 @@ constexpr std::array<absl::string_view, 3> kLlamaTurnEnds = {"<|eot_id|>", "<|eo
                                                              "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kPhi3TurnEnds = {"<|end|>", "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kGemmaTurnEnds = {"<end_of_turn>", "<|im_end|>"};
+constexpr std::array<absl::string_view, 2> kGemma4TurnEnds = {"<turn|>", "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kGptOssTurnEnds = {"<|return|>", "<|call|>"};
 constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
 constexpr std::array<absl::string_view, 2> kGraniteTurnEnds = {"<|end_of_text|>", "<|im_end|>"};
@@ -36,7 +42,7 @@ constexpr std::array<absl::string_view, 2> kMiniMaxTurnEnds = {"[e~[", "<|im_end
 constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
                                                            "<|im_end|>"};
 
-constexpr std::array<Family, 31> kFamilies = {{
+constexpr std::array<Family, 32> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -110,6 +116,30 @@ constexpr std::array<Family, 31> kFamilies = {{
      .gemma = true,
      .score_scalar = 256,
      .turn_ends = kGemmaTurnEnds},
+    {.architecture = "Gemma4ForCausalLM",
+     .model_type = "gemma4_text",
+     .vocabulary = 262144,
+     .heads = 8,
+     .context = 131072,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .theta = 1e6,
+     .window = 512,
+     .tied = true,
+     .biases = BiasRule::kAttention,
+     .windows = WindowRule::kPattern,
+     .rope = RopeRule::kPerLayer,
+     .rope_default = R"({"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                         "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+                                            "partial_rotary_factor": 0.25}})",
+     .experts = ExpertsRule::kGemma4,
+     .traits = {.norms = kGemma4Norms,
+                .norms_values = true,
+                .scaled_layers = true,
+                .tensors = {.experts = ExpertTensors::kGemma4, .shared = "mlp"}},
+     .gemma = true,
+     .gemma4 = true,
+     .turn_ends = kGemma4TurnEnds},
     {.architecture = "SmolLM3ForCausalLM",
      .model_type = "smollm3",
      .context = 32768,
@@ -373,8 +403,9 @@ constexpr std::array<Family, 31> kFamilies = {{
      .turn_ends = kPhi3TurnEnds},
 }};
 
-constexpr std::array<LargerModel, 5> kLargerModels = {{
+constexpr std::array<LargerModel, 6> kLargerModels = {{
     {"Gemma3ForConditionalGeneration", "gemma3", {"gemma3_text"}},
+    {"Gemma4ForConditionalGeneration", "gemma4", {"gemma4_text"}},
     {"Mistral3ForConditionalGeneration", "mistral3", {"mistral", "ministral3"}},
     {"Qwen2VLForConditionalGeneration", "qwen2_vl", {"qwen2_vl_text"}, /*flat=*/true},
     {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", {"qwen2_5_vl_text"}, /*flat=*/true},
@@ -386,7 +417,7 @@ constexpr std::array<OlderName, 2> kOlderNames = {{
     {"Phi4MMForCausalLM", "Phi4MultimodalForCausalLM"},
 }};
 
-constexpr std::array<Relative, 18> kRelatives = {{
+constexpr std::array<Relative, 20> kRelatives = {{
     {"Llama4", "llama"},
     {"Mllama", "llama"},
     {"Ministral", "mistral"},
@@ -403,6 +434,8 @@ constexpr std::array<Relative, 18> kRelatives = {{
     {"RecurrentGemma", "gemma2"},
     {"PaliGemma", "gemma2"},
     {"Gemma3n", "gemma3_text"},
+    {"Gemma4Unified", "gemma4_text"},
+    {"DiffusionGemma", "gemma4_text"},
     {"Olmo", "olmo2"},
     {"GraniteMoe", "granite"},
 }};

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/base/check.h"
+
 namespace annulus {
 namespace {
 
@@ -19,6 +21,7 @@ class LayerLister {
     } else {
       ListBlock();
     }
+    ListEnding();
     return std::move(graph_);
   }
 
@@ -32,10 +35,11 @@ class LayerLister {
     const int64_t hidden = config_.hidden_size;
     const AttentionShape& shape = layer_.attention;
     const int64_t experts = config_.experts.count;
-    const int64_t block =
-        layer_.experts ? config_.experts.intermediate_size : config_.intermediate_size;
+    const int64_t every = BlockSize(config_, layer_);
+    const int64_t block = layer_.experts ? config_.experts.intermediate_size : every;
+    const int64_t shared = layer_.experts ? every : 0;
+    const int64_t input = config_.layer_input_size;
     // In the order of LayerArray.
-    const int64_t shared = config_.experts.shared_size;
     graph_.columns = {hidden,
                       hidden,
                       shape.query_columns(),
@@ -49,16 +53,33 @@ class LayerLister {
                       1,
                       experts,
                       hidden,
-                      hidden};
+                      hidden,
+                      hidden,
+                      hidden,
+                      input,
+                      input * std::ssize(config_.layers)};
   }
 
   void ListAttention() {
     Operations& list = graph_.attention;
     const LayerArray input = AddInput(LayerNorm::kAttentionInput, kAll, list);
-    list.push_back(Products(input, {{&LayerWeights::key, nullptr, kKey, kAll},
-                                    {&LayerWeights::value, nullptr, kValue, kAll},
-                                    {&LayerWeights::query, nullptr, kQuery, kWanted}}));
-    AddRotated(kKey, LayerNorm::kKey, kAll);
+    std::vector<Product> products;
+    if (layer_.has_own_keys()) {
+      products.push_back({&LayerWeights::key, nullptr, kKey, kAll});
+      if (!layer_.values_are_keys) {
+        products.push_back({&LayerWeights::value, nullptr, kValue, kAll});
+      }
+    }
+    products.push_back({&LayerWeights::query, nullptr, kQuery, kWanted});
+    list.push_back(Products(input, std::move(products)));
+    if (layer_.has_own_keys()) {
+      ANNULUS_CHECK(config_.traits.norms_values || !layer_.values_are_keys);
+      if (config_.traits.norms_values) {
+        list.push_back({Kind::kNorm, layer_.values_are_keys ? kKey : kValue, kValue, kAll, false,
+                        LayerNorm::kValue});
+      }
+      AddRotated(kKey, LayerNorm::kKey, kAll);
+    }
     AddRotated(kQuery, LayerNorm::kQuery, kWanted);
     list.push_back({Kind::kAttend, kQuery, kAttended, kWanted});
     AddToResidual(kAttended, {&LayerWeights::output, nullptr, kResidual, kWanted},
@@ -73,13 +94,52 @@ class LayerLister {
   }
 
   void ListExperts() {
+    if (Has(LayerNorm::kExpertsInput)) return ListExpertsBeside();
     const LayerArray input = AddInput(LayerNorm::kBlockInput, kWanted, graph_.routing);
-    if (config_.experts.shared_size > 0) ListShared(input);
+    if (BlockSize(config_, layer_) > 0) ListShared(input);
+    ListChosen(input);
+  }
+
+  // The block and the experts read the residual, and each norms its own way.
+  void ListExpertsBeside() {
+    graph_.mixture = kMixture;
+    graph_.routing.push_back({Kind::kClear, kMixture, kMixture, kWanted});
+    ListChosen(AddInput(LayerNorm::kRouterInput, kWanted, graph_.routing));
+    Operations& shared = graph_.shared;
+    AddGated(AddInput(LayerNorm::kBlockInput, kSlices, shared), kSharedGate, kSharedUp, kSlices,
+             shared);
+    shared.push_back(
+        Products(kSharedGate, {{nullptr, &GatedWeights::down, kBlockOutput, kSlices}}));
+    shared.push_back(
+        {Kind::kNorm, kBlockOutput, kBlockOutput, kSlices, false, LayerNorm::kSharedOutput});
+    AddInput(LayerNorm::kExpertsInput, kSlices, shared);
+    graph_.ending.push_back(
+        {Kind::kNorm, kMixture, kBlockOutput, kWanted, true, LayerNorm::kExpertsOutput});
+    graph_.ending.push_back(
+        {Kind::kNorm, kBlockOutput, kResidual, kWanted, true, LayerNorm::kBlockOutput});
+  }
+
+  // The router and the experts' blocks.
+  void ListChosen(LayerArray input) {
     graph_.routing.push_back(Products(
         input, {{&LayerWeights::router, nullptr, kRouterLogits, kWanted, /*float_input=*/true}}));
     AddGated(kExpertInput, kGate, kUp, kChoices, graph_.block);
     graph_.block.push_back(
         Products(kGate, {{nullptr, &GatedWeights::down, kExpertOutput, kChoices}}));
+  }
+
+  void ListEnding() {
+    Operations& list = graph_.ending;
+    if (config_.layer_input_size > 0) {
+      list.push_back(
+          Products(kResidual, {{&LayerWeights::input_gate, nullptr, kLayerGate, kWanted}}));
+      list.push_back({Kind::kActivate, kLayerInputs, kLayerGate, kWanted});
+      AddToResidual(kLayerGate, {&LayerWeights::input_projection, nullptr, kResidual, kWanted},
+                    LayerNorm::kLayerInput, list);
+    }
+    if (config_.traits.scaled_layers) {
+      list.push_back({Kind::kScale, kResidual, kResidual, kWanted});
+    }
   }
 
   void ListShared(LayerArray input) {

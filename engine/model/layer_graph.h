@@ -34,8 +34,12 @@ enum class LayerArray : uint8_t {
   kRouterLogits,  // [experts]
   kExpertInput,   // [hidden]
   kExpertOutput,  // [hidden]
+  kBlockOutput,   // [hidden]; of a block and of experts beside it, normed each and together
+  kMixture,       // [hidden]; what chosen experts add up to, where that is normed
+  kLayerGate,     // [layer_input_size]
+  kLayerInputs,   // [layers * layer_input_size]; of all layers, filled before the first
 };
-inline constexpr size_t kLayerArrays = 14;
+inline constexpr size_t kLayerArrays = 18;
 
 // Whether the array is used only inside a gated block. Row 0 is then the first row that the block
 // computes, not the step's first row.
@@ -75,9 +79,12 @@ struct Operation {
     kNorm,      // output = RMS norm of the input; weights of one head norm each head by itself
     kProducts,  // `products`, all of the same input
     kRotate,    // rotates by the layer's rope, in place: the input is the output
-    kAttend,    // stores kKey and kValue in their pages; output = attention of kQuery
-    kActivate,  // output = activation(output, input)
+    kAttend,    // stores kKey and kValue in their pages, if the layer has its own; output =
+                // attention of kQuery
+    kActivate,  // output = activation(output, input); of kLayerInputs the layer's part
     kAddGated,  // output += sigmoid(kSharedLogit) * input
+    kClear,     // output = 0
+    kScale,     // output *= LayerWeights::host_scale
   };
   // At most as many products as Stream::WillRead takes ranges.
   static constexpr size_t kMostProducts = Stream::kMostRanges;
@@ -96,12 +103,15 @@ struct LayerGraph {
   std::vector<Operation> attention;  // ends by adding to the residual
   std::vector<Operation> routing;    // ends with kRouterLogits; empty if the layer has no experts
   // Of a layer with experts, the block that every row meets, for each slice of rows: ends by adding
-  // to the residual. Empty if there is none.
+  // to the residual, or with kBlockOutput and what the experts read. Empty if there is none.
   std::vector<Operation> shared;
   // The gated block, for each slice of rows, ends by adding to the residual. That of experts goes
   // from kExpertInput to kExpertOutput; whoever runs it chooses experts by the router's logits,
-  // fills kExpertInput and adds kExpertOutput to the residual.
+  // fills kExpertInput and adds kExpertOutput to `mixture`.
   std::vector<Operation> block;
+  LayerArray mixture = LayerArray::kResidual;
+  // What follows the block.
+  std::vector<Operation> ending;
 
   // Columns of each array that the layer's operations use.
   std::array<int64_t, kLayerArrays> columns{};
@@ -115,7 +125,8 @@ std::vector<LayerGraph> LayerGraphs(const ModelConfig& config);
 // Calls visit(operation) for every operation of a layer, in order.
 template <class Visit>
 void ForEachOperation(const LayerGraph& layer, const Visit& visit) {
-  for (const auto* list : {&layer.attention, &layer.routing, &layer.shared, &layer.block}) {
+  for (const auto* list :
+       {&layer.attention, &layer.routing, &layer.shared, &layer.block, &layer.ending}) {
     for (const Operation& operation : *list) visit(operation);
   }
 }

@@ -12,6 +12,7 @@
 #include "engine/base/sha256.h"
 #include "engine/model/families.h"
 #include "engine/model/fields/config_limits.h"
+#include "engine/model/fields/gemma_fields.h"
 #include "engine/model/fields/layer_fields.h"
 #include "engine/model/fields/rope_fields.h"
 #include "engine/model/files/model_directory.h"
@@ -20,10 +21,7 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMostVocabulary = 1 << 24;
 constexpr int64_t kMostHidden = 1 << 16;
-constexpr int64_t kMostHeads = 1024;
-constexpr int64_t kMostHeadDim = 512;
 constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 
 // The gated activation by the name that Transformers has for it.
@@ -160,17 +158,10 @@ absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelCo
   return absl::OkStatus();
 }
 
-// A soft cap, or 0 where the key holds null.
-absl::StatusOr<float> SoftCap(const JsonFields& fields, const char* key, double absent) {
-  if (fields.Contains(key) && !fields.Has(key)) return 0.0f;
-  if (!fields.Has(key)) return static_cast<float>(absent);
-  ANNULUS_ASSIGN_OR_RETURN(const double cap, fields.Number(key, 1e-3, 1e6));
-  return static_cast<float>(cap);
-}
-
 absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelConfig& config) {
   if (!family.gemma) return absl::OkStatus();
   config.scaled_embeddings = true;
+  if (family.gemma4) return ParseGemma4(fields, config);
   config.unit_offset_norms = true;
   if (family.score_scalar > 0) {
     ANNULUS_ASSIGN_OR_RETURN(const double scalar, fields.Number("query_pre_attn_scalar", 1e-3, 1e6,
@@ -291,6 +282,11 @@ absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked) {
           : "give at most this value, or a rope_scaling in config.json for a longer context"));
 }
 
+int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer) {
+  if (layer.intermediate_size > 0) return layer.intermediate_size;
+  return layer.experts ? config.experts.shared_size : config.intermediate_size;
+}
+
 void SetAttention(ModelConfig& config, const AttentionShape& shape) {
   for (LayerConfig& layer : config.layers) layer.attention = shape;
 }
@@ -336,6 +332,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   ANNULUS_RETURN_IF_ERROR(ParseHeads(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseNoRopeLayers(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseWindows(fields, *family, config));
+  if (family->gemma4) ANNULUS_RETURN_IF_ERROR(ParseGemma4Layers(fields, config));
   ANNULUS_RETURN_IF_ERROR(ParseRopes(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseExperts(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseBiases(fields, *family, config));

@@ -21,6 +21,7 @@
 namespace annulus {
 
 inline constexpr int32_t kNoRope = -1;
+inline constexpr int32_t kOwnKeys = -1;
 
 // Properties that may differ between layers. Those without a window have one shape of attention.
 struct LayerConfig {
@@ -29,6 +30,13 @@ struct LayerConfig {
   int32_t query_rope = kNoRope;  // the same for queries alone; kNoRope: that of keys
   bool experts = false;          // a mixture of experts follows attention
   AttentionShape attention = {};
+  // The layer before it, of the same shape and window, whose keys and values it attends; kOwnKeys:
+  // it has its own.
+  int32_t keys_of = kOwnKeys;
+  bool values_are_keys = false;   // values are projected by the matrix of keys; they are normed
+  int32_t intermediate_size = 0;  // of the block that every row meets; 0: see BlockSize
+
+  bool has_own_keys() const { return keys_of == kOwnKeys; }
 };
 
 // Where a layer may norm.
@@ -39,8 +47,15 @@ enum class LayerNorm : uint8_t {
   kBlockOutput,      // likewise
   kQuery,            // before rotation, or after it: see FamilyTraits
   kKey,              // likewise
+  kValue,            // each head, without a weight: FamilyTraits::norms_values
+  // Of experts that stand beside a block with norms of its own, which are those above.
+  kRouterInput,  // the weight is multiplied by 1 / sqrt(hidden_size)
+  kExpertsInput,
+  kSharedOutput,   // of the block, before what experts give is added
+  kExpertsOutput,  // of the sum of the chosen experts, before it is added to that
+  kLayerInput,     // of what a layer's own input adds to the residual
 };
-inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kKey) + 1;
+inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kLayerInput) + 1;
 
 // Something for each of them.
 template <class Value>
@@ -62,6 +77,7 @@ struct ExpertsConfig {
   // Width of a gated block that every row meets beside those that it chose; 0: there is none.
   int32_t shared_size = 0;
   bool choice_bias = false;  // RouteParams::bias
+  bool factors = false;      // RouteParams::factors
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a projection of the input
 };
 
@@ -71,6 +87,8 @@ enum class ExpertTensors : uint8_t {
   kMixtral,   // block_sparse_moe.gate, block_sparse_moe.experts.N.{w1,w3,w2}
   kStacked,   // mlp.router, mlp.experts.{gate_up,down}_proj of all experts, [in, out], gate and up
               // interleaved
+  kGemma4,    // router.{proj, per_expert_scale}, experts.gate_up_proj of all experts, gate before
+              // up, and experts.down_proj, both [out, in]
 };
 struct TensorLayout {
   bool fused_heads = false;  // qkv_proj holds query, key and value, one after the other
@@ -96,7 +114,9 @@ struct FamilyTraits {
   // row together, with one of [heads * k_dim] or [kv_heads * k_dim].
   bool norms_each_head = true;
   bool norms_after_rope = false;  // those of queries and keys
+  bool norms_values = false;      // values are normed head by head, without a weight
   bool sinks = false;             // every head has a learned sink
+  bool scaled_layers = false;     // a layer ends by multiplying the residual by a learned number
   TensorLayout tensors = {};
 };
 
@@ -106,7 +126,9 @@ struct FamilyTraits {
 //   value(..))))
 //              x += post(down(activation(gate(pre(x)), up(pre(x)))))     or a mixture of such
 //              blocks
+//              x += post(output(activation(gate(x)) * input)), if layers have inputs
 //   logits = soft_cap(head(norm(x)))
+//   input of a layer = (norm(projection(embedding)) + second embedding[id] * sqrt(size)) / sqrt(2)
 // where pre, post and the norms of query and key may be absent. ParseModelConfig returns values
 // within the ranges below, so products of two of them fit int64_t.
 struct ModelConfig {
@@ -132,6 +154,9 @@ struct ModelConfig {
   float activation_alpha = 0;  // kClampedSwiglu
   float activation_limit = 0;  // kClampedSwiglu
   ExpertsConfig experts;
+  // Elements of the input that each layer has of a token, besides the residual; 0: none.
+  int32_t layer_input_size = 0;
+  int32_t layer_input_vocabulary = 0;  // at least `vocabulary`; only with such inputs
   // Layers behind the others that files may have, for guessing tokens ahead. They are left out.
   int32_t guessing_layers = 0;
 
@@ -170,6 +195,10 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
 // More than the trained length is allowed only as far as an explicit rope setting in config.json is
 // made for; otherwise INVALID_ARGUMENT with both lengths.
 absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked);
+
+// Width of the gated block that every row meets in this layer, beside experts if it has any. 0:
+// there is none.
+int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer);
 
 // Gives all layers the same shape of attention.
 void SetAttention(ModelConfig& config, const AttentionShape& shape);

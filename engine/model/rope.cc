@@ -111,7 +111,9 @@ std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t prompt_len
   for (int32_t pair = 0; pair < rope.pairs; ++pair) {
     const float power = Power(theta, pair, rope.pairs);
     float frequency = 1.0f / (rope.kind == RopeKind::kLongrope ? divisors[pair] * power : power);
-    if (rope.kind == RopeKind::kLinear) frequency /= static_cast<float>(rope.factor);
+    if (rope.kind == RopeKind::kProportional && pair >= rope.turning) frequency = 0;
+    if (rope.kind == RopeKind::kLinear || rope.kind == RopeKind::kProportional)
+      frequency /= static_cast<float>(rope.factor);
     if (rope.kind == RopeKind::kLlama3) frequency = Llama3Frequency(rope, frequency);
     frequencies[static_cast<size_t>(pair)] = frequency;
   }

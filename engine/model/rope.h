@@ -12,19 +12,22 @@ namespace annulus {
 // How rotary frequencies are computed (Su et al. 2021).
 enum class RopeKind : uint8_t {
   kDefault,
-  kLinear,    // all frequencies divided by `factor` (position interpolation, Chen et al. 2023)
-  kDynamic,   // theta grows with prompts beyond the trained length ("dynamic NTK", 2023)
-  kLlama3,    // slow ones divided by `factor`, fast ones kept, a blend between; the borders are
-              // wavelengths, as fractions of original_context (Llama 3.1 model card)
-  kYarn,      // like kLlama3 with borders in turns, and a scale (Peng et al. 2023)
-  kLongrope,  // one divisor per pair, from one of two lists by length (Ding et al. 2024)
+  kLinear,        // all frequencies divided by `factor` (position interpolation, Chen et al. 2023)
+  kDynamic,       // theta grows with prompts beyond the trained length ("dynamic NTK", 2023)
+  kLlama3,        // slow ones divided by `factor`, fast ones kept, a blend between; the borders are
+                  // wavelengths, as fractions of original_context (Llama 3.1 model card)
+  kYarn,          // like kLlama3 with borders in turns, and a scale (Peng et al. 2023)
+  kProportional,  // the first `turning` pairs, at the speeds that they have among all; the others
+                  // stay as they are (Gemma 4)
+  kLongrope,      // one divisor per pair, from one of two lists by length (Ding et al. 2024)
 };
 
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   double theta = 10000;  // > 0, finite
   int32_t pairs = 0;     // rotated pairs per head; 2 * pairs <= head_dim
-  double factor = 1;     // kLinear, kDynamic, kLlama3, kYarn: >= 1
+  int32_t turning = 0;   // kProportional: 0..pairs
+  double factor = 1;     // kLinear, kDynamic, kLlama3, kYarn, kProportional: >= 1
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;  // > low_frequency_factor
   // In tokens: the reference length of kLlama3 and kYarn; the longest prompt for which theta is

@@ -27,6 +27,9 @@ struct RingLayer {
   ConstMatrixView query;               // [own rows, heads * k_dim], rotated
   ConstMatrixView key;                 // [own rows, kv_heads * k_dim], rotated
   ConstMatrixView value;               // [own rows, kv_heads * v_dim]
+  // Whether own rows have keys and values that are yet to be stored where their pages are. If not,
+  // an earlier layer stored them, and `key` and `value` are not read.
+  bool stores = true;
   // Returns the part of an own page that belongs to the cache group's first layer; this layer's
   // part starts `page_offset` bytes later.
   std::function<std::byte*(int32_t page)> page_data;
@@ -44,7 +47,8 @@ struct RingLayer {
 
 // What the layers of one cache group share in a step: which pages are sent, attended and received
 // in each ring step, at which addresses, and which states merge when. Laid out once; each layer
-// adds its page_offset. Layers that share a plan must have equal shapes, items, shards and buffers.
+// adds its page_offset. Layers that share a plan must have equal shapes, `stores`, items, shards
+// and buffers.
 //
 // A plan points into the items, shards and buffers it was laid out from. RingAttention modifies it
 // while a layer runs. Not thread-safe.

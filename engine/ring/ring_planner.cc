@@ -106,7 +106,7 @@ void RingPlanner::ListQueries(int peer, RingPlan::Queries& queries) {
     if (item.mode != RingMode::kPassQ || other < 0) continue;
     if (Sees(i, item.index, other)) {
       parts.push_back(PartOfRows(OwnRows(layer_.query, item)));
-      if (item.carries_row(other)) {
+      if (layer_.stores && item.carries_row(other)) {
         parts.push_back(PartOfRows(OwnRows(layer_.key, item)));
         parts.push_back(PartOfRows(OwnRows(layer_.value, item)));
       }
@@ -114,7 +114,7 @@ void RingPlanner::ListQueries(int peer, RingPlan::Queries& queries) {
     if (!Sees(i, other, item.index)) continue;
     const size_t rows = item.positions[other].size();
     message.expected.push_back(rows * RowBytes(QueryColumns()));
-    if (!item.carries_row(item.index)) continue;
+    if (!layer_.stores || !item.carries_row(item.index)) continue;
     message.expected.push_back(rows * RowBytes(KeyColumns()));
     message.expected.push_back(rows * RowBytes(ValueColumns()));
   }
@@ -193,7 +193,7 @@ void RingPlanner::ListServed(size_t i, int other, RingPlan::Step& step, RingPlan
   served.first_item = work_.size();
   served.items = subtrees.size();
   served.part = first_query_[item.ring[other]][i];
-  if (item.carries_row(item.index)) {
+  if (layer_.stores && item.carries_row(item.index)) {
     const ShardPage& page = shards.seen_by[item.home_index()].back();
     served.page = layer_.page_data(page.page);
     served.slot = item.begin - page.first_position;

@@ -4,6 +4,19 @@
 #include <utility>
 
 namespace annulus {
+namespace {
+
+// As families with scaled embeddings were trained: the factor has the dtype of the embeddings.
+float RoundedRoot(int32_t size, DType stored) {
+  const auto root = static_cast<float>(std::sqrt(static_cast<double>(size)));
+  uint32_t rounded = 0;
+  float made = 0;
+  ConvertFromFloat(stored, &root, &rounded, 1);
+  ConvertToFloat(stored, &rounded, &made, 1);
+  return made;
+}
+
+}  // namespace
 
 RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable& ops,
                         int page_tokens, DType kv_dtype) {
@@ -23,17 +36,22 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
       model.index_in_group[model.groups[g].layers[i]] = static_cast<int>(i);
     }
   }
+  for (int layer = 0; layer < model.layers(); ++layer) {
+    const LayerConfig& config = model.config.layers[static_cast<size_t>(layer)];
+    if (config.has_own_keys()) continue;
+    model.group_of_layer[layer] = model.group_of_layer[config.keys_of];
+    model.index_in_group[layer] = model.index_in_group[config.keys_of];
+  }
   for (const RopeConfig& rope : model.config.ropes) {
     model.inverse_frequencies.push_back(InverseFrequencies(rope));
   }
   model.embedding_scale = model.config.embedding_scale;
+  const DType stored = model.weights.stored_embedding_dtype;
   if (model.config.scaled_embeddings) {
-    const auto root = static_cast<float>(std::sqrt(static_cast<double>(model.config.hidden_size)));
-    // As the family was trained: the factor has the dtype of the embeddings.
-    uint32_t rounded = 0;
-    ConvertFromFloat(model.weights.stored_embedding_dtype, &root, &rounded, 1);
-    ConvertToFloat(model.weights.stored_embedding_dtype, &rounded, &model.embedding_scale, 1);
+    model.embedding_scale = RoundedRoot(model.config.hidden_size, stored);
   }
+  model.layer_embedding_scale =
+      RoundedRoot(model.config.layer_input_size, stored) * std::sqrt(0.5f);
   return model;
 }
 

@@ -25,8 +25,10 @@ struct RankModel {
   KvPageShape page_shape;         // of a layer that has WidestAttention
   std::vector<LayerGraph> graph;  // [layer]
   std::vector<CacheGroup> groups;
-  std::vector<int> group_of_layer;  // [layer] index into groups
-  std::vector<int> index_in_group;  // [layer] index of the layer's part in a page
+  // [layer] of the keys and values that the layer attends: index into groups, and of their part in
+  // a page.
+  std::vector<int> group_of_layer;
+  std::vector<int> index_in_group;
   // [rope setting][pairs] for sequences whose RopeLength is 0.
   std::vector<std::vector<float>> inverse_frequencies;
 
@@ -35,6 +37,7 @@ struct RankModel {
   std::shared_ptr<const TokenTrie> tokens;
 
   float embedding_scale = 1;
+  float layer_embedding_scale = 1;
   // For those of the layers' matrices whose dtype it needs (ActivationsOf). Expert routing always
   // takes float inputs.
   Activations activations = Activations::kFloat;

@@ -50,6 +50,12 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
   for (size_t layer = 0; layer < model.graph.size(); ++layer) {
     AddProducts(model, layer, options.rows_per_rank, device.wide_rows, shape.products);
   }
+  if (model.config.layer_input_size > 0) {
+    ProductShape inputs = ShapeOf(model.weights.layer_projection.weight,
+                                  std::min<int64_t>(options.rows_per_rank, device.wide_rows));
+    inputs.activations = ActivationsOf(model.activations, inputs.dtype);
+    shape.products.push_back(inputs);
+  }
   shape.products.push_back(ShapeOf(model.weights.head(), kLogitsRows));
   shape.rows = options.rows_per_rank;
   // A rank attends rows of its own or, item by item, of one of the others.

@@ -18,6 +18,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralF
 import expert_families
 import families
 import frequencies
+import gemma4_families
 import later_families
 from recipe import INSTALLED, VERSIONS, older_style, rope, rounded, sizes, write
 
@@ -92,6 +93,7 @@ RECIPES = {recipe.__name__: recipe for recipe in
 RECIPES.update(families.RECIPES)
 RECIPES.update(later_families.RECIPES)
 RECIPES.update(expert_families.RECIPES)
+RECIPES.update(gemma4_families.RECIPES)
 RECIPES["rope_frequencies.json"] = frequencies.write_frequencies
 
 

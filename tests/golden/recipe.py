@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import torch
@@ -38,7 +39,16 @@ def spread(name, shape, model_type):
     """Mean and deviation of one parameter: sharp attention, spread logits and clear choices of
     experts, unlike the near-uniform default."""
     gemma = model_type.startswith("gemma")
-    around_one = 0.0 if gemma else 1.0  # Gemma's norms multiply by 1 + w
+    gemma4 = model_type.startswith("gemma4")
+    around_one = 0.0 if gemma and not gemma4 else 1.0  # older Gemma's norms multiply by 1 + w
+    if name.endswith("scale") or (gemma4 and re.search(r"norm_\d.weight$", name)):
+        return 1.0, 0.2
+    if gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return 0.6, 0.15  # scores are not scaled
+    if gemma4 and name.endswith("router.proj.weight"):
+        return 0.0, 3.0  # its inputs are divided by sqrt(hidden_size)
+    if "per_layer_input_gate" in name:
+        return 0.0, 0.3 / shape[-1] ** 0.5  # of the residual, which is not normed
     if gemma and name == "model.norm.weight":
         return 3.0, 0.2  # its embeddings are small, because they are scaled up and are the head, too
     if name.endswith(("q_norm.weight", "k_norm.weight")):
@@ -64,6 +74,9 @@ def randomize(model, seed):
         name = name.replace("model.language_model.", "model.")  # of a larger model's text half
         mean, deviation = spread(name, parameter.shape, model_type)
         parameter.data.copy_(mean + deviation * noise)
+    for name, scale in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            scale.copy_(0.6 + 0.3 * torch.rand(1, generator=generator))
     for bias in choice_biases(model):
         bias.copy_((0.2 * torch.randn(bias.shape, generator=generator)).to(torch.bfloat16).float())
 
@@ -117,7 +130,11 @@ def router_gaps(model, ids):
     """At each position, how near any choice of experts was to another. Infinite without experts."""
     gaps = torch.full((len(ids),), float("inf"))
 
-    def look(module, inputs, _):
+    def look(module, inputs, output):
+        if hasattr(module, "per_expert_scale"):  # Gemma 4, which gives all probabilities
+            gaps.copy_(torch.minimum(gaps, gap_behind(output[0].log(),
+                                                      module.config.top_k_experts)))
+            return
         rows = inputs[0].reshape(len(ids), -1)
         logits = torch.nn.functional.linear(rows, module.weight, getattr(module, "bias", None))
         bias = inputs[1] if len(inputs) > 1 else getattr(module, "e_score_correction_bias", None)
@@ -126,7 +143,7 @@ def router_gaps(model, ids):
         gaps.copy_(torch.minimum(gaps, gap))
 
     hooks = [module.register_forward_hook(look) for module in model.modules()
-             if type(module).__name__.lower().endswith("topkrouter")]
+             if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
     if hooks:
         logits_of(model, ids)
     for hook in hooks:

@@ -25,20 +25,27 @@ inline std::vector<std::string> PlainGoldenNames() {
 }
 inline std::vector<std::string> GoldenNames() {
   std::vector<std::string> names = PlainGoldenNames();
-  for (const char* name : {"qwen2",           "qwen3",         "phi3",
-                           "phi3_longrope",   "llama_dynamic", "yarn",
-                           "gemma2",          "gemma3",        "gemma3_vision",
-                           "smollm3",         "olmo2",         "mixtral",
-                           "qwen3_moe",       "gpt_oss",       "gpt_oss_bf16",
-                           "llama_fp8",       "qwen3_vl",      "qwen2_vl",
-                           "qwen2_5_vl",      "ministral3",    "mistral3",
-                           "olmo3",           "exaone4",       "exaone4_full",
-                           "seed_oss",        "granite",       "granite4",
-                           "gemma",           "olmoe",         "hunyuan",
-                           "ernie4_5",        "glm4",          "glm",
-                           "phi4_multimodal", "qwen2_moe",     "qwen2_moe_windows",
-                           "glm4_moe",        "glm4_moe_air",  "minimax_m2",
-                           "minimax_m2_whole"}) {
+  for (const char* name : {"qwen2",         "qwen3",
+                           "phi3",          "phi3_longrope",
+                           "llama_dynamic", "yarn",
+                           "gemma2",        "gemma3",
+                           "gemma3_vision", "smollm3",
+                           "olmo2",         "mixtral",
+                           "qwen3_moe",     "gpt_oss",
+                           "gpt_oss_bf16",  "llama_fp8",
+                           "qwen3_vl",      "qwen2_vl",
+                           "qwen2_5_vl",    "ministral3",
+                           "mistral3",      "olmo3",
+                           "exaone4",       "exaone4_full",
+                           "seed_oss",      "granite",
+                           "granite4",      "gemma",
+                           "olmoe",         "hunyuan",
+                           "ernie4_5",      "glm4",
+                           "glm",           "phi4_multimodal",
+                           "qwen2_moe",     "qwen2_moe_windows",
+                           "glm4_moe",      "glm4_moe_air",
+                           "minimax_m2",    "minimax_m2_whole",
+                           "gemma4",        "gemma4_moe"}) {
     names.emplace_back(name);
   }
   return names;

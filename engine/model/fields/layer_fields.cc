@@ -114,6 +114,24 @@ void UseInAllLayers(ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.experts = true;
 }
 
+// Experts beside the block of every layer.
+absl::Status ParseGemma4Experts(const JsonFields& fields, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  ANNULUS_ASSIGN_OR_RETURN(const bool used, fields.Boolean("enable_moe_block", false));
+  if (!used) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(experts.count, fields.Integer("num_experts", 1, kMostExperts));
+  constexpr char kChosen[] = "top_k_experts";
+  ANNULUS_ASSIGN_OR_RETURN(
+      experts.routing.chosen,
+      fields.Integer(kChosen, 1, std::min<int64_t>(kMostChosen, experts.count)));
+  ANNULUS_ASSIGN_OR_RETURN(experts.intermediate_size,
+                           fields.Integer("moe_intermediate_size", 1, kMostIntermediate));
+  experts.shared_size = config.intermediate_size;
+  experts.factors = true;
+  for (LayerConfig& layer : config.layers) layer.experts = true;
+  return absl::OkStatus();
+}
+
 absl::Status ParseMixtral(const JsonFields& fields, ModelConfig& config) {
   ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, "num_local_experts", 8, 2, config.experts));
   UseInAllLayers(config);
@@ -309,6 +327,8 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
     case ExpertsRule::kMiniMax:
       ANNULUS_RETURN_IF_ERROR(ParseMiniMax(fields, config));
       break;
+    case ExpertsRule::kGemma4:
+      return ParseGemma4Experts(fields, config);
     case ExpertsRule::kSharedOnly:
       return ParseSharedOnly(fields, config);
   }

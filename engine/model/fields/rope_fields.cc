@@ -21,19 +21,20 @@ struct KindName {
   absl::string_view name;
   RopeKind kind;
 };
-constexpr std::array<KindName, 6> kKinds = {{{"default", RopeKind::kDefault},
+constexpr std::array<KindName, 7> kKinds = {{{"default", RopeKind::kDefault},
                                              {"linear", RopeKind::kLinear},
                                              {"dynamic", RopeKind::kDynamic},
                                              {"llama3", RopeKind::kLlama3},
                                              {"yarn", RopeKind::kYarn},
-                                             {"longrope", RopeKind::kLongrope}}};
+                                             {"longrope", RopeKind::kLongrope},
+                                             {"proportional", RopeKind::kProportional}}};
 
 // Reads one rope setting. `rope` is the object that holds it, `fields` the whole file.
 class RopeParser {
  public:
   RopeParser(const JsonFields& fields, const JsonFields& rope, const Family& family,
-             const ModelConfig& config)
-      : fields_(fields), rope_(rope), family_(family), config_(config) {}
+             const ModelConfig& config, int32_t head_dim)
+      : fields_(fields), rope_(rope), family_(family), config_(config), head_dim_(head_dim) {}
 
   absl::StatusOr<RopeConfig> Parse(const JsonFields& theta_place, const char* theta_key,
                                    double theta);
@@ -50,6 +51,7 @@ class RopeParser {
   absl::Status ParseYarn();
   absl::Status ParseLongrope();
   absl::Status ParseAlpha();
+  absl::Status ParseProportion();
   absl::StatusOr<float> Scale(double fallback) const;
   void ReachTo(int64_t context) {
     reach_ = static_cast<int64_t>(std::min(made_.factor * static_cast<double>(context), 2e9));
@@ -59,6 +61,7 @@ class RopeParser {
   const JsonFields& rope_;
   const Family& family_;
   const ModelConfig& config_;
+  const int32_t head_dim_;
   RopeConfig made_;
   int64_t reach_ = 0;
 };
@@ -81,10 +84,9 @@ absl::StatusOr<RopeKind> RopeParser::Kind() const {
 absl::StatusOr<int32_t> RopeParser::Pairs() const {
   const char* key = "partial_rotary_factor";
   const JsonFields& place = rope_.Has(key) ? rope_ : fields_;
-  const int32_t head_dim = WidestAttention(config_).k_dim;
   if (family_.rope == RopeRule::kRotaryDim && !place.Has(key)) {
     const char* dim = "rotary_dim";
-    ANNULUS_ASSIGN_OR_RETURN(const int32_t rows, fields_.Integer(dim, 2, head_dim, head_dim));
+    ANNULUS_ASSIGN_OR_RETURN(const int32_t rows, fields_.Integer(dim, 2, head_dim_, head_dim_));
     if (rows % 2 == 0) return rows / 2;
     return fields_.Invalid(dim, "an even number");
   }
@@ -92,9 +94,9 @@ absl::StatusOr<int32_t> RopeParser::Pairs() const {
   ANNULUS_ASSIGN_OR_RETURN(const double partial,
                            place.Number(key, 0, 1, all ? 1 : family_.partial_rotary));
   if (partial != 1 && all) return place.Unsupported(key, "1");
-  const auto rotated = static_cast<int32_t>(head_dim * partial);
+  const auto rotated = static_cast<int32_t>(head_dim_ * partial);
   if (rotated >= 2 && rotated % 2 == 0) return rotated / 2;
-  return place.Invalid(key, absl::StrCat("a number whose product with the head_dim of ", head_dim,
+  return place.Invalid(key, absl::StrCat("a number whose product with the head_dim of ", head_dim_,
                                          " is even and at least 2"));
 }
 
@@ -183,6 +185,14 @@ absl::Status RopeParser::ParseAlpha() {
   return absl::OkStatus();
 }
 
+absl::Status RopeParser::ParseProportion() {
+  ANNULUS_ASSIGN_OR_RETURN(const double part, rope_.Number("partial_rotary_factor", 0, 1, 1));
+  ANNULUS_RETURN_IF_ERROR(ParseFactor(1));
+  made_.pairs = head_dim_ / 2;
+  made_.turning = static_cast<int32_t>(part * head_dim_ / 2);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<float> RopeParser::Scale(double fallback) const {
   ANNULUS_ASSIGN_OR_RETURN(const double scale,
                            rope_.Number("attention_factor", kLeastFactor, 1e3, fallback));
@@ -193,10 +203,15 @@ absl::StatusOr<RopeConfig> RopeParser::Parse(const JsonFields& theta_place, cons
                                              double theta) {
   // The bound keeps theta a float32, in which the frequencies are formed.
   ANNULUS_ASSIGN_OR_RETURN(made_.theta, theta_place.Number(theta_key, 1, 1e38, theta));
-  ANNULUS_ASSIGN_OR_RETURN(made_.pairs, Pairs());
   ANNULUS_ASSIGN_OR_RETURN(made_.kind, Kind());
+  if (made_.kind == RopeKind::kProportional) {
+    ANNULUS_RETURN_IF_ERROR(ParseProportion());
+    return std::move(made_);
+  }
+  ANNULUS_ASSIGN_OR_RETURN(made_.pairs, Pairs());
   switch (made_.kind) {
     case RopeKind::kDefault:
+    case RopeKind::kProportional:
       break;
     case RopeKind::kLinear: {
       ANNULUS_RETURN_IF_ERROR(ParseFactor(std::nullopt));
@@ -272,11 +287,15 @@ absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, con
   ANNULUS_ASSIGN_OR_RETURN(const JsonFields listed_full, inner(kFull, none));
   const JsonFields& full = listed ? listed_full : rope;
   ANNULUS_ASSIGN_OR_RETURN(const JsonFields sliding, inner(kSliding, none));
-  RopeParser full_parser(fields, full, family, config);
+  const auto slides = [](const LayerConfig& layer) { return layer.window > 0; };
+  const auto first = std::find_if(config.layers.begin(), config.layers.end(), slides);
+  const int32_t full_dim = WidestAttention(config).k_dim;
+  const int32_t sliding_dim = first == config.layers.end() ? full_dim : first->attention.k_dim;
+  RopeParser full_parser(fields, full, family, config, full_dim);
   const bool full_theta = full.Has("rope_theta");
   ANNULUS_ASSIGN_OR_RETURN(RopeConfig full_rope, full_parser.Parse(full_theta ? full : fields,
                                                                    "rope_theta", family.theta));
-  RopeParser sliding_parser(fields, sliding, family, config);
+  RopeParser sliding_parser(fields, sliding, family, config, sliding_dim);
   const bool scaled_full = family.rope == RopeRule::kScaledFull;
   const JsonFields& shared = !listed && full_theta ? full : fields;
   const bool sliding_theta = sliding.Has("rope_theta");
@@ -308,7 +327,7 @@ absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelCon
   for (const char* per_layer : {kFull, kSliding}) {
     if (rope.Has(per_layer)) return rope.Unsupported(per_layer, "one rope setting for all layers");
   }
-  RopeParser parser(fields, rope, family, config);
+  RopeParser parser(fields, rope, family, config, WidestAttention(config).k_dim);
   const JsonFields& theta_place = rope.Has("rope_theta") ? rope : fields;
   ANNULUS_ASSIGN_OR_RETURN(RopeConfig made, parser.Parse(theta_place, "rope_theta", family.theta));
   config.ropes = {std::move(made)};

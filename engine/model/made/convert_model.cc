@@ -166,7 +166,7 @@ absl::Status Converter::PlanMatrix(const StoredMatrix& part) {
   item.whole.slice = item.whole.first = 0;
   item.whole.step = 1;
   item.whole.heads = {};
-  item.whole.rows = part.shape[part.transposed ? 2 : 0];
+  item.whole.rows = SliceRows(part);
   if (part.shape.size() == 3) item.slices = part.shape[0];
   item.to = MatrixDType(dtype_, part.name);
   if (part.transposed && !IsQuantized(item.to)) {

@@ -50,11 +50,6 @@ bool IsPlain(DType dtype) {
 // of them, stay in a second-level cache.
 constexpr int64_t kBlockElements = int64_t{256} << 10;
 
-// Rows of the slice that holds the matrix.
-int64_t SliceRows(const StoredMatrix& matrix) {
-  return matrix.transposed ? matrix.shape[2] : matrix.shape[0];
-}
-
 // The shape of codes or scales whose rows have the dimensions `row`.
 std::vector<int64_t> RowsShape(const StoredMatrix& matrix, std::vector<int64_t> row) {
   row.insert(row.begin(), SliceRows(matrix));
@@ -99,6 +94,10 @@ void Transpose(const std::byte* columns, int64_t stride, int64_t step, int64_t r
 
 }  // namespace
 
+int64_t SliceRows(const StoredMatrix& matrix) {
+  return matrix.transposed ? matrix.shape[2] : matrix.shape[matrix.shape.size() - 2];
+}
+
 absl::StatusOr<std::byte*> MatrixReader::Buffer::Get(size_t bytes) {
   if (bytes <= size_) return data_.get();
   data_.reset();
@@ -116,7 +115,8 @@ std::string ScaleTensorName(absl::string_view matrix) { return absl::StrCat(matr
 
 bool IsVocabulary(absl::string_view name) {
   // Also under the names that the text half of a larger model has.
-  return absl::EndsWith(name, "embed_tokens.weight") || absl::EndsWith(name, "lm_head.weight");
+  return absl::EndsWith(name, "embed_tokens.weight") || absl::EndsWith(name, "lm_head.weight") ||
+         absl::EndsWith(name, "embed_tokens_per_layer.weight");
 }
 
 DType MatrixDType(DType weights, absl::string_view name) {
@@ -199,7 +199,8 @@ absl::StatusOr<DType> MatrixReader::CheckCodes(const StoredMatrix& matrix,
   const int64_t rows = SliceRows(matrix);
   const std::vector<int64_t> blocks = {(rows + block_rows_ - 1) / block_rows_,
                                        (matrix.cols + block_cols_ - 1) / block_cols_};
-  if (IsFloat8(codes.dtype) && !matrix.transposed && scale.shape == blocks) return DType::kBF16;
+  if (IsFloat8(codes.dtype) && matrix.shape.size() == 2 && scale.shape == blocks)
+    return DType::kBF16;
   return absl::InvalidArgumentError(
       absl::StrCat("tensor ", name, " has the shape ", ShapeToString(scale.shape),
                    "; allowed: [1], ", ShapeToString(RowsShape(matrix, {1})), ", or ",

@@ -44,6 +44,9 @@ struct StoredMatrix {
   HeadOrder heads = {};  // step is 1 then, and transposed false
 };
 
+// Rows of the slice that holds the matrix.
+int64_t SliceRows(const StoredMatrix& matrix);
+
 // A vector inside a tensor: `size` elements first, first + step, .. of a slice, or those in the
 // order of heads.
 struct StoredVector {
@@ -59,7 +62,7 @@ struct StoredVector {
 // Name of the tensor with the scales, if a matrix is stored as codes with scales per row or group.
 std::string ScaleTensorName(absl::string_view matrix);
 
-// Whether this is the name of the embedding or the head.
+// Whether this is the name of an embedding or the head.
 bool IsVocabulary(absl::string_view name);
 
 // The dtype a matrix is packed or converted to, given the dtype `weights` for the model. The

@@ -46,9 +46,9 @@ bool IsOfOtherInputs(absl::string_view name, const TensorNames& names) {
           (absl::StrContains(name, ".lora_A.") || absl::StrContains(name, ".lora_B.")));
 }
 
-bool IsForGuessing(absl::string_view name, const TensorNames& names) {
-  return std::any_of(names.guessing.begin(), names.guessing.end(),
-                     [&](const std::string& layer) { return absl::StartsWith(name, layer); });
+bool BeginsWithAny(absl::string_view name, const std::vector<std::string>& beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const std::string& each) { return absl::StartsWith(name, each); });
 }
 
 // With NamesIn's comparison: a tied head and its scales are the embedding's.
@@ -80,10 +80,10 @@ absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& s
     if (used.contains(name)) continue;
     const bool head = absl::StartsWith(name, names.head + ".");
     if (names.tied && IsCopyOfEmbedding(name, names)) continue;
-    if (IsForGuessing(name, names)) {
+    if (BeginsWithAny(name, names.guessing)) {
       guessing.push_back(name);
     } else if ((head || absl::StartsWith(name, names.model)) && !IsHarmless(name) &&
-               !IsOfOtherInputs(name, names)) {
+               !IsOfOtherInputs(name, names) && !BeginsWithAny(name, names.unread)) {
       refused.push_back(name);
     } else {
       ignored.push_back(name);

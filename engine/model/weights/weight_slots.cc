@@ -1,7 +1,7 @@
 #include "engine/model/weights/weight_slots.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
@@ -44,12 +44,15 @@ class SlotLister {
     if (bias) AddVector({stored + ".bias", {all}, out, 0, first, 1, heads}, target.bias);
   }
   HeadOrder OrderOfHeads(const LayerConfig& layer) const;
-  void AddNorms(const std::string& prefix, const AttentionShape& shape, LayerWeights& layer);
+  void AddNorms(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
   void AddAttention(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
-  void AddMlp(const std::string& prefix, LayerWeights& layer);
-  void AddShared(const std::string& prefix, LayerWeights& layer);
+  void AddMlp(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
+  void AddShared(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
+  void AddGemma4Expert(const std::string& prefix, int64_t expert, GatedWeights& target);
+  void AddInputs();
+  void AddEnding(const std::string& prefix, LayerWeights& layer);
 
   const ModelConfig& config_;
   const TensorNames& names_;
@@ -58,16 +61,27 @@ class SlotLister {
   WeightSlots slots_;
 };
 
-void SlotLister::AddNorms(const std::string& prefix, const AttentionShape& shape,
+void SlotLister::AddNorms(const std::string& prefix, const LayerConfig& config,
                           LayerWeights& layer) {
+  const AttentionShape& shape = config.attention;
   const bool each = config_.traits.norms_each_head;
   const int64_t query = each ? shape.k_dim : shape.query_columns();
   const int64_t key = each ? shape.k_dim : shape.key_columns();
-  // In the order of LayerNorm.
-  const std::array<int64_t, kLayerNorms> sizes = {hidden_, hidden_, hidden_, hidden_, query, key};
   for (size_t i = 0; i < kLayerNorms; ++i) {
-    const absl::string_view name = config_.traits.norms.values[i];
-    if (!name.empty()) AddNorm(absl::StrCat(prefix, name), sizes[i], layer.norms.values[i]);
+    const auto norm = static_cast<LayerNorm>(i);
+    const absl::string_view name = config_.traits.norms[norm];
+    if (name.empty() || (norm == LayerNorm::kKey && !config.has_own_keys())) continue;
+    const std::string whole = absl::StrCat(prefix, name);
+    if (norm == LayerNorm::kRouterInput) {
+      const float factor = 1 / std::sqrt(static_cast<float>(hidden_));
+      slots_.vectors.push_back({{whole, {hidden_}, hidden_}, &layer.norms[norm], false, factor});
+      continue;
+    }
+    AddNorm(whole,
+            norm == LayerNorm::kQuery ? query
+            : norm == LayerNorm::kKey ? key
+                                      : hidden_,
+            layer.norms[norm]);
   }
 }
 
@@ -92,8 +106,12 @@ void SlotLister::AddAttention(const std::string& prefix, const LayerConfig& conf
     AddPart(fused, all, value, query + key, hidden_, bias, layer.value);
   } else {
     AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query, heads);
-    AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key, heads);
-    AddLinear(prefix + "v_proj", value, hidden_, bias, layer.value);
+    if (config.has_own_keys()) {
+      AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key, heads);
+    }
+    if (config.has_own_keys() && !config.values_are_keys) {
+      AddLinear(prefix + "v_proj", value, hidden_, bias, layer.value);
+    }
   }
   AddLinear(prefix + "o_proj", hidden_, shape.attended_columns(), config_.output_bias,
             layer.output);
@@ -102,8 +120,8 @@ void SlotLister::AddAttention(const std::string& prefix, const LayerConfig& conf
   }
 }
 
-void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
-  const int64_t size = config_.intermediate_size;
+void SlotLister::AddMlp(const std::string& prefix, const LayerConfig& config, LayerWeights& layer) {
+  const int64_t size = BlockSize(config_, config);
   const bool bias = config_.mlp_bias;
   const TensorLayout& layout = config_.traits.tensors;
   if (layout.fused_block) {
@@ -117,8 +135,10 @@ void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
   AddLinear(absl::StrCat(prefix, layout.down), hidden_, size, bias, layer.mlp.down);
 }
 
-void SlotLister::AddShared(const std::string& prefix, LayerWeights& layer) {
-  const int64_t size = config_.experts.shared_size;
+void SlotLister::AddShared(const std::string& prefix, const LayerConfig& config,
+                           LayerWeights& layer) {
+  const int64_t size = BlockSize(config_, config);
+  if (size == 0) return;
   const std::string block = absl::StrCat(prefix, config_.traits.tensors.shared);
   AddLinear(block + ".gate_proj", size, hidden_, false, layer.mlp.gate);
   AddLinear(block + ".up_proj", size, hidden_, false, layer.mlp.up);
@@ -148,6 +168,17 @@ void SlotLister::AddStackedExpert(const std::string& prefix, int64_t expert, Gat
   }
 }
 
+// One of the experts that share a tensor [experts, out, in].
+void SlotLister::AddGemma4Expert(const std::string& prefix, int64_t expert, GatedWeights& target) {
+  const int64_t count = config_.experts.count;
+  const int64_t size = config_.experts.intermediate_size;
+  const std::vector<int64_t> both = {count, 2 * size, hidden_};
+  AddMatrix({prefix + "gate_up_proj", both, size, hidden_, expert, 0}, target.gate.weight);
+  AddMatrix({prefix + "gate_up_proj", both, size, hidden_, expert, size}, target.up.weight);
+  AddMatrix({prefix + "down_proj", {count, hidden_, size}, hidden_, size, expert},
+            target.down.weight);
+}
+
 void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   struct Names {
     const char* block;
@@ -162,9 +193,11 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   static constexpr Names kMixtralNames = {
       "block_sparse_moe.", "gate", "e_score_correction_bias", "w1", "w3", "w2"};
   static constexpr Names kStackedNames = {"mlp.", "router", "", "", "", ""};
+  static constexpr Names kGemma4Names = {"", "router.proj", "", "", "", ""};
   const ExpertTensors kind = config_.traits.tensors.experts;
   const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
                        : kind == ExpertTensors::kMixtral ? kMixtralNames
+                       : kind == ExpertTensors::kGemma4  ? kGemma4Names
                                                          : kSeparateNames;
   const std::string block = prefix + names.block;
   const int64_t size = config_.experts.intermediate_size;
@@ -174,12 +207,20 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
     AddVector({block + names.choice_bias, {config_.experts.count}, config_.experts.count},
               layer.choice_bias);
   }
+  if (config_.experts.factors) {
+    AddVector({block + "router.per_expert_scale", {config_.experts.count}, config_.experts.count},
+              layer.expert_factors);
+  }
   layer.experts.each.resize(static_cast<size_t>(config_.experts.count));
   const size_t first = slots_.matrices.size();
   for (size_t e = 0; e < layer.experts.each.size(); ++e) {
     GatedWeights& expert = layer.experts.each[e];
     if (kind == ExpertTensors::kStacked) {
       AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
+      continue;
+    }
+    if (kind == ExpertTensors::kGemma4) {
+      AddGemma4Expert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;
     }
     const std::string name = absl::StrCat(block, "experts.", e, ".");
@@ -193,6 +234,31 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   }
 }
 
+// What gives every layer its input.
+void SlotLister::AddInputs() {
+  const int64_t size = config_.layer_input_size;
+  if (size == 0) return;
+  const int64_t all = size * std::ssize(config_.layers);
+  const int64_t tokens = config_.layer_input_vocabulary;
+  AddMatrix({names_.model + "embed_tokens_per_layer.weight", {tokens, all}, tokens, all},
+            weights_.layer_embedding);
+  AddLinear(names_.model + "per_layer_model_projection", all, hidden_, false,
+            weights_.layer_projection);
+  slots_.vectors.push_back({{names_.model + "per_layer_projection_norm.weight", {size}, size},
+                            &weights_.layer_projection_norm,
+                            false,
+                            std::sqrt(0.5f)});
+}
+
+void SlotLister::AddEnding(const std::string& prefix, LayerWeights& layer) {
+  const int64_t size = config_.layer_input_size;
+  if (size > 0) {
+    AddLinear(prefix + "per_layer_input_gate", size, hidden_, false, layer.input_gate);
+    AddLinear(prefix + "per_layer_projection", hidden_, size, false, layer.input_projection);
+  }
+  if (config_.traits.scaled_layers) AddVector({prefix + "layer_scalar", {1}, 1}, layer.scale);
+}
+
 WeightSlots SlotLister::List() {
   const auto vocabulary = [&](const std::string& name) -> StoredMatrix {
     return {name + ".weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_};
@@ -202,15 +268,18 @@ WeightSlots SlotLister::List() {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     LayerWeights& layer = weights_.layers[i];
     const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
-    AddNorms(prefix, config_.layers[i].attention, layer);
-    AddAttention(prefix + "self_attn.", config_.layers[i], layer);
-    if (config_.layers[i].experts) {
+    const LayerConfig& config = config_.layers[i];
+    AddNorms(prefix, config, layer);
+    AddAttention(prefix + "self_attn.", config, layer);
+    if (config.experts) {
       AddExperts(prefix, layer);
-      if (config_.experts.shared_size > 0) AddShared(prefix, layer);
+      AddShared(prefix, config, layer);
     } else {
-      AddMlp(absl::StrCat(prefix, config_.traits.tensors.block), layer);
+      AddMlp(absl::StrCat(prefix, config_.traits.tensors.block), config, layer);
     }
+    AddEnding(prefix, layer);
   }
+  AddInputs();
   AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
   if (!names_.tied) {
     AddMatrix(vocabulary(names_.head), weights_.separate_head.emplace());
@@ -268,6 +337,12 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
     for (int32_t i = 0; i < config.guessing_layers; ++i) {
       const size_t layer = config.layers.size() + static_cast<size_t>(i);
       names.guessing.push_back(absl::StrCat(prefix, "layers.", layer, "."));
+    }
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+      if (config.layers[i].has_own_keys()) continue;
+      for (const char* part : {"k_proj.", "v_proj.", "k_norm.", "v_norm."}) {
+        names.unread.push_back(absl::StrCat(prefix, "layers.", i, ".self_attn.", part));
+      }
     }
     if (names.adapters &&
         source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {

@@ -24,6 +24,7 @@ struct VectorSlot {
   StoredVector stored;
   DeviceVector* target;
   bool unit_offset = false;  // the checkpoint stores w, the model multiplies by 1 + w
+  float factor = 1;          // of what is stored
 };
 struct WeightSlots {
   std::vector<MatrixSlot> matrices;
@@ -40,6 +41,8 @@ struct TensorNames {
   // Between a projection's name and ".weight", if its adapters stand beside it.
   std::string infix = {};
   std::vector<std::string> guessing = {};  // of ModelConfig::guessing_layers
+  // What publishers store for layers that attend another's keys and values, though nothing uses it.
+  std::vector<std::string> unread = {};
 };
 
 // The names in a checkpoint written as `config` says.

@@ -121,19 +121,43 @@ MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
   return MatrixReader(source, config.fp8_block_rows, config.fp8_block_cols);
 }
 
-absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
-                        Stream& stream) {
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
-  ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
-  if (slot.unit_offset) {
-    for (float& value : values) value += 1.0f;
-  }
+absl::StatusOr<DeviceVector> Upload(const std::vector<float>& values, Backend& backend,
+                                    Stream& stream) {
   const size_t bytes = values.size() * sizeof(float);
   ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend.Allocate(bytes));
   ANNULUS_RETURN_IF_ERROR(backend.Copy(stream, storage.data(), values.data(), bytes));
   ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
-  *slot.target = DeviceVector(std::move(storage), slot.stored.size);
+  return DeviceVector(std::move(storage), static_cast<int64_t>(values.size()));
+}
+
+absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
+                        Stream& stream) {
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
+  ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
+  for (float& value : values) value = value * slot.factor + (slot.unit_offset ? 1.0f : 0.0f);
+  ANNULUS_ASSIGN_OR_RETURN(*slot.target, Upload(values, backend, stream));
   return absl::OkStatus();
+}
+
+// The widest values that are normed without a weight; 0: none are.
+int64_t MostOnes(const ModelConfig& config) {
+  int64_t most = 0;
+  for (const LayerConfig& layer : config.layers) {
+    most = std::max<int64_t>(most, config.traits.norms_values ? layer.attention.v_dim : 0);
+  }
+  return most;
+}
+
+// What the host needs of a layer's vectors.
+absl::Status CopyToHost(LayerWeights& layer, Backend& backend, Stream& stream) {
+  if (layer.scale.size() > 0) {
+    ANNULUS_RETURN_IF_ERROR(
+        backend.Copy(stream, &layer.host_scale, layer.scale.data(), sizeof(float)));
+  }
+  if (layer.sinks.size() == 0) return absl::OkStatus();
+  layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
+  return backend.Copy(stream, layer.host_sinks.data(), layer.sinks.data(),
+                      layer.host_sinks.size() * sizeof(float));
 }
 
 absl::StatusOr<ExpertMatrices> ListProjection(const std::vector<GatedWeights>& experts,
@@ -246,10 +270,11 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   for (LayerWeights& layer : weights.layers) {
     ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
     weights.bytes += bytes;
-    if (layer.sinks.size() == 0) continue;
-    layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
-    ANNULUS_RETURN_IF_ERROR(backend.Copy(*stream, layer.host_sinks.data(), layer.sinks.data(),
-                                         layer.host_sinks.size() * sizeof(float)));
+    ANNULUS_RETURN_IF_ERROR(CopyToHost(layer, backend, *stream));
+  }
+  if (const int64_t most = MostOnes(config); most > 0) {
+    const std::vector<float> ones(static_cast<size_t>(most), 1.0f);
+    ANNULUS_ASSIGN_OR_RETURN(weights.ones, Upload(ones, backend, *stream));
   }
   ANNULUS_RETURN_IF_ERROR(stream->Synchronize());
   for (const MatrixSlot& slot : places.slots.matrices) {
@@ -276,6 +301,7 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
   for (const VectorSlot& slot : places.slots.vectors) {
     *slot.target = DeviceVector({}, slot.stored.size);
   }
+  if (MostOnes(config) > 0) weights.ones = DeviceVector({}, MostOnes(config));
   for (const LayerWeights& layer : weights.layers) {
     weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);  // see ListLayer
   }

@@ -69,7 +69,12 @@ struct LayerWeights {
   LinearWeights shared_gate;      // [1, hidden]
   LinearWeights router;           // [experts, hidden]
   DeviceVector choice_bias;       // [experts]
+  DeviceVector expert_factors;    // [experts]
   ExpertsWeights experts;
+  LinearWeights input_gate;        // [layer_input_size, hidden]
+  LinearWeights input_projection;  // [hidden, layer_input_size]
+  DeviceVector scale;              // [1]
+  float host_scale = 1;            // the same, for the host
 };
 
 // A model's weights, packed for one OpTable. Immutable: all ranks of a process share them.
@@ -77,6 +82,11 @@ struct ModelWeights {
   PackedMatrix embedding;                     // [vocabulary, hidden]
   std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
   DeviceVector final_norm;                    // [hidden]
+  // Of layers that have inputs: see ModelConfig. The norm is multiplied by 1 / sqrt(2).
+  PackedMatrix layer_embedding;        // [layer_input_vocabulary, layers * layer_input_size]
+  LinearWeights layer_projection;      // [layers * layer_input_size, hidden]
+  DeviceVector layer_projection_norm;  // [layer_input_size]
+  DeviceVector ones;                   // weights of norms that have none
   std::vector<LayerWeights> layers;
   int64_t parameters = 0;            // number of weights, a tied head counted once
   size_t bytes = 0;                  // of backend memory

@@ -146,8 +146,11 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   ring.items = std::span(items_).first(items);
   ring.shards = std::span(groups_[group].shards).first(items);
   ring.query = b.Rows(LayerArray::kQuery, 0, rows, shape.query_columns());
-  ring.key = b.Rows(LayerArray::kKey, 0, rows_.count(), shape.key_columns());
-  ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), shape.value_columns());
+  ring.stores = Stores(layer);
+  if (ring.stores) {
+    ring.key = b.Rows(LayerArray::kKey, 0, rows_.count(), shape.key_columns());
+    ring.value = b.Rows(LayerArray::kValue, 0, rows_.count(), shape.value_columns());
+  }
   ring.page_data = [this](int32_t page) { return state_.parts.pool->LayerPage(page, 0); };
   ring.page_offset = PageOffset(layer);
   ring.state = state(b.of(LayerArray::kAttended), b.lse, b.sizes.rows);
@@ -160,27 +163,26 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
 }
 
 RingPlan& StepAttention::PlanOf(int layer) {
-  return IsLast(layer) && active_items_ < items_.size() ? last_plan_ : GroupOf(layer).plan;
+  if (IsLast(layer) && active_items_ < items_.size()) return last_plan_;
+  return Stores(layer) ? GroupOf(layer).plan : GroupOf(layer).reading;
+}
+
+// Unless it has been laid out, for an earlier layer.
+void StepAttention::LayOutFirst(int layer) {
+  RingPlan& plan = PlanOf(layer);
+  if (plan.laid_out() || !GroupOf(layer).choosing.empty()) return;
+  state_.ring.LayOut(MakeRingLayer(layer, IsLast(layer) ? rows_.active : rows_.count()), plan);
 }
 
 // Before the first layer, so that no layer does it. Lists that are settled layer by layer are laid
 // out in each: see Run.
 void StepAttention::LayOut(StepBuffers& buffers) {
   buffers_ = &buffers;
-  const int last = model().layers() - 1;
-  const bool fewer = active_items_ < items_.size();
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const int layer = model().groups[g].layers.front();
-    if (!groups_[g].choosing.empty() || (layer == last && fewer)) continue;
-    state_.ring.LayOut(MakeRingLayer(layer, layer == last ? rows_.active : rows_.count()),
-                       PlanOf(layer));
-  }
-  if (!fewer || !GroupOf(last).choosing.empty()) return;
-  state_.ring.LayOut(MakeRingLayer(last, rows_.active), last_plan_);
+  for (int layer = 0; layer < model().layers(); ++layer) LayOutFirst(layer);
 }
 
 absl::Status StepAttention::Run(int layer, int64_t rows) {
-  ANNULUS_RETURN_IF_ERROR(Append(layer));
+  if (Stores(layer)) ANNULUS_RETURN_IF_ERROR(Append(layer));
   TakeUpLayer(layer);
   const RingLayer ring = MakeRingLayer(layer, rows);
   if (state_.parts.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));

@@ -53,6 +53,7 @@ class StepAttention {
     std::vector<std::byte*> layer_page;  // [own row] the current layer's part of the page
     std::vector<int32_t> append_slot;    // [own row] index of the token in that page
     RingPlan plan;                       // for all ring items; valid as long as `shards`
+    RingPlan reading;                    // the same, for layers that store nothing
   };
 
   const RankModel& model() const { return state_.model(); }
@@ -62,12 +63,16 @@ class StepAttention {
   bool IsLast(int layer) const { return layer + 1 == model().layers(); }
   GroupStep& GroupOf(int layer) { return groups_[model().group_of_layer[layer]]; }
 
+  bool Stores(int layer) const {
+    return model().config.layers[static_cast<size_t>(layer)].has_own_keys();
+  }
   void ListItems(const StepPlan& plan);
   GroupStep BuildGroup(int group) const;
   void ListAppends(int group, GroupStep& step) const;
   size_t PageOffset(int layer) const;
   RingLayer MakeRingLayer(int layer, int64_t rows);
   RingPlan& PlanOf(int layer);
+  void LayOutFirst(int layer);
   absl::Status Append(int layer);
 
   // step_choice.cc: what policies decide.

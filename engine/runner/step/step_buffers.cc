@@ -105,6 +105,16 @@ void ForEachOfExperts(const StepSizes& sizes, StepBuffers::Experts& b, Visit& vi
 }
 
 template <class Visit>
+void ForEachOfInputs(const StepSizes& sizes, StepBuffers::Inputs& b, Visit& visit) {
+  const ModelConfig& config = sizes.model.config;
+  if (config.layer_input_size == 0) return;
+  const int64_t slice = std::min(sizes.rows, sizes.wide_rows);
+  const int64_t columns = config.layer_input_size * std::ssize(config.layers);
+  visit(Memory::kDevice, slice * config.hidden_size, b.embedded);
+  visit(Memory::kDevice, slice * columns, b.projected);
+}
+
+template <class Visit>
 void ForEachOfHead(const StepSizes& sizes, StepBuffers::Head& b, Visit& visit) {
   const ModelConfig& config = sizes.model.config;
   const int64_t logits = kLogitsRows * config.vocabulary;
@@ -121,6 +131,7 @@ void ForEachBuffer(Phase phase, StepBuffers& b, Visit& visit) {
   const StepSizes& sizes = b.sizes;
   const RankModel& model = sizes.model;
   if (phase == Phase::kHead) return ForEachOfHead(sizes, b.head, visit);
+  if (phase == Phase::kInputs) return ForEachOfInputs(sizes, b.inputs, visit);
   ForEachArray(phase == Phase::kBlock, b, visit);
   if (phase == Phase::kBlock) return;
   visit(Memory::kDevice, sizes.rows * b.state_heads, b.lse);
@@ -184,12 +195,13 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
                         .in_place = device.host_accessible};
   const StepBytes step = CountPhase(Phase::kStep, sizes);
   const StepBytes block = CountPhase(Phase::kBlock, sizes);
+  const StepBytes inputs = CountPhase(Phase::kInputs, sizes);
   const StepBytes head = CountPhase(Phase::kHead, sizes);
   // What a block takes is used before by scores along antidiagonals (see Antidiagonals), for which
   // one block of keys is enough and more is better.
   const size_t scores =
       StepArena::BytesFor<float>(static_cast<size_t>(r) * static_cast<size_t>(MostHeads(model)));
-  StepBytes bytes{step.device + head.device + std::max(block.device, scores),
+  StepBytes bytes{step.device + head.device + std::max({block.device, scores, inputs.device}),
                   step.host + head.host};
   if (device.host_accessible) return {bytes.device + bytes.host, 0};
   return bytes;

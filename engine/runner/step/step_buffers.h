@@ -60,9 +60,9 @@ struct StepSizes {
 struct StepBuffers {
   explicit StepBuffers(const StepSizes& sizes);
 
-  // When a buffer is taken: at the step's start, where a gated block begins (rewind the arena when
-  // it ends), or at the step's end.
-  enum class Phase : uint8_t { kStep, kBlock, kHead };
+  // When a buffer is taken: at the step's start, to fill kLayerInputs or where a gated block begins
+  // (rewind the arena after each), or at the step's end.
+  enum class Phase : uint8_t { kStep, kInputs, kBlock, kHead };
 
   // Partial attention of rows: see AttentionState.
   struct State {
@@ -86,6 +86,11 @@ struct StepBuffers {
     std::span<float> sorted_weights;  // [choices]
     std::span<int32_t> ends;          // [experts + 1] index of each expert's first sorted choice
   };
+  // For a slice of rows, whose parts of kLayerInputs are made of these.
+  struct Inputs {
+    std::span<float> embedded;   // [rows, hidden]
+    std::span<float> projected;  // [rows, layers * layer_input_size]
+  };
   // For kLogitsRows rows.
   struct Head {
     std::span<float> normed;         // [rows, hidden]
@@ -103,6 +108,7 @@ struct StepBuffers {
   State served, kept;                                 // see StateRows
   std::vector<RopeAngles> angles;                     // [rope setting]
   Experts experts;
+  Inputs inputs;
   Head head;
 
   std::span<float>& of(LayerArray array) { return arrays[static_cast<size_t>(array)]; }

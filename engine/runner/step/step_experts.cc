@@ -43,6 +43,7 @@ RouteParams StepLayers::Route(const Pass& pass, std::span<int32_t> chosen,
   return {.logits = View(LayerArray::kRouterLogits, pass.rows, pass),
           .rule = model().config.experts.routing,
           .bias = weights(pass.layer).choice_bias.data(),
+          .factors = weights(pass.layer).expert_factors.data(),
           .experts = chosen.data(),
           .weights = shares.data()};
 }
@@ -71,9 +72,8 @@ absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
   pass.expert_input = View(layer.routing.back().input, rows, pass).data;
   ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
   return ops().add_choices(
-      stream(),
-      {View(LayerArray::kExpertOutput, rows * config.routing.chosen, pass), b.few_weights.data(),
-       config.routing.chosen, View(LayerArray::kResidual, rows, pass)});
+      stream(), {View(LayerArray::kExpertOutput, rows * config.routing.chosen, pass),
+                 b.few_weights.data(), config.routing.chosen, View(layer.mixture, rows, pass)});
 }
 
 // The host sorts rows by expert: every expert's are one product.
@@ -82,7 +82,7 @@ absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
   const ExpertsConfig& config = model().config.experts;
   const LayerGraph& layer = graph(pass.layer);
   const ConstMatrixView input = View(layer.routing.back().input, pass.rows, pass);
-  const MatrixView residual = View(LayerArray::kResidual, pass.rows, pass);
+  const MatrixView sum = View(layer.mixture, pass.rows, pass);
   StepBuffers::Experts& b = buffers_.experts;
   ANNULUS_RETURN_IF_ERROR(ops().route(stream(), Route(pass, b.chosen, b.weights)));
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
@@ -100,7 +100,7 @@ absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
     ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
     ANNULUS_RETURN_IF_ERROR(
         ops().scatter_add(stream(), {View(LayerArray::kExpertOutput, pass.rows, pass), rows,
-                                     b.sorted_weights.subspan(first, count), residual}));
+                                     b.sorted_weights.subspan(first, count), sum}));
   }
   return absl::OkStatus();
 }

@@ -10,12 +10,14 @@ namespace annulus {
 
 absl::Status StepLayers::Embed() {
   if (rows_.tokens.empty()) return absl::OkStatus();
-  const MatrixView residual =
-      buffers_.Rows(LayerArray::kResidual, 0, rows_.count(), model().config.hidden_size);
-  ANNULUS_RETURN_IF_ERROR(
-      ops().embed(stream(), {&state_.weights().embedding, rows_.tokens, residual}));
+  return EmbedRows(rows_.tokens, buffers_.Rows(LayerArray::kResidual, 0, rows_.count(),
+                                               model().config.hidden_size));
+}
+
+absl::Status StepLayers::EmbedRows(std::span<const int32_t> tokens, MatrixView into) {
+  ANNULUS_RETURN_IF_ERROR(ops().embed(stream(), {&state_.weights().embedding, tokens, into}));
   if (model().embedding_scale == 1) return absl::OkStatus();
-  return ops().scale(stream(), {residual, model().embedding_scale});
+  return ops().scale(stream(), {into, model().embedding_scale});
 }
 
 absl::Status StepLayers::FillAngles() {
@@ -75,6 +77,7 @@ absl::Status StepLayers::Layer(int layer, bool is_last) {
   ANNULUS_RETURN_IF_ERROR(graph(layer).routing.empty() ? Slices(graph(layer).block, layer, rows)
                                                        : Experts(layer, rows));
   parts.arena->Rewind(before);  // what the next layer chooses by takes it
+  ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).ending, {.layer = layer, .rows = rows}));
   if (graph(layer).routing.empty() && !is_last) {
     WillRead(graph(layer + 1).attention, {.layer = layer + 1});
   }
@@ -115,6 +118,11 @@ absl::Status StepLayers::RunOne(const Operation& operation, const Pass& pass) {
       return attention_.Run(pass.layer, pass.rows);
     case Operation::Kind::kAddGated:
       return AddGated(operation, pass);
+    case Operation::Kind::kClear:
+      return ops().scale(stream(), {View(operation.output, pass.rows, pass), 0});
+    case Operation::Kind::kScale:
+      return ops().scale(stream(),
+                         {View(operation.output, pass.rows, pass), weights(pass.layer).host_scale});
     case Operation::Kind::kActivate:
       break;
   }
@@ -146,6 +154,11 @@ int64_t StepLayers::RowsOf(LayerRows rows, const Pass& pass) const {
 MatrixView StepLayers::View(LayerArray array, int64_t rows, const Pass& pass) {
   const int64_t columns = graph(pass.layer).columns_of(array);
   if (array == LayerArray::kExpertInput) return {pass.expert_input, rows, columns, columns};
+  if (array == LayerArray::kLayerInputs) {
+    const int64_t own = model().config.layer_input_size;
+    const int64_t offset = pass.first * columns + pass.layer * own;
+    return {buffers_.of(array).data() + offset, rows, own, columns};
+  }
   return buffers_.Rows(array, InsideBlock(array) ? 0 : pass.first, rows, columns);
 }
 
@@ -156,10 +169,13 @@ Activations StepLayers::ActivationsFor(const Product& product, DType dtype) cons
 absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
   const int64_t rows = RowsOf(operation.rows, pass);
   if (rows == 0) return absl::OkStatus();
-  const DeviceVector& weight = weights(pass.layer).norms[operation.norm];
+  const bool values = operation.norm == LayerNorm::kValue;
+  const DeviceVector& weight =
+      values ? state_.weights().ones : weights(pass.layer).norms[operation.norm];
+  const int64_t size = values ? model().attention(pass.layer).v_dim : weight.size();
   const auto in_parts = [&](LayerArray array) -> MatrixView {
     const MatrixView view = View(array, rows, pass);
-    return {view.data, rows * view.cols / weight.size(), weight.size(), weight.size()};
+    return {view.data, rows * view.cols / size, size, size};
   };
   return ops().rms_norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
                                    in_parts(operation.output), operation.accumulate});

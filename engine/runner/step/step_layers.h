@@ -24,6 +24,8 @@ class StepLayers {
 
   // Fills the residual of all rows. Call before layer 0.
   absl::Status Embed();
+  // Fills kLayerInputs, if layers have inputs. Call before the first layer of a step or stretch.
+  absl::Status FillInputs();
   // Fills the tables that layers rotate by. Call before the first layer of a step or stretch.
   absl::Status FillAngles();
   // Runs layers [first, end).
@@ -49,6 +51,8 @@ class StepLayers {
   const OpTable& ops() const { return state_.ops(); }
   Stream& stream() const { return *state_.parts.stream; }
 
+  absl::Status EmbedRows(std::span<const int32_t> tokens, MatrixView into);
+  absl::Status FillInputs(int64_t first, int64_t rows);
   absl::Status FillAngles(size_t rope);
   absl::Status Layer(int layer, bool is_last);
   absl::Status Slices(std::span<const Operation> block, int layer, int64_t rows);

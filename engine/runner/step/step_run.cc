@@ -31,6 +31,7 @@ absl::Status StepRun::Run(RankResult& result) {
   } else {
     attention_.reports() = std::move(state_.suspended->attention);
   }
+  ANNULUS_RETURN_IF_ERROR(layers.FillInputs());
   ANNULUS_RETURN_IF_ERROR(layers.FillAngles());
   ANNULUS_RETURN_IF_ERROR(layers.Run(stretch_.first_layer, stretch_.end_layer));
   if (stretch_.ends_chunk) {

@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 const std::vector<std::string>& Controls() {
   static const auto& texts = *new std::vector<std::string>{
       "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>",
-      "<|return|>", "<|call|>",   "</s>",       "<|other|>"};
+      "<|return|>", "<|call|>",   "</s>",       "<|other|>",     "<turn|>"};
   return texts;
 }
 
@@ -79,7 +79,11 @@ TEST(TurnEndsTest, EveryFamilyHasItsOwn) {
       expected.insert(expected.end(), {IdOf("<|eot_id|>"), IdOf("<|eom_id|>")});
     }
     if (type.starts_with("phi")) expected.push_back(IdOf("<|end|>"));
-    if (type.starts_with("gemma")) expected.push_back(IdOf("<end_of_turn>"));
+    if (type == "gemma4_text") {
+      expected.push_back(IdOf("<turn|>"));
+    } else if (type.starts_with("gemma")) {
+      expected.push_back(IdOf("<end_of_turn>"));
+    }
     if (type == "gpt_oss") {
       expected.insert(expected.end(), {IdOf("<|return|>"), IdOf("<|call|>")});
     } else {
