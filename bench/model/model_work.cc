@@ -63,9 +63,10 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
   const double n = static_cast<double>(tokens);
   const std::vector<LayerGraph> graph = LayerGraphs(config);
   double flops = 2 * HeadSize(config);
+  const auto lean = static_cast<size_t>(LastLayerWithKeys(config));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
-    const bool last = i + 1 == config.layers.size();
+    const bool last = i >= lean;
     const WeightCounts size = WeightsPerRow(config, graph[i]);
     flops += 2 * size.every_row * n + 2 * size.wanted_row * (last ? 1 : n);
     flops += FlopsPerPair(layer) *

@@ -62,7 +62,8 @@ class LayerLister {
 
   void ListAttention() {
     Operations& list = graph_.attention;
-    const LayerArray input = AddInput(LayerNorm::kAttentionInput, kAll, list);
+    const LayerArray input =
+        AddInput(LayerNorm::kAttentionInput, layer_.has_own_keys() ? kAll : kWanted, list);
     std::vector<Product> products;
     if (layer_.has_own_keys()) {
       products.push_back({&LayerWeights::key, nullptr, kKey, kAll});
@@ -238,7 +239,7 @@ double MultipliesPerPair(const AttentionShape& shape) {
 std::vector<LayerMultiplies> MultipliesOfLayers(const ModelConfig& config) {
   const std::vector<LayerGraph> graph = LayerGraphs(config);
   std::vector<LayerMultiplies> layers(graph.size());
-  for (size_t i = 0; i + 1 < graph.size(); ++i) {
+  for (int i = 0; i < LastLayerWithKeys(config); ++i) {
     const WeightCounts weights = WeightsPerRow(config, graph[i]);
     const double pair = MultipliesPerPair(config.layers[i].attention);
     const int32_t window = config.layers[i].window;

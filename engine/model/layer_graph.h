@@ -51,7 +51,7 @@ constexpr bool InsideBlock(LayerArray array) {
 // Which rows an operation computes.
 enum class LayerRows : uint8_t {
   kAll,      // every row, since later steps attend its key and value
-  kWanted,   // in the last layer only rows whose logits are wanted, in other layers every row
+  kWanted,   // from LastLayerWithKeys on only rows whose logits are wanted, before it every row
   kSlices,   // the wanted rows, at most BackendCapabilities::wide_rows at a time
   kChoices,  // one row for each pair of a wanted row and an expert that it chose: expert by expert,
              // or, for at most kMostChoosingRows rows, all pairs at once
@@ -135,7 +135,7 @@ void ForEachOperation(const LayerGraph& layer, const Visit& visit) {
 // those that it chose.
 struct WeightCounts {
   double every_row = 0;
-  double wanted_row = 0;  // in the last layer only rows whose logits are wanted: LayerRows::kWanted
+  double wanted_row = 0;  // LayerRows::kWanted
 };
 WeightCounts WeightsPerRow(const ModelConfig& config, const LayerGraph& layer);
 
@@ -145,8 +145,8 @@ double MultipliesPerPair(const AttentionShape& shape);
 
 // Multiplications that a layer takes for a row of a prompt: by weights, and, with a window, for its
 // attention as if the window were full; and for each pair of a row and a key that it may see,
-// without a window. Both are 0 for the last layer, in which most rows of a prompt need only keys
-// and values.
+// without a window. Both are 0 from LastLayerWithKeys on, where most rows of a prompt need only
+// its keys and values.
 struct LayerMultiplies {
   double row = 0;
   double pair = 0;

@@ -287,6 +287,12 @@ int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer) {
   return layer.experts ? config.experts.shared_size : config.intermediate_size;
 }
 
+int LastLayerWithKeys(const ModelConfig& config) {
+  auto layer = static_cast<int>(config.layers.size()) - 1;
+  while (layer > 0 && !config.layers[static_cast<size_t>(layer)].has_own_keys()) --layer;
+  return layer;
+}
+
 void SetAttention(ModelConfig& config, const AttentionShape& shape) {
   for (LayerConfig& layer : config.layers) layer.attention = shape;
 }

@@ -200,6 +200,10 @@ absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked);
 // there is none.
 int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer);
 
+// The last layer that has keys of its own. From it on only rows whose logits are wanted pass: no
+// later step attends what the others would give. Requires a layer.
+int LastLayerWithKeys(const ModelConfig& config);
+
 // Gives all layers the same shape of attention.
 void SetAttention(ModelConfig& config, const AttentionShape& shape);
 

@@ -42,6 +42,7 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
     model.group_of_layer[layer] = model.group_of_layer[config.keys_of];
     model.index_in_group[layer] = model.index_in_group[config.keys_of];
   }
+  model.first_lean = LastLayerWithKeys(model.config);
   for (const RopeConfig& rope : model.config.ropes) {
     model.inverse_frequencies.push_back(InverseFrequencies(rope));
   }

@@ -29,6 +29,7 @@ struct RankModel {
   // a page.
   std::vector<int> group_of_layer;
   std::vector<int> index_in_group;
+  int first_lean = 0;  // LastLayerWithKeys
   // [rope setting][pairs] for sequences whose RopeLength is 0.
   std::vector<std::vector<float>> inverse_frequencies;
 

@@ -133,7 +133,7 @@ absl::Status StepAttention::Append(int layer) {
 
 RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
   const int group = model().group_of_layer[layer];
-  const size_t items = IsLast(layer) ? active_items_ : items_.size();
+  const size_t items = IsLean(layer) ? active_items_ : items_.size();
   const AttentionShape& shape = model().attention(layer);
   StepBuffers& b = *buffers_;
   const auto state = [&](std::span<float> o, std::span<float> lse, int64_t count) {
@@ -163,15 +163,17 @@ RingLayer StepAttention::MakeRingLayer(int layer, int64_t rows) {
 }
 
 RingPlan& StepAttention::PlanOf(int layer) {
-  if (IsLast(layer) && active_items_ < items_.size()) return last_plan_;
-  return Stores(layer) ? GroupOf(layer).plan : GroupOf(layer).reading;
+  GroupStep& group = GroupOf(layer);
+  const bool fewer = IsLean(layer) && active_items_ < items_.size();
+  if (Stores(layer)) return fewer ? group.lean_plan : group.plan;
+  return fewer ? group.lean_reading : group.reading;
 }
 
 // Unless it has been laid out, for an earlier layer.
 void StepAttention::LayOutFirst(int layer) {
   RingPlan& plan = PlanOf(layer);
   if (plan.laid_out() || !GroupOf(layer).choosing.empty()) return;
-  state_.ring.LayOut(MakeRingLayer(layer, IsLast(layer) ? rows_.active : rows_.count()), plan);
+  state_.ring.LayOut(MakeRingLayer(layer, IsLean(layer) ? rows_.active : rows_.count()), plan);
 }
 
 // Before the first layer, so that no layer does it. Lists that are settled layer by layer are laid

@@ -52,15 +52,18 @@ class StepAttention {
     std::vector<std::byte*> append_page;
     std::vector<std::byte*> layer_page;  // [own row] the current layer's part of the page
     std::vector<int32_t> append_slot;    // [own row] index of the token in that page
-    RingPlan plan;                       // for all ring items; valid as long as `shards`
-    RingPlan reading;                    // the same, for layers that store nothing
+    // For all ring items, valid as long as `shards`: of layers that store keys, and of others.
+    RingPlan plan, reading;
+    // The same for the items that lean layers have, if they are fewer.
+    RingPlan lean_plan, lean_reading;
   };
 
   const RankModel& model() const { return state_.model(); }
   const RankSequence& sequence(size_t item) const {
     return state_.sequences.at(plan_items_[item]->sequence);
   }
-  bool IsLast(int layer) const { return layer + 1 == model().layers(); }
+  // Whether the layer has only the items whose logits are wanted.
+  bool IsLean(int layer) const { return layer >= model().first_lean; }
   GroupStep& GroupOf(int layer) { return groups_[model().group_of_layer[layer]]; }
 
   bool Stores(int layer) const {
@@ -93,9 +96,8 @@ class StepAttention {
   StepBuffers* buffers_ = nullptr;
   std::vector<const PlanItem*> plan_items_;  // [ring item]
   std::vector<RingItem> items_;              // those whose ring this rank is in
-  size_t active_items_ = 0;                  // ring items that need the last layer: a prefix
+  size_t active_items_ = 0;                  // ring items that need lean layers: a prefix
   std::vector<GroupStep> groups_;            // [cache group]
-  RingPlan last_plan_;                       // for the last layer's items, if they are fewer
   std::vector<LayerAttention> reports_;
 };
 

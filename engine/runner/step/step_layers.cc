@@ -65,7 +65,7 @@ absl::Status StepLayers::Run(int first, int end) {
 
 // `is_last`: no other layer follows in this step.
 absl::Status StepLayers::Layer(int layer, bool is_last) {
-  const int64_t rows = layer + 1 == model().layers() ? rows_.active : rows_.count();
+  const int64_t rows = layer >= model().first_lean ? rows_.active : rows_.count();
   const RankParts& parts = state_.parts;
   parts.heartbeat->Beat();
   ANNULUS_RETURN_IF_ERROR(

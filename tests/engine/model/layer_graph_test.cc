@@ -177,5 +177,25 @@ TEST(LayerGraphTest, APairIsAShareOfARow) {
   EXPECT_EQ(PairsInRows(MultipliesOfLayers(config)), 0);
 }
 
+// Layers that attend another's keys leave nothing that later steps read.
+TEST(LayerGraphTest, RowsOfAPromptEndAtTheLastLayerWithKeys) {
+  ModelConfig config = Small();
+  config.layers.resize(4, config.layers.front());
+  EXPECT_EQ(LastLayerWithKeys(config), 3);
+  config.layers[2].keys_of = 0;
+  EXPECT_EQ(LastLayerWithKeys(config), 3);
+  config.layers[3].keys_of = 1;
+  EXPECT_EQ(LastLayerWithKeys(config), 1);
+  const std::vector<LayerMultiplies> layers = MultipliesOfLayers(config);
+  EXPECT_EQ(layers[0].row, 672);
+  EXPECT_EQ(layers[1].row, 0);
+  EXPECT_EQ(layers[3].row, 0);
+  const LayerGraph reading = LayerGraphs(config)[2];
+  for (const Operation& operation : reading.attention) {
+    EXPECT_NE(operation.rows, LayerRows::kAll);
+    for (const Product& product : operation.products) EXPECT_EQ(product.rows, LayerRows::kWanted);
+  }
+}
+
 }  // namespace
 }  // namespace annulus
