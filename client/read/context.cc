@@ -8,9 +8,11 @@ namespace annulus::client {
 std::vector<std::string> DescribeLeftOut(absl::string_view what, const LeftOut& left_out) {
   std::vector<std::string> sentences, parts, flags;
   if (left_out.hidden > 0) {
-    sentences.push_back(absl::StrCat(what, ": left out ", left_out.hidden, " hidden passage",
-                                     left_out.hidden == 1 ? "" : "s",
-                                     ", which is not visible in the document"));
+    const bool one = left_out.hidden == 1;
+    sentences.push_back(
+        absl::StrCat(what, ": left out ", left_out.hidden,
+                     one ? " hidden passage, which is" : " hidden passages, which are",
+                     " not visible in the document"));
   }
   const auto add = [&](int count, absl::string_view one, absl::string_view flag) {
     if (count == 0) return;

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "client/read/characters.h"
 #include "client/read/math_text.h"
+#include "client/read/office/list_marks.h"
 #include "client/read/web/page_tree.h"
 
 namespace annulus::client {
@@ -30,6 +31,11 @@ bool IsLine(absl::string_view name) {
 }
 
 bool IsStruck(absl::string_view name) { return IsOneOf(name, {"s", "del", "strike"}); }
+
+// Elements of a picture that hold text to be seen, as titles of pictures do not.
+bool IsSvgText(absl::string_view name) {
+  return IsOneOf(name, {"text", "foreignobject", "foreignObject"});
+}
 
 bool IsListElement(absl::string_view name) { return name == "ul" || name == "ol"; }
 
@@ -87,6 +93,11 @@ bool PageText::Enter(const pugi::xml_node& node) {
 
 void PageText::Text(const pugi::xml_node& node) {
   absl::string_view text = node.value();
+  if (svg_depth_ > 0 && svg_text_depth_ == 0) return;
+  if (!sizes_.empty() && sizes_.back().none) {
+    left_out_.hidden += absl::StripAsciiWhitespace(text).empty() ? 0 : 1;
+    return;
+  }
   if (!own_label_.empty() && !absl::StripAsciiWhitespace(text).empty()) {
     // "[^1]: 1. The note" needs its number once.
     text = absl::StripLeadingAsciiWhitespace(text);
@@ -114,8 +125,8 @@ void PageText::Text(const pugi::xml_node& node) {
 }
 
 bool PageText::IsSkipped(const pugi::xml_node& node, absl::string_view name) {
-  if (IsOneOf(name, {"head", "script", "style", "template", "noscript", "svg", "iframe", "object",
-                     "canvas", "audio", "video", "rp", "annotation"})) {
+  if (IsOneOf(name, {"head", "script", "style", "template", "noscript", "iframe", "object",
+                     "canvas", "audio", "video", "rp", "annotation", "defs", "symbol"})) {
     return true;
   }
   // What KaTeX writes besides its MathML.
@@ -139,6 +150,11 @@ bool PageText::EnterElement(const pugi::xml_node& node, absl::string_view name) 
     return false;
   }
   if (name == "img") Picture(node);
+  if (name == "svg") ++svg_depth_;
+  if (svg_depth_ > 0 && IsSvgText(name)) {
+    ++svg_text_depth_;
+    text_.EndLine();
+  }
   if (IsOneOf(name, {"input", "select", "textarea"})) {
     FormValue(node);
     return false;
@@ -151,10 +167,7 @@ bool PageText::EnterElement(const pugi::xml_node& node, absl::string_view name) 
     has_heading_ = true;
     text_.Prefix(absl::StrCat(std::string(static_cast<size_t>(HeadingLevel(name)), '#'), " "));
   }
-  if (IsListElement(name)) {
-    counts_.push_back(name == "ol" ? std::max(CountAt(node, "start", 1, 1000000), 1) : 0);
-    text_.BeginList();
-  }
+  if (IsListElement(name)) BeginList(node);
   if (name == "table") BeginTable(node);
   if (!EnterTablePart(node, name) && IsLine(name)) text_.EndLine();
   if (name == "li") BeginItem(node);
@@ -169,7 +182,10 @@ bool PageText::EnterElement(const pugi::xml_node& node, absl::string_view name) 
     text_.BeginScript(Script::kSub);
   } else if (name == "rt") {
     text_.Flow("(");
+  } else if (name == "q") {
+    text_.Flow("\"");
   }
+  EnterSize(node);
   return true;
 }
 
@@ -230,7 +246,15 @@ void PageText::Leave(const pugi::xml_node& node) {
     text_.EndScript();
   } else if (name == "rt") {
     text_.Flow(")");
+  } else if (name == "q") {
+    text_.Flow("\"");
   }
+  if (!sizes_.empty() && sizes_.back().id == node.hash_value()) sizes_.pop_back();
+  if (svg_depth_ > 0 && IsSvgText(name)) {
+    --svg_text_depth_;
+    text_.EndLine();
+  }
+  if (name == "svg") --svg_depth_;
   if (IsStruck(name)) text_.EndStruck();
   if (HeadingLevel(name) > 0 || name == "li") text_.Prefix("");
   if (name == "table") {
@@ -240,7 +264,7 @@ void PageText::Leave(const pugi::xml_node& node) {
   if (IsParagraph(name) || HeadingLevel(name) > 0) text_.EndParagraph();
   if (name == "pre") --pre_depth_;
   if (IsListElement(name)) {
-    counts_.pop_back();
+    lists_.pop_back();
     text_.EndList();
   }
   if (name == "li") text_.EndLine();
@@ -248,17 +272,46 @@ void PageText::Leave(const pugi::xml_node& node) {
   if (!LeaveTablePart(name) && (IsLine(name) || name == "td" || name == "th")) text_.EndLine();
 }
 
+void PageText::EnterSize(const pugi::xml_node& node) {
+  const std::optional<bool> none = survey_.style().HasNoSize(node);
+  if (none.has_value()) sizes_.push_back({node.hash_value(), *none});
+}
+
+void PageText::BeginList(const pugi::xml_node& node) {
+  constexpr int kMost = 1000000;
+  List list;
+  if (PageName(node) == "ol") {
+    list.numbered = true;
+    list.form = node.attribute("type").value();
+    if (node.attribute("reversed")) {
+      list.step = -1;
+      list.next = 0;
+      for (const pugi::xml_node& item : node.children())
+        list.next += PageName(item) == "li" ? 1 : 0;
+    }
+    int start = 0;
+    if (absl::SimpleAtoi(node.attribute("start").value(), &start)) {
+      list.next = std::clamp(start, -kMost, kMost);
+    }
+  }
+  lists_.push_back(std::move(list));
+  text_.BeginList();
+}
+
 void PageText::BeginItem(const pugi::xml_node& node) {
   const std::string& label = survey_.NoteLabel(node);
   const bool is_note = IsNotePart(node, "footnote") || IsNotePart(node, "endnote");
-  if (counts_.empty() || counts_.back() == 0) {
+  if (lists_.empty() || !lists_.back().numbered) {
     return text_.BeginItem(label.empty() ? "- " : absl::StrCat("[^", label, "]: "));
   }
-  const int number = CountAt(node, "value", counts_.back(), 1000000);
-  counts_.back() = number + 1;
+  List& list = lists_.back();
+  const int number = CountAt(node, "value", list.next, 1000000);
+  list.next = number + list.step;
+  const absl::string_view own = node.attribute("type").value();
+  const std::string shown = FormatListNumber(number, own.empty() ? list.form : own);
   text_.BeginItem(!label.empty() ? absl::StrCat("[^", label, "]: ")
                   : is_note      ? absl::StrCat("[^", number, "]: ")
-                                 : absl::StrCat(number, ". "));
+                                 : absl::StrCat(shown, ". "));
 }
 
 void PageText::Picture(const pugi::xml_node& node) {
@@ -273,24 +326,32 @@ void PageText::Picture(const pugi::xml_node& node) {
 void PageText::FormValue(const pugi::xml_node& node) {
   const absl::string_view name = PageName(node);
   if (name == "textarea") return text_.Apart(node.child_value());
-  if (name == "select") {
-    WalkPage(
-        node,
-        [&](const pugi::xml_node& option) {
-          if (PageName(option) == "option" && option.attribute("selected")) {
-            text_.Apart(option.child_value());
-          }
-          return true;
-        },
-        [](const pugi::xml_node&) {});
-    return;
-  }
+  if (name == "select") return SelectValue(node);
   const std::string type = absl::AsciiStrToLower(node.attribute("type").value());
   if (type == "checkbox" || type == "radio") {
     text_.Apart(node.attribute("checked") ? kTicked : kUnticked);
-  } else if (IsOneOf(type, {"", "text", "number", "date", "email", "tel", "url", "time"})) {
+  } else if (IsOneOf(type, {"", "text", "search", "number", "date", "datetime-local", "month",
+                            "week", "email", "tel", "url", "time", "range"})) {
     text_.Apart(node.attribute("value").value());
   }
+}
+
+// Of a list that drops down, the choice that it shows: the first if none is selected.
+void PageText::SelectValue(const pugi::xml_node& node) {
+  std::string first;
+  bool any = false;
+  WalkPage(
+      node,
+      [&](const pugi::xml_node& option) {
+        if (PageName(option) != "option") return true;
+        if (first.empty()) first = option.child_value();
+        any = any || option.attribute("selected");
+        if (option.attribute("selected")) text_.Apart(option.child_value());
+        return false;
+      },
+      [](const pugi::xml_node&) {});
+  const int rows = CountAt(node, "size", 1, 1000);
+  if (!any && rows <= 1 && !node.attribute("multiple")) text_.Apart(first);
 }
 
 void PageText::FindTitle(const pugi::xml_node& head) {

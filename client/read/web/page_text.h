@@ -35,7 +35,10 @@ class PageText {
   bool LeaveTablePart(absl::string_view name);
   void Picture(const pugi::xml_node& node);
   void FormValue(const pugi::xml_node& node);
+  void BeginList(const pugi::xml_node& node);
   void BeginItem(const pugi::xml_node& node);
+  void EnterSize(const pugi::xml_node& node);
+  void SelectValue(const pugi::xml_node& node);
   void FindTitle(const pugi::xml_node& head);
   void BeginTable(const pugi::xml_node& table);
   // Whether the innermost open table holds data.
@@ -47,12 +50,27 @@ class PageText {
   LeftOut left_out_;
   TextBuilder text_;
   TextBuilder title_;
-  std::vector<int> counts_;   // next number of each open list; 0: it has none
+  // An open list.
+  struct List {
+    bool numbered = false;
+    int next = 1;
+    int step = 1;      // -1: it counts down
+    std::string form;  // "a", "A", "i" or "I": how it numbers
+  };
+  // An element that gives its letters a size, or none.
+  struct Size {
+    size_t id;
+    bool none = false;
+  };
+  std::vector<List> lists_;
+  std::vector<Size> sizes_;   // of the open elements that set it
   std::vector<bool> tables_;  // whether each open table holds data
   std::string own_label_;     // of the note that begins here: it stands in the note too
   bool label_alone_ = false;  // it stood in an element of its own
   int pre_depth_ = 0;
-  int head_depth_ = 0;  // header rows and cells that are open
+  int svg_depth_ = 0;       // pictures that are drawn by elements
+  int svg_text_depth_ = 0;  // their texts
+  int head_depth_ = 0;      // header rows and cells that are open
   bool has_heading_ = false;
   bool left_navigation_ = false;
 };

@@ -99,6 +99,50 @@ TEST(Meaning, RaisedByPositionRubyAndHiddenRowsOfWord) {
   EXPECT_THAT(RemarksOn("d", table), HasSubstr("left out 1 hidden"));
 }
 
+TEST(Meaning, RulesForElementsInsideOthersHide) {
+  const auto shown = [](const std::string& sheet, const std::string& body) {
+    return Page(absl::StrCat("<style>", sheet, "</style>", body));
+  };
+  const std::string body = "<div id=m><p class=x>a</p><div><p>b</p></div></div><p data-k=v>c</p>";
+  EXPECT_EQ(shown("#m .x{display:none}", body), "b\n\nc\n");
+  EXPECT_EQ(shown("#m>p{display:none}", body), "b\n\nc\n");
+  EXPECT_EQ(shown("div div p , [data-k=\"v\"]{display:none}", body), "a\n");
+  EXPECT_EQ(shown("@media screen{.x{display:none}} p{opacity:1}", body), "b\n\nc\n");
+  EXPECT_EQ(shown("@media all, print{.y{color:red}.x{display:none}}", body), "b\n\nc\n");
+  // What holds only sometimes, or is not understood, hides nothing.
+  for (const char* sheet :
+       {"@media print{p{display:none}}", "@media (max-width:9px){p{display:none}}",
+        "p:hover{display:none}", "div + p{display:none}", "span > p{display:none}",
+        "#m > .y{display:none}", "> p{display:none}", "p >{display:none}"}) {
+    EXPECT_EQ(shown(sheet, body), "a\n\nb\n\nc\n") << sheet;
+  }
+}
+
+TEST(Meaning, LettersWithoutSizeAreHiddenUntilAnElementGivesThemOne) {
+  const std::string page =
+      Html("<div style='font-size:0'>planted <p style='font-size:14px'>column</p></div><p>b");
+  EXPECT_EQ(ReadOne("p", page), "column\n\nb\n");
+  EXPECT_THAT(RemarksOn("p", page), HasSubstr("left out 1 hidden passage, which is not"));
+}
+
+TEST(Meaning, ListsOfPagesKeepTheirNumbers) {
+  EXPECT_EQ(Page("<ol type=a><li>x<li>y</ol>"), "a. x\nb. y\n");
+  EXPECT_EQ(Page("<ol type=I start=4><li>x<li type=1>y</ol>"), "IV. x\n5. y\n");
+  EXPECT_EQ(Page("<ol start=0><li>x<li>y</ol>"), "0. x\n1. y\n");
+  EXPECT_EQ(Page("<ol start=-1><li>x<li>y</ol>"), "-1. x\n0. y\n");
+  EXPECT_EQ(Page("<ol reversed><li>x<li>y<li value=9>z</ol>"), "3. x\n2. y\n9. z\n");
+}
+
+TEST(Meaning, TextOfDrawingsAndFormsOfPages) {
+  EXPECT_EQ(Page("a <svg><title>icon</title><defs><text>no</text></defs><text>Oslo 42</text><g>"
+                 "<text>Bergen <tspan>7</tspan></text></g></svg> b"),
+            "a\nOslo 42\nBergen 7\nb\n");
+  EXPECT_EQ(Page("<select><option>Red<option>Blue</select> <select multiple><option>no</select>"
+                 "<input type=month value=2024-05><input type=hidden value=no>"),
+            "Red 2024-05\n");
+  EXPECT_EQ(Page("She said <q>no</q>."), "She said \"no\".\n");
+}
+
 TEST(Meaning, XhtmlThatIsNotWellFormedStillClosesItsElements) {
   EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml, "<head><title/><script src='a.js' /></head><body>",
                                       "<p>a & b<p>c</body>")),
@@ -278,7 +322,7 @@ TEST(Meaning, WhatIsHiddenIsLeftOutAndCounted) {
       "<p class=gone>c</p><p class='back shown'>kept</p><p style='font-size:0px'>d</p>");
   EXPECT_EQ(ReadOne("p", page), "seen\n\nkept\n");
   EXPECT_EQ(RemarksOn("p", page),
-            "p: left out 4 hidden passages, which is not visible in the document");
+            "p: left out 4 hidden passages, which are not visible in the document");
   const std::string word = MakeDocx("<w:p>" + Word("", "seen") + Word("<w:vanish/>", " obey me") +
                                     Word("<w:vanish w:val='0'/>", " too") + "</w:p>");
   EXPECT_EQ(ReadOne("d", word), "seen too\n");
