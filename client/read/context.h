@@ -22,6 +22,7 @@ struct ReadOptions {
   bool alt = false;        // alternative text of pictures
   std::string encoding{};  // of texts and pages, a name for iconv; empty: as found out
   PdfOrder pdf = PdfOrder::kByPage;
+  bool ocr = false;  // recognize the text of pages of a PDF that are pictures
 };
 
 // What a document has and its text lacks.

@@ -27,6 +27,9 @@ struct ReadLimits {
   std::string pdf_images_program = "pdfimages";  // likewise
   std::string pdf_unpack_program = "qpdf";       // likewise
   std::string pdf_repair_program = "fix-qdf";    // likewise
+  std::string pdf_ocr_program = "ocrmypdf";      // likewise
+  std::chrono::milliseconds ocr_time = std::chrono::minutes(60);
+  int64_t ocr_memory = int64_t{8} << 30;  // address space of each of its processes
 };
 
 // The part of the limits that is left while one file is read. Not thread-safe.
@@ -40,6 +43,8 @@ class ReadBudget {
 
   const ReadLimits& limits() const { return limits_; }
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
+  // Moves the deadline, by time that does not count.
+  void AddTime(std::chrono::steady_clock::duration time) { deadline_ += time; }
   bool TimeIsUp() const { return std::chrono::steady_clock::now() >= deadline_; }
   int64_t bytes_left() const { return bytes_left_; }
 
@@ -51,7 +56,7 @@ class ReadBudget {
 
  private:
   const ReadLimits limits_;
-  const std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point deadline_;
   int64_t bytes_left_;
   int entries_left_;
 };

@@ -44,6 +44,10 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
           "or auto (chooses for each page)")
       ->check(CLI::IsMember({"auto", "reading", "layout"}))
       ->type_name("ORDER");
+  command.add_flag(
+      "--ocr", options.ocr,
+      "Recognize the text of pdf pages that are pictures (runs ocrmypdf, which must be "
+      "installed; seconds for each page)");
 }
 
 void AddDocumentFlag(CLI::App& command, std::vector<std::string>& documents) {

@@ -1,6 +1,7 @@
 #include "client/read/pdf/pdf.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_ocr.h"
 #include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
 
@@ -139,21 +141,28 @@ absl::StatusOr<Pictures> FindPictures(absl::string_view what, absl::string_view 
   return pictures;
 }
 
-// Says which pages show a picture and hold no text. Blank pages are no fault.
-void TellScannedPages(absl::string_view what, const std::vector<std::string>& pages,
-                      const Pictures& pictures, ReadContext& context) {
+// The pages that show a picture and hold no text. Blank pages are no fault.
+std::vector<int> ScannedPages(const std::vector<std::string>& pages, const Pictures& pictures) {
   std::vector<int> scanned;
   for (const int page : pictures.any) {
     const auto at = static_cast<size_t>(page) - 1;
-    if (page >= 1 && at < pages.size() && pages[at].empty()) scanned.push_back(page);
+    const bool known = page >= 1 && at < pages.size();
+    if (known && absl::StripAsciiWhitespace(pages[at]).empty()) scanned.push_back(page);
   }
+  return scanned;
+}
+
+// Says which pages those are.
+void TellScannedPages(absl::string_view what, const std::vector<int>& scanned,
+                      ReadContext& context) {
   if (scanned.empty()) return;
   const bool one = scanned.size() == 1;
   context.incomplete = true;
   context.remarks.push_back(absl::StrCat(
       what, ": ", one ? "page " : "pages ", FormatNumbers(scanned), one ? " shows" : " show",
       " a picture and ", one ? "holds" : "hold", " no text, so nothing of ", one ? "it" : "them",
-      " is read. Add a text layer first, for example with ocrmypdf IN.pdf OUT.pdf"));
+      " is read. ",
+      context.options.ocr ? "ocrmypdf found none either" : "--ocr reads such pages by ocrmypdf"));
 }
 
 // Runs a tool of qpdf over the file. Empty, with a remark, if it is absent or fails.
@@ -220,8 +229,26 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
                                     ReadContext& context) {
   absl::StatusOr<std::vector<std::string>> pages = LayoutPages(what, bytes, context.budget);
   if (!pages.ok()) return pages.status();
-  const absl::StatusOr<Pictures> pictures = FindPictures(what, bytes, context.budget);
+  absl::StatusOr<Pictures> pictures = FindPictures(what, bytes, context.budget);
   if (!pictures.ok()) return pictures.status();
+  std::vector<int> scanned = ScannedPages(*pages, *pictures);
+  const bool any_text = std::any_of(pages->begin(), pages->end(), [](const std::string& page) {
+    return !absl::StripAsciiWhitespace(page).empty();
+  });
+  if (!any_text && scanned.empty()) {  // letters may be drawn as lines
+    scanned.resize(pages->size());
+    std::iota(scanned.begin(), scanned.end(), 1);
+  }
+  absl::StatusOr<std::string> recognized;  // `bytes` refers to it
+  if (context.options.ocr && !scanned.empty()) {
+    recognized = WithRecognizedText(what, bytes, scanned, context);
+    if (!recognized.ok()) return recognized.status();
+    bytes = *recognized;
+    pages = LayoutPages(what, bytes, context.budget);
+    if (!pages.ok()) return pages.status();
+    // On these pages, text that is not drawn is what the picture shows.
+    pictures->large.insert(scanned.begin(), scanned.end());
+  }
   const absl::StatusOr<std::string> seen = AsSeen(what, bytes, *pages, *pictures, context);
   if (!seen.ok()) return seen.status();
   if (!seen->empty()) {
@@ -232,15 +259,15 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   const absl::Status ordered = TakeBoxes(what, bytes, context, &*pages);
   if (!ordered.ok()) return ordered;
   TidyPdfPages(&*pages);
-  TellScannedPages(what, *pages, *pictures, context);
+  TellScannedPages(what, ScannedPages(*pages, *pictures), context);
   const std::string text = WithPageMarks(*pages);
   if (!text.empty()) return text;
   context.incomplete = true;
   context.remarks.clear();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages",
-                   " but no text: it is probably scanned. Add a text layer first, for example with "
-                   "ocrmypdf IN.pdf OUT.pdf"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " has ", pages->size(), pages->size() == 1 ? " page" : " pages", " but no text",
+      context.options.ocr ? ", and ocrmypdf found none either"
+                          : ": it is probably scanned. --ocr reads such pages by ocrmypdf"));
 }
 
 }  // namespace annulus::client

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -10,12 +13,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/read/child.h"
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
 #include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
 #include "tests/client/read/read_one.h"
+#include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
 namespace annulus::client {
@@ -89,6 +94,19 @@ TEST(PdfBoxes, CellsOfARowStayTogetherInReadingOrder) {
   EXPECT_EQ(ReadingText(page), "Ship  Tons\n\nAnna  120\n\nNext.\n\n");
 }
 
+// A pdf of one page. `objects` are further ones, from number 5; `resources` those of the page
+// beside its font.
+std::string MakePdf(const std::string& content, const std::string& resources = "",
+                    const std::string& objects = "") {
+  return absl::StrCat(
+      "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 "
+      "R]/Count "
+      "1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources"
+      "<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>",
+      resources, ">>>>endobj\n4 0 obj<</Length ", content.size(), ">>stream\n", content,
+      "\nendstream endobj\n", objects, "trailer<</Root 1 0 R/Size 9>>\n");
+}
+
 // A line of words: left, top, right, bottom, text.
 struct BoxWord {
   double left, top, right, bottom;
@@ -134,15 +152,9 @@ TEST(PdfScripts, OtherSizesOnTheSameLineAreNoScripts) {
 }
 
 TEST(PdfScripts, PowersOfPdfKeepTheirPlace) {
-  const std::string content =
+  const std::string pdf = MakePdf(
       "BT /F 12 Tf 72 700 Td (The load was 10) Tj /F 8 Tf 5 Ts (6) Tj 0 Ts /F 12 Tf ( N and 106 s)"
-      " Tj ET";
-  const std::string pdf = absl::StrCat(
-      "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 "
-      "R]/Count "
-      "1>>endobj\n3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources"
-      "<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n4 0 obj<</Length ",
-      content.size(), ">>stream\n", content, "\nendstream endobj\ntrailer<</Root 1 0 R/Size 5>>\n");
+      " Tj ET");
   EXPECT_EQ(ReadOne("f", pdf), "[page 1]\nThe load was 10^6 N and 106 s\n");
 }
 
@@ -303,6 +315,77 @@ TEST(Pdf, WithoutAnyTextItIsIncomplete) {
       ReadBytes("f", FileBytes(testing::TestFile("client/read/fixtures/scanned.pdf"))).at(0);
   EXPECT_FALSE(read.text.ok());
   EXPECT_TRUE(read.incomplete);
+}
+
+// Makes programs in place of ocrmypdf.
+class PdfOcr : public ::testing::Test {
+ protected:
+  // The path of one that runs `commands`.
+  std::string OcrProgram(const std::string& commands) {
+    folder_.Write("ocr", absl::StrCat("#!/bin/sh\n", commands, "\n"));
+    std::filesystem::permissions(folder_.path() / "ocr", std::filesystem::perms::owner_all);
+    return (folder_.path() / "ocr").string();
+  }
+
+ private:
+  const testing::TempDirectory folder_;
+};
+
+FileText ReadScan(const std::string& bytes, const ReadLimits& limits) {
+  return ReadBytes("f", bytes, {.ocr = true}, limits).at(0);
+}
+
+TEST_F(PdfOcr, ScannedPagesAreReadByTheProgram) {
+  const std::string scan = FileBytes(testing::TestFile("client/read/fixtures/scanned.pdf"));
+  const std::string text = testing::TestFile("client/read/fixtures/hidden.pdf").string();
+  // It reads the file on its standard input.
+  const FileText read =
+      ReadScan(scan, {.pdf_ocr_program = OcrProgram(absl::StrCat(
+                          "[ \"$(head -c 5)\" = %PDF- ] && [ $1 = --skip-text ] && cat ", text))});
+  ASSERT_TRUE(read.text.ok()) << read.text.status();
+  EXPECT_THAT(*read.text, HasSubstr("The harbour froze."));
+  EXPECT_FALSE(read.incomplete);
+  EXPECT_THAT(read.remarks.at(0), HasSubstr("was recognized by ocrmypdf, which makes mistakes"));
+}
+
+TEST_F(PdfOcr, SaysWhatWentWrong) {
+  const std::string scan = FileBytes(testing::TestFile("client/read/fixtures/scanned.pdf"));
+  const FileText absent = ReadScan(scan, {.pdf_ocr_program = "annulus-no-such-program"});
+  EXPECT_EQ(absent.text.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(absent.text.status().message()), HasSubstr("apt-get install ocrmypdf"));
+  const FileText failed =
+      ReadScan(scan, {.pdf_ocr_program = OcrProgram("echo first >&2; echo no tongue >&2; exit 3")});
+  EXPECT_EQ(std::string(failed.text.status().message()),
+            "f made ocrmypdf fail (exit code 3; no tongue); without --ocr the rest is read");
+  const FileText none = ReadScan(scan, {.pdf_ocr_program = OcrProgram("cat")});
+  EXPECT_THAT(std::string(none.text.status().message()),
+              HasSubstr("but no text, and ocrmypdf found none either"));
+  // Not run for a file with text.
+  const std::string text = MakePdf("BT /F 12 Tf 72 700 Td (Hello) Tj ET");
+  EXPECT_TRUE(ReadScan(text, {.pdf_ocr_program = "annulus-no-such-program"}).text.ok());
+}
+
+TEST_F(PdfOcr, RecognizesAPage) {
+  if (std::system("command -v ocrmypdf > /dev/null") != 0) {
+    GTEST_SKIP() << "needs ocrmypdf, a Debian package";
+  }
+  const std::string text = MakePdf(
+      "BT /F 24 Tf 72 600 Td (The harbour opened in 1911) Tj 0 -60 Td (and closed in 1987.)"
+      " Tj ET");
+  const auto picture = RunChild(
+      {"pdftoppm", "-jpeg", "-scale-to-x", "1200", "-scale-to-y", "1600", kInputPath}, text,
+      {std::chrono::steady_clock::now() + std::chrono::minutes(1), 64 << 20, int64_t{2} << 30});
+  ASSERT_TRUE(picture.ok()) << picture.status();
+  const std::string scan =
+      MakePdf("q 600 0 0 800 0 0 cm /I Do Q", "/XObject<</I 5 0 R>>",
+              absl::StrCat(
+                  "5 0 obj<</Type/XObject/Subtype/Image/Width 1200/Height 1600/ColorSpace/DeviceRGB"
+                  "/BitsPerComponent 8/Filter/DCTDecode/Length ",
+                  picture->out.size(), ">>stream\n", picture->out, "\nendstream endobj\n"));
+  const FileText read = ReadScan(scan, {});
+  ASSERT_TRUE(read.text.ok()) << read.text.status();
+  EXPECT_THAT(*read.text, HasSubstr("The harbour opened in 1911"));
+  EXPECT_THAT(*read.text, HasSubstr("and closed in 1987."));
 }
 
 }  // namespace
