@@ -104,6 +104,12 @@ class MailReader {
     const char* const disposition = g_mime_object_get_disposition(part);
     const bool attached = name != nullptr || (disposition != nullptr &&
                                               absl::EqualsIgnoreCase(disposition, "attachment"));
+    // What a saved page needs to be shown.
+    for (const char* kind : {"css", "javascript", "ecmascript"}) {
+      if (g_mime_content_type_is_type(mutable_type, "text", kind) && !attached) {
+        return absl::OkStatus();
+      }
+    }
     if (!attached && g_mime_content_type_is_type(mutable_type, "text", "*")) {
       const bool is_html = g_mime_content_type_is_type(mutable_type, "text", "html");
       const char* const charset = g_mime_object_get_content_type_parameter(part, "charset");

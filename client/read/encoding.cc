@@ -114,6 +114,21 @@ std::string Guess(absl::string_view lines) {
   return uchardet_get_charset(detector.get());
 }
 
+// Whether all characters have a meaning in Unicode, which random bytes have not for long.
+bool IsAssigned(absl::string_view text) {
+  while (!text.empty()) {
+    utf8proc_int32_t code = 0;
+    const utf8proc_ssize_t bytes =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                         static_cast<utf8proc_ssize_t>(text.size()), &code);
+    if (bytes <= 0) return false;
+    const utf8proc_category_t category = utf8proc_category(code);
+    if (category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_CO) return false;
+    text.remove_prefix(static_cast<size_t>(bytes));
+  }
+  return true;
+}
+
 // UTF-16 without a mark: zero bytes lie at odd places alone (LE) or at even ones (BE), and what
 // comes out is text.
 std::optional<Utf8Text> Utf16WithoutMark(absl::string_view bytes) {
@@ -122,11 +137,14 @@ std::optional<Utf8Text> Utf16WithoutMark(absl::string_view bytes) {
   int64_t zeros[2] = {0, 0};
   for (size_t i = 0; i < bytes.size(); ++i) zeros[i % 2] += bytes[i] == '\0' ? 1 : 0;
   const bool little = zeros[1] > zeros[0];
-  // Text in non-Latin scripts has zero bytes only in spaces and line ends.
+  // Text in non-Latin scripts has zero bytes only in blanks and line ends, that of Chinese and
+  // Japanese in line ends alone.
   const int64_t many = zeros[little ? 1 : 0], few = zeros[little ? 0 : 1];
-  if (many * 40 < static_cast<int64_t>(bytes.size()) / 2 || few * 20 > many) return std::nullopt;
+  if (many * 400 < static_cast<int64_t>(bytes.size()) / 2 || few * 20 > many) return std::nullopt;
   std::optional<Utf8Text> text = Converted(bytes, little ? "UTF-16LE" : "UTF-16BE", 1);
-  if (!text.has_value() || CountControls(text->text) > 0) return std::nullopt;
+  if (!text.has_value() || CountControls(text->text) > 0 || !IsAssigned(text->text)) {
+    return std::nullopt;
+  }
   text->guessed = true;
   return text;
 }
@@ -171,15 +189,28 @@ bool IsOdd(utf8proc_int32_t before, utf8proc_int32_t letter) {
   return (before < kAfterLatin) != (letter < kAfterLatin);
 }
 
+// Whether a sign stands inside a word, as in "ja\u00BC\u00F1": a letter of another encoding.
+bool PartsWord(utf8proc_int32_t before, utf8proc_int32_t sign, utf8proc_int32_t after) {
+  constexpr utf8proc_int32_t kAscii = 0x80;
+  const auto is_letter = [](utf8proc_int32_t code) {
+    const utf8proc_category_t category = utf8proc_category(code);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+  };
+  const utf8proc_category_t kind = utf8proc_category(sign);
+  const bool is_sign = kind == UTF8PROC_CATEGORY_NO || kind == UTF8PROC_CATEGORY_PO;
+  return sign >= kAscii && is_sign && is_letter(before) && is_letter(after);
+}
+
 int64_t CountOdd(absl::string_view text) {
   int64_t count = 0;
-  utf8proc_int32_t before = ' ', letter = ' ';
+  utf8proc_int32_t earlier = ' ', before = ' ', letter = ' ';
   while (!text.empty()) {
     const utf8proc_ssize_t bytes =
         utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                          static_cast<utf8proc_ssize_t>(text.size()), &letter);
     if (bytes <= 0) return count;
-    count += IsOdd(before, letter) ? 1 : 0;
+    count += IsOdd(before, letter) || PartsWord(earlier, before, letter) ? 1 : 0;
+    earlier = before;
     before = letter;
     text.remove_prefix(static_cast<size_t>(bytes));
   }
@@ -205,6 +236,7 @@ std::optional<Utf8Text> Guessed(absl::string_view bytes) {
   for (const char* page : {"1252", "1250", "1251", "1253", "1254", "1257", "1255", "1256"}) {
     candidates.push_back(absl::StrCat("WINDOWS-", page));
   }
+  candidates.emplace_back("ISO-8859-2");
   std::vector<std::pair<int64_t, std::string>> fitting;
   for (const std::string& candidate : candidates) {
     const std::optional<Utf8Text> text = Converted(lines, candidate, 0);

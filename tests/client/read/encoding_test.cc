@@ -48,6 +48,13 @@ TEST(Encoding, TheFirstTellingByteMayStandFarIn) {
   EXPECT_EQ(ReadOne("t", In("WINDOWS-1250", text)), text);
 }
 
+TEST(Encoding, SignsInsideWordsAreLettersOfAnotherEncoding) {
+  const std::string polish = "Zażółć gęślą jaźń. Cena: 5 zł.\n";
+  EXPECT_EQ(ReadOne("t", In("ISO-8859-2", polish)), polish);
+  const std::string areas = "Fläche 100 m³ und 5 m², ½ Liter für ¿Él?\n";
+  EXPECT_EQ(ReadOne("t", In("WINDOWS-1252", areas)), areas);
+}
+
 TEST(Encoding, TheUserMayNameIt) {
   EXPECT_EQ(ReadOne("t", In("CP852", "š a ž"), {.encoding = "CP852"}), "š a ž");
   EXPECT_EQ(RemarksOn("t", In("CP852", "š a ž"), {.encoding = "CP852"}),
@@ -73,6 +80,9 @@ TEST(Encoding, Utf16WithoutAMark) {
       EXPECT_EQ(ReadOne("t", In(encoding, text)), text) << encoding;
     }
   }
+  // Text whose only zero bytes are those of line ends.
+  const std::string japanese = "これは日本語のテキストです。価格は五百円です。東京から大阪まで。\n";
+  EXPECT_EQ(ReadOne("t", In("UTF-16LE", japanese + japanese)), japanese + japanese);
   // A page in UTF-16 is a page.
   EXPECT_EQ(ReadOne("t", In("UTF-16LE", "<!DOCTYPE html><p>10<sup>6</sup>")), "10^6\n");
   EXPECT_THAT(ReadOne("t", std::string("\1\0\2\0\3\0\4\0\5\0", 10)), HasSubstr("is not text"));

@@ -322,6 +322,18 @@ TEST(Structure, AMailHasHeadersTextAndAttachments) {
   EXPECT_EQ(*texts[1].text, "x,y\n1,2\n");
 }
 
+TEST(Structure, ASavedPageIsReadWithoutItsStyleSheets) {
+  EXPECT_EQ(
+      absl::StrReplaceAll(
+          ReadOne("p.mhtml",
+                  "From: <Saved by Blink>\nSubject: Page\nDate: Fri, 31 May 2024 10:00:00 +0200\n"
+                  "MIME-Version: 1.0\nContent-Type: multipart/related; boundary=b\n\n--b\n"
+                  "Content-Type: text/html; charset=utf-8\n\n<p>10<sup>6</sup>\n--b\nContent-Type: "
+                  "text/css\n\n.x { color: red }\n--b--\n"),
+          {{"\r", ""}}),
+      "Date: Fri, 31 May 2024 10:00:00 +0200\nSubject: Page\n\n10^6\n");
+}
+
 TEST(Structure, NotEveryTextWithColonsIsAMail) {
   const std::string text = "From: here\nTo: there\n\nA poem.\n";
   EXPECT_EQ(ReadOne("t", text), text);
