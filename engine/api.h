@@ -20,6 +20,7 @@
 #include "engine/api/plan.h"
 #include "engine/api/request.h"
 #include "engine/api/result.h"
+#include "engine/api/workers.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/memory_grant.h"
 #include "engine/base/tenant_id.h"
@@ -147,6 +148,18 @@ class Engine {
 
 // Loads the model and starts its ranks. `backend` and `kernels` must outlive the engine.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
+                                                     const KernelRegistry& kernels);
+
+// Likewise, with ranks at workers, for which it waits as long as their source lasts. It then has no
+// kv_host and kv_disk: INVALID_ARGUMENT. Errors of the ring: see RemoteRanks::Create.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options,
+                                                     const EngineWorkers& workers, Backend& backend,
+                                                     const KernelRegistry& kernels);
+
+// Loads the model for a process that hosts ranks of an engine elsewhere. `backend` and `kernels`
+// must outlive the worker.
+absl::StatusOr<std::unique_ptr<Worker>> CreateWorker(const EngineOptions& options,
+                                                     const WorkerOptions& worker, Backend& backend,
                                                      const KernelRegistry& kernels);
 
 // Converts the weights in `directory`, or in the GGUF file of that name, to `dtype`, and writes

@@ -1,0 +1,47 @@
+#ifndef ANNULUS_ENGINE_API_WORKERS_H_
+#define ANNULUS_ENGINE_API_WORKERS_H_
+
+// Rings whose ranks are in several processes: a coordinator, which has the engine, and workers,
+// which host ranks for it.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace annulus {
+
+class WorkerLink;    // engine/workers/worker_link.h
+class WorkerSource;  // likewise
+
+// What an engine needs to have ranks at workers.
+struct EngineWorkers {
+  // Null: all ranks are in this process. Must outlive the engine.
+  WorkerSource* source = nullptr;
+  int local_ranks = 1;  // in this process, the ring's first: less than EngineOptions::ranks
+  std::string build;    // of the program, for people; all processes must have the same
+  // Network devices for what ranks exchange, with commas ("lo", "eth0,eth1"); empty: all.
+  std::string wire_devices;
+};
+
+// What a worker says of itself beside its EngineOptions.
+struct WorkerOptions {
+  std::string name;          // for people; no two workers of a ring have the same
+  std::string build;         // as EngineWorkers
+  std::string wire_devices;  // likewise
+};
+
+// A process that hosts EngineOptions::ranks ranks of an engine elsewhere. Its model is loaded.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  // Hosts ranks for the coordinator at the other end of the link, which must not be started, until
+  // the link is closed by either side. OK if the coordinator closed it with OK; else why it ended:
+  // FAILED_PRECONDITION if the coordinator refused this worker, RESOURCE_EXHAUSTED if there is not
+  // enough memory. May be called again with another link, by one thread at a time.
+  virtual absl::Status Serve(WorkerLink& link) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_API_WORKERS_H_

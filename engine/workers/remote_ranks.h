@@ -1,0 +1,80 @@
+#ifndef ANNULUS_ENGINE_WORKERS_REMOTE_RANKS_H_
+#define ANNULUS_ENGINE_WORKERS_REMOTE_RANKS_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/ring/wire/carrier.h"
+#include "engine/runner/rank_port.h"
+#include "engine/runner/rank_set.h"
+#include "engine/workers/ring_agreement.h"
+#include "engine/workers/worker_link.h"
+#include "kernels/backend.h"
+
+namespace annulus {
+
+struct RemoteRanksOptions {
+  // Of the ranks here, which are the ring's first: span.local, in [0, span.all). Its
+  // kv_memory_bytes are theirs; `ring` is not set.
+  RankSetOptions set;
+  size_t kv_bytes_per_rank = 0;  // of all ranks, here and at workers
+  RingAgreement agreement;
+  // Opens the carrier of a rank's wire.
+  std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier;
+  // A worker that has said nothing for this long is lost.
+  std::chrono::milliseconds silence{2'000};
+  // Longest wait for the first message of whoever dials.
+  std::chrono::milliseconds hello_timeout{10'000};
+  // Longest wait for workers to take their memory and open their wires.
+  std::chrono::milliseconds forming_timeout{120'000};
+};
+
+// The ranks of a ring of which some are in other processes, which host them for this one: workers.
+// The ranks here have a RankSet of their own; wires (WireRing) connect all.
+//
+// - Whoever dials is refused, with a status that says why, unless it says Hello, agrees in all of
+//   RingAgreement, has a name that no other has, and hosts no more ranks than are missing.
+//   WorkerSource::Report says whom the ring waits for and who was refused last.
+// - A step ends when all ranks have ended it. Its successor is with the workers before, and may
+//   begin on some ranks while others still run the first: wires copy what they carry, so no rank
+//   reads what another wrote beyond its step.
+// - A step that fails ends the epoch: all workers abort, answer, and form the ring anew with the
+//   next epoch, before Results returns. Pages stay as they were.
+// - A worker is lost if its link closes, if it is silent, if it sends what cannot be understood or
+//   what the codec refuses, or if it does not answer. state() is then kFailed, and the status of
+//   every call names the worker and its ranks. Results of earlier epochs are dropped.
+// - Statistics and last_progress are those of the last beat for ranks elsewhere.
+// - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
+class RemoteRanks final : public RankPort {
+ public:
+  // Waits until workers host all ranks, for as long as `source` lasts. Errors: the status with
+  // which `source` stops; those of RankSet::Create; UNAVAILABLE if a worker is lost after all were
+  // there; the status of a worker that could not take its memory or open its wires, with its name.
+  // `model`, `backend` and `source` must outlive the ranks.
+  static absl::StatusOr<std::unique_ptr<RemoteRanks>> Create(const RankModel& model,
+                                                             Backend& backend, WorkerSource& source,
+                                                             const RemoteRanksOptions& options);
+  // Closes the links of all workers with OK.
+  ~RemoteRanks() override;
+
+  absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
+  absl::StatusOr<std::vector<RankResult>> Results() override;
+  double pause() const override;
+  std::vector<int32_t> lost() const override;
+  RanksState state() const override;
+  SteadyTime last_progress() const override;
+  const std::vector<RankFacts>& facts() const override;
+  RankStatistics Statistics(int rank) const override;
+  std::string transport() const override;
+  int64_t visiting_pages() const override;
+  int64_t PagesSummarised(const SummaryKinds& kinds) const override;
+  PatternCache& patterns() override;
+  PageBook::Hooks page_hooks() override;
+  const KvPool* local_pages(int rank) const override;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_WORKERS_REMOTE_RANKS_H_

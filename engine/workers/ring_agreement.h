@@ -1,0 +1,36 @@
+#ifndef ANNULUS_ENGINE_WORKERS_RING_AGREEMENT_H_
+#define ANNULUS_ENGINE_WORKERS_RING_AGREEMENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/runner/rank_model.h"
+
+namespace annulus {
+
+// Of control.proto; a change that older builds would misread raises it.
+inline constexpr uint32_t kWorkerProtocol = 1;
+
+// How often a worker says that it is alive, from a thread of its own.
+inline constexpr std::chrono::milliseconds kBeatPeriod{250};
+
+// What all processes of a ring must have in common: without it their ranks could not read each
+// other's messages, or would compute other bits.
+struct RingAgreement {
+  std::string build;        // of the program
+  std::string kernels;      // name of the kernel table
+  std::string page_layout;  // PageLayoutOf
+  std::string fingerprint;  // LoadedModel::identity
+};
+
+// The layout of pages in words, different for different layouts: "64 tokens of 2 heads, bf16, ..".
+std::string PageLayoutOf(const RankModel& model);
+
+// FAILED_PRECONDITION, with both values and how to make them equal, if the other side differs.
+absl::Status CheckAgreement(const RingAgreement& own, const RingAgreement& other);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_WORKERS_RING_AGREEMENT_H_

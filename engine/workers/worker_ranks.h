@@ -1,0 +1,55 @@
+#ifndef ANNULUS_ENGINE_WORKERS_WORKER_RANKS_H_
+#define ANNULUS_ENGINE_WORKERS_WORKER_RANKS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api/options.h"
+#include "engine/base/clock.h"
+#include "engine/ring/wire/carrier.h"
+#include "engine/runner/rank_set.h"
+#include "engine/workers/ring_agreement.h"
+#include "engine/workers/worker_link.h"
+#include "kernels/backend.h"
+
+namespace annulus {
+
+struct WorkerRanksOptions {
+  std::string name;      // for people
+  int ranks = 1;         // that the worker hosts
+  EngineOptions engine;  // settled; what Assign says replaces its own
+  RingAgreement agreement;
+  int64_t memory_bytes = 0;  // of the machine, for people
+  // Opens the carrier of a rank's wire.
+  std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier;
+  // Refuses ranks for which there is no room, with the numbers. Null: nobody does.
+  std::function<absl::Status(const RankSetOptions&)> check_memory;
+  // Longest wait for the coordinator's next word while a ring forms.
+  std::chrono::milliseconds forming_timeout{120'000};
+  std::chrono::milliseconds beat_period = kBeatPeriod;
+  // The clock of all timeouts; not null, and must outlive the call of ServeRanks.
+  const Clock* clock = &Clock::Real();
+};
+
+// The worker's side of a ring over processes: hosts the ranks that the coordinator at the other end
+// of `link` assigns (RankSet), and runs the steps that it sends. Uses the calling thread, and one
+// for beats. Returns once the link is closed and all ranks have ended:
+// - OK if the coordinator closed it with OK;
+// - the coordinator's status if it closed the link with another;
+// - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
+// - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
+//   wires, a rank that does not end, a ring that does not form. The coordinator has been told.
+// A step that fails ends nobody: the coordinator is told why, and aborts the epoch.
+//
+// `link` must not be started; `model` and `backend` must outlive the call.
+absl::Status ServeRanks(const RankModel& model, Backend& backend, const WorkerRanksOptions& options,
+                        WorkerLink& link);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_WORKERS_WORKER_RANKS_H_
