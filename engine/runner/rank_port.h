@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_RANK_PORT_H_
 #define ANNULUS_ENGINE_RUNNER_RANK_PORT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,6 +32,9 @@ struct RankStatistics {
   size_t workspace_bytes = 0;  // scratch memory that its kernels have allocated
   GraphCounts graphs;          // what became of launches recorded into graphs
 };
+
+// Limit of a process's cache of block lists.
+inline constexpr size_t kPatternBytes = size_t{64} << 20;
 
 enum class RanksState : uint8_t {
   kUp,
@@ -89,7 +93,8 @@ class RankPort {
   virtual int64_t visiting_pages() const = 0;
   // How many pages one summary page covers: see engine/sparse/page_summaries.h.
   virtual int64_t PagesSummarised(const SummaryKinds& kinds) const = 0;
-  // Cache of attention policies' block lists, shared by all ranks of this process. Thread-safe.
+  // Cache of attention policies' block lists, shared by all ranks of this process; ranks elsewhere
+  // have one there. Thread-safe.
   virtual PatternCache& patterns() = 0;
 
   // ---- pages

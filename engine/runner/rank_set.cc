@@ -65,6 +65,13 @@ absl::Status CheckShapes(const ModelConfig& config, const EngineOptions& options
 
 }  // namespace
 
+CodecLimits CodecLimitsOf(const RankModel& model, std::vector<int32_t> pages) {
+  return {.pages = std::move(pages),
+          .groups = static_cast<int>(model.groups.size()),
+          .model = model.assignment_limits(),
+          .vocabulary = model.config.vocabulary};
+}
+
 KvGeometry GeometryOf(const RankModel& model) {
   KvGeometry geometry;
   geometry.shape = model.page_shape;
@@ -196,7 +203,8 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   pool.name = absl::StrCat("rank", span.first + index);
   rank->memory = std::make_unique<BufferPool>(backend, std::move(pool));
 
-  ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, GeometryOf(model), kv_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(
+      rank->kv, KvPool::Create(*rank->memory, GeometryOf(model), kv_bytes, options_.poison_pages));
   ANNULUS_ASSIGN_OR_RETURN(rank->slots, rank->memory->Allocate(slot_bytes, Lifetime::kRingSlots));
   ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer arena,
                            rank->memory->Allocate(step.device, Lifetime::kStep));
@@ -289,16 +297,18 @@ void RankSet::Begin(std::shared_ptr<const StepPlan> plan) {
 // On a rank's thread. The last one lets the next step begin: no rank may be a step behind another,
 // which could still read what it sent.
 void RankSet::OnEnd(bool ok) {
-  std::lock_guard lock(running_mutex_);
-  if (!ok) failed_ = true;
-  if (--running_ > 0) return;
-  ended_ = heartbeat_.clock().Now();
-  if (failed_ || next_ == nullptr) return;
-  Begin(std::exchange(next_, nullptr));
+  {
+    std::lock_guard lock(running_mutex_);
+    if (!ok) failed_ = true;
+    if (--running_ > 0) return;
+    ended_ = heartbeat_.clock().Now();
+    if (!failed_ && next_ != nullptr) Begin(std::exchange(next_, nullptr));
+  }
+  if (options_.on_step_end != nullptr) options_.on_step_end();
 }
 
 absl::StatusOr<std::shared_ptr<const StepPlan>> RankSet::ThroughBytes(const StepPlan& plan) const {
-  const CodecLimits limits = WireLimits();
+  const CodecLimits limits = CodecLimitsOf(model_, page_counts());
   ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodePlan(plan, limits));
   ANNULUS_ASSIGN_OR_RETURN(StepPlan copy, DecodePlan(bytes, limits));
   return std::make_shared<const StepPlan>(std::move(copy));
@@ -314,14 +324,31 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
   if (failure.ok()) return std::move(step.results);
   if (!lost_.ok()) return lost_;  // a rank is silent
   if (const absl::Status dropped = DropSecondStep(); !dropped.ok()) return dropped;
-  // A ring that cannot be used again ends the set, and so does a device that is lost: every later
-  // step would fail as this one did. Of a lost device the first failure may be that a peer waited.
+  if (is_part()) return failure;
+  // Of a lost device the first failure may be that a peer waited.
+  if (const absl::Status devices = BeginAnew(); !devices.ok()) failure = devices;
+  return failure;
+}
+
+// After a failure, once no step is under way. A ring that cannot be used again ends the set, and so
+// does a device that is lost: every later step would fail as this one did. Returns the device's
+// error.
+absl::Status RankSet::BeginAnew() {
   lost_ = ring_->Reset();
   for (const auto& rank : ranks_) rank->thread->Reset();
   absl::Status devices;
   for (const auto& rank : ranks_) devices.Update(rank->stream->Synchronize());
-  if (!devices.ok()) lost_ = failure = devices;
-  return failure;
+  if (!devices.ok()) lost_ = devices;
+  return devices;
+}
+
+void RankSet::Abort(const absl::Status& why) { ring_->channel(options_.span.first).Abort(why); }
+
+absl::Status RankSet::Reset() {
+  Abort(absl::CancelledError("the ring begins anew"));
+  while (started_ > 0) Results().status().IgnoreError();
+  if (lost_.ok()) BeginAnew().IgnoreError();  // lost_ has it
+  return lost_;
 }
 
 // Returns the first failure of a rank, once all have ended the step.
@@ -332,7 +359,7 @@ absl::Status RankSet::TakeResults(Step& step) {
     if (!result.has_value()) return Silent(rank);
     if (options_.through_bytes) {
       const auto through_bytes = [&]() -> absl::StatusOr<RankResult> {
-        const CodecLimits limits = WireLimits();
+        const CodecLimits limits = CodecLimitsOf(model_, page_counts());
         ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodeResult(*result, limits));
         return DecodeResult(bytes, *step.plan, limits);
       };
@@ -378,13 +405,6 @@ absl::Status RankSet::DropSecondStep() {
   started_ = 0;
   steps_[0] = Step();
   return absl::OkStatus();
-}
-
-CodecLimits RankSet::WireLimits() const {
-  return {.pages = page_counts(),
-          .groups = static_cast<int>(model_.groups.size()),
-          .model = model_.assignment_limits(),
-          .vocabulary = model_.config.vocabulary};
 }
 
 std::optional<RankResult> RankSet::WaitFor(int rank) {

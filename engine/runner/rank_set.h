@@ -38,6 +38,11 @@ struct RankSetOptions {
   std::optional<WiderRing> ring;
   // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
+  // Whether freed pages are poisoned, for which somebody must call page_hooks.
+  bool poison_pages = kPoisonFreedPages;
+  // Called whenever a step has ended on all ranks of this set, on the thread of one, before Results
+  // returns its results; null: none.
+  std::function<void()> on_step_end = nullptr;
   // The clock of exchange_timeout; not null, and must outlive the set.
   const Clock* clock = &Clock::Real();
 };
@@ -51,11 +56,16 @@ int DevicesOf(const Backend& backend, int ranks);
 // open.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
+// What plans and results of a ring are checked against whose ranks have so many pages: see the
+// codec.
+CodecLimits CodecLimitsOf(const RankModel& model, std::vector<int32_t> pages);
+
 // The layout of a rank's pages.
 KvGeometry GeometryOf(const RankModel& model);
 
 // The ranks of this process: their threads, memory and channels. The set may be a part of a ring
-// (RankSetOptions::span); everything by rank is then indexed from its first rank on.
+// (RankSetOptions::span); everything by rank is then indexed from its first rank on, and after a
+// failed step somebody must call Reset for all parts, since none can mend the ring alone.
 //
 // On a device with several NUMA nodes, each rank keeps its memory and threads on one node, and
 // neighbours in the ring share a node as far as possible. If there are fewer ranks than nodes, a
@@ -77,10 +87,23 @@ class RankSet final : public RankPort {
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
   double pause() const override { return pause_; }
+
+  // Makes the steps under way fail with `why`, which is not OK. Thread-safe, except that it must
+  // not be called during Reset.
+  void Abort(const absl::Status& why);
+  // Of a part of a ring: ends the steps under way without results, and begins anew with an empty
+  // ring; the ranks have then forgotten all sequences and kept their pages. Waits for the other
+  // parts as the ring does. On an error the state is kFailed or kLost.
+  absl::Status Reset();
+
+  // Ranks of other parts have made progress at `when`: those here go on waiting for them. One
+  // thread at a time may say so.
+  void NoteProgressElsewhere(SteadyTime when) { heartbeat_.BeatElsewhere(when); }
+
   // A step that fails while the devices work leaves all other pages as they were.
   std::vector<int32_t> lost() const override { return {}; }
   RanksState state() const override;
-  SteadyTime last_progress() const override { return heartbeat_.last(); }
+  SteadyTime last_progress() const override { return heartbeat_.last_own(); }
 
   const std::vector<RankFacts>& facts() const override { return facts_; }
   RankStatistics Statistics(int rank) const override;
@@ -94,9 +117,6 @@ class RankSet final : public RankPort {
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
 
  private:
-  // Limit of the cache of block lists.
-  static constexpr size_t kPatternBytes = size_t{64} << 20;
-
   struct Rank {
     int node = -1;
     std::unique_ptr<BufferPool> memory;
@@ -115,6 +135,7 @@ class RankSet final : public RankPort {
       : model_(model), backend_(backend), options_(options), heartbeat_(*options.clock) {}
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
+  bool is_part() const { return options_.span.local < options_.span.all; }
   // A step that was started and whose results were not taken.
   struct Step {
     std::shared_ptr<const StepPlan> plan;
@@ -126,12 +147,12 @@ class RankSet final : public RankPort {
   absl::StatusOr<std::shared_ptr<const StepPlan>> ThroughBytes(const StepPlan& plan) const;
   absl::Status TakeResults(Step& step);
   absl::Status DropSecondStep();
+  absl::Status BeginAnew();
   absl::Status Silent(int rank);
   std::optional<RankResult> WaitFor(int rank);
   RankFacts FactsOf(int rank) const;
   // The backend of the rank's device.
   Backend& device(int rank) const;
-  CodecLimits WireLimits() const;
 
   const RankModel& model_;
   Backend& backend_;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "engine/model/made/recall_model.h"
 #include "engine/ring/open_ring.h"
 #include "engine/runner/rank_set.h"
+#include "tests/support/prompt_plan.h"
 #include "tests/support/step_driver.h"
 
 namespace annulus {
@@ -46,36 +48,17 @@ class RankSpanTest : public ::testing::Test {
     options.span = span;
     options.engine.kv_memory_bytes = static_cast<size_t>(span.local) << 22;
     options.rows_per_rank = 64;
+    options.on_step_end = [this] { ++step_ends_; };
     options.ring = WiderRing{[this] { return std::make_unique<SharedRing>(ring_); }, {}};
     return RankSet::Create(model_, *world_.backend, options).value();
   }
 
-  // A prompt with a page of each cache group on each rank, whose last row gives logits.
-  std::shared_ptr<const StepPlan> Plan() const {
-    StepPlan plan;
-    SequenceUpdate& update = plan.updates.emplace_back();
-    update.sequence = 1;
-    update.version = 1;
-    update.terms.emplace().version = 1;
-    update.tables.resize(model_.groups.size());
-    PlanItem& item = plan.items.emplace_back();
-    item.sequence = 1;
-    for (int32_t rank = 0; rank < kRanks; ++rank) {
-      update.terms->ring.push_back(rank);
-      for (size_t group = 0; group < model_.groups.size(); ++group) {
-        update.tables[group].append.push_back({rank, static_cast<int32_t>(group), rank * kPage});
-      }
-      item.runs.push_back({rank, rank * kPage, kPage});
-    }
-    item.end = kRanks * kPage;
-    for (int32_t i = 0; i < item.end; ++i) item.tokens.push_back(33 + (7 * i) % 90);
-    item.logits_positions = {item.end - 1};
-    return std::make_shared<const StepPlan>(plan);
-  }
+  std::shared_ptr<const StepPlan> Plan() const { return testing::PromptPlan(model_, kRanks); }
 
   testing::CpuWorld world_;
   RankModel model_;
   std::shared_ptr<RingGroup> ring_;
+  std::atomic<int> step_ends_{0};
 };
 
 // As processes will: each has some of the ring's ranks.
@@ -94,6 +77,27 @@ TEST_F(RankSpanTest, TwoSetsAreOneRing) {
   ASSERT_EQ(std::ssize(parts), kRanks);
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(parts[rank].logits, whole[rank].logits);
   EXPECT_EQ(parts.back().logits.size(), 1u);  // of the last row
+}
+
+// A part cannot mend the ring alone: it fails, and waits until all parts begin anew.
+TEST_F(RankSpanTest, AStepThatIsAbortedEndsAndThePartsBeginAnew) {
+  const auto first = Make({.first = 0, .local = 1, .all = kRanks});
+  const auto rest = Make({.first = 1, .local = 2, .all = kRanks});
+  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());  // waits for the others
+  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());
+  first->Abort(absl::AbortedError("another part failed"));
+  EXPECT_EQ(first->Results().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(first->state(), RanksState::kUp);
+  ASSERT_EQ(rest->Start(Plan()), absl::OkStatus());  // its step is still under way then
+  ASSERT_EQ(rest->Reset(), absl::OkStatus());
+  ASSERT_EQ(first->Reset(), absl::OkStatus());
+  const std::vector<RankResult> whole =
+      Make({.first = 0, .local = kRanks, .all = kRanks})->Run(Plan()).value();
+  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());
+  ASSERT_EQ(rest->Start(Plan()), absl::OkStatus());
+  EXPECT_EQ(first->Results().value()[0].logits, whole[0].logits);
+  EXPECT_EQ(rest->Results().value()[1].logits, whole[2].logits);
+  EXPECT_EQ(step_ends_, 5);  // two of each part, and the whole's; one never began
 }
 
 }  // namespace
