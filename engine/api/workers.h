@@ -20,14 +20,14 @@ struct EngineWorkers {
   int local_ranks = 1;  // in this process, the ring's first: less than EngineOptions::ranks
   std::string build;    // of the program, for people; all processes must have the same
   // Network devices for what ranks exchange, with commas ("lo", "eth0,eth1"); empty: all.
-  std::string wire_devices;
+  std::string wire_devices = {};
 };
 
 // What a worker says of itself beside its EngineOptions.
 struct WorkerOptions {
-  std::string name;          // for people; no two workers of a ring have the same
-  std::string build;         // as EngineWorkers
-  std::string wire_devices;  // likewise
+  std::string name;               // for people; no two workers of a ring have the same
+  std::string build;              // as EngineWorkers
+  std::string wire_devices = {};  // likewise
 };
 
 // A process that hosts EngineOptions::ranks ranks of an engine elsewhere. Its model is loaded.

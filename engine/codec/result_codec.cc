@@ -7,6 +7,7 @@
 
 #include "annulus/internal/v1/step.pb.h"
 #include "engine/codec/message_parts.h"
+#include "engine/codec/status_message.h"
 #include "engine/codec/step_codec.h"
 #include "kernels/base/status_macros.h"
 
@@ -16,33 +17,14 @@ namespace {
 namespace wire = internal::v1;
 using codec::Countable;
 using codec::Encode;
+using codec::FromMessage;
 using codec::kPositions;
 using codec::Parse;
 using codec::Put;
 using codec::Take;
+using codec::ToMessage;
 using codec::Within;
 using codec::Wrong;
-
-wire::Status ToMessage(const absl::Status& status) {
-  wire::Status message;
-  message.set_code(static_cast<int32_t>(status.code()));
-  message.set_message(std::string(status.message()));
-  status.ForEachPayload([&](absl::string_view name, const absl::Cord& payload) {
-    wire::Payload& added = *message.add_payloads();
-    added.set_name(std::string(name));
-    added.set_value(std::string(payload));
-  });
-  return message;
-}
-
-// Unknown codes become UNKNOWN, as in absl::Status.
-absl::Status FromMessage(const wire::Status& message) {
-  absl::Status status(static_cast<absl::StatusCode>(message.code()), message.message());
-  for (const wire::Payload& payload : message.payloads()) {
-    status.SetPayload(payload.name(), absl::Cord(payload.value()));
-  }
-  return status;
-}
 
 wire::TokenLogprob ToMessage(const TokenLogprob& logprob) {
   wire::TokenLogprob message;

@@ -1,15 +1,19 @@
 #ifndef ANNULUS_ENGINE_WORKERS_REMOTE_RANKS_H_
 #define ANNULUS_ENGINE_WORKERS_REMOTE_RANKS_H_
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/ring/wire/carrier.h"
 #include "engine/runner/rank_port.h"
 #include "engine/runner/rank_set.h"
 #include "engine/workers/ring_agreement.h"
+#include "engine/workers/ring_crew.h"
 #include "engine/workers/worker_link.h"
 #include "kernels/backend.h"
 
@@ -17,7 +21,7 @@ namespace annulus {
 
 struct RemoteRanksOptions {
   // Of the ranks here, which are the ring's first: span.local, in [0, span.all). Its
-  // kv_memory_bytes are theirs; `ring` is not set.
+  // kv_memory_bytes are theirs; `ring` does not count.
   RankSetOptions set;
   size_t kv_bytes_per_rank = 0;  // of all ranks, here and at workers
   RingAgreement agreement;
@@ -61,18 +65,48 @@ class RemoteRanks final : public RankPort {
 
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
-  double pause() const override;
+  double pause() const override { return pause_; }
   std::vector<int32_t> lost() const override;
   RanksState state() const override;
   SteadyTime last_progress() const override;
-  const std::vector<RankFacts>& facts() const override;
+  const std::vector<RankFacts>& facts() const override { return facts_; }
   RankStatistics Statistics(int rank) const override;
   std::string transport() const override;
-  int64_t visiting_pages() const override;
+  int64_t visiting_pages() const override { return visiting_pages_; }
   int64_t PagesSummarised(const SummaryKinds& kinds) const override;
   PatternCache& patterns() override;
   PageBook::Hooks page_hooks() override;
   const KvPool* local_pages(int rank) const override;
+
+ private:
+  // A step that was started and whose results were not taken.
+  struct Step {
+    std::shared_ptr<const StepPlan> plan;
+    double pause = 0;  // see RankPort::pause
+  };
+
+  RemoteRanks(const RankModel& model, const RemoteRanksOptions& options);
+  absl::Status Open(Backend& backend);
+  absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
+  absl::Status CheckEqualPages() const;
+  absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
+  absl::Status BeginAnew(const absl::Status& failure);
+  // Calls with a rank that is here are answered by local_.
+  bool is_here(int rank) const { return rank < options_.set.span.local; }
+
+  const RankModel& model_;
+  const RemoteRanksOptions options_;
+  std::vector<RankFacts> facts_;
+  int64_t visiting_pages_ = 0;
+  PatternCache patterns_{kPatternBytes};  // if no rank is here
+  std::unique_ptr<RankSet> local_;        // null: no rank is here
+  uint64_t epoch_ = 1;         // of the ring, if no rank is here: else its wires count it
+  std::array<Step, 2> steps_;  // the older one first
+  int started_ = 0;            // how many of steps_ there are
+  SteadyTime ended_;           // when the last step ended
+  double pause_ = 0;
+  absl::Status lost_;               // why no later step can run; else OK
+  std::unique_ptr<RingCrew> crew_;  // the last: it calls until it is destroyed
 };
 
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "engine/runner/rank_model.h"
 
 namespace annulus {
@@ -15,6 +16,15 @@ inline constexpr uint32_t kWorkerProtocol = 1;
 
 // How often a worker says that it is alive, from a thread of its own.
 inline constexpr std::chrono::milliseconds kBeatPeriod{250};
+
+// How often a wait without a deadline looks around.
+inline constexpr std::chrono::minutes kLookAround{10};
+
+// The other side of a link sent what it may not.
+absl::Status WrongMessage(absl::string_view what);
+
+// "250 ms".
+std::string TimeText(std::chrono::milliseconds time);
 
 // What all processes of a ring must have in common: without it their ranks could not read each
 // other's messages, or would compute other bits.

@@ -28,8 +28,8 @@ class WorkerLinkSink {
 // Whoever makes the link has checked who the other side is.
 class WorkerLink {
  public:
-  // Closes it. Afterwards the sink is not called: if that has not been told so before, there is no
-  // OnClosed. Not to be called by the sink.
+  // Closes it with OK, unless Close was called before: what that said still reaches the other side.
+  // Afterwards the sink is not called: there may be no OnClosed. Not to be called by the sink.
   virtual ~WorkerLink() = default;
 
   // Reports to `sink` from now on, which must outlive the link. Called once, before everything
@@ -40,7 +40,8 @@ class WorkerLink {
   // does not take what was sent may close itself with RESOURCE_EXHAUSTED.
   virtual void Send(std::string message) = 0;
 
-  // Closes the link once everything that was sent before has left; never blocks. The other side
+  // Closes the link once everything that was sent before has left; never blocks. OnClosed follows
+  // within seconds, even if the other side does nothing. The other side
   // learns the status, if the connection stands: of a coordinator, its code and message; of a
   // worker, whether it is OK. The first call counts.
   virtual void Close(const absl::Status& why) = 0;

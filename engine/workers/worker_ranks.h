@@ -24,7 +24,6 @@ struct WorkerRanksOptions {
   int ranks = 1;         // that the worker hosts
   EngineOptions engine;  // settled; what Assign says replaces its own
   RingAgreement agreement;
-  int64_t memory_bytes = 0;  // of the machine, for people
   // Opens the carrier of a rank's wire.
   std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier;
   // Refuses ranks for which there is no room, with the numbers. Null: nobody does.

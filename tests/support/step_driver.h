@@ -49,6 +49,8 @@ struct DriverOptions {
   bool copying_ring = false;  // CopyingRing, whatever the transport
   // Opens another ring that copies; null: not.
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>(int ranks)> open_ring;
+  // Makes the ranks, of which `set` says what a RankSet of all would be; null: that RankSet.
+  std::function<std::unique_ptr<RankPort>(const RankSetOptions& set)> make_ranks;
   int prefill_rows = 64;                  // of one rank in a step
   int tokens_per_rank = 1;                // 1: every sequence over all ranks
   bool all_logits = false;                // return the logits of every row but the last of a prompt
@@ -84,7 +86,7 @@ struct DriverResult {
   std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const BlockPattern>> lists;
 };
 
-// Runs several prompts together over a RankSet, without the engine's loop around it.
+// Runs several prompts together over ranks, without the engine's loop around it.
 class StepDriver {
  public:
   StepDriver(CpuWorld& world, const RankModel& model, const DriverOptions& options)
@@ -122,7 +124,8 @@ class StepDriver {
     }
     set.engine.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
-    ranks_ = RankSet::Create(model, backend, set).value();
+    ranks_ = options.make_ranks != nullptr ? options.make_ranks(set)
+                                           : RankSet::Create(model, backend, set).value();
     pages_ = std::make_unique<PageBook>(ranks_->page_counts(), limits_.group_windows,
                                         ranks_->page_hooks());
   }
@@ -163,7 +166,7 @@ class StepDriver {
 
   // Of all runs so far.
   const RingCounters& ring() const { return ring_; }
-  const RankSet& ranks() const { return *ranks_; }
+  const RankPort& ranks() const { return *ranks_; }
   // Steps without rows of prompts, of all runs so far.
   int64_t decode_steps() const { return decode_steps_; }
   // Steps that ran some layers of a chunk and not its last, and those of others between them, of
@@ -351,7 +354,7 @@ class StepDriver {
   const RankModel& model_;
   const DriverOptions options_;
   PlanLimits limits_;
-  std::unique_ptr<RankSet> ranks_;
+  std::unique_ptr<RankPort> ranks_;
   std::unique_ptr<PageBook> pages_;
   std::vector<PageId> kept_;  // of earlier sequences, for those that reuse them
   std::map<SequenceId, std::unique_ptr<Sequence>> ended_;  // of the last run

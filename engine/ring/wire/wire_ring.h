@@ -11,10 +11,14 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/ring/channel.h"
+#include "engine/ring/open_ring.h"
 #include "engine/ring/wire/carrier.h"
 #include "engine/ring/wire/wire.h"
 
 namespace annulus {
+
+// What it needs of each rank's device.
+inline constexpr RingNeeds kWireRingNeeds = {.copies = true};
 
 // How the ranks of a process take part in a ring that several processes make.
 struct WireRingSetup {

@@ -137,7 +137,7 @@ TEST_F(DevicesTest, PagesThatDoNotFitTheSlotsLetQueriesTravel) {
   StepDriver driver(*backend_, model, options);
   const auto results = driver.Run({golden.prompt}, 1);
   EXPECT_LE(Difference(results[0], golden), 1e-4);
-  EXPECT_LT(driver.ranks().visiting_pages(), driver.ranks().pool(0).page_count());
+  EXPECT_LT(driver.ranks().visiting_pages(), driver.ranks().facts()[0].pages);
 }
 
 // The stream stands still while pages travel, and that is counted as waiting. How long it waits

@@ -29,7 +29,7 @@ struct Outcome {
   int64_t decode_steps = 0;
 };
 
-GraphCounts CountsOf(const RankSet& ranks) {
+GraphCounts CountsOf(const RankPort& ranks) {
   GraphCounts all;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const GraphCounts own = ranks.Statistics(rank).graphs;

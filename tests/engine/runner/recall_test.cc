@@ -318,7 +318,7 @@ TEST(RecallRing, ACopyingRingOnOneDeviceGivesTheSameBits) {
       options.copying_ring = true;
       StepDriver copying(world, model, options);
       const DriverResult copied = copying.Run({prompt}, 8)[0];
-      EXPECT_LT(copying.ranks().visiting_pages(), copying.ranks().pool(0).page_count());
+      EXPECT_LT(copying.ranks().visiting_pages(), copying.ranks().facts()[0].pages);
       EXPECT_EQ(copied.tokens, shared.tokens) << policy;
       EXPECT_EQ(copied.logits, shared.logits) << policy;
     }

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ENGINE_WORKERS_CONTROL_MESSAGES_H_
+#define ANNULUS_ENGINE_WORKERS_CONTROL_MESSAGES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/internal/v1/control.pb.h"
+#include "engine/runner/rank_port.h"
+#include "engine/workers/ring_agreement.h"
+
+// Control messages and what they say. Decoding returns INVALID_ARGUMENT for bytes that are no such
+// message and for values out of range; plans, results and addresses are left to those who read
+// them.
+
+namespace annulus {
+
+namespace wire = internal::v1;
+
+std::string Encode(const wire::ToWorker& message);
+std::string Encode(const wire::FromWorker& message);
+absl::StatusOr<wire::ToWorker> DecodeToWorker(absl::string_view bytes);
+absl::StatusOr<wire::FromWorker> DecodeFromWorker(absl::string_view bytes);
+
+// What a worker's Hello says of its side.
+RingAgreement AgreementOf(const wire::Hello& hello);
+
+// Checks an assignment of `ranks` ranks.
+absl::Status CheckAssign(const wire::Assign& assign, int ranks);
+
+wire::RankFacts ToMessage(const RankFacts& facts);
+absl::StatusOr<RankFacts> FromMessage(const wire::RankFacts& message);
+
+wire::RankStatistics ToMessage(const RankStatistics& statistics);
+// Without graphs, which no worker's device has. Any numbers are allowed.
+RankStatistics FromMessage(const wire::RankStatistics& message);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_WORKERS_CONTROL_MESSAGES_H_

@@ -1,0 +1,410 @@
+#include "engine/workers/worker_ranks.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "engine/codec/status_message.h"
+#include "engine/codec/step_codec.h"
+#include "engine/ring/wire/wire_ring.h"
+#include "engine/workers/control_messages.h"
+#include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// A coordinator sends no more than Form, two of Run and Abort before it waits for an answer.
+constexpr size_t kMostUnread = 8;
+
+absl::Status Unexpected(const char* what) {
+  return absl::InvalidArgumentError(absl::StrCat("the coordinator sent ", what));
+}
+
+// Never OK.
+absl::Status WhyOf(const wire::Abort& abort) {
+  const absl::Status why = codec::FromMessage(abort.why());
+  return why.ok() ? absl::AbortedError("the coordinator aborted the epoch") : why;
+}
+
+class WorkerRanks final : private WorkerLinkSink {
+ public:
+  WorkerRanks(const RankModel& model, Backend& backend, const WorkerRanksOptions& options,
+              WorkerLink& link)
+      : model_(model), backend_(backend), options_(options), clock_(*options.clock), link_(link) {}
+
+  absl::Status Serve();
+
+ private:
+  void OnMessage(std::string bytes) override;
+  void OnClosed(const absl::Status& why) override;
+
+  absl::Status Run();
+  absl::StatusOr<RankSetOptions> TakeAssign();
+  absl::Status TakeRanks(const RankSetOptions& set);
+  absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires(const RankSpan& span);
+  absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own,
+                                                int ring_size);
+  absl::Status RunSteps();
+  bool AwaitWork();
+  absl::Status Handle(const wire::ToWorker& message);
+  absl::Status StartStep(const wire::Run& run);
+  absl::Status SayResults();
+  void SayFailed(uint64_t step, const absl::Status& why);
+  absl::Status BeginAnew();
+  void SendBeats();
+
+  absl::StatusOr<wire::ToWorker> Next(SteadyTime deadline);
+  void End(const absl::Status& why);
+  void Say(const wire::FromWorker& message) { link_.Send(Encode(message)); }
+  wire::FromWorker HelloMessage() const;
+
+  const RankModel& model_;
+  Backend& backend_;
+  const WorkerRanksOptions& options_;
+  const Clock& clock_;
+  WorkerLink& link_;
+
+  // Used by the serving thread alone.
+  CodecLimits limits_;
+  std::chrono::milliseconds exchange_timeout_{0};
+  uint64_t begun_ = 0;            // steps of the epoch
+  std::deque<uint64_t> running_;  // of these, those whose results were not said
+  int taken_ = 0;                 // steps of the epoch whose results were taken
+  bool failed_ = false;           // one has, and the epoch was not aborted yet
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<wire::ToWorker> unread_;
+  uint64_t epoch_ = 0;                  // the last that formed
+  int ended_ = 0;                       // steps of the epoch
+  std::optional<absl::Status> over_;    // how the coordinator, or what it sent, ended the service
+  bool closed_ = false;                 // the link calls no more
+  RankSet* aborted_by_link_ = nullptr;  // the ranks, while the link's thread may abort their steps
+  RankSet* beating_ = nullptr;          // the ranks, once they have their memory
+  bool stop_beats_ = false;
+
+  std::unique_ptr<RankSet> set_;  // the last: its threads call
+};
+
+absl::Status WorkerRanks::Serve() {
+  link_.Start(*this);
+  Say(HelloMessage());
+  const absl::Status ended = Guarded([this] { return Run(); }, NoMemoryError);
+  link_.Close(ended);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closed_; });
+  return ended;
+}
+
+wire::FromWorker WorkerRanks::HelloMessage() const {
+  wire::FromWorker message;
+  wire::Hello& hello = *message.mutable_hello();
+  hello.set_protocol(kWorkerProtocol);
+  hello.set_build(options_.agreement.build);
+  hello.set_name(options_.name);
+  hello.set_kernels(options_.agreement.kernels);
+  hello.set_page_layout(options_.agreement.page_layout);
+  hello.set_fingerprint(options_.agreement.fingerprint);
+  hello.set_ranks(options_.ranks);
+  return message;
+}
+
+// ---- on the link's threads
+
+void WorkerRanks::OnMessage(std::string bytes) {
+  absl::StatusOr<wire::ToWorker> message = DecodeToWorker(bytes);
+  std::lock_guard lock(mutex_);
+  if (over_.has_value()) return;
+  if (!message.ok()) return End(message.status());
+  if (message->has_progress()) {
+    const auto quiet = std::chrono::microseconds(
+        std::min<uint64_t>(message->progress().quiet_us(), uint64_t{1} << 40));
+    if (beating_ != nullptr) beating_->NoteProgressElsewhere(clock_.Now() - quiet);
+    return;
+  }
+  if (unread_.size() >= kMostUnread) return End(Unexpected("more messages than it may"));
+  // The steps end at once; whoever reads the message finds them so.
+  if (message->has_abort() && message->abort().epoch() == epoch_ && aborted_by_link_ != nullptr) {
+    aborted_by_link_->Abort(WhyOf(message->abort()));
+  }
+  unread_.push_back(*std::move(message));
+  changed_.notify_all();
+}
+
+void WorkerRanks::OnClosed(const absl::Status& why) {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  End(why);
+}
+
+// Call with mutex_ locked.
+void WorkerRanks::End(const absl::Status& why) {
+  if (!over_.has_value()) over_ = why;
+  if (aborted_by_link_ != nullptr) {
+    aborted_by_link_->Abort(why.ok() ? absl::CancelledError("the coordinator has left") : why);
+  }
+  changed_.notify_all();
+}
+
+// ---- on the serving thread
+
+// The next message. DEADLINE_EXCEEDED if none comes; CANCELLED if none will: see over_.
+absl::StatusOr<wire::ToWorker> WorkerRanks::Next(SteadyTime deadline) {
+  std::unique_lock lock(mutex_);
+  clock_.WaitUntil(deadline, lock, changed_,
+                   [this] { return over_.has_value() || !unread_.empty(); });
+  if (over_.has_value()) return absl::CancelledError("the service is over");
+  if (unread_.empty()) return absl::DeadlineExceededError("the coordinator said nothing");
+  wire::ToWorker message = std::move(unread_.front());
+  unread_.pop_front();
+  return message;
+}
+
+absl::Status WorkerRanks::Run() {
+  const auto serve = [this]() -> absl::Status {
+    ANNULUS_ASSIGN_OR_RETURN(const RankSetOptions set, TakeAssign());
+    std::thread beats([this] { SendBeats(); });
+    const auto end_beats = absl::MakeCleanup([&] {
+      {
+        std::lock_guard lock(mutex_);
+        stop_beats_ = true;
+      }
+      changed_.notify_all();
+      beats.join();
+    });
+    absl::Status ready = TakeRanks(set);
+    if (!ready.ok()) {
+      wire::FromWorker message;
+      *message.mutable_ready()->mutable_status() = codec::ToMessage(ready);
+      Say(message);
+      return ready;
+    }
+    absl::Status ended = RunSteps();
+    set_->Abort(absl::CancelledError("the service is over"));
+    return ended;
+  };
+  const absl::Status ended = serve();
+  std::lock_guard lock(mutex_);
+  aborted_by_link_ = nullptr;
+  return over_.has_value() ? *over_ : ended;
+}
+
+absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
+  absl::StatusOr<wire::ToWorker> message = Next(clock_.Now() + kLookAround);
+  while (absl::IsDeadlineExceeded(message.status())) message = Next(clock_.Now() + kLookAround);
+  ANNULUS_RETURN_IF_ERROR(message.status());
+  if (!message->has_assign()) return Unexpected("another message than Assign first");
+  const wire::Assign& assign = message->assign();
+  ANNULUS_RETURN_IF_ERROR(CheckAssign(assign, options_.ranks));
+  exchange_timeout_ = std::chrono::milliseconds(assign.exchange_timeout_ms());
+  RankSetOptions set;
+  set.engine = options_.engine;
+  set.engine.ranks = assign.ring_size();
+  set.engine.max_running = assign.max_running();
+  set.engine.exchange_timeout = exchange_timeout_;
+  set.engine.kv_memory_bytes = assign.kv_bytes_per_rank() * static_cast<size_t>(options_.ranks);
+  set.span = {.first = assign.first_rank(), .local = options_.ranks, .all = assign.ring_size()};
+  set.rows_per_rank = assign.rows_per_rank();
+  set.suspended_rows = assign.suspended_rows();
+  set.ring = WiderRing{[this, span = set.span] { return OpenWires(span); }, kWireRingNeeds};
+  set.poison_pages = false;
+  set.on_step_end = [this] {
+    std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+  };
+  set.clock = &clock_;
+  return set;
+}
+
+// Takes the memory of the ranks, forms the first ring, and says so.
+absl::Status WorkerRanks::TakeRanks(const RankSetOptions& set) {
+  if (options_.check_memory != nullptr) ANNULUS_RETURN_IF_ERROR(options_.check_memory(set));
+  ANNULUS_ASSIGN_OR_RETURN(set_, RankSet::Create(model_, backend_, set));
+  wire::FromWorker message;
+  wire::Ready& ready = *message.mutable_ready();
+  for (const RankFacts& facts : set_->facts()) *ready.add_ranks() = ToMessage(facts);
+  ready.set_visiting_pages(set_->visiting_pages());
+  // All ranks of the ring have as many pages: the coordinator sees to that.
+  limits_ = CodecLimitsOf(model_, std::vector<int32_t>(set.span.all, set_->facts()[0].pages));
+  {
+    std::lock_guard lock(mutex_);
+    aborted_by_link_ = beating_ = set_.get();
+  }
+  Say(message);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RingGroup>> WorkerRanks::OpenWires(const RankSpan& span) {
+  WireRingSetup setup;
+  setup.ranks = span.all;
+  setup.local.resize(span.local);
+  std::iota(setup.local.begin(), setup.local.end(), span.first);
+  setup.open = options_.open_carrier;
+  setup.exchange = [this, size = span.all](uint64_t epoch, std::vector<std::string> own) {
+    return Form(epoch, std::move(own), size);
+  };
+  return WireRing::Create(std::move(setup), clock_);
+}
+
+absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
+                                                           std::vector<std::string> own,
+                                                           int ring_size) {
+  wire::FromWorker message;
+  message.mutable_wire_ready()->set_epoch(epoch);
+  for (const std::string& address : own) message.mutable_wire_ready()->add_addresses(address);
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = 0;
+  }
+  Say(message);
+  absl::StatusOr<wire::ToWorker> formed = Next(clock_.Now() + options_.forming_timeout);
+  if (absl::IsDeadlineExceeded(formed.status())) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the ring did not form within ", options_.forming_timeout.count(), " ms"));
+  }
+  ANNULUS_RETURN_IF_ERROR(formed.status());
+  const wire::Form& form = formed->form();
+  if (!formed->has_form() || form.epoch() != epoch || form.addresses_size() != ring_size) {
+    return Unexpected("another message than the Form of this ring");
+  }
+  std::lock_guard lock(mutex_);
+  epoch_ = epoch;
+  return std::vector<std::string>(form.addresses().begin(), form.addresses().end());
+}
+
+absl::Status WorkerRanks::RunSteps() {
+  while (true) {
+    if (AwaitWork()) {
+      ANNULUS_RETURN_IF_ERROR(SayResults());
+      continue;
+    }
+    const absl::StatusOr<wire::ToWorker> message = Next(clock_.Now());
+    if (absl::IsDeadlineExceeded(message.status())) continue;
+    ANNULUS_RETURN_IF_ERROR(message.status());
+    ANNULUS_RETURN_IF_ERROR(Handle(*message));
+  }
+}
+
+// Waits for something to do; returns whether that is to take the results of a step: it has ended,
+// or no rank makes progress any more.
+bool WorkerRanks::AwaitWork() {
+  std::unique_lock lock(mutex_);
+  const bool runs = !running_.empty();
+  const SteadyTime deadline =
+      runs ? set_->last_progress() + exchange_timeout_ : clock_.Now() + kLookAround;
+  const bool woken = clock_.WaitUntil(deadline, lock, changed_, [&] {
+    return over_.has_value() || !unread_.empty() || (runs && ended_ > taken_);
+  });
+  if (over_.has_value()) return false;
+  return runs && (ended_ > taken_ || !woken);
+}
+
+absl::Status WorkerRanks::Handle(const wire::ToWorker& message) {
+  if (message.has_run() && message.run().epoch() == epoch_) return StartStep(message.run());
+  if (message.has_abort() && message.abort().epoch() == epoch_) return BeginAnew();
+  return Unexpected("a message that is not due in this epoch");
+}
+
+absl::Status WorkerRanks::StartStep(const wire::Run& run) {
+  if (run.step() != ++begun_ || running_.size() == 2) return Unexpected("a step that is not due");
+  if (failed_) return absl::OkStatus();  // its epoch ends
+  absl::StatusOr<StepPlan> plan = DecodePlan(run.plan(), limits_);
+  if (!plan.ok()) {
+    SayFailed(running_.empty() ? begun_ : running_.front(), plan.status());
+    return absl::OkStatus();
+  }
+  running_.push_back(begun_);
+  return set_->Start(std::make_shared<const StepPlan>(*std::move(plan)));
+}
+
+// Waits for the step, if it has not ended.
+absl::Status WorkerRanks::SayResults() {
+  const absl::StatusOr<std::vector<RankResult>> results = set_->Results();
+  ++taken_;
+  const uint64_t step = running_.front();
+  running_.pop_front();
+  if (!results.ok()) {
+    SayFailed(step, results.status());
+    return set_->state() == RanksState::kUp ? absl::OkStatus() : results.status();
+  }
+  wire::FromWorker message;
+  wire::StepResult& said = *message.mutable_result();
+  said.set_epoch(epoch_);
+  said.set_step(step);
+  for (const RankResult& result : *results) {
+    absl::StatusOr<std::string> bytes = EncodeResult(result, limits_);
+    if (!bytes.ok()) {
+      SayFailed(step, bytes.status());
+      return absl::OkStatus();
+    }
+    said.add_results(*std::move(bytes));
+  }
+  Say(message);
+  return absl::OkStatus();
+}
+
+// The step ends the epoch: nothing more is said about it, until the coordinator aborts it.
+void WorkerRanks::SayFailed(uint64_t step, const absl::Status& why) {
+  wire::FromWorker message;
+  message.mutable_result()->set_epoch(epoch_);
+  message.mutable_result()->set_step(step);
+  *message.mutable_result()->mutable_status() = codec::ToMessage(why);
+  Say(message);
+  failed_ = true;
+  running_.clear();
+}
+
+// The coordinator has aborted the epoch.
+absl::Status WorkerRanks::BeginAnew() {
+  {
+    std::lock_guard lock(mutex_);
+    aborted_by_link_ = nullptr;
+  }
+  ANNULUS_RETURN_IF_ERROR(set_->Reset());
+  begun_ = 0;
+  running_.clear();
+  taken_ = 0;
+  failed_ = false;
+  std::lock_guard lock(mutex_);
+  aborted_by_link_ = set_.get();
+  return absl::OkStatus();
+}
+
+// ---- on a thread of its own
+
+void WorkerRanks::SendBeats() {
+  std::unique_lock lock(mutex_);
+  while (!stop_beats_) {
+    const SteadyTime now = clock_.Now();
+    wire::FromWorker message;
+    wire::Beat& beat = *message.mutable_beat();
+    const SteadyTime progress = beating_ == nullptr ? now : beating_->last_progress();
+    const auto quiet = std::max(SteadyTime::duration(0), now - progress);
+    beat.set_quiet_us(std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
+    for (int rank = 0; beating_ != nullptr && rank < options_.ranks; ++rank) {
+      *beat.add_ranks() = ToMessage(beating_->Statistics(rank));
+    }
+    Say(message);
+    clock_.WaitUntil(now + options_.beat_period, lock, changed_, [this] { return stop_beats_; });
+  }
+}
+
+}  // namespace
+
+absl::Status ServeRanks(const RankModel& model, Backend& backend, const WorkerRanksOptions& options,
+                        WorkerLink& link) {
+  return WorkerRanks(model, backend, options, link).Serve();
+}
+
+}  // namespace annulus
