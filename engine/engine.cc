@@ -268,6 +268,14 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& option
   return CreateEngineWith({}, options, backend, kernels);
 }
 
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options,
+                                                     const EngineWorkers& workers, Backend& backend,
+                                                     const KernelRegistry& kernels) {
+  EngineSeams seams;
+  seams.workers = workers;
+  return CreateEngineWith(seams, options, backend, kernels);
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWith(const EngineSeams& seams,
                                                          const EngineOptions& options,
                                                          Backend& backend,

@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/process_memory.h"
 #include "engine/disk/disk_calls.h"
 #include "engine/engine_setup.h"
+#include "engine/engine_workers.h"
 #include "engine/memory_plan.h"
 #include "engine/request/check_request.h"
+#include "engine/ring/wire/wire_ring.h"
 #include "engine/runner/rank_set.h"
 #include "kernels/base/status_macros.h"
 
@@ -29,13 +30,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   return setting;
 }
 
-// Host memory of the process without the weights, after loading them.
-size_t ProgramBytes(const RankModel& model, const Backend& backend) {
-  const int64_t weights =
-      backend.capabilities().host_accessible ? static_cast<int64_t>(model.weights.bytes) : 0;
-  return static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident - weights));
-}
-
 // Opens the ring and takes all memory of the ranks.
 absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   const RankModel& model = parts.model.ranks;
@@ -43,18 +37,36 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   RankSetOptions ranks = RankSetOptionsOf(parts.options, parts.limits);
   ranks.clock = &parts.clock();
   ranks.through_bytes = parts.seams.through_bytes;
-  ANNULUS_ASSIGN_OR_RETURN(parts.exchange, FindExchange(parts.options, model, backend));
+  parts.exchange = AssumedExchange();
+  if (!parts.has_workers()) {
+    ANNULUS_ASSIGN_OR_RETURN(parts.exchange, FindExchange(parts.options, model, backend));
+  }
   parts.program_bytes = ProgramBytes(model, backend);
-  if (parts.options.kv_memory_bytes == 0) {
-    ANNULUS_ASSIGN_OR_RETURN(ranks.engine.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
+  size_t kv_bytes = parts.options.kv_memory_bytes;  // of all ranks, wherever they are
+  if (kv_bytes == 0) {
+    ANNULUS_ASSIGN_OR_RETURN(kv_bytes, DefaultKvMemory(model, ranks, backend));
+  }
+  ranks.span = parts.span();
+  ranks.engine.kv_memory_bytes = kv_bytes;
+  if (parts.has_workers()) {
+    ranks.engine.kv_memory_bytes =
+        kv_bytes / static_cast<size_t>(ranks.span.all) * static_cast<size_t>(ranks.span.local);
+    ranks.ring = WiderRing{nullptr, kWireRingNeeds};  // opened with the workers
   }
   const HostUse host = {.program = parts.program_bytes,
                         .kv_host = static_cast<size_t>(parts.options.kv_host_bytes),
                         .pinned = PageStores::BufferBytes(parts.options, GeometryOf(model)),
                         .memory = parts.options.host_memory_bytes};
   ANNULUS_ASSIGN_OR_RETURN(parts.plan, PlanMemory(model, ranks, host, backend));
-  ANNULUS_RETURN_IF_ERROR(CheckPlan(parts.plan, ranks.span.local));
-  ANNULUS_ASSIGN_OR_RETURN(parts.ranks, RankSet::Create(model, backend, ranks));
+  if (ranks.span.local > 0) {
+    ANNULUS_RETURN_IF_ERROR(CheckPlan(parts.plan, ranks.span.all));
+  }
+  if (parts.has_workers()) {
+    ANNULUS_ASSIGN_OR_RETURN(parts.ranks,
+                             GatherRanks(parts.seams, parts.model, backend, ranks, kv_bytes));
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(parts.ranks, RankSet::Create(model, backend, ranks));
+  }
   if (parts.seams.wrap_ranks != nullptr) {
     parts.ranks = parts.seams.wrap_ranks(std::move(parts.ranks));
   }
@@ -65,7 +77,7 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
 // Opens the tiers, and starts the loop over them and the ranks.
 absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
   const RankModel& model = parts.model.ranks;
-  const RankSpan span = parts.options.span();
+  const RankSpan span = parts.span();
   std::vector<Backend*> devices;
   for (int index = 0; index < span.local; ++index) {
     devices.push_back(&backend.OnDevice(index % DevicesOf(backend, span.local)));
@@ -104,6 +116,9 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams&
                                                               Backend& backend,
                                                               const KernelRegistry& kernels) {
   ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+  if (seams.workers.source != nullptr) {
+    ANNULUS_RETURN_IF_ERROR(CheckWorkers(options, seams.workers));
+  }
   auto parts = std::make_unique<EngineParts>();
   parts->options = Settle(options, backend);
   parts->seams = seams;

@@ -26,6 +26,13 @@ namespace annulus {
 // StartParts made it. Each part says itself what several threads may call.
 struct EngineParts {
   const Clock& clock() const { return *seams.clock; }
+  bool has_workers() const { return seams.workers.source != nullptr; }
+  // The ranks of this process.
+  RankSpan span() const {
+    RankSpan span = options.span();
+    if (has_workers()) span.local = seams.workers.local_ranks;
+    return span;
+  }
   // Of a page of keys and values on the rank.
   int64_t page_bytes(int rank) const { return ranks->facts()[rank].page_bytes; }
 

@@ -81,11 +81,12 @@ EngineLoad LoadAt(const EngineParts& parts, const Moment& moment) {
     used += now.pages[rank].in_use();
     total += now.pages[rank].total();
     const BufferPoolStats& stats = moment.ranks[rank].memory;
+    load.ranks.push_back(LookAtRank(parts, rank, now, stats));
+    if (rank >= parts.span().local) continue;  // its memory is that of a worker
     load.memory.kv += now.pages_most[rank] * parts.page_bytes(rank);
     load.memory.step += HeldBytes(stats, Lifetime::kStep);
     load.memory.ring += HeldBytes(stats, Lifetime::kRingSlots);
     load.memory.workspace += static_cast<int64_t>(moment.ranks[rank].workspace_bytes);
-    load.ranks.push_back(LookAtRank(parts, rank, now, stats));
   }
   load.stall_budget_seconds = now.stall_budget_seconds;
   load.smallest_chunk_seconds = now.smallest_chunk_seconds;

@@ -12,6 +12,7 @@
 
 namespace annulus {
 
+class Carrier;
 class DiskCalls;
 class RankPort;
 
@@ -23,6 +24,9 @@ struct EngineSeams {
   const Clock* clock = &Clock::Real();
   DiskCalls* disk_calls = nullptr;  // for kv_disk; null: the system's
   bool through_bytes = false;       // encode and decode every plan and result
+  EngineWorkers workers = {};       // who hosts ranks elsewhere
+  // Opens what carries messages to ranks in other processes. Null: UCX.
+  std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier = nullptr;
   // What the engine sees of its ranks. Null: the ranks themselves.
   std::function<std::unique_ptr<RankPort>(std::unique_ptr<RankPort>)> wrap_ranks = nullptr;
   // Returns the tokens that the request's answer begins with, whatever the logits say; ids of the

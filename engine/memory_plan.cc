@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/process_memory.h"
 #include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
@@ -36,6 +37,12 @@ absl::Status CheckHostTiers(const HostUse& host) {
 
 }  // namespace
 
+size_t ProgramBytes(const RankModel& model, const Backend& backend) {
+  const int64_t weights =
+      backend.capabilities().host_accessible ? static_cast<int64_t>(model.weights.bytes) : 0;
+  return static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident - weights));
+}
+
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       const HostUse& host, Backend& backend) {
   const BackendCapabilities& device = backend.capabilities();
@@ -55,6 +62,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
     plan.host_tiers = host.kv_host + host.pinned;
     ANNULUS_RETURN_IF_ERROR(CheckHostTiers(host));
   }
+  if (span.local == 0) return plan;
   // Of the device with most ranks.
   const size_t own = static_cast<size_t>((span.local + devices - 1) / devices);
   plan.ranks = static_cast<int>(own);

@@ -19,9 +19,12 @@ struct HostUse {
   size_t memory = 0;   // EngineOptions::host_memory_bytes
 };
 
-// What ranks would take of their devices, now that weights are loaded, and the tiers of the host.
-// RESOURCE_EXHAUSTED if the ranks are on a device and the host has no room for the tiers; errors of
-// asking a device for its free memory.
+// Host memory of the process without the weights, after loading them.
+size_t ProgramBytes(const RankModel& model, const Backend& backend);
+
+// What ranks would take of their devices, now that weights are loaded, and the tiers of the host;
+// without ranks in this process, only what is free. RESOURCE_EXHAUSTED if the ranks are on a device
+// and the host has no room for the tiers; errors of asking a device for its free memory.
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       const HostUse& host, Backend& backend);
 

@@ -1,0 +1,108 @@
+#include "engine/engine_workers.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/engine_setup.h"
+#include "engine/memory_plan.h"
+#include "engine/ring/wire/ucx_carrier.h"
+#include "engine/workers/remote_ranks.h"
+#include "engine/workers/worker_ranks.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using OpenCarrier = std::function<absl::StatusOr<std::unique_ptr<Carrier>>()>;
+
+OpenCarrier CarriersOf(const EngineSeams& seams, const std::string& devices) {
+  if (seams.open_carrier != nullptr) return seams.open_carrier;
+  return [devices] { return OpenUcxCarrier(devices); };
+}
+
+RingAgreement AgreementOf(const LoadedModel& model, const std::string& build) {
+  return {.build = build,
+          .kernels = model.ranks.ops->name,
+          .page_layout = PageLayoutOf(model.ranks),
+          .fingerprint = model.identity};
+}
+
+class LoadedWorker final : public Worker {
+ public:
+  LoadedWorker(const EngineSeams& seams, const EngineOptions& options, const WorkerOptions& worker,
+               LoadedModel model, Backend& backend)
+      : model_(std::move(model)), backend_(backend) {
+    options_.name = worker.name;
+    options_.ranks = options.ranks;
+    options_.engine = options;
+    options_.agreement = AgreementOf(model_, worker.build);
+    options_.open_carrier = CarriersOf(seams, worker.wire_devices);
+    options_.clock = seams.clock;
+    const HostUse host = {.program = ProgramBytes(model_.ranks, backend)};
+    options_.check_memory = [this, host](const RankSetOptions& set) -> absl::Status {
+      ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                               PlanMemory(model_.ranks, set, host, backend_));
+      return CheckPlan(plan, set.span.all);
+    };
+  }
+
+  absl::Status Serve(WorkerLink& link) override {
+    return ServeRanks(model_.ranks, backend_, options_, link);
+  }
+
+ private:
+  const LoadedModel model_;
+  Backend& backend_;
+  WorkerRanksOptions options_;
+};
+
+}  // namespace
+
+absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& workers) {
+  if (workers.local_ranks < 0 || workers.local_ranks >= options.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "of ", options.ranks, " ranks ", workers.local_ranks,
+        " are to be in this process; with workers that must be 0 to ", options.ranks - 1));
+  }
+  if (options.kv_host_bytes > 0 || !options.kv_disk.empty()) {
+    return absl::InvalidArgumentError(
+        "pages of workers cannot be kept in tiers yet: set neither --kv-host nor --kv-disk");
+  }
+  return absl::OkStatus();
+}
+
+FoundExchange AssumedExchange() {
+  return {ExchangeRates(), "assumed: between processes nothing is measured yet"};
+}
+
+absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
+                                                      const LoadedModel& model, Backend& backend,
+                                                      const RankSetOptions& set, size_t kv_bytes) {
+  RemoteRanksOptions options;
+  options.set = set;
+  options.kv_bytes_per_rank = kv_bytes / static_cast<size_t>(set.span.all);
+  options.agreement = AgreementOf(model, seams.workers.build);
+  options.open_carrier = CarriersOf(seams, seams.workers.wire_devices);
+  return RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options);
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> CreateWorkerWith(const EngineSeams& seams,
+                                                         const EngineOptions& options,
+                                                         const WorkerOptions& worker,
+                                                         Backend& backend,
+                                                         const KernelRegistry& kernels) {
+  ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+  const EngineOptions settled = Settle(options, backend);
+  ANNULUS_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(settled, backend, kernels));
+  return std::make_unique<LoadedWorker>(seams, settled, worker, std::move(model), backend);
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> CreateWorker(const EngineOptions& options,
+                                                     const WorkerOptions& worker, Backend& backend,
+                                                     const KernelRegistry& kernels) {
+  return CreateWorkerWith({}, options, worker, backend, kernels);
+}
+
+}  // namespace annulus

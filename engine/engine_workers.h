@@ -1,0 +1,41 @@
+#ifndef ANNULUS_ENGINE_ENGINE_WORKERS_H_
+#define ANNULUS_ENGINE_ENGINE_WORKERS_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "engine/engine_seams.h"
+#include "engine/exchange/find_exchange.h"
+#include "engine/loading/loaded_model.h"
+#include "engine/runner/rank_port.h"
+#include "engine/runner/rank_set.h"
+#include "kernels/backend.h"
+
+// What an engine does differently if some of its ranks are at workers, and the workers' side.
+
+namespace annulus {
+
+// INVALID_ARGUMENT: an option that does not go together with ranks at workers.
+absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& workers);
+
+// What ring modes are chosen by: nothing is measured between processes yet.
+FoundExchange AssumedExchange();
+
+// Waits for the workers: see RemoteRanks::Create. `set`: of the ranks here; `kv_bytes`: of all
+// ranks together. `model` and `backend` must outlive the ranks, as what `seams` points to.
+absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
+                                                      const LoadedModel& model, Backend& backend,
+                                                      const RankSetOptions& set, size_t kv_bytes);
+
+// CreateWorker with `seams`, of which only the clock and open_carrier count.
+absl::StatusOr<std::unique_ptr<Worker>> CreateWorkerWith(const EngineSeams& seams,
+                                                         const EngineOptions& options,
+                                                         const WorkerOptions& worker,
+                                                         Backend& backend,
+                                                         const KernelRegistry& kernels);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_ENGINE_WORKERS_H_
