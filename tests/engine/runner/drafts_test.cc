@@ -133,8 +133,8 @@ TEST_P(Drafts, ChangeNoBit) {
   }
 }
 
-// With windows, learned sinks, experts, soft caps, norms of queries and keys; keys and values in
-// every dtype.
+// With windows, learned sinks, experts, soft caps, norms of queries and keys, shapes by layer, keys
+// of other layers; keys and values in every dtype.
 INSTANTIATE_TEST_SUITE_P(
     All, Drafts,
     ::testing::ValuesIn(testing::ThinnedIfSanitized<Case>({{"llama_mha"},
@@ -144,6 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                            {"qwen3_moe"},
                                                            {"mistral_window"},
                                                            {"olmo2"},
+                                                           {"gemma4"},
+                                                           {"gemma4_moe"},
                                                            {"llama_mha", DType::kI8},
                                                            {"gpt_oss", DType::kBF16},
                                                            {"llama_mha", DType::kF8E4M3}},

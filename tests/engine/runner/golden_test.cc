@@ -330,6 +330,18 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.chosen_groups = 2; }),
             kVisible);
   EXPECT_GT(error("glm4_moe", [](RankModel& m) { m.config.experts.routing.scale = 1; }), kVisible);
+  for (const char* name : {"gemma4", "gemma4_moe"}) {
+    EXPECT_GT(error(name, without_head_norms), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.attention_scale = 0; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.ropes[0].turning = 3; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.weights.layers[1].host_scale = 1; }), kVisible);
+  }
+  EXPECT_GT(error("gemma4", [](RankModel& m) { m.config.traits.norms_values = false; }), kVisible);
+  EXPECT_GT(error("gemma4", [](RankModel& m) { m.config.layers[4].keys_of = 0; }), kVisible);
+  EXPECT_GT(error("gemma4", [](RankModel& m) { m.weights.stored_embedding_dtype = DType::kF32; }),
+            1e-4);
+  const auto without_factors = [](RankModel& m) { m.weights.layers[0].expert_factors = {}; };
+  EXPECT_GT(error("gemma4_moe", without_factors), kVisible);
   EXPECT_GT(error("minimax_m2", without_choice_bias), kVisible);
   EXPECT_GT(error("minimax_m2", without_head_norms), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
@@ -381,7 +393,8 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
 // in both modes and on every ring.
 TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
   CpuWorld world;
-  for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe"}) {
+  for (const std::string name :
+       {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe", "gemma4", "gemma4_moe"}) {
     const Checkpoint checkpoint = Open(name);
     std::vector<const OpTable*> tables = world.registry.Available("cpu");
     // Sanitizers see the same steps with every table, so the fastest is enough; the kernels have

@@ -143,12 +143,14 @@ const auto kSuspendName = [](const auto& info) {
   return std::to_string(info.index) + "_" + info.param.family;
 };
 
-// With windows, sinks, experts, norms of queries and keys.
+// With windows, sinks, experts, norms of queries and keys, inputs of layers, keys of other layers.
 const std::vector<SuspendCase> kDenseCases = {{"llama_mha"},
                                               {"gpt_oss"},
                                               {"gemma2"},
                                               {"qwen3_moe"},
                                               {"mistral_window"},
+                                              {"gemma4"},
+                                              {"gemma4_moe"},
                                               {"llama_mha", "dense", DType::kI8},
                                               {"qwen3_moe", "dense", DType::kBF16}};
 
@@ -159,6 +161,8 @@ const std::vector<SuspendCase> kPolicyCases = {
     {"llama_mha", "top_pages:pages=3,block=16"},
     {"qwen3_moe", "hierarchical:near=2,block=16,coverage=0.9"},
     {"gemma2", "learned:block=16,tau=0.5"},
+    {"gemma4", "adaptive:block=16,tau=0.5"},
+    {"gemma4_moe", "top_pages:pages=3,block=16"},
     {"qwen3_moe",
      "adaptive:block=16,tau=0.5; heads=0: window:window=40,block=16; layers=2: "
      "top_pages:block=16,pages=3"},
