@@ -20,6 +20,7 @@ set(reads_engine_device_test tests/engine/tiers)
 set(reads_engine_pages_test tests/engine/coordinator tests/engine/tiers)
 set(reads_engine_ring_test engine/scheduler)
 set(reads_engine_runner_test tests/engine/model)
+set(reads_annulus_server_cluster engine/workers)
 set(reads_server_http_test tests/server/grpc)
 
 function(annulus_take_folders item)

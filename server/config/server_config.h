@@ -71,6 +71,10 @@ struct ServerConfig {
   // no such token.
   std::string admin_token_file;
 
+  // A ring whose ranks are in several processes. At most one of the two addresses is set.
+  std::string workers_listen;  // HOST:PORT on which a coordinator's workers dial
+  std::string join;            // HOST:PORT of the coordinator whose worker this is
+
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload
   DocumentLimits documents;

@@ -11,22 +11,24 @@ namespace {
 
 class Refusal final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Refusal(const std::string& method) {
-    Finish({grpc::StatusCode::UNIMPLEMENTED,
-            absl::StrCat("this server has no method ", QuoteName(method),
-                         "; it may be older than the client, or serve another API")});
-  }
+  explicit Refusal(const grpc::Status& status) { Finish(status); }
   void OnDone() override { delete this; }
 };
 
 }  // namespace
+
+grpc::ServerGenericBidiReactor* RefuseCall(const grpc::Status& status) {
+  return new Refusal(status);
+}
 
 UnknownMethods::UnknownMethods(std::shared_ptr<PeerBook> peers) : peers_(std::move(peers)) {}
 
 grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
     grpc::GenericCallbackServerContext* call) {
   peers_->CountRefused(peers_->NumberOf(call->peer()), std::chrono::steady_clock::now());
-  return new Refusal(call->method());
+  return RefuseCall({grpc::StatusCode::UNIMPLEMENTED,
+                     absl::StrCat("this server has no method ", QuoteName(call->method()),
+                                  "; it may be older than the client, or serve another API")});
 }
 
 }  // namespace annulus::server

@@ -2,12 +2,16 @@
 #define ANNULUS_SERVER_GRPC_UNKNOWN_METHODS_H_
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/status.h>
 
 #include <memory>
 
 #include "server/identity/peer_book.h"
 
 namespace annulus::server {
+
+// A reactor that ends its call with `status`.
+grpc::ServerGenericBidiReactor* RefuseCall(const grpc::Status& status);
 
 // Answers calls to methods that no service has with UNIMPLEMENTED, as gRPC itself would, and counts
 // them as refused. Thread-safe.

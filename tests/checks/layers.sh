@@ -61,6 +61,7 @@ server/metrics/    : server/base/ server/documents/ server/identity/ server/log/
 server/generation/ : server/base/ server/config/ server/documents/ server/identity/ server/log/ server/metrics/ server/traces/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/grpc/calls/ : server/base/ server/documents/ server/generation/ server/identity/ server/work/ annulus/ google/ grpc/ grpcpp/ kernels/base/
 server/grpc/       : server/grpc/calls/ server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/traces/ server/work/ annulus/ google/ grpc/ grpcpp/ engine/api.h engine/api/ kernels/base/
+server/cluster/    : server/base/ server/config/ server/grpc/* server/identity/ server/log/ server/metrics/ server/net/ server/process/ grpc/ grpcpp/ engine/workers/worker_link.h engine/api.h engine/api/ kernels/base/
 server/http/       : server/base/ server/config/ server/documents/ server/generation/ server/identity/ server/log/ server/metrics/ server/net/ server/work/ annulus/ google/ engine/api.h engine/api/ kernels/base/
 server/command/    : server/config/ server/net/ server/process/ engine/capacity.h kernels/base/
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
