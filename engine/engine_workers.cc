@@ -26,7 +26,7 @@ RingAgreement AgreementOf(const LoadedModel& model, const std::string& build) {
   return {.build = build,
           .kernels = model.ranks.ops->name,
           .page_layout = PageLayoutOf(model.ranks),
-          .fingerprint = model.identity};
+          .fingerprint = model.fingerprint};
 }
 
 class LoadedWorker final : public Worker {

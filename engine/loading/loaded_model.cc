@@ -121,20 +121,11 @@ absl::StatusOr<std::shared_ptr<const AttentionGates>> LoadGates(const std::strin
   return std::make_shared<const AttentionGates>(*std::move(gates));
 }
 
-std::string IdentityOf(const RankModel& model, const std::string& tensors, const Backend& backend) {
-  std::string text = absl::StrCat(
-      "program ", ProgramId(), "\ntensors ", tensors, "\nconfig ", model.config.sha256,
-      "\nweights ", DTypeName(model.weights.dtype), " ", ActivationsName(model.activations),
-      "\nkernels ", backend.capabilities().name, " ", model.ops->name, "\npages ",
-      DTypeName(model.page_shape.dtype), " ", model.page_shape.page_tokens, " ",
-      model.ops->kv_page_bytes(model.page_shape), "\n");
-  for (const CacheGroup& group : model.groups) {
-    absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
-  }
-  // A CPU's table gives the same bits on every machine, a GPU's on GPUs of one kind.
-  if (!backend.capabilities().host_accessible) {
-    absl::StrAppend(&text, "device ", backend.capabilities().description, "\n");
-  }
+// The weights as they are computed with. `tensors`: as they are stored.
+std::string WeightsText(const RankModel& model, const std::string& tensors) {
+  std::string text =
+      absl::StrCat("tensors ", tensors, "\nconfig ", model.config.sha256, "\nweights ",
+                   DTypeName(model.weights.dtype), " ", ActivationsName(model.activations), "\n");
   // Another --weights-dtype gives other matrices from the same file, even if most stay the same.
   absl::StrAppend(
       &text, "matrices ",
@@ -142,6 +133,31 @@ std::string IdentityOf(const RankModel& model, const std::string& tensors, const
                     [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); }),
       "\n");
   if (model.gates != nullptr) absl::StrAppend(&text, "gates ", model.gates->fingerprint, "\n");
+  return text;
+}
+
+std::string FingerprintOf(const RankModel& model, const std::string& tensors) {
+  std::string text = WeightsText(model, tensors);
+  for (int32_t id = 0; id < model.tokens->vocabulary(); ++id) {
+    const absl::string_view bytes = model.tokens->TokenBytes(id);
+    absl::StrAppend(&text, bytes.size(), " ", bytes, "\n");
+  }
+  return Sha256Of(text);
+}
+
+std::string IdentityOf(const RankModel& model, const std::string& tensors, const Backend& backend) {
+  std::string text =
+      absl::StrCat("program ", ProgramId(), "\n", WeightsText(model, tensors), "kernels ",
+                   backend.capabilities().name, " ", model.ops->name, "\npages ",
+                   DTypeName(model.page_shape.dtype), " ", model.page_shape.page_tokens, " ",
+                   model.ops->kv_page_bytes(model.page_shape), "\n");
+  for (const CacheGroup& group : model.groups) {
+    absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
+  }
+  // A CPU's table gives the same bits on every machine, a GPU's on GPUs of one kind.
+  if (!backend.capabilities().host_accessible) {
+    absl::StrAppend(&text, "device ", backend.capabilities().description, "\n");
+  }
   return Sha256Of(text);
 }
 
@@ -181,6 +197,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.ranks.tokens = std::make_shared<const TokenTrie>(
       TokenTrie::FromTokenizer(*files.tokenizer, files.config.vocabulary, files.config.eos_ids));
   loaded.identity = IdentityOf(loaded.ranks, *tensors, backend);
+  loaded.fingerprint = FingerprintOf(loaded.ranks, *tensors);
   loaded.info = Describe(files, loaded.ranks, max_context, !options.weights_dtype.has_value());
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);

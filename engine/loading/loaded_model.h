@@ -23,6 +23,10 @@ struct LoadedModel {
   // pages. The path does not count: a copy of a model is the same model, and another model at the
   // same path is not.
   std::string identity;
+  // SHA-256 of what all processes that serve one model together must have alike: names, dtypes,
+  // shapes and bytes of the tensors that were read, config.json, the dtypes computed with, gates,
+  // and the bytes of all tokens. Kernels, pages and the program do not count.
+  std::string fingerprint;
   std::unique_ptr<Tokenizer> tokenizer;
   TemplateDirectory templates;
   AnswerReading reading;  // how to read answers to conversations: format and reasoning alone

@@ -32,7 +32,7 @@ struct RingAgreement {
   std::string build;        // of the program
   std::string kernels;      // name of the kernel table
   std::string page_layout;  // PageLayoutOf
-  std::string fingerprint;  // LoadedModel::identity
+  std::string fingerprint;  // LoadedModel::fingerprint
 };
 
 // The layout of pages in words, different for different layouts: "64 tokens of 2 heads, bf16, ..".

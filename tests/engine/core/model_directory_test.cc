@@ -359,6 +359,41 @@ TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
   EXPECT_THAT(std::string(chat.status().message()), HasSubstr("chat_template.jinja:1: "));
 }
 
+// Processes that serve a model together have the same weights and tokens, whatever their pages.
+TEST_F(ModelDirectory, TheFingerprintIsOfWeightsAndTokensAlone) {
+  EngineOptions options = testing::PlainOptions();
+  options.model = directory_.path().string();
+  const auto fingerprint = [&] {
+    const auto loaded = LoadModel(options, *backend_, kernels_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->fingerprint : "";
+  };
+  const std::string before = fingerprint();
+  EXPECT_EQ(before.size(), 64u);
+  options.page_tokens = 32;
+  options.kernels = "cpu/reference";
+  options.kv_dtype = DType::kF16;
+  EXPECT_EQ(fingerprint(), before);
+  options.weights_dtype = DType::kF16;
+  EXPECT_NE(fingerprint(), before);
+  options.weights_dtype.reset();
+  const std::string weights = ReadFile(directory_.path() / "model.safetensors");
+  std::string last_bit = weights;
+  last_bit.back() = static_cast<char>(last_bit.back() ^ 1);
+  const std::string config = ReadFile(directory_.path() / "config.json");
+  const std::string swapped =
+      absl::StrReplaceAll(kTokenizer, {{"\"a\": 3, \"b\": 4", "\"a\": 4, \"b\": 3"}});
+  for (const auto& [name, good, other] :
+       {std::array{std::string("model.safetensors"), weights, last_bit},
+        {"config.json", config, config + " "},
+        {"tokenizer.json", kTokenizer, swapped}}) {
+    directory_.Write(name, other);
+    EXPECT_NE(fingerprint(), before) << name;
+    directory_.Write(name, good);
+  }
+  EXPECT_EQ(fingerprint(), before);
+}
+
 // Keys and values of a model may be reused for the same model alone: by what it is, not by where it
 // lies.
 TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
