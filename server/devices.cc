@@ -58,7 +58,8 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
-  if (config.device == DeviceChoice::kCpu) return OpenCpu(config);
+  const bool in_several_processes = !config.join.empty() || !config.workers_listen.empty();
+  if (config.device == DeviceChoice::kCpu || in_several_processes) return OpenCpu(config);
   absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpus(config);
   if (gpu.ok()) return gpu;
   if (config.device == DeviceChoice::kCuda) {
@@ -70,9 +71,13 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config)
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
+                                                   const EngineWorkers* workers,
                                                    std::unique_ptr<Devices>& devices) {
   EngineOptions options = config.engine;
   options.host_memory_bytes = ReadHostLimits().memory_bytes;
+  if (workers != nullptr) {
+    return CreateEngine(options, *workers, *devices->backend, devices->kernels);
+  }
   auto engine = CreateEngine(options, *devices->backend, devices->kernels);
   const bool stay =
       config.device != DeviceChoice::kAuto || devices->backend->capabilities().host_accessible;

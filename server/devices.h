@@ -25,14 +25,17 @@ struct Devices {
 // Opens the GPUs for the ranks. All errors satisfy IsOfDevice.
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config);
 
-// Opens the devices that ServerConfig::device selects. `auto` falls back to the CPU. If `cuda` is
+// Opens the devices that ServerConfig::device selects. `auto` falls back to the CPU, on which rings
+// of several processes always compute. If `cuda` is
 // asked for and no GPU can be used, the error satisfies IsOfDevice and says what to do. Errors of
 // CreateCpuBackend if the CPU is chosen.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config);
 
-// Creates the engine on `devices`. If the device is `auto` and the GPU cannot serve the model, logs
-// why, replaces `devices` by the CPU and creates the engine there.
+// Creates the engine on `devices`, with the workers unless they are null. If the device is `auto`
+// and the GPU cannot serve the model, logs why, replaces `devices` by the CPU and creates the
+// engine there.
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
+                                                   const EngineWorkers* workers,
                                                    std::unique_ptr<Devices>& devices);
 
 // Memory that the control groups allow this process, in bytes; nullopt: no visible limit.

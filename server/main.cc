@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
+#include "server/cluster/worker_port.h"
 #include "server/command/doctor.h"
 #include "server/command/plan_text.h"
 #include "server/config/exposure.h"
@@ -36,6 +36,7 @@
 #include "server/devices.h"
 #include "server/grpc/grpc_log.h"
 #include "server/identity/token_hash.h"
+#include "server/join.h"
 #include "server/log/log.h"
 #include "server/net/connection_acceptor.h"
 #include "server/option_reload.h"
@@ -46,6 +47,7 @@
 #include "server/process/signal_thread.h"
 #include "server/process/thread_reserve.h"
 #include "server/server.h"
+#include "server/signal_target.h"
 
 namespace annulus::server {
 namespace {
@@ -93,7 +95,7 @@ std::string Describe(const ModelInfo& model) {
 absl::Status Check(ServerConfig config, const Logger& log) {
   if (config.engine.kv_memory_bytes == 0) config.engine.kv_memory_bytes = kCheckKvMemory;
   ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenDevices(config));
-  ANNULUS_ASSIGN_OR_RETURN(const auto engine, OpenEngine(config, log, devices));
+  ANNULUS_ASSIGN_OR_RETURN(const auto engine, OpenEngine(config, log, nullptr, devices));
   std::printf("model:            %s\n%sdevice:           %s\n", config.engine.model.c_str(),
               Describe(engine->model()).c_str(),
               devices->backend->capabilities().description.c_str());
@@ -254,50 +256,29 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"metrics_port", server.metrics_port()}});
 }
 
-// The server that signals act on, and the notifier that reports reloads to the service manager.
-// Empty while no server is running.
-class SignalTarget {
- public:
-  // Both must live until the next Set or Clear. `status` is the status line after a reload.
-  void Set(Server* server, ServiceNotifier* notifier, std::string status) {
-    std::lock_guard lock(mutex_);
-    server_ = server;
-    notifier_ = notifier;
-    status_ = std::move(status);
-  }
-  void Clear() { Set(nullptr, nullptr, ""); }
-  // Returns false if there is no server.
-  bool Drain() {
-    std::lock_guard lock(mutex_);
-    if (server_ == nullptr) return false;
-    server_->RequestDrain(std::nullopt);
-    return true;
-  }
-  // No-op without a server: its files have not been read yet.
-  void Reload() {
-    std::lock_guard lock(mutex_);
-    if (server_ == nullptr) return;
-    notifier_->Reloading();
-    server_->RequestReload([notifier = notifier_, status = status_] { notifier->Ready(status); });
-  }
-
- private:
-  std::mutex mutex_;
-  Server* server_ = nullptr;
-  ServiceNotifier* notifier_ = nullptr;
-  std::string status_;
-};
-
-// Destroyed in reverse order: the engine uses the devices.
+// Destroyed in reverse order: the engine uses the others.
 struct Loaded {
   std::unique_ptr<Devices> devices;
+  std::unique_ptr<WorkerPort> port;  // null without --workers-listen
   std::unique_ptr<Engine> engine;
 };
 
-absl::Status Load(const ServerConfig& config, const Logger& log, int port, Loaded& loaded) {
+absl::Status Load(const ServerConfig& config, const Logger& log, Server& server, Loaded& loaded) {
   ANNULUS_ASSIGN_OR_RETURN(loaded.devices, OpenDevices(config));
-  log.Info("loading", {{"model", config.engine.model}, {"port", port}});
-  ANNULUS_ASSIGN_OR_RETURN(loaded.engine, OpenEngine(config, log, loaded.devices));
+  std::optional<EngineWorkers> workers;
+  if (!config.workers_listen.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(loaded.port, WorkerPort::Listen(config, log));
+    workers = WorkersOf(config, *loaded.port);
+  }
+  log.Info("loading", {{"model", config.engine.model},
+                       {"port", server.port()},
+                       {"workers_port", loaded.port == nullptr ? 0 : loaded.port->port()}});
+  if (loaded.port != nullptr)
+    loaded.port->Show([&](const std::string& missing) { server.Await(missing); });
+  ANNULUS_ASSIGN_OR_RETURN(
+      loaded.engine,
+      OpenEngine(config, log, workers.has_value() ? &*workers : nullptr, loaded.devices));
+  if (loaded.port != nullptr) loaded.port->Show(nullptr);
   const BackendCapabilities& device = loaded.devices->backend->capabilities();
   log.Info("device",
            {{"computes", device.description},
@@ -396,7 +377,7 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
         "open_to_others",
         {{"address", exposure.address}, {"danger", exposure.danger}, {"remedy", exposure.remedy}});
   }
-  const absl::Status status = Load(config, log, server->port(), loaded);
+  const absl::Status status = Load(config, log, *server, loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
   ANNULUS_RETURN_IF_ERROR(reserves.FillThreads());
   // Report READY also without a device: otherwise the service manager would only restart the
@@ -438,8 +419,17 @@ int ServeAndReport(const CommandLine& command_line, const std::vector<std::strin
   const absl::Status threads =
       CheckThreadRoom(ThreadsNeeded(config.engine.threads, config.engine.ranks));
   if (!threads.ok()) return Report(threads);
+  if (!config.join.empty() || !config.workers_listen.empty()) {
+    const absl::Status wire = LoadWire();
+    if (!wire.ok()) return Report(wire);
+  }
   UseGrpcLog(config.log_level);
   Logger log(config.log_level, STDERR_FILENO, config.log_format);
+  if (!config.join.empty()) {
+    const absl::Status ended = Join(config, log);
+    log.LastWords(absl::StrCat("annulusd: ", ended.message()));
+    return 1;
+  }
   OptionReload options(arguments, command_line.texts, log);
   const absl::Status status = Serve(config, options, log);
   if (status.ok()) return 0;

@@ -84,6 +84,12 @@ class ServerImpl final : public Server {
     Housekeep();
   }
 
+  void Await(const std::string& what) override {
+    lifecycle_.SetAwaited(what);
+    if (what.empty()) return log_.Info("ring_complete");
+    log_.Info("ring_waits", {{"for", what}});
+  }
+
   void CannotServe(absl::Status why) override { lifecycle_.CannotServe(std::move(why)); }
 
   bool alive() const override { return pulse_.alive(steady_clock::now()); }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
@@ -36,6 +37,10 @@ class Server {
   virtual void StartServing(Engine& engine) = 0;
   // False if only a restart helps (see Pulse).
   virtual bool alive() const = 0;
+
+  // While the engine is being made: what it still waits for, for people; empty: for nothing. Calls
+  // and GetServerInfo say it, and a log line.
+  virtual void Await(const std::string& what) = 0;
 
   // Call this instead of StartServing if there will be no engine. Health stays NOT_SERVING, calls
   // get UNAVAILABLE with the message of `why`, and metrics show the state "unhealthy" and all ranks

@@ -149,7 +149,7 @@ absl::Status RingCrew::TakeHello(Member& member, const wire::Hello& hello) {
   if (hello.ranks() < 1 || hello.ranks() > Missing()) {
     return absl::FailedPreconditionError(absl::StrCat("the worker hosts ", hello.ranks(),
                                                       " ranks, and the ring misses ", Missing(),
-                                                      "; set its --ranks to at most that"));
+                                                      "; set its --local-ranks to at most that"));
   }
   member.state = Member::kAccepted;
   return absl::OkStatus();

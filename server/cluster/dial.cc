@@ -176,15 +176,15 @@ grpc::ChannelArguments ArgumentsOf() {
 
 // What a status of gRPC means to whoever started the worker.
 absl::Status Explained(const std::string& address, const absl::Status& status) {
-  const std::string said = absl::StrCat(address, ": ", status.message());
-  if (absl::IsUnimplemented(status)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(address,
-                     " is no coordinator; give --join the address of --workers-listen, not that of "
-                     "--listen (",
-                     status.message(), ")"));
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+      absl::IsPermissionDenied(status)) {
+    return {status.code(), absl::StrCat(address, ": ", status.message())};
   }
-  return {status.code(), said};
+  return absl::FailedPreconditionError(
+      absl::StrCat(address,
+                   " is no coordinator; give --join the address of --workers-listen, not that of "
+                   "--listen (",
+                   status.message(), ")"));
 }
 
 // Whether a server of HTTP/1 is there, which gRPC reports like a broken connection.

@@ -36,8 +36,9 @@ constexpr milliseconds kFarewell{500};  // for the last statuses to leave
 // The coordinator's end of a line.
 class WorkerCall final : public grpc::ServerGenericBidiReactor, public ControlLine {
  public:
-  static std::shared_ptr<WorkerCall> Take(grpc::GenericCallbackServerContext& call) {
-    std::shared_ptr<WorkerCall> line(new WorkerCall(call));
+  static std::shared_ptr<WorkerCall> Take(grpc::GenericCallbackServerContext& call,
+                                          const Logger& log) {
+    std::shared_ptr<WorkerCall> line(new WorkerCall(call, log));
     line->Keep(line);
     return line;
   }
@@ -45,13 +46,14 @@ class WorkerCall final : public grpc::ServerGenericBidiReactor, public ControlLi
   void OnReadDone(bool ok) override { OnRead(ok); }
   void OnWriteDone(bool ok) override { OnWritten(ok); }
   void OnDone() override {
-    OnEnded(call_.IsCancelled() ? absl::UnavailableError("the connection to the worker broke")
-                                : absl::OkStatus());
+    if (!call_.IsCancelled()) return OnEnded(absl::OkStatus());
+    log_.FromClient(LogLevel::kWarning, "worker_gone", {{"peer", peer_}});
+    OnEnded(absl::UnavailableError("the connection to the worker broke"));
   }
 
  private:
-  explicit WorkerCall(grpc::GenericCallbackServerContext& call)
-      : ControlLine(/*held=*/false), call_(call) {
+  WorkerCall(grpc::GenericCallbackServerContext& call, const Logger& log)
+      : ControlLine(/*held=*/false), call_(call), log_(log), peer_(ClientAddress(call.peer())) {
     call_.AddInitialMetadata(kControlHeader, "1");
     StartSendInitialMetadata();
   }
@@ -69,6 +71,8 @@ class WorkerCall final : public grpc::ServerGenericBidiReactor, public ControlLi
   }
 
   grpc::GenericCallbackServerContext& call_;
+  const Logger& log_;
+  const std::string peer_;
 };
 
 class WorkerPortImpl final : public WorkerPort {
@@ -198,7 +202,7 @@ grpc::ServerGenericBidiReactor* WorkerPortImpl::Welcome(grpc::GenericCallbackSer
     return refuse(grpc::StatusCode::PERMISSION_DENIED, std::string(allowed.message()));
   }
   peers_->CountKnown(peers_->NumberOf(peer));
-  const std::shared_ptr<WorkerCall> line = WorkerCall::Take(call);
+  const std::shared_ptr<WorkerCall> line = WorkerCall::Take(call, log_);
   Hand(MakeControlLink(line, ClientAddress(peer)));
   return line.get();
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
+#include "server/config/cluster_options.h"
 #include "server/config/exposure.h"
 #include "server/config/loopback.h"
 #include "server/config/options.h"
@@ -314,6 +315,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config, &texts));
   ANNULUS_RETURN_IF_ERROR(CheckTogether(flags.action, config));
   ANNULUS_RETURN_IF_ERROR(CheckKernels(texts));
+  if (flags.action == Action::kServe) ANNULUS_RETURN_IF_ERROR(CheckCluster(config, texts));
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }

@@ -28,9 +28,10 @@ inline constexpr size_t kGiB = size_t{1} << 30;
 inline constexpr size_t kTiB = size_t{1} << 40;
 
 // The rows of the table: those of the engine, of which the first is the model's; what computes it;
-// serving.
+// which processes form its ring; serving.
 std::vector<Option> EngineRows();
 std::vector<Option> DeviceOptions();
+std::vector<Option> ClusterOptions();
 std::vector<Option> ServiceOptions();
 
 // The field in `config` itself or in its one member of type Part.
@@ -81,6 +82,9 @@ std::string RangeText(T low, T high) {
     return absl::StrCat(FormatBytes(low), " to ", FormatBytes(high));
   }
 }
+
+// Parses HOST:PORT, or "off", which is the empty text.
+absl::StatusOr<std::string> ParseOptionalAddress(absl::string_view text);
 
 // Accepts values from `low` to `high`.
 template <typename Part, typename T>

@@ -12,8 +12,9 @@ std::vector<Option> AllOptions() {
   std::vector<Option> all = EngineRows();
   const std::vector<Option> devices = DeviceOptions();
   all.insert(all.begin() + 1, devices.begin(), devices.end());  // next to the model
-  const std::vector<Option> services = ServiceOptions();
-  all.insert(all.end(), services.begin(), services.end());
+  for (const std::vector<Option>& group : {ClusterOptions(), ServiceOptions()}) {
+    all.insert(all.end(), group.begin(), group.end());
+  }
   return all;
 }
 

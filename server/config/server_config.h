@@ -74,6 +74,8 @@ struct ServerConfig {
   // A ring whose ranks are in several processes. At most one of the two addresses is set.
   std::string workers_listen;  // HOST:PORT on which a coordinator's workers dial
   std::string join;            // HOST:PORT of the coordinator whose worker this is
+  int local_ranks = 0;         // of the ring, in this process; counts only with one of the two
+  std::string worker_name;     // empty: HOST-PID
 
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload

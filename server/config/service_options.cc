@@ -33,13 +33,6 @@ absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
   return origins;
 }
 
-absl::StatusOr<std::string> ParseOptionalAddress(absl::string_view text) {
-  if (text == "off") return std::string();
-  absl::StatusOr<std::string> address = ParseHostPort(text);
-  if (address.ok()) return address;
-  return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or off"));
-}
-
 // Longest path of a Unix socket: the size of sun_path without the NUL at its end.
 constexpr size_t kLongestSocketPath = 107;
 
@@ -57,6 +50,13 @@ absl::StatusOr<std::string> ParseAdminListen(absl::string_view text) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ParseOptionalAddress(absl::string_view text) {
+  if (text == "off") return std::string();
+  absl::StatusOr<std::string> address = ParseHostPort(text);
+  if (address.ok()) return address;
+  return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or off"));
+}
 
 std::vector<Option> ServiceOptions() {
   return {

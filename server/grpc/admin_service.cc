@@ -22,6 +22,7 @@ absl::Status HandleGetServerInfo(ServiceContext& context, const v1::GetServerInf
   const ServerConfig& config = context.config;
   response.set_version(kVersion);
   response.set_state(StateOf(context.lifecycle));
+  response.set_awaited(context.lifecycle.awaited());
   response.set_uptime(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - context.started).count());
   if (context.lifecycle.engine().ok()) response.add_models(config.served_model_name);

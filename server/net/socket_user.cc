@@ -135,7 +135,7 @@ absl::Status CheckOwnUser(const std::string& peer, uint16_t own_port) {
         "namespace; otherwise set --tls-certificate, --tls-key and --tls-client-ca on both"));
   }
   return absl::PermissionDeniedError(absl::StrCat(
-      peer, " is of user ", *user, ", and this process of user ", own,
+      peer, " belongs to user ", *user, ", not to user ", own,
       "; without certificates both must be of one user; run both as the same user, or set "
       "--tls-certificate, --tls-key and --tls-client-ca on both"));
 }

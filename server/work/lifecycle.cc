@@ -11,10 +11,13 @@ namespace {
 constexpr int64_t kRetryLoadingMs = 2000;
 constexpr int64_t kRetryDrainingMs = 5000;
 
-absl::Status LoadingError() {
-  return WithRetry(ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_LOADING,
-                               "the model is not loaded yet; try again in a moment"),
-                   kRetryLoadingMs);
+absl::Status LoadingError(absl::string_view awaited) {
+  return WithRetry(
+      ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_LOADING,
+                  awaited.empty()
+                      ? std::string("the model is not loaded yet; try again in a moment")
+                      : absl::StrCat("the server cannot serve yet: ", awaited)),
+      kRetryLoadingMs);
 }
 
 }  // namespace
@@ -47,9 +50,19 @@ void Lifecycle::CannotServe(absl::Status why) {
 }
 
 absl::Status Lifecycle::NoEngine() const {
-  if (why_none_.ok()) return LoadingError();
+  if (why_none_.ok()) return LoadingError(awaited_);
   return ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_LOADING,
                      absl::StrCat("the server cannot serve: ", why_none_.message()));
+}
+
+void Lifecycle::SetAwaited(std::string what) {
+  std::lock_guard lock(mutex_);
+  awaited_ = std::move(what);
+}
+
+std::string Lifecycle::awaited() const {
+  std::lock_guard lock(mutex_);
+  return phase_ == Phase::kLoading ? awaited_ : "";
 }
 
 Phase Lifecycle::phase() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_set>
 
 #include "absl/status/status.h"
@@ -35,6 +36,11 @@ class Lifecycle {
   // loading -> failed: there will be no engine. Calls that need one get UNAVAILABLE with the
   // message of `why`.
   void CannotServe(absl::Status why);
+
+  // While loading: what is still to come before the engine is there, for people; empty: the model.
+  void SetAwaited(std::string what);
+  // What SetAwaited was told last; empty in later phases.
+  std::string awaited() const;
 
   Phase phase() const;
 
@@ -80,6 +86,7 @@ class Lifecycle {
   std::condition_variable changed_;
   Phase phase_ = Phase::kLoading;
   absl::Status why_none_;  // why there will be no engine; OK: it is still being loaded
+  std::string awaited_;
   Engine* engine_ = nullptr;
   std::optional<std::chrono::milliseconds> grace_;
   std::unordered_set<Abortable*> active_;

@@ -67,6 +67,7 @@ server/command/    : server/config/ server/net/ server/process/ engine/capacity.
 server/*           : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
 server/devices.h   : server/ engine/api.h engine/api/ KERNELS
 server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
+server/join.cc     : server/ engine/api.h engine/api/ engine/base/program_id.h engine/ring/wire/ucx_library.h engine/workers/worker_link.h KERNELS
 server/main.cc     : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h KERNELS
 
 bench/             : bench/ annulus/ client/ engine/ kernels/ grpc/ grpcpp/

@@ -8,7 +8,7 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 found=0
 
 # Where options are said: their fields and rows.
-said=(engine/api/options.h server/config/server_config.h server/config/device_options.cc
+said=(engine/api/options.h server/config/server_config.h server/config/cluster_options.cc server/config/device_options.cc
   server/config/engine_options.cc server/config/service_options.cc)
 excluded=()
 for file in "${said[@]}"; do excluded+=(":!$file"); done

@@ -247,7 +247,8 @@ std::string DescribePages(const v1::GetLoadResponse& load) {
 
 std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
   if (info.state() == v1::SERVER_STATE_LOADING) {
-    return "not serving: the model is being loaded";
+    return absl::StrCat("not serving: ",
+                        info.awaited().empty() ? "the model is being loaded" : info.awaited());
   }
   if (info.state() == v1::SERVER_STATE_UNHEALTHY && load.ranks_size() == 0) {
     return "BAD, no device to compute on: the log of annulusd says why";

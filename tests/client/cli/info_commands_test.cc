@@ -173,6 +173,10 @@ TEST_F(InfoCommands, StatusDoesNotCallAModelThatIsLoadedBad) {
   const std::string text = Run({"status"}).out;
   EXPECT_THAT(text, ::testing::HasSubstr("models    none yet\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("health    not serving: the model is being loaded"));
+  server_.SetInfo(FromText<v1::GetServerInfoResponse>(
+      R"(state: SERVER_STATE_LOADING awaited: "1 of 2 ranks is missing")"));
+  EXPECT_THAT(Run({"status"}).out,
+              ::testing::HasSubstr("health    not serving: 1 of 2 ranks is missing\n"));
 }
 
 TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
@@ -221,7 +225,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       Run({"status", "--json"}).out,
       R"({"server":{"version":"0.1.0","state":"serving","uptime":183,"models":["tiny"],)"
       R"("ranks":2,"attention":"strided:block=64,stride=8,local=4","limits":{"max_message_bytes":1,"max_document_bytes":2,)"
-      R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256}},)"
+      R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256},"awaited":""},)"
       R"("load":{"running":1,"waiting":3,"kv_usage":0.375,"seconds_since_step":0.02,)"
       R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"
       R"("memory_bytes":{"kv":4096,"step_buffer":16,"weights":2048},"kv_bytes_used":1024,)"

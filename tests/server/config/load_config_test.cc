@@ -91,7 +91,8 @@ std::string OtherValue(const Option& option) {
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
   if (name == "http-heartbeat" || name == "http-linger") return "7s";
-  if (name == "listen" || name == "metrics" || name == "http" || name == "otlp-endpoint")
+  if (name == "listen" || name == "metrics" || name == "http" || name == "otlp-endpoint" ||
+      name == "workers-listen" || name == "join")
     return "127.0.0.1:1234";
   if (name == "admin-listen") return "unix:/run/a.sock";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
@@ -135,7 +136,8 @@ std::string Describe(const ServerConfig& c) {
       << c.documents.max_memory << '|' << c.max_prompts_memory << '|' << c.attach.window.count()
       << '|' << c.attach.memory << '|' << c.documents.max_documents << '|' << c.documents.folder
       << '|' << c.documents.folder_bytes << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format);
+      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format) << '|'
+      << c.workers_listen << '|' << c.join << '|' << c.local_ranks << '|' << c.worker_name;
   return out.str();
 }
 
@@ -150,6 +152,8 @@ std::vector<std::string> Companion(const Option& option) {
   }
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
+  if (name == "workers-listen") return {"--ranks", "2"};
+  if (name == "local-ranks" || name == "worker-name") return {"--join", "127.0.0.1:7000"};
   return {};
 }
 
@@ -403,6 +407,56 @@ TEST_F(LoadConfigTest, OthersReadMetricsOnlyWhereItIsMeant) {
   Load(with_tls({"--metrics-tls", "on", "--admin-token-file", "t"}));
   Load(with_tls({"--metrics-tls", "--tls-client-ca", "t"}));
   Load({"--metrics", "0.0.0.0:1", "--insecure"});
+}
+
+TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
+  const std::vector<std::string> listens = {"--workers-listen", "127.0.0.1:7000", "--ranks", "2"};
+  const std::vector<std::string> joins = {"--join", "127.0.0.1:7000"};
+  const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  };
+  EXPECT_EQ(Load(listens).local_ranks, 1);
+  EXPECT_EQ(Load(with(joins, {"--local-ranks", "3", "--worker-name", "a"})).worker_name, "a");
+  EXPECT_THAT(Error(with(listens, joins)), HasSubstr("workers-listen and join are both set"));
+  EXPECT_THAT(Error({"--workers-listen", "127.0.0.1:7000"}), HasSubstr("no rank for workers"));
+  EXPECT_THAT(Error(with(listens, {"--local-ranks", "2"})), HasSubstr("no rank for workers"));
+  EXPECT_THAT(Error(with(listens, {"--local-ranks", "65"})), HasSubstr("1 to 64"));
+  EXPECT_THAT(Error(with(listens, {"--worker-name", "a"})), HasSubstr("without join"));
+  EXPECT_THAT(Error(with(joins, {"--worker-name", "a b"})), HasSubstr("without spaces"));
+  EXPECT_THAT(Error({"--local-ranks", "2"}), HasSubstr("local-ranks is set without"));
+  EXPECT_THAT(Error({"--worker-name", "a"}), HasSubstr("worker-name is set without"));
+  for (const char* option : {"--kv-host", "--kv-disk"}) {
+    EXPECT_THAT(Error(with(listens, {option, "1GiB"})), HasSubstr("cannot be kept yet"));
+    EXPECT_THAT(Error(with(joins, {option, "1GiB"})), HasSubstr("a worker (join) serves no"));
+  }
+  EXPECT_THAT(Error(with(joins, {"--ranks", "2"})), HasSubstr("ranks is 2, but a worker"));
+  EXPECT_THAT(Error(with(joins, {"--http", "127.0.0.1:1"})), HasSubstr("http is 127.0.0.1:1"));
+  EXPECT_THAT(Error(with(joins, {"--device", "cuda"})), HasSubstr("on CPUs only"));
+  EXPECT_THAT(Error(with(listens, {"--device", "cuda"})), HasSubstr("on CPUs only"));
+}
+
+TEST_F(LoadConfigTest, ProcessesOnOtherMachinesNeedCertificatesOfEachOther) {
+  const std::vector<std::string> tls = {"--tls-key", "k", "--tls-certificate", "c"};
+  for (const std::vector<std::string>& open :
+       {std::vector<std::string>{"--workers-listen", "0.0.0.0:7000", "--ranks", "2"},
+        std::vector<std::string>{"--join", "ring.example:7000"}}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), open.begin(), open.end());
+      return more;
+    };
+    EXPECT_THAT(Error(with({})),
+                AllOf(HasSubstr("which others can reach"), HasSubstr("tls-client-ca")));
+    EXPECT_THAT(Error(with({"--insecure"})), HasSubstr("tls-client-ca"));
+    EXPECT_THAT(Error(with(tls)), HasSubstr("tls-client-ca"));
+    std::vector<std::string> all = tls;
+    all.insert(all.end(), {"--tls-client-ca", "a"});
+    Load(with(all));
+  }
+  // Neither does a certificate of one side alone go with 127.0.0.1.
+  std::vector<std::string> one_sided = {"--join", "127.0.0.1:7000"};
+  one_sided.insert(one_sided.end(), tls.begin(), tls.end());
+  EXPECT_THAT(Error(one_sided), HasSubstr("tls-client-ca"));
 }
 
 TEST_F(LoadConfigTest, VerboseIsTheLogLevelDebug) {

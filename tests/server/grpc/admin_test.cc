@@ -115,6 +115,20 @@ TEST(LoadingTest, CallsAreUnavailableWithARetry) {
   EXPECT_TRUE(server.admin()->GetLoad(&load_context, {}, &load).ok());
 }
 
+TEST(LoadingTest, SaysWhatTheRingWaitsFor) {
+  TestServer server;
+  EXPECT_EQ(Info(server).awaited(), "");
+  server.server().Await("1 of 2 ranks is missing");
+  EXPECT_EQ(Info(server).awaited(), "1 of 2 ranks is missing");
+  const grpc::Status stream = ReadStream(*server.inference(), TextStreamRequest("x")).status;
+  EXPECT_EQ(stream.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(stream.error_message(), "the server cannot serve yet: 1 of 2 ranks is missing");
+  EXPECT_EQ(Details(stream).reason, "LOADING");
+  EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kNotServing);
+  server.Serve();
+  EXPECT_EQ(Info(server).awaited(), "");
+}
+
 TEST(HealthTest, FollowsLoadingServingSicknessAndDrain) {
   TestServer server;
   for (const std::string& name : kServices) {

@@ -117,7 +117,7 @@ TEST(SocketUser, AnotherUsersProcessIsRefused) {
              const absl::Status status = CheckOwnUser(peer, port);
              EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
              EXPECT_THAT(std::string(status.message()),
-                         HasSubstr("is of user 4711, and this process of user 0"));
+                         HasSubstr("belongs to user 4711, not to user 0"));
            });
 }
 

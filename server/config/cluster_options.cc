@@ -1,0 +1,127 @@
+// Options of rings whose ranks are in several processes, and what belongs together with them.
+
+#include "server/config/cluster_options.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/config/loopback.h"
+#include "server/config/option_rows.h"
+
+namespace annulus::server {
+namespace {
+
+constexpr int kMostRanks = 64;  // as --ranks
+constexpr size_t kLongestName = 64;
+
+absl::StatusOr<std::string> ParseWorkerName(absl::string_view text) {
+  bool allowed = text.size() <= kLongestName;
+  for (const char c : text) allowed = allowed && absl::ascii_isgraph(c);
+  if (allowed) return std::string(text);
+  return absl::InvalidArgumentError(absl::StrCat(QuoteValue(text), " is not allowed: at most ",
+                                                 kLongestName,
+                                                 " printable ASCII characters without spaces"));
+}
+
+// Options that only a coordinator, or a daemon alone, has a use for.
+absl::Status CheckNotOfWorkers(const OptionTexts& texts) {
+  for (const auto& [option, text] : texts) {
+    for (const absl::string_view name :
+         {"listen", "http", "ranks", "documents", "kv-host", "kv-disk", "kv-memory"}) {
+      if (option->name != name || text == option->default_value) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", text,
+                       ", but a worker (join) serves no clients, and its "
+                       "coordinator says how many ranks and how much memory the ring has; remove "
+                       "it, or set it on the coordinator"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCertificates(const ServerConfig& config, absl::string_view option,
+                               const std::string& address) {
+  if (config.tls_certificate.empty() && IsLoopbackAddress(address)) return absl::OkStatus();
+  if (!config.tls_client_ca.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      option, " is ", address, config.tls_certificate.empty() ? ", which others can reach" : "",
+      ": coordinator and workers need certificates of each other; set tls-certificate, tls-key "
+      "and tls-client-ca on both",
+      config.tls_certificate.empty() ? ", or use 127.0.0.1" : ""));
+}
+
+}  // namespace
+
+std::vector<Option> ClusterOptions() {
+  return {
+      {"workers-listen", "HOST:PORT|off", "off",
+       "Address on which workers (--join) dial that host ranks of this daemon's ring. On an "
+       "address that others can reach, workers and this daemon need certificates "
+       "(--tls-certificate, --tls-key, --tls-client-ca) with a common name; on 127.0.0.1 they "
+       "need none, and must be of the same user. Tokens of prompts and their keys and values "
+       "travel between the processes, those over UCX unencrypted: see SECURITY.md.",
+       Into(&ServerConfig::workers_listen, ParseOptionalAddress)},
+      {"join", "HOST:PORT|off", "off",
+       "Host ranks for the daemon whose --workers-listen this is, instead of serving. Takes the "
+       "same --model; waits until the daemon is there.",
+       Into(&ServerConfig::join, ParseOptionalAddress)},
+      {"local-ranks", "N", "1",
+       "With --workers-listen or --join: how many ranks of the ring this process hosts.",
+       Within(&ServerConfig::local_ranks, 1, kMostRanks)},
+      {"worker-name", "NAME", "",
+       "With --join: the worker's name in messages, which no other worker of the ring has; empty: "
+       "HOST-PID.",
+       Into(&ServerConfig::worker_name, ParseWorkerName)},
+  };
+}
+
+absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) {
+  const bool coordinator = !config.workers_listen.empty();
+  const bool worker = !config.join.empty();
+  if (coordinator && worker) {
+    return absl::InvalidArgumentError(
+        "workers-listen and join are both set; a process either has workers or is one: remove one "
+        "of them");
+  }
+  if (!coordinator && !worker) {
+    if (config.local_ranks != 1 || !config.worker_name.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(config.local_ranks != 1 ? "local-ranks" : "worker-name",
+                       " is set without workers-listen and join; set one of them, or remove it"));
+    }
+    return absl::OkStatus();
+  }
+  if (config.device == DeviceChoice::kCuda) {
+    return absl::InvalidArgumentError(
+        "device is cuda, but rings of several processes compute on CPUs only; set it to cpu, or "
+        "use the GPUs of one machine with --ranks");
+  }
+  if (worker) {
+    ANNULUS_RETURN_IF_ERROR(CheckNotOfWorkers(texts));
+    return CheckCertificates(config, "join", config.join);
+  }
+  if (!config.worker_name.empty()) {
+    return absl::InvalidArgumentError("worker-name is set without join; remove it");
+  }
+  if (config.local_ranks >= config.engine.ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks is ", config.engine.ranks, " and local-ranks ", config.local_ranks,
+                     ", which leaves no rank for workers; raise ranks, or remove workers-listen"));
+  }
+  for (const auto& [name, set] : {std::pair("kv-host", config.engine.kv_host_bytes > 0),
+                                  std::pair("kv-disk", !config.engine.kv_disk.empty())}) {
+    if (!set) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name,
+        " is set together with workers-listen, but pages of workers cannot be kept yet; "
+        "remove one of them"));
+  }
+  return CheckCertificates(config, "workers-listen", config.workers_listen);
+}
+
+}  // namespace annulus::server

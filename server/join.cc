@@ -1,0 +1,120 @@
+#include "server/join.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/program_id.h"
+#include "engine/ring/wire/ucx_library.h"
+#include "engine/workers/worker_link.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/version.h"
+#include "server/cluster/dial.h"
+#include "server/config/loopback.h"
+#include "server/config/notify_address.h"
+#include "server/devices.h"
+#include "server/process/service_notifier.h"
+#include "server/process/signal_thread.h"
+
+namespace annulus::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{3'000};
+// A ring that lasted this long was no failed attempt.
+constexpr milliseconds kGoodWhile{10'000};
+
+// All processes of a ring must be of one build.
+std::string Build() { return absl::StrCat(kVersion, " (", ProgramId(), ")"); }
+
+// What ranks exchange goes over the same kind of network as the control messages.
+std::string WireDevices(const std::string& address) {
+  return IsLoopbackAddress(address) ? "lo" : "";
+}
+
+std::string NameOf(const ServerConfig& config) {
+  if (!config.worker_name.empty()) return config.worker_name;
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) return absl::StrCat("worker-", getpid());
+  return absl::StrCat(host.data(), "-", getpid());
+}
+
+bool MaySucceedLater(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+// Dials and serves until an error that stays.
+absl::Status ServeForever(const ServerConfig& config, const Logger& log, Worker& worker) {
+  milliseconds pause = kFirstPause;
+  bool said = false;
+  for (;;) {
+    auto link = DialCoordinator(config);
+    if (link.ok()) {
+      log.Info("connected", {{"coordinator", config.join}, {"ranks", config.local_ranks}});
+      said = false;
+      const auto begun = steady_clock::now();
+      const absl::Status ended = worker.Serve(**link);
+      link->reset();
+      if (steady_clock::now() - begun > kGoodWhile) pause = kFirstPause;
+      if (!ended.ok() && !MaySucceedLater(ended)) return ended;
+      log.Warning("left", {{"coordinator", config.join},
+                           {"reason", ended.ok() ? "it stops" : std::string(ended.message())}});
+    } else if (!MaySucceedLater(link.status())) {
+      return link.status();
+    } else if (!std::exchange(said, true)) {
+      log.Warning("no_coordinator", {{"reason", std::string(link.status().message())},
+                                     {"advice", "this worker dials until it answers"}});
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace
+
+absl::Status LoadWire() { return LoadUcx().status(); }
+
+EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source) {
+  return {.source = &source,
+          .local_ranks = config.local_ranks,
+          .build = Build(),
+          .wire_devices = WireDevices(config.workers_listen)};
+}
+
+absl::Status Join(const ServerConfig& config, const Logger& log) {
+  const SignalThread signals(
+      [&](int signal) {
+        log.Info("signal", {{"number", signal}});
+        log.Flush(LogWriter::kLongestFarewell);
+        _exit(0);
+      },
+      [&](int signal) {
+        log.Info("signal_ignored", {{"number", signal}, {"remedy", "SIGTERM stops the worker"}});
+      });
+  ServiceNotifier notifier(ReadNotifyAddress());
+  notifier.StartSigns([] { return true; });
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
+  log.Info("loading", {{"model", config.engine.model}});
+  EngineOptions options = config.engine;
+  options.ranks = config.local_ranks;
+  const WorkerOptions self = {
+      .name = NameOf(config), .build = Build(), .wire_devices = WireDevices(config.join)};
+  ANNULUS_ASSIGN_OR_RETURN(const auto worker,
+                           CreateWorker(options, self, *devices->backend, devices->kernels));
+  log.Info("worker", {{"name", self.name}, {"coordinator", config.join}});
+  notifier.Ready(absl::StrCat("worker of ", config.join));
+  return ServeForever(config, log, *worker);
+}
+
+}  // namespace annulus::server

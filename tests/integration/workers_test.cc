@@ -1,0 +1,223 @@
+// A ring whose ranks are in several processes: a coordinator and its workers, as users start them.
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "annulus/v1/admin.grpc.pb.h"
+#include "annulus/v1/inference.grpc.pb.h"
+#include "engine/ring/wire/ucx_library.h"
+#include "tests/integration/daemon.h"
+#include "tests/integration/plain_model.h"
+#include "tests/server/http2_peer.h"
+#include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
+
+namespace annulus::server {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr seconds kLimit{60};
+
+// A worker, which serves no clients.
+class WorkerProcess : public Program {
+ public:
+  WorkerProcess(const std::string& coordinator, std::vector<std::string> flags)
+      : Program(Arguments(coordinator, std::move(flags))) {}
+
+ private:
+  static std::vector<std::string> Arguments(const std::string& coordinator,
+                                            std::vector<std::string> flags) {
+    flags.insert(flags.begin(),
+                 {testing::BuildFolder() / "annulusd", "--join", coordinator, "--threads", "1"});
+    return flags;
+  }
+};
+
+// What a client must not be able to tell from an answer of one process.
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::string digest;
+  bool operator==(const Answer&) const = default;
+};
+
+class WorkersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!LoadUcx().ok()) GTEST_SKIP() << "libucx0 is not installed";
+  }
+
+  // Flags that spread a prompt of a few hundred tokens over all ranks.
+  std::vector<std::string> Flags(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--model", model_, "--page-tokens", "16", "--tokens-per-rank", "32",
+                             "--kv-memory", "64MiB", "--threads", "1"});
+    return more;
+  }
+  std::vector<std::string> WorkerFlags(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--model", model_, "--page-tokens", "16"});
+    return more;
+  }
+
+  // Starts a coordinator on a free port, which it says when it listens.
+  std::unique_ptr<Daemon> Coordinator(int ranks) {
+    auto daemon = std::make_unique<Daemon>(
+        Flags({"--ranks", absl::StrCat(ranks), "--workers-listen", "127.0.0.1:0"}));
+    EXPECT_TRUE(daemon->WaitForOutput(" ring_waits ", kLimit)) << daemon->output();
+    join_ = absl::StrCat("127.0.0.1:", Number(*daemon, " workers_port="));
+    listen_ = absl::StrCat("127.0.0.1:", Number(*daemon, " port="));
+    return daemon;
+  }
+  static int Number(const Daemon& daemon, const std::string& key) {
+    const size_t at = daemon.output().find(key);
+    return at == std::string::npos ? 0 : std::stoi(daemon.output().substr(at + key.size()));
+  }
+
+  static Answer Ask(const std::string& address, int max_tokens = 24) {
+    const auto stub = v1::InferenceService::NewStub(
+        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    v1::GenerateRequest request;
+    v1::GenerationSpec& spec = *request.mutable_spec();
+    std::string text;
+    for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "line ", i * i, "; ");
+    spec.set_text(text);
+    spec.set_digest(true);
+    spec.mutable_sampling()->set_temperature(0.8F);
+    spec.mutable_sampling()->set_seed(7);
+    spec.mutable_sampling()->set_ignore_eos(true);
+    spec.mutable_sampling()->set_max_tokens(max_tokens);
+    spec.mutable_sampling()->set_logprobs(0);
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    const grpc::Status status = stub->Generate(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    Answer answer;
+    answer.ids.assign(response.token_ids().begin(), response.token_ids().end());
+    for (const v1::TokenLogprob& token : response.logprobs()) {
+      answer.logprobs.push_back(token.logprob());
+    }
+    answer.digest = response.completion().origin().digest();
+    return answer;
+  }
+
+  // The same ring in one process.
+  Answer AskOneProcess(int ranks) const {
+    Daemon daemon(Flags({"--ranks", absl::StrCat(ranks)}));
+    EXPECT_TRUE(daemon.WaitUntilReady()) << daemon.output();
+    return Ask(daemon.address());
+  }
+
+  v1::GetServerInfoResponse Info() const {
+    const auto stub =
+        v1::AdminService::NewStub(grpc::CreateChannel(listen_, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::GetServerInfoResponse info;
+    const grpc::Status status = stub->GetServerInfo(&context, {}, &info);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return info;
+  }
+
+  const testing::TempDirectory folder_;
+  const std::string model_ = testing::PlainModel(folder_);
+  std::string join_;    // of the coordinator
+  std::string listen_;  // likewise, for clients
+};
+
+TEST_F(WorkersTest, TwoProcessesAnswerAsOneDoes) {
+  const auto coordinator = Coordinator(2);
+  EXPECT_EQ(Info().state(), v1::SERVER_STATE_LOADING);
+  EXPECT_THAT(Info().awaited(), HasSubstr("of 2 ranks 1 is missing"));
+  WorkerProcess worker(join_, WorkerFlags({}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << worker.output();
+  EXPECT_EQ(Info().awaited(), "");
+  const Answer answer = Ask(coordinator->address());
+  EXPECT_EQ(answer.ids.size(), 24u);
+  EXPECT_EQ(answer.logprobs.size(), 24u);
+  EXPECT_EQ(answer.digest.size(), 64u);
+  EXPECT_EQ(answer, AskOneProcess(2));
+  // Each ends within its bound, and the worker outlives its coordinator.
+  coordinator->Signal(SIGTERM);
+  EXPECT_EQ(coordinator->WaitForExit(seconds(40)), 0) << coordinator->output();
+  ASSERT_TRUE(worker.WaitForOutput(" no_coordinator ", kLimit)) << worker.output();
+  worker.Signal(SIGTERM);
+  EXPECT_EQ(worker.WaitForExit(seconds(20)), 0) << worker.output();
+}
+
+TEST_F(WorkersTest, FourRanksInThreeProcessesAnswerAsOneDoes) {
+  const auto coordinator = Coordinator(4);
+  WorkerProcess two(join_, WorkerFlags({"--local-ranks", "2"}));
+  WorkerProcess one(join_, WorkerFlags({}));
+  ASSERT_TRUE(coordinator->WaitUntilReady())
+      << coordinator->output() << two.output() << one.output();
+  EXPECT_EQ(Ask(coordinator->address()), AskOneProcess(4));
+}
+
+TEST_F(WorkersTest, AWorkerWaitsForItsCoordinator) {
+  std::string address;
+  {
+    const auto gone = Coordinator(2);
+    address = join_;
+  }
+  WorkerProcess worker(address, WorkerFlags({}));
+  ASSERT_TRUE(worker.WaitForOutput(" no_coordinator ", kLimit)) << worker.output();
+  Daemon coordinator(Flags({"--ranks", "2", "--workers-listen", address}));
+  ASSERT_TRUE(coordinator.WaitUntilReady()) << coordinator.output() << worker.output();
+  EXPECT_EQ(Ask(coordinator.address()).ids.size(), 24u);
+}
+
+TEST_F(WorkersTest, WorkersThatDoNotFitAreRefusedWithAReason) {
+  const auto coordinator = Coordinator(3);
+  WorkerProcess pages(join_, {"--model", model_, "--page-tokens", "32"});
+  EXPECT_EQ(pages.WaitForExit(kLimit), 1);
+  EXPECT_THAT(pages.output(), HasSubstr("annulusd: "));
+  EXPECT_THAT(pages.output(), AllOf(HasSubstr("page"), HasSubstr("16"), HasSubstr("32")));
+  WorkerProcess weights(join_, {"--page-tokens", "16"});
+  EXPECT_EQ(weights.WaitForExit(kLimit), 1) << weights.output();
+  WorkerProcess kernels(join_, WorkerFlags({"--cpu-isa", "reference"}));
+  EXPECT_EQ(kernels.WaitForExit(kLimit), 1);
+  EXPECT_THAT(kernels.output(), HasSubstr("--cpu-isa"));
+  WorkerProcess many(join_, WorkerFlags({"--local-ranks", "64"}));
+  EXPECT_EQ(many.WaitForExit(kLimit), 1);
+  EXPECT_THAT(many.output(), HasSubstr("64"));
+  WorkerProcess first(join_, WorkerFlags({"--worker-name", "one"}));
+  ASSERT_TRUE(first.WaitForOutput(" connected ", kLimit)) << first.output();
+  ASSERT_TRUE(coordinator->WaitForOutput("of 3 ranks 1 is missing", kLimit))
+      << coordinator->output();
+  WorkerProcess second(join_, WorkerFlags({"--worker-name", "one"}));
+  EXPECT_EQ(second.WaitForExit(kLimit), 1);
+  EXPECT_THAT(second.output(), HasSubstr("one"));
+  WorkerProcess other(join_, WorkerFlags({"--worker-name", "two"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << other.output();
+}
+
+TEST_F(WorkersTest, GarbageAtThePortDisturbsNoAnswer) {
+  const auto coordinator = Coordinator(2);
+  WorkerProcess worker(join_, WorkerFlags({}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << worker.output();
+  const Answer before = Ask(coordinator->address());
+  std::vector<std::unique_ptr<Http2Peer>> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(std::make_unique<Http2Peer>(join_, std::nullopt));
+    Http2Peer peer(join_, std::nullopt);
+    peer.Send(std::string(50'000, static_cast<char>(i)));
+    Http2Peer browser(join_, std::nullopt);
+    browser.Send("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_TRUE(browser.WaitForClose(kLimit));
+  }
+  EXPECT_EQ(Ask(coordinator->address()), before);
+}
+
+}  // namespace
+}  // namespace annulus::server
