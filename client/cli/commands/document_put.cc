@@ -74,6 +74,30 @@ int Prefill(Session& session, const DocumentOptions& options, const std::string&
   return status.ok() ? 0 : session.CallFailed(status);
 }
 
+// Misuse if no question could be asked about a text, because it alone is longer than the model's
+// context. Leaves to the upload what the caller may not ask for.
+int CheckLength(Session& session, const std::string& file, const std::string& model_name,
+                DocumentContent& content) {
+  constexpr int64_t kMostCounted = int64_t{1} << 30;
+  v1::Model model;
+  if (!DescribeModel(session, model_name, &model).ok()) return 0;
+  // A token is at least one byte; a server that does not say its context has none.
+  const int64_t context = model.max_context();
+  if (context <= 0 || content.size < context || content.size > kMostCounted) return 0;
+  int64_t tokens = 0;
+  const std::string text = ReadAll(*content.stream);
+  content.stream->clear();
+  content.stream->seekg(0);
+  if (!TokensOf(session, model.name(), text, &tokens).ok() || tokens < context) {
+    return 0;
+  }
+  return session.Misuse(absl::StrCat(
+      file == kStandardInput ? "standard input" : file, " has ", FormatCount(tokens),
+      " tokens. The model ", model.name(), " reads ", FormatCount(context),
+      " at a time, question and answer included. It was not stored. 'annulus ask', 'summarize' and "
+      "'extract' read longer documents in parts"));
+}
+
 int PutOne(Session& session, const std::string& file, const DocumentOptions& options,
            PutDocument* put) {
   std::string name = options.name;
@@ -95,6 +119,7 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
     if (bad != 0) return bad;
     content->title = *options.title;
   }
+  if (const int bad = CheckLength(session, file, options.model, *content); bad != 0) return bad;
   return Upload(session, name, *content, &put->document);
 }
 

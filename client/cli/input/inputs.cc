@@ -74,8 +74,8 @@ grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model*
   return status;
 }
 
-int CountTokens(Session& session, const std::string& model, absl::string_view text,
-                int64_t* tokens) {
+grpc::Status TokensOf(Session& session, const std::string& model, absl::string_view text,
+                      int64_t* tokens) {
   constexpr size_t kPieceBytes = size_t{1} << 20;
   *tokens = 0;
   v1::TokenizeRequest request;
@@ -87,10 +87,16 @@ int CountTokens(Session& session, const std::string& model, absl::string_view te
     Call call(session.connection());
     const grpc::Status status =
         session.connection().inference().Tokenize(call.context(), request, &response);
-    if (!status.ok()) return session.CallFailed(status);
+    if (!status.ok()) return status;
     *tokens += response.token_ids_size();
   }
-  return 0;
+  return grpc::Status::OK;
+}
+
+int CountTokens(Session& session, const std::string& model, absl::string_view text,
+                int64_t* tokens) {
+  const grpc::Status status = TokensOf(session, model, text, tokens);
+  return status.ok() ? 0 : session.CallFailed(status);
 }
 
 void FitToModel(Session& session, const std::string& name,

@@ -42,6 +42,9 @@ grpc::Status DescribeModel(Session& session, const std::string& name, v1::Model*
 // 1 MiB in pieces, each of which may make one token more.
 int CountTokens(Session& session, const std::string& model, absl::string_view text,
                 int64_t* tokens);
+// The same, without a message of the failure.
+grpc::Status TokensOf(Session& session, const std::string& model, absl::string_view text,
+                      int64_t* tokens);
 
 // Adapts questions about documents to a model. If neither the question nor the model's publisher
 // says how to draw tokens, sets temperature 0: drawing from the whole vocabulary garbles what a

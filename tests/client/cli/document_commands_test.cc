@@ -317,6 +317,21 @@ TEST_F(DocumentCommands, GetLeavesNoHalfFile) {
   EXPECT_THAT(Run({"get", "o*"}).err, HasSubstr("o* matches 2 documents; name one"));
 }
 
+TEST_F(DocumentCommands, PutNamesAFileThatIsLongerThanTheContext) {
+  v1::Model model;
+  model.set_name("tiny");
+  model.set_max_context(6);
+  server_.SetModels({model});
+  directory_.Write("fits.txt", "12345");
+  directory_.Write("long.txt", "1234567");
+  const std::string fits = folder_ / "fits.txt", too_long = folder_ / "long.txt";
+  const CliResult put = Run({"put", too_long, fits});
+  EXPECT_EQ(put.exit_code, 3);
+  EXPECT_THAT(put.err, HasSubstr("long.txt has 7 tokens. The model tiny reads 6 at a time"));
+  ASSERT_EQ(server_.documents().size(), 1u);
+  EXPECT_EQ(Run({"put", too_long}).exit_code, 2);
+}
+
 TEST_F(DocumentCommands, PutSaysBeforeItReadsAheadMoreThanFits) {
   v1::Model model;
   model.set_name("tiny");
