@@ -92,16 +92,16 @@ std::string DocxNumbering::Next(const std::string& list_id, int level) {
   const auto abstract = abstracts_.find(list->second.abstract);
   if (abstract == abstracts_.end()) return kBulletMark;
   level = std::clamp(level, 0, kLevels - 1);
-  std::array<int, kLevels>& counts = counts_[list->second.abstract];
+  std::array<std::optional<int>, kLevels>& counts = counts_[list->second.abstract];
   const std::array<Level, kLevels>& levels = abstract->second;
   const bool is_first = used_.insert(list_id).second;
   const auto anew = list->second.starts.find(level);
   if (is_first && anew != list->second.starts.end()) {
     counts[level] = anew->second;
   } else {
-    counts[level] = counts[level] == 0 ? levels[level].start : counts[level] + 1;
+    counts[level] = counts[level].has_value() ? *counts[level] + 1 : levels[level].start;
   }
-  std::fill(counts.begin() + level + 1, counts.end(), 0);
+  std::fill(counts.begin() + level + 1, counts.end(), std::nullopt);
   if (levels[level].form == "bullet" || levels[level].form == "none") return kBulletMark;
   std::string text;
   const std::string& form = levels[level].text;
@@ -113,7 +113,7 @@ std::string DocxNumbering::Next(const std::string& list_id, int level) {
       continue;
     }
     const int at = form[++i] - '1';
-    const int count = counts[at] == 0 ? levels[at].start : counts[at];
+    const int count = counts[at].value_or(levels[at].start);
     absl::StrAppend(&text, FormatListNumber(count, levels[at].form));
   }
   return MarkOf(std::move(text));

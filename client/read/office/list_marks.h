@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <pugixml.hpp>
 #include <set>
 #include <string>
@@ -47,8 +48,8 @@ class DocxNumbering {
 
   std::map<std::string, std::array<Level, kLevels>> abstracts_;
   std::map<std::string, List> lists_;
-  std::map<std::string, std::array<int, kLevels>> counts_;  // of abstract lists; 0: none yet
-  std::set<std::string> used_;                              // ids of the lists used so far
+  std::map<std::string, std::array<std::optional<int>, kLevels>> counts_;  // of abstract lists
+  std::set<std::string> used_;  // ids of the lists used so far
 };
 
 // Computes the marks of list items in an odt. Call Enter and Leave at the beginning and end of

@@ -165,6 +165,20 @@ void TellScannedPages(absl::string_view what, const std::vector<int>& scanned,
       context.options.ocr ? "ocrmypdf found none either" : "--ocr reads such pages by ocrmypdf"));
 }
 
+// Says which of the scanned pages have text now.
+void TellRecognizedPages(absl::string_view what, const std::vector<int>& scanned,
+                         const std::vector<std::string>& pages, ReadContext& context) {
+  std::vector<int> read;
+  for (const int page : scanned) {
+    const auto at = static_cast<size_t>(page) - 1;
+    if (at < pages.size() && !absl::StripAsciiWhitespace(pages[at]).empty()) read.push_back(page);
+  }
+  if (read.empty()) return;
+  context.remarks.push_back(absl::StrCat(what, ": the text of ",
+                                         read.size() == 1 ? "page " : "pages ", FormatNumbers(read),
+                                         " was recognized by ocrmypdf, which makes mistakes"));
+}
+
 // Runs a tool of qpdf over the file. Empty, with a remark, if it is absent or fails.
 absl::StatusOr<std::string> RunQpdf(absl::string_view what, std::vector<std::string> command,
                                     absl::string_view bytes, ReadContext& context) {
@@ -241,11 +255,12 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   }
   absl::StatusOr<std::string> recognized;  // `bytes` refers to it
   if (context.options.ocr && !scanned.empty()) {
-    recognized = WithRecognizedText(what, bytes, scanned, context);
+    recognized = WithRecognizedText(what, bytes, context);
     if (!recognized.ok()) return recognized.status();
     bytes = *recognized;
     pages = LayoutPages(what, bytes, context.budget);
     if (!pages.ok()) return pages.status();
+    TellRecognizedPages(what, scanned, *pages, context);
     // On these pages, text that is not drawn is what the picture shows.
     pictures->large.insert(scanned.begin(), scanned.end());
   }

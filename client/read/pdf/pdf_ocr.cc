@@ -5,13 +5,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "client/format/units.h"
 #include "client/read/child.h"
 
 namespace annulus::client {
 
 absl::StatusOr<std::string> WithRecognizedText(absl::string_view what, absl::string_view bytes,
-                                               const std::vector<int>& scanned,
                                                ReadContext& context) {
   const ReadLimits& limits = context.budget.limits();
   const auto begin = std::chrono::steady_clock::now();
@@ -41,10 +39,6 @@ absl::StatusOr<std::string> WithRecognizedText(absl::string_view what, absl::str
                                                    result->exit_code, reason.empty() ? "" : "; ",
                                                    reason, "); without --ocr the rest is read"));
   }
-  const bool one = scanned.size() == 1;
-  context.remarks.push_back(absl::StrCat(what, ": the text of ", one ? "page " : "pages ",
-                                         FormatNumbers(scanned),
-                                         " was recognized by ocrmypdf, which makes mistakes"));
   return std::move(result->out);
 }
 

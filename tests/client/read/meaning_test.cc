@@ -143,6 +143,18 @@ TEST(Meaning, TextOfDrawingsAndFormsOfPages) {
   EXPECT_EQ(Page("She said <q>no</q>."), "She said \"no\".\n");
 }
 
+TEST(Meaning, ListsOfWordThatBeginAtZeroCountOn) {
+  const std::string item =
+      "<w:p><w:pPr><w:numPr><w:ilvl w:val='0'/><w:numId w:val='1'/></w:numPr></w:pPr><w:r><w:t>x"
+      "</w:t></w:r></w:p>";
+  const std::string numbering =
+      "<w:numbering><w:abstractNum w:abstractNumId='0'><w:lvl w:ilvl='0'><w:start w:val='0'/>"
+      "<w:numFmt w:val='decimal'/><w:lvlText w:val='%1.'/></w:lvl></w:abstractNum><w:num "
+      "w:numId='1'><w:abstractNumId w:val='0'/></w:num></w:numbering>";
+  EXPECT_EQ(ReadOne("d", MakeDocx(item + item + item, {{"numbering.xml", numbering}})),
+            "0. x\n1. x\n2. x\n");
+}
+
 TEST(Meaning, XhtmlThatIsNotWellFormedStillClosesItsElements) {
   EXPECT_EQ(ReadOne("x", absl::StrCat(kXhtml, "<head><title/><script src='a.js' /></head><body>",
                                       "<p>a & b<p>c</body>")),

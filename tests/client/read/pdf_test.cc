@@ -360,6 +360,7 @@ TEST_F(PdfOcr, SaysWhatWentWrong) {
   const FileText none = ReadScan(scan, {.pdf_ocr_program = OcrProgram("cat")});
   EXPECT_THAT(std::string(none.text.status().message()),
               HasSubstr("but no text, and ocrmypdf found none either"));
+  EXPECT_TRUE(none.remarks.empty());
   // Not run for a file with text.
   const std::string text = MakePdf("BT /F 12 Tf 72 700 Td (Hello) Tj ET");
   EXPECT_TRUE(ReadScan(text, {.pdf_ocr_program = "annulus-no-such-program"}).text.ok());
