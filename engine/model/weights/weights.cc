@@ -275,6 +275,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   if (const int64_t most = MostOnes(config); most > 0) {
     const std::vector<float> ones(static_cast<size_t>(most), 1.0f);
     ANNULUS_ASSIGN_OR_RETURN(weights.ones, Upload(ones, backend, *stream));
+    weights.bytes += ones.size() * sizeof(float);
   }
   ANNULUS_RETURN_IF_ERROR(stream->Synchronize());
   for (const MatrixSlot& slot : places.slots.matrices) {
@@ -301,7 +302,10 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
   for (const VectorSlot& slot : places.slots.vectors) {
     *slot.target = DeviceVector({}, slot.stored.size);
   }
-  if (MostOnes(config) > 0) weights.ones = DeviceVector({}, MostOnes(config));
+  if (const int64_t most = MostOnes(config); most > 0) {
+    weights.ones = DeviceVector({}, most);
+    weights.bytes += static_cast<size_t>(most) * sizeof(float);
+  }
   for (const LayerWeights& layer : weights.layers) {
     weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);  // see ListLayer
   }

@@ -162,5 +162,15 @@ TEST_F(SameBitsTest, OfAModelWithWindowsAndSinks) {
   Check(testing::WindowedModel(folder));
 }
 
+TEST_F(SameBitsTest, OfAModelWhoseLayersDifferInShapeAndAttendKeysOfOthers) {
+  const testing::TempDirectory folder;
+  Check(testing::WindowedModel(folder, "gemma4"));
+}
+
+TEST_F(SameBitsTest, OfAModelWithExpertsBesideTheBlock) {
+  const testing::TempDirectory folder;
+  Check(testing::WindowedModel(folder, "gemma4_moe"));
+}
+
 }  // namespace
 }  // namespace annulus

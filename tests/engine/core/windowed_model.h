@@ -10,12 +10,14 @@
 
 namespace annulus::testing {
 
-// EngineOptions::model of random weights in the shape of a model with windows, learned sinks and
-// experts, whose config.json is written to `folder`.
-inline std::string WindowedModel(const TempDirectory& folder) {
-  std::ifstream file(TestFile("golden/gpt_oss/config.json"));
+// EngineOptions::model of random weights in the shape of a golden with windows, whose config.json
+// is written to `folder`: gpt_oss has learned sinks and experts, too.
+inline std::string WindowedModel(const TempDirectory& folder,
+                                 const std::string& golden = "gpt_oss") {
+  std::ifstream file(TestFile("golden/" + golden + "/config.json"));
   nlohmann::json config = nlohmann::json::parse(file);
-  config["vocab_size"] = 300;
+  nlohmann::json& decoder = config.contains("text_config") ? config["text_config"] : config;
+  for (const char* key : {"vocab_size", "vocab_size_per_layer_input"}) decoder[key] = 300;
   config.erase("quantization_config");
   folder.Write("config.json", config.dump());
   return "random:" + (folder.path() / "config.json").string();
