@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -248,6 +250,42 @@ TEST_F(RemoteRanksTest, AWorkerRefusesACoordinatorThatSpeaksNonsense) {
   });
   ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
   EXPECT_THAT(std::string(worker_->Join().message()), HasSubstr("are no control message"));
+}
+
+// A flipped byte in any message but Hello, from either side: the worker is lost, the step fails, or
+// nobody notices; nothing ends the process, and nothing waits for ever.
+TEST_F(RemoteRanksTest, FlippedBytesEndInTime) {
+  std::mt19937 random(static_cast<uint32_t>(testing::TestSeed()));
+  for (int turn = 0; turn < (kSanitized ? 20 : 60); ++turn) {
+    SCOPED_TRACE(::testing::Message() << "turn " << turn);
+    testing::WorkerRing ring(world_, model_);
+    RemoteRanksOptions options = ring.OptionsOf(turn % 2, kRanks);
+    options.set.engine.exchange_timeout = std::chrono::milliseconds(100);
+    options.silence = std::chrono::seconds(2);
+    options.forming_timeout = std::chrono::seconds(1);
+    auto worker_options = ring.WorkerOptionsOf("one", kRanks - turn % 2);
+    worker_options.forming_timeout = options.forming_timeout;
+    WorkerThread& worker = ring.Add(worker_options);
+    const bool to_worker = turn % 4 < 2;
+    const int at = static_cast<int>(random() % 6) + (to_worker ? 0 : 1);
+    const auto flip = [at, place = random(), bit = random() % 8,
+                       seen = std::make_shared<int>(0)](std::string& bytes) {
+      if ((*seen)++ == at && !bytes.empty()) {
+        char& flipped = bytes[place % bytes.size()];
+        flipped = static_cast<char>(flipped ^ (1 << bit));
+      }
+      return true;
+    };
+    if (to_worker) {
+      worker.pair().ToWorker(flip);
+    } else {
+      worker.pair().FromWorker(flip);
+    }
+    auto ranks = ring.Create(options);
+    for (int32_t sequence = 1; ranks.ok() && sequence <= 3; ++sequence) {
+      (*ranks)->Run(Plan(sequence)).status().IgnoreError();
+    }
+  }
 }
 
 }  // namespace
