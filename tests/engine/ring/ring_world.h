@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -60,6 +61,7 @@ struct RingRows {
 
 struct RingOutput {
   std::vector<float> o, lse;  // [end - begin, columns]
+  std::vector<bool> here;     // [end - begin] whether a rank of this process computed the row
 };
 
 inline std::vector<int32_t> AllRanks(int ranks) {
@@ -68,14 +70,16 @@ inline std::vector<int32_t> AllRanks(int ranks) {
   return ring;
 }
 
-// The ranks of one process with their pages. Runs one layer of one step on a thread for each, as
+// The ranks of a ring with their pages. Runs one layer of one step on a thread for each, as
 // the runner would.
 class RingWorld {
  public:
-  // Without a `ring`, messages are addresses.
+  // Without a `ring`, messages are addresses. `local`: the ranks that run here, if others run in
+  // other processes, whose worlds are made and used alike; empty: all.
   RingWorld(int ranks, const RingShape& shape, const OpTable& ops, Backend& backend,
-            std::unique_ptr<RingGroup> ring = nullptr)
+            std::unique_ptr<RingGroup> ring = nullptr, std::vector<int32_t> local = {})
       : ranks_(ranks),
+        local_(local.empty() ? AllRanks(ranks) : std::move(local)),
         shape_(shape),
         ops_(ops),
         backend_(backend),
@@ -120,10 +124,11 @@ class RingWorld {
     for (size_t i = 0; i < rows.size(); ++i) {
       outputs[i].o.resize((rows[i].end - rows[i].begin) * shape_.output_columns());
       outputs[i].lse.resize((rows[i].end - rows[i].begin) * shape_.heads);
+      outputs[i].here.resize(rows[i].end - rows[i].begin);
     }
-    std::barrier<> finished(ranks_);
+    std::barrier<> finished(std::ssize(local_));
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks_; ++rank) {
+    for (const int32_t rank : local_) {
       threads.emplace_back([&, rank] { RunRank(rank, rows, outputs, finished); });
     }
     for (std::thread& thread : threads) thread.join();
@@ -324,6 +329,8 @@ class RingWorld {
         std::copy_n(&state.o[row * shape_.output_columns()], shape_.output_columns(),
                     &output.o[out * shape_.output_columns()]);
         std::copy_n(&state.lse[row * shape_.heads], shape_.heads, &output.lse[out * shape_.heads]);
+        std::lock_guard lock(here_mutex_);  // its bits lie side by side
+        output.here[out] = true;
         ++row;
       }
     }
@@ -332,6 +339,8 @@ class RingWorld {
   }
 
   const int ranks_;
+  const std::vector<int32_t> local_;
+  std::mutex here_mutex_;
   const RingShape shape_;
   const OpTable& ops_;
   Backend& backend_;
