@@ -4,12 +4,14 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/model/made/recall_model.h"
 #include "engine/ring/open_ring.h"
 #include "engine/runner/rank_set.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/prompt_plan.h"
 #include "tests/support/step_driver.h"
 
@@ -18,6 +20,7 @@ namespace {
 
 constexpr int32_t kPage = 16;
 constexpr int kRanks = 3;
+constexpr std::chrono::seconds kTimeout{30};
 
 // One ring for several sets.
 class SharedRing final : public RingGroup {
@@ -43,8 +46,10 @@ class RankSpanTest : public ::testing::Test {
         OpenRing(RingTransport::kAuto, *world_.backend, kRanks, std::chrono::seconds(30)).value();
   }
 
-  std::unique_ptr<RankSet> Make(RankSpan span) {
+  std::unique_ptr<RankSet> Make(RankSpan span, const Clock& clock = Clock::Real()) {
     RankSetOptions options;
+    options.clock = &clock;
+    options.engine.exchange_timeout = kTimeout;
     options.span = span;
     options.engine.kv_memory_bytes = static_cast<size_t>(span.local) << 22;
     options.rows_per_rank = 64;
@@ -81,23 +86,47 @@ TEST_F(RankSpanTest, TwoSetsAreOneRing) {
 
 // A part cannot mend the ring alone: it fails, and waits until all parts begin anew.
 TEST_F(RankSpanTest, AStepThatIsAbortedEndsAndThePartsBeginAnew) {
-  const auto first = Make({.first = 0, .local = 1, .all = kRanks});
-  const auto rest = Make({.first = 1, .local = 2, .all = kRanks});
-  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());  // waits for the others
-  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());
-  first->Abort(absl::AbortedError("another part failed"));
-  EXPECT_EQ(first->Results().status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(first->state(), RanksState::kUp);
-  ASSERT_EQ(rest->Start(Plan()), absl::OkStatus());  // its step is still under way then
+  const auto rest = Make({.first = 0, .local = 2, .all = kRanks});
+  const auto last = Make({.first = 2, .local = 1, .all = kRanks});
+  ASSERT_EQ(last->Start(Plan()), absl::OkStatus());  // waits for the pages of the others
+  ASSERT_EQ(last->Start(Plan()), absl::OkStatus());
+  last->Abort(absl::AbortedError("another part failed"));
+  EXPECT_EQ(last->Results().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(last->state(), RanksState::kUp);
+  ASSERT_EQ(rest->Start(Plan()), absl::OkStatus());  // nobody takes its results
   ASSERT_EQ(rest->Reset(), absl::OkStatus());
-  ASSERT_EQ(first->Reset(), absl::OkStatus());
+  ASSERT_EQ(last->Reset(), absl::OkStatus());
   const std::vector<RankResult> whole =
       Make({.first = 0, .local = kRanks, .all = kRanks})->Run(Plan()).value();
-  ASSERT_EQ(first->Start(Plan()), absl::OkStatus());
+  ASSERT_EQ(last->Start(Plan()), absl::OkStatus());
   ASSERT_EQ(rest->Start(Plan()), absl::OkStatus());
-  EXPECT_EQ(first->Results().value()[0].logits, whole[0].logits);
-  EXPECT_EQ(rest->Results().value()[1].logits, whole[2].logits);
+  EXPECT_EQ(last->Results().value()[0].logits, whole[2].logits);
+  EXPECT_EQ(rest->Results().value()[1].logits, whole[1].logits);
   EXPECT_EQ(step_ends_, 5);  // two of each part, and the whole's; one never began
+}
+
+TEST_F(RankSpanTest, RanksWaitWhileThoseElsewhereMakeProgress) {
+  testing::ManualClock clock;
+  ring_ = OpenRing(RingTransport::kAuto, *world_.backend, kRanks, kTimeout, clock).value();
+  const auto last = Make({.first = 2, .local = 1, .all = kRanks}, clock);
+  ASSERT_EQ(last->Start(Plan()), absl::OkStatus());
+  std::atomic<bool> ended{false};
+  absl::Status status;
+  std::thread results([&] {
+    status = last->Results().status();
+    ended = true;
+  });
+  for (int turn = 0; turn < 10; ++turn) {
+    last->NoteProgressElsewhere(clock.Now());
+    EXPECT_TRUE(clock.WaitForWaiters(2));  // the rank, for its peers, and who wants its result
+    clock.Advance(kTimeout * 2 / 3);
+  }
+  EXPECT_TRUE(clock.WaitForWaiters(2));
+  EXPECT_FALSE(ended);
+  EXPECT_LT(last->last_progress(), clock.Now() - 5 * kTimeout);  // that of others is not its own
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return ended.load(); }, kTimeout / 4));
+  results.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 
 }  // namespace
