@@ -57,24 +57,33 @@ bool MaySucceedLater(const absl::Status& status) {
 // Dials and serves until an error that stays.
 absl::Status ServeForever(const ServerConfig& config, const Logger& log, Worker& worker) {
   milliseconds pause = kFirstPause;
-  bool said = false;
+  std::string said;  // why the last attempts failed
   for (;;) {
     auto link = DialCoordinator(config);
     if (link.ok()) {
-      log.Info("connected", {{"coordinator", config.join}, {"ranks", config.local_ranks}});
-      said = false;
+      if (said.empty()) {
+        log.Info("connected", {{"coordinator", config.join}, {"ranks", config.local_ranks}});
+      }
       const auto begun = steady_clock::now();
       const absl::Status ended = worker.Serve(**link);
       link->reset();
-      if (steady_clock::now() - begun > kGoodWhile) pause = kFirstPause;
       if (!ended.ok() && !MaySucceedLater(ended)) return ended;
-      log.Warning("left", {{"coordinator", config.join},
-                           {"reason", ended.ok() ? "it stops" : std::string(ended.message())}});
+      const std::string reason = ended.ok() ? "it stops" : std::string(ended.message());
+      if (std::exchange(said, reason) != reason) {
+        log.Warning("left", {{"coordinator", config.join}, {"reason", reason}});
+      }
+      if (steady_clock::now() - begun > kGoodWhile) {
+        pause = kFirstPause;
+        said.clear();
+      }
     } else if (!MaySucceedLater(link.status())) {
       return link.status();
-    } else if (!std::exchange(said, true)) {
-      log.Warning("no_coordinator", {{"reason", std::string(link.status().message())},
-                                     {"advice", "this worker dials until it answers"}});
+    } else {
+      const std::string reason(link.status().message());
+      if (std::exchange(said, reason) != reason) {
+        log.Warning("no_coordinator",
+                    {{"reason", reason}, {"advice", "this worker dials until it answers"}});
+      }
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);

@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
   // Where a worker is lost, the ring does not form: that is the cause.
   if (const absl::Status lost = ranks->crew_->lost(); !lost.ok()) opened = lost;
   if (!opened.ok()) {
-    ranks->crew_->Close(opened);
+    // Whoever is at fault was told so; the others may join the next attempt.
+    ranks->crew_->Close(absl::UnavailableError(opened.message()));
     return opened;
   }
   ranks->crew_->BeginAborts();

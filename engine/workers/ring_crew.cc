@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/check.h"
 #include "kernels/base/device_error.h"
@@ -14,6 +15,15 @@ namespace {
 
 // Of what a worker says about its past.
 constexpr uint64_t kMostQuietMicroseconds = uint64_t{24} * 60 * 60 * 1'000'000;
+
+// Of a message of whoever does not belong to the ring, since parsing takes many times as much.
+constexpr size_t kMostStrangersBytes = size_t{64} << 10;
+
+// Why something failed, by what a worker says. Never OK.
+absl::Status FailureOf(const wire::Status& status) {
+  const absl::Status failure = codec::FromMessage(status);
+  return failure.ok() ? WrongMessage("OK as the reason of a failure") : failure;
+}
 
 std::string RanksText(int first, int count) {
   if (count == 1) return absl::StrCat("rank ", first);
@@ -38,7 +48,17 @@ RingCrew::~RingCrew() {
 // ---- what they say
 
 void RingCrew::OnMessage(Member& member, const std::string& bytes) {
-  absl::StatusOr<wire::FromWorker> message = DecodeFromWorker(bytes);
+  bool known = false;
+  {
+    std::lock_guard lock(mutex_);
+    known = Holds(member);
+  }
+  absl::StatusOr<wire::FromWorker> message =
+      known || bytes.size() <= kMostStrangersBytes
+          ? DecodeFromWorker(bytes)
+          : WrongMessage(absl::StrCat(
+                bytes.size(),
+                " bytes before it belongs to the ring; allowed: ", kMostStrangersBytes));
   std::lock_guard lock(mutex_);
   if (member.lost || member.state == Member::kRefused) return;
   const absl::Status taken = message.ok() ? Take(member, *message) : message.status();
@@ -68,7 +88,7 @@ absl::Status RingCrew::Take(Member& member, wire::FromWorker& message) {
 
 absl::Status RingCrew::TakeReady(Member& member, const wire::Ready& ready) {
   if (member.ready) return WrongMessage("a second Ready");
-  if (ready.has_status()) return codec::FromMessage(ready.status());
+  if (ready.has_status()) return FailureOf(ready.status());
   if (ready.ranks_size() != member.hello.ranks() || ready.visiting_pages() < 1) {
     return WrongMessage(absl::StrCat("facts of ", ready.ranks_size(), " ranks with ",
                                      ready.visiting_pages(), " visiting pages"));
@@ -103,7 +123,7 @@ absl::Status RingCrew::TakeResult(Member& member, wire::StepResult& result) {
   ++member.ended;
   if (result.has_status()) {
     Break(WithPrefix(absl::StrCat("worker \"", member.hello.name(), "\": "),
-                     codec::FromMessage(result.status())));
+                     FailureOf(result.status())));
     return absl::OkStatus();
   }
   if (result.results_size() != member.hello.ranks()) {
@@ -172,21 +192,39 @@ void RingCrew::SendAll(const wire::ToWorker& message) {
 }
 
 void RingCrew::Watch() {
+  const auto period = options_.silence / 8;
   std::unique_lock lock(mutex_);
+  SteadyTime due = options_.clock->Now();
+  bool spared = false;
   while (!stop_) {
     const SteadyTime now = options_.clock->Now();
-    for (Member* worker : workers_) {
-      if (worker->lost || worker->heard + options_.silence > now) continue;
-      LoseMember(*worker, absl::UnavailableError(absl::StrCat("it has said nothing for ",
-                                                              TimeText(options_.silence))));
-    }
-    wire::ToWorker message;
-    const auto quiet = std::max(SteadyTime::duration(0), now - LastProgress());
-    message.mutable_progress()->set_quiet_us(
-        std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
-    SendAll(message);
-    options_.clock->WaitUntil(now + options_.silence / 8, lock, changed_, [&] { return stop_; });
+    // If this process stood still, what workers said meanwhile is yet to be read: they have one
+    // more period.
+    spared = !spared && now - due > period;
+    // Without memory, at the next turn.
+    TryTo([&] {
+      if (!spared) LoseTheSilent(now);
+      TellProgress(now);
+    });
+    due = now + period;
+    options_.clock->WaitUntil(due, lock, changed_, [&] { return stop_; });
   }
+}
+
+void RingCrew::LoseTheSilent(SteadyTime now) {
+  for (Member* worker : workers_) {
+    if (worker->lost || worker->heard + options_.silence > now) continue;
+    LoseMember(*worker, absl::UnavailableError(
+                            absl::StrCat("it has said nothing for ", TimeText(options_.silence))));
+  }
+}
+
+void RingCrew::TellProgress(SteadyTime now) {
+  wire::ToWorker message;
+  const auto quiet = std::max(SteadyTime::duration(0), now - LastProgress());
+  message.mutable_progress()->set_quiet_us(
+      std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
+  SendAll(message);
 }
 
 // ---- what their coordinator does

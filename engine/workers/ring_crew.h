@@ -150,6 +150,8 @@ class RingCrew final : private WorkerSourceSink {
   Member& WorkerOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   SteadyTime LastProgress() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Watch();
+  void LoseTheSilent(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellProgress(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RingCrewOptions options_;
   mutable std::mutex mutex_;

@@ -12,12 +12,15 @@ namespace {
 
 constexpr size_t kMostNameBytes = 128;
 
+// A later ring, of a coordinator that begins again, may need the worker.
+absl::Status NotNeeded() { return absl::UnavailableError("the ring has all its ranks"); }
+
 }  // namespace
 
 absl::Status RingCrew::Gather(WorkerSource& source) {
   source.Start(*this);
   const absl::Status all = AwaitMissing(source);
-  source.Stop(all.ok() ? absl::FailedPreconditionError("the ring has all its ranks") : all);
+  source.Stop(all.ok() ? NotNeeded() : all);
   if (all.ok()) source.Report("");
   return all;
 }
@@ -76,7 +79,7 @@ void RingCrew::Settle() {
   for (const auto& member : members_) {
     if (member->state == Member::kAccepted) workers_.push_back(member.get());
     if (member->state == Member::kNew) {
-      Refuse(*member, absl::FailedPreconditionError("the ring has all its ranks"));
+      Refuse(*member, NotNeeded());
     }
   }
   std::sort(workers_.begin(), workers_.end(),
@@ -108,7 +111,7 @@ void RingCrew::OnWorker(std::unique_ptr<WorkerLink> link) {
   members_.push_back(std::make_unique<Member>(this, std::move(link)));
   Member& member = *members_.back();
   member.link->Start(member);
-  if (gathered_) Refuse(member, absl::FailedPreconditionError("the ring has all its ranks"));
+  if (gathered_) Refuse(member, NotNeeded());
   changed_.notify_all();
 }
 

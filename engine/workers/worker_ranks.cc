@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
@@ -392,10 +393,12 @@ void WorkerRanks::SendBeats() {
     const SteadyTime progress = beating_ == nullptr ? now : beating_->last_progress();
     const auto quiet = std::max(SteadyTime::duration(0), now - progress);
     beat.set_quiet_us(std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
-    for (int rank = 0; beating_ != nullptr && rank < options_.ranks; ++rank) {
-      *beat.add_ranks() = ToMessage(beating_->Statistics(rank));
-    }
-    Say(message);
+    TryTo([&] {
+      for (int rank = 0; beating_ != nullptr && rank < options_.ranks; ++rank) {
+        *beat.add_ranks() = ToMessage(beating_->Statistics(rank));
+      }
+      Say(message);
+    });
     clock_.WaitUntil(now + options_.beat_period, lock, changed_, [this] { return stop_beats_; });
   }
 }

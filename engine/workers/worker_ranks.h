@@ -29,7 +29,7 @@ struct WorkerRanksOptions {
   // Refuses ranks for which there is no room, with the numbers. Null: nobody does.
   std::function<absl::Status(const RankSetOptions&)> check_memory;
   // Longest wait for the coordinator's next word while a ring forms.
-  std::chrono::milliseconds forming_timeout{120'000};
+  std::chrono::milliseconds forming_timeout{150'000};
   std::chrono::milliseconds beat_period = kBeatPeriod;
   // The clock of all timeouts; not null, and must outlive the call of ServeRanks.
   const Clock* clock = &Clock::Real();
@@ -42,7 +42,7 @@ struct WorkerRanksOptions {
 // - the coordinator's status if it closed the link with another;
 // - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
 // - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
-//   wires, a rank that does not end, a ring that does not form. The coordinator has been told.
+//   wires, a rank that does not end, a ring that does not form.
 // A step that fails ends nobody: the coordinator is told why, and aborts the epoch.
 //
 // `link` must not be started; `model` and `backend` must outlive the call.

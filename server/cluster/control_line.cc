@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus::server {
 namespace {
@@ -25,6 +26,9 @@ std::string TextOf(const grpc::ByteBuffer& bytes) {
   }
   return text;
 }
+
+// Short, as there is no memory.
+absl::Status NoMemory() { return {absl::StatusCode::kResourceExhausted, "no memory"}; }
 
 class ControlLink final : public WorkerLink {
  public:
@@ -111,13 +115,16 @@ void ControlLine::Detach() {
 }
 
 void ControlLine::OnRead(bool ok) {
-  if (ok) {
+  const auto pass_on = [&] {
     std::string message = TextOf(incoming_);
     incoming_.Clear();
     std::lock_guard lock(sink_mutex_);
     if (sink_ != nullptr) sink_->OnMessage(std::move(message));
-  }
+    return absl::OkStatus();
+  };
+  const absl::Status passed = ok ? Guarded(pass_on, NoMemory) : absl::OkStatus();
   std::lock_guard lock(mutex_);
+  if (!passed.ok()) BreakOffLocked(passed);
   if (ok) return BeginRead(incoming_);
   reading_ = false;
   read_all_ = true;
@@ -146,7 +153,12 @@ void ControlLine::OnEnded(const absl::Status& theirs) {
   }
   const std::shared_ptr<ControlLine> self = std::move(self_);
   std::lock_guard lock(sink_mutex_);
-  if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnClosed(why);
+  if (sink_ == nullptr) return;
+  const auto close = [&] {
+    std::exchange(sink_, nullptr)->OnClosed(why);
+    return absl::OkStatus();
+  };
+  Guarded(close, NoMemory).IgnoreError();  // then the silence tells
 }
 
 void ControlLine::Advance() {

@@ -2,6 +2,7 @@
 
 #include "server/config/cluster_options.h"
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -112,6 +113,13 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
     return absl::InvalidArgumentError(
         absl::StrCat("ranks is ", config.engine.ranks, " and local-ranks ", config.local_ranks,
                      ", which leaves no rank for workers; raise ranks, or remove workers-listen"));
+  }
+  // Workers tell of their progress every 250 ms, and learn of that of others as often.
+  constexpr std::chrono::milliseconds kLeastTimeout{2000};
+  if (config.engine.exchange_timeout < kLeastTimeout) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange-timeout is ", config.engine.exchange_timeout.count(),
+                     "ms; with workers-listen it is at least ", kLeastTimeout.count(), "ms"));
   }
   for (const auto& [name, set] : {std::pair("kv-host", config.engine.kv_host_bytes > 0),
                                   std::pair("kv-disk", !config.engine.kv_disk.empty())}) {

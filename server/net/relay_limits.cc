@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLinger{5000};
 // Clients without connections whose level of frames is remembered; beyond this, none.
 constexpr size_t kMostIdleHosts = 4096;
+// A client with more than one of so many connections has many.
+constexpr size_t kFewShare = 64;
 
 }  // namespace
 
@@ -71,15 +73,23 @@ ConnectionRelay::Link* ConnectionRelay::OneToMakeRoom(const std::string& host) {
   absl::flat_hash_map<const Host*, int> connections;
   int most = 0;
   for (const auto& [number, link] : links_) most = std::max(most, ++connections[link->host]);
-  Link* longest_idle = nullptr;
+  Link* longest_idle = nullptr;  // of those with most connections
+  Link* idle = nullptr;          // of all
   Link* newest = nullptr;
+  const auto used_before = [](const Link& link, const Link* other) {
+    return other == nullptr || link.used < other->used;
+  };
   for (const auto& [number, link] : links_) {
+    const bool is_idle = link->meter->open_calls() == 0;
+    if (is_idle && used_before(*link, idle)) idle = link.get();
     if (connections[link->host] < most) continue;
     if (newest == nullptr || number > newest->number) newest = link.get();
-    if (link->meter->open_calls() > 0) continue;
-    if (longest_idle == nullptr || link->used < longest_idle->used) longest_idle = link.get();
+    if (is_idle && used_before(*link, longest_idle)) longest_idle = link.get();
   }
   if (longest_idle != nullptr || newest == nullptr) return longest_idle;
+  // Where nobody has many, the most are no sign of a flood, and calls go on.
+  const bool few = static_cast<size_t>(most) <= links_.size() / kFewShare;
+  if (few && idle != nullptr) return idle;
   const auto known = hosts_.find(host);
   const int own = known == hosts_.end() ? 0 : connections[known->second.get()];
   return most > own + 1 ? newest : nullptr;

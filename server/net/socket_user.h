@@ -20,10 +20,10 @@ std::optional<uid_t> FindSocketUser(absl::string_view table, absl::string_view p
                                     uint16_t own_port);
 
 // Checks that the other end of a connection over loopback belongs to this process's user. While the
-// connection stands no other socket can have its addresses, so the kernel's table cannot name
-// another one; a socket that its owner has passed on counts as the owner's. PERMISSION_DENIED names
-// both users, or says that there is no telling: the peer has left, is in another network namespace,
-// or its user is unknown here.
+// connection stands, its socket is in the kernel's table; others that have the same port at the
+// other end are told apart only by their user. A socket that its owner has passed on counts as the
+// owner's. PERMISSION_DENIED names both users, or says that there is no telling: the peer has left,
+// is in another network namespace, or its user is unknown here.
 absl::Status CheckOwnUser(const std::string& peer, uint16_t own_port);
 
 }  // namespace annulus::server

@@ -259,7 +259,7 @@ TEST_F(HelloTest, TheWaitForWorkersEndsWithTheirSource) {
   ASSERT_TRUE(ring_.source().WaitForReport("of 3 ranks 1 is missing"));
   ring_.source().End(absl::CancelledError("the daemon stops"));
   EXPECT_EQ(End().status(), absl::CancelledError("the daemon stops"));
-  EXPECT_EQ(one->WaitClosed(), absl::CancelledError("the daemon stops"));
+  EXPECT_EQ(one->WaitClosed(), absl::UnavailableError("the daemon stops"));
 }
 
 }  // namespace

@@ -189,6 +189,14 @@ INSTANTIATE_TEST_SUITE_P(All, WrongAnswerTest,
                                              result.add_results("one too many");
                                            }));
 
+TEST_F(RemoteRanksTest, AFailureNeedsAReason) {
+  const auto ranks = Make();
+  ChangeResults([](wire::FromWorker& message) { message.mutable_result()->mutable_status(); });
+  ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
+  EXPECT_THAT(std::string(ranks->Results().status().message()),
+              HasSubstr("it sent OK as the reason of a failure"));
+}
+
 TEST_F(RemoteRanksTest, ResultsOfAnEarlierEpochAreDropped) {
   const auto ranks = Make();
   SpoilNextPlan();

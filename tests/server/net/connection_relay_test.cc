@@ -231,6 +231,35 @@ TEST_F(ConnectionRelayTest, ManySmallConnectionsGoWhereTheyHoldTooMuchTogether) 
   for (const int end : ends) close(end);
 }
 
+// A flood from many addresses ends no call of somebody who has two.
+TEST_F(ConnectionRelayTest, CallsOfAFewGoOnBesideManyAddresses) {
+  constexpr int kAddresses = 130;
+  const std::string call = kHttp2Preface + Frame(FrameType::kHeaders, kEndHeaders, 1, "h");
+  std::vector<int> ends, calls;
+  const auto keep = [&] {
+    ends.push_back(std::exchange(server_, -1));
+    ends.push_back(std::exchange(client_, -1));
+    return ends.back();
+  };
+  for (int i = 0; i < 2; ++i) {
+    Reconnect();
+    EXPECT_EQ(Pass(client_, server_, call), call);
+    calls.push_back(keep());
+  }
+  for (int i = 0; i < kAddresses; ++i) {
+    Reconnect(absl::StrCat("127.0.1.", i + 1).c_str());
+    EXPECT_EQ(Pass(client_, server_, kHttp2Preface), kHttp2Preface);
+    keep();
+  }
+  EXPECT_TRUE(relay_->MakeRoomFor("ipv4:127.0.2.1:1").has_value());
+  char byte;
+  for (const int open : calls) {
+    EXPECT_LT(recv(open, &byte, 1, 0), 0);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+  for (const int end : ends) close(end);
+}
+
 TEST_F(ConnectionRelayTest, MakesRoomByTheOneWithoutCallsOfWhoHasMost) {
   constexpr char kOther[] = "ipv4:127.0.0.2:1";
   std::vector<int> ends;
