@@ -11,6 +11,7 @@ import json
 import pathlib
 import queue
 import sys
+import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "http"))
@@ -62,7 +63,11 @@ def main():
         answer = ask(daemon, f"00-{TRACE}-{PARENT}-01")
         ask(daemon, f"00-{TRACE}-{PARENT}-00")  # not sampled
         spans = {}
-        while len(spans) < 2:
+
+        def complete(of_trace):
+            return any(span.kind == trace_pb2.Span.SPAN_KIND_SERVER for span in of_trace)
+
+        while len(spans) < 2 or not all(complete(of_trace) for of_trace in spans.values()):
             sent = got.get(timeout=60)
             resource = sent.resource_spans[0]
             check({a.key: a.value.string_value for a in resource.resource.attributes}["service.name"] == "annulusd",
@@ -87,8 +92,11 @@ def main():
         check(values["gen_ai.usage.output_tokens"].int_value == 4, f"{values}")
         check(values["gen_ai.response.id"].string_value in answer["id"], f"{values} {answer}")
         sent = sum(len(of_trace) for of_trace in spans.values())
-        check(counts(daemon) == {"annulus_trace_spans_sent_total": sent, "annulus_trace_spans_dropped_total": 0},
-              f"{counts(daemon)}, {sent} came")
+        wanted = {"annulus_trace_spans_sent_total": sent, "annulus_trace_spans_dropped_total": 0}
+        # The daemon counts them once the collector has answered, which is after they came here.
+        until = time.monotonic() + 20
+        while counts(daemon) != wanted:
+            check(time.monotonic() < until, f"{counts(daemon)}, {sent} came")
     server.stop(None)
 
 
