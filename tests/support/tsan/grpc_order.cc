@@ -8,14 +8,18 @@
 
 #include <dlfcn.h>
 #include <grpc/grpc.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/client_callback.h>
 #include <grpcpp/support/server_callback.h>
 #include <link.h>
 #include <sanitizer/tsan_interface.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace annulus {
@@ -29,6 +33,9 @@ char calls_ended;
 constexpr char kMutexLock[] = "_ZN4absl7debian35Mutex4LockEv";
 constexpr char kMutexUnlock[] = "_ZN4absl7debian35Mutex6UnlockEv";
 constexpr char kScheduleOnDone[] = "_ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb";
+constexpr char kClientScheduleOnDone[] =
+    "_ZN4grpc8internal13ClientReactor22InternalScheduleOnDoneENS_6StatusE";
+constexpr char kAlarmSet[] = "_ZN4grpc5Alarm11SetInternalE12gpr_timespecSt8functionIFvbEE";
 constexpr char kCallOnCancel[] =
     "_ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE";
 
@@ -235,7 +242,11 @@ void ServerCallbackCall::CallOnCancel(ServerReactor* reactor) {
     }
 
    private:
-    bool InternalInlineable() override { return reactor_->InternalInlineable(); }
+    bool InternalInlineable() override {
+      const bool inlineable = reactor_->InternalInlineable();
+      __tsan_release(this);
+      return inlineable;
+    }
 
     ServerCallbackCall* const call_;
     ServerReactor* const reactor_;
@@ -245,4 +256,53 @@ void ServerCallbackCall::CallOnCancel(ServerReactor* reactor) {
   next(this, new OrderedReactor(this, reactor));
 }
 
+// A client's OnDone also runs on a thread of gRPC's own where no callback leads to it.
+void ClientReactor::InternalScheduleOnDone(Status status) {
+  using Function = void(ClientReactor*, Status);
+  static auto* const next =
+      annulus::Next(static_cast<Function*>(nullptr), annulus::kClientScheduleOnDone);
+
+  class OrderedReactor final : public ClientReactor {
+   public:
+    explicit OrderedReactor(ClientReactor* reactor) : reactor_(reactor) { __tsan_release(this); }
+
+    void OnDone(const Status& status) override {
+      __tsan_acquire(this);
+      reactor_->OnDone(status);
+      delete this;
+    }
+
+   private:
+    ClientReactor* const reactor_;
+  };
+
+  next(new OrderedReactor(this), std::move(status));
+}
+
 }  // namespace grpc::internal
+
+namespace grpc {
+
+// What was done before an alarm was set happens before it goes off or is cancelled.
+void Alarm::SetInternal(gpr_timespec deadline, std::function<void(bool)> callback) {
+  using Function = void(Alarm*, gpr_timespec, std::function<void(bool)>);
+  static auto* const next = annulus::Next(static_cast<Function*>(nullptr), annulus::kAlarmSet);
+
+  // Each copy counts, as only the last one is called.
+  struct Ordered {
+    explicit Ordered(std::function<void(bool)> callback) : callback(std::move(callback)) {
+      __tsan_release(this);
+    }
+    Ordered(const Ordered& other) : callback(other.callback) { __tsan_release(this); }
+    void operator()(bool on_time) const {
+      __tsan_acquire(const_cast<Ordered*>(this));
+      callback(on_time);
+    }
+
+    std::function<void(bool)> callback;
+  };
+
+  next(this, deadline, Ordered(std::move(callback)));
+}
+
+}  // namespace grpc
