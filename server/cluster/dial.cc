@@ -202,15 +202,6 @@ bool IsWebServer(const std::string& address) {
          absl::string_view(bytes.data(), bytes.size()) == kAnswer;
 }
 
-uint16_t OwnPort(int descriptor) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
 absl::StatusOr<std::unique_ptr<WorkerLink>> DialPlain(const std::string& address) {
   const absl::StatusOr<int> connected = Connect(address);
   if (!connected.ok()) return Explained(address, connected.status());

@@ -55,15 +55,6 @@ bool IsRepeated(const addrinfo* first, const addrinfo& target) {
   return false;
 }
 
-int PortOf(int descriptor) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
 // Opens a listening socket; -1 with errno if that fails. `port`, if not 0, replaces the port of
 // `target`.
 int OpenListener(const addrinfo& target, int port) {
@@ -159,7 +150,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
       continue;
     }
     acceptor->listeners_.push_back(listener);
-    acceptor->port_ = PortOf(listener);
+    acceptor->port_ = OwnPort(listener);
   }
   if (acceptor->listeners_.empty()) return Refusal(address, cause);
   return acceptor;

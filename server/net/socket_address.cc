@@ -30,4 +30,13 @@ std::string PeerAddress(int socket) {
   return absl::StrCat("ipv6:[", text.data(), "]:", ntohs(v6.sin6_port));
 }
 
+uint16_t OwnPort(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
 }  // namespace annulus::server
