@@ -152,7 +152,11 @@ class AddedWorkers final : public WorkerSource {
     const std::lock_guard lock(mutex_);
     sink_->OnStopped(why);
   }
-  // Waits for a report with this text; false: none came within a minute.
+  void ForgetReports() {
+    const std::lock_guard lock(mutex_);
+    reports_.clear();
+  }
+  // Waits for a report with this text, past or to come; false: none came within a minute.
   bool WaitForReport(const std::string& text) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] {

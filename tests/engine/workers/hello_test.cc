@@ -141,7 +141,9 @@ TEST_F(HelloTest, AWorkerThatLeavesBeforeAllAreThereIsMissing) {
   auto first = Dial("here");
   first->Say(Encode(Hello("one", 2 - 1)));
   ASSERT_TRUE(ring_.source().WaitForReport("of 3 ranks 1 is missing"));
+  ring_.source().ForgetReports();
   first.reset();
+  ASSERT_TRUE(ring_.source().WaitForReport("of 3 ranks 2 are missing"));
   ring_.Add("two", 2);  // which would not find room beside the first
   const auto made = End();
   EXPECT_EQ(made.status(), absl::OkStatus());
