@@ -13,9 +13,19 @@ namespace annulus {
 // How a GGUF architecture differs from the Hugging Face checkpoint it was converted from. Sources:
 // the tables of names in the `gguf` package, and the tensor changes made by llama.cpp's converter.
 struct GgufFamily {
-  enum class Experts { kNone, kSeparate, kQwen2, kGlm4, kOlmoe, kMixtral, kMiniMax, kGptOss };
+  enum class Experts {
+    kNone,
+    kSeparate,
+    kQwen2,
+    kGlm4,
+    kOlmoe,
+    kMixtral,
+    kMiniMax,
+    kGptOss,
+    kGemma4
+  };
   // The names of tensors that differ from those of most architectures.
-  enum class Names { kUsual, kGemma, kGlm4, kHunyuan };
+  enum class Names { kUsual, kGemma, kGemma4, kGlm4, kHunyuan };
 
   absl::string_view name;          // general.architecture
   absl::string_view architecture;  // of config.json

@@ -1,7 +1,6 @@
 #include "engine/gguf/gguf_tensors.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/gguf/gguf_names.h"
 #include "engine/model/weights/matrix_reader.h"
 #include "kernels/base/check.h"
 #include "kernels/base/quantize.h"
@@ -19,78 +19,9 @@ namespace annulus {
 namespace {
 
 using Experts = GgufFamily::Experts;
-using Names = GgufFamily::Names;
 
 constexpr int64_t kFp4Block = 32;
 constexpr size_t kFp4Codes = 16;
-
-struct NamePair {
-  absl::string_view gguf;
-  absl::string_view ours;
-};
-
-// Of the whole model.
-constexpr std::array<NamePair, 3> kModelNames = {{
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-}};
-
-// Of a layer, without ".weight" or ".bias".
-constexpr std::array<NamePair, 21> kLayerNames = {{
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_qkv", "self_attn.qkv_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"attn_sinks", "self_attn.sinks"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
-}};
-
-// Whether experts have Mixtral's names.
-bool IsMixtral(const GgufFamily& family) {
-  return family.experts == Experts::kMixtral || family.experts == Experts::kMiniMax;
-}
-
-absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
-  if (family.names == Names::kGemma && suffix == "ffn_norm") return "pre_feedforward_layernorm";
-  if (family.names == Names::kHunyuan && suffix == "attn_q_norm")
-    return "self_attn.query_layernorm";
-  if (family.names == Names::kHunyuan && suffix == "attn_k_norm") return "self_attn.key_layernorm";
-  if (family.names == Names::kGlm4 && suffix == "post_attention_norm") {
-    return "post_self_attn_layernorm";
-  }
-  if (family.names == Names::kGlm4 && suffix == "post_ffw_norm") return "post_mlp_layernorm";
-  if (family.fused_block && suffix == "ffn_up") return "mlp.gate_up_proj";
-  if (IsMixtral(family) && suffix == "ffn_gate_inp") return "block_sparse_moe.gate";
-  if (IsMixtral(family) && suffix == "exp_probs_b") {
-    return "block_sparse_moe.e_score_correction_bias";
-  }
-  if (suffix == "ffn_gate_inp" && family.experts == Experts::kGptOss) return "mlp.router";
-  if (family.experts == Experts::kGlm4) {
-    if (suffix == "ffn_gate_shexp") return "mlp.shared_experts.gate_proj";
-    if (suffix == "ffn_up_shexp") return "mlp.shared_experts.up_proj";
-    if (suffix == "ffn_down_shexp") return "mlp.shared_experts.down_proj";
-  }
-  for (const NamePair& pair : kLayerNames) {
-    if (pair.gguf == suffix) return pair.ours;
-  }
-  return "";
-}
 
 // Of a file: what its header may claim without taking much of the host's memory. The largest models
 // have a tenth.
@@ -213,9 +144,8 @@ absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor
     if (!keep_ || !KeptType(*tensor.type).has_value()) ++widened_[std::string(tensor.type->name)];
   }
   const Form form = family.gemma && IsNorm(tensor.name) ? Form::kMinusOne : Form::kValues;
-  for (const NamePair& pair : kModelNames) {
-    if (pair.gguf != tensor.name) continue;
-    return AddWhole(std::string(pair.ours), tensor, form);
+  if (const absl::string_view name = GgufModelTensor(tensor.name); !name.empty()) {
+    return AddWhole(std::string(name), tensor, form);
   }
   absl::string_view rest = tensor.name;
   int32_t layer = 0;
@@ -235,11 +165,12 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
     if (absl::ConsumeSuffix(&plain, ending)) kind = ending;
   }
   if (absl::EndsWith(plain, "_exps")) return AddExperts(family, tensor, prefix, suffix);
-  const absl::string_view name = LayerName(family, plain);
-  if (name.empty() || kind.empty()) {
+  const absl::string_view name = GgufLayerTensor(family, plain);
+  const bool scale = absl::EndsWith(plain, ".scale");
+  if (name.empty() || (kind.empty() && !scale)) {
     return AddWhole(absl::StrCat(prefix, suffix), tensor);
   }
-  if (plain == "attn_sinks" || plain == "exp_probs_b") kind = "";
+  if (plain == "attn_sinks" || plain == "exp_probs_b" || plain == "layer_output_scale") kind = "";
   std::string whole = absl::StrCat(prefix, name, kind);
   if (family.interleaved_rope && (plain == "attn_q" || plain == "attn_k")) {
     return AddRotated(std::move(whole), tensor,
@@ -286,29 +217,31 @@ absl::Status GgufTensors::AddRotated(std::string name, const GgufTensor& tensor,
 absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor& tensor,
                                      const std::string& prefix, absl::string_view suffix) {
   if (family.experts == Experts::kGptOss) return AddGptOssExperts(tensor, prefix, suffix);
-  struct ExpertNames {
-    absl::string_view gguf, separate, mixtral;
-  };
-  static constexpr ExpertNames kNames[] = {
-      {"ffn_gate_exps.weight", "gate_proj.weight", "w1.weight"},
-      {"ffn_up_exps.weight", "up_proj.weight", "w3.weight"},
-      {"ffn_down_exps.weight", "down_proj.weight", "w2.weight"}};
-  const bool mixtral = IsMixtral(family);
-  for (const ExpertNames& names : kNames) {
-    if (names.gguf != suffix) continue;
-    if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
-    const int64_t rows = tensor.shape[1];
-    for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
-      Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
-      entry.first = expert * rows;
-      ANNULUS_RETURN_IF_ERROR(
-          AddEntry(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.", expert,
-                                ".", mixtral ? names.mixtral : names.separate),
-                   std::move(entry)));
+  if (family.experts == Experts::kGemma4 && suffix == "ffn_gate_up_exps.weight") {
+    if (tensor.shape.size() != 3 || tensor.shape[1] % 2 != 0) {
+      return WrongShape(file_, tensor, "three dimensions, the second even");
     }
-    return absl::OkStatus();
+    const int64_t rows = tensor.shape[1] / 2;
+    ANNULUS_RETURN_IF_ERROR(AddEachExpert(tensor, prefix, "gate_proj.weight", 0, rows));
+    return AddEachExpert(tensor, prefix, "up_proj.weight", rows, rows);
   }
-  return AddWhole(absl::StrCat(prefix, suffix), tensor);
+  const GgufExpertNames names = GgufExpertTensor(family, suffix);
+  if (names.projection.empty()) return AddWhole(absl::StrCat(prefix, suffix), tensor);
+  if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
+  return AddEachExpert(tensor, absl::StrCat(prefix, names.block), names.projection, 0,
+                       tensor.shape[1]);
+}
+
+// Rows [first, first + rows) of each expert, as a tensor of its own.
+absl::Status GgufTensors::AddEachExpert(const GgufTensor& tensor, const std::string& block,
+                                        absl::string_view projection, int64_t first, int64_t rows) {
+  for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+    Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
+    entry.first = expert * tensor.shape[1] + first;
+    ANNULUS_RETURN_IF_ERROR(
+        AddEntry(absl::StrCat(block, "experts.", expert, ".", projection), std::move(entry)));
+  }
+  return absl::OkStatus();
 }
 
 // gpt-oss: gate and up share a tensor whose rows alternate; codes and exponents have one each.

@@ -1,13 +1,11 @@
 #include "engine/gguf/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/gguf/gguf_controls.h"
+#include "engine/gguf/gguf_pre_tokenizers.h"
 #include "engine/text/sentencepiece/sentencepiece_file.h"
 #include "engine/text/stages/added_tokens.h"
 #include "engine/text/utf8.h"
@@ -33,60 +32,6 @@ using TextList = std::vector<absl::string_view>;
 
 constexpr char kPrefix[] = "tokenizer.ggml.";
 constexpr size_t kMostControlBytes = 128;  // of a control token that the file calls normal text
-
-// What splits a text before BPE, and what else a publisher's tokenizer.json says.
-struct PreTokenizer {
-  absl::string_view name = {};                    // tokenizer.ggml.pre
-  std::span<const absl::string_view> first = {};  // patterns that split a text before
-  absl::string_view pattern = "";                 // "": GPT-2's own, which ByteLevel brings
-  bool digits_apart = false;                      // every digit by itself, first of all
-  bool ignore_merges = false;                     // a piece that is a token is not merged
-  bool adds_bos = false;                          // unless add_bos_token says otherwise
-  bool composes = false;                          // normal form C first
-};
-
-constexpr absl::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr absl::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr absl::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr absl::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr absl::string_view kSeed =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::array<absl::string_view, 2> kNumbersAndHan = {R"(\p{N}{1,3})",
-                                                             "[一-龥぀-ゟ゠-ヿ]+"};
-constexpr absl::string_view kMarksWithWords =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::array<PreTokenizer, 24> kPreTokenizers = {{
-    {.name = "gpt-2"},
-    {.name = "olmo", .composes = true},
-    {.name = "phi-2"},
-    {.name = "smollm", .digits_apart = true},
-    {.name = "starcoder", .digits_apart = true},
-    {.name = "refact", .digits_apart = true},
-    {.name = "command-r", .digits_apart = true, .composes = true},
-    {.name = "llama-bpe", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama3", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama-v3", .pattern = kLlama3, .ignore_merges = true, .adds_bos = true},
-    {.name = "dbrx", .pattern = kLlama3},
-    {.name = "qwen2", .pattern = kQwen2, .composes = true},
-    {.name = "deepseek-r1-qwen", .pattern = kQwen2, .composes = true},
-    {.name = "megrez", .pattern = kQwen2, .composes = true},
-    {.name = "tekken", .pattern = kTekken, .ignore_merges = true, .adds_bos = true},
-    {.name = "gpt-4o", .pattern = kGpt4o},
-    {.name = "llama4", .pattern = kGpt4o},
-    {.name = "minimax-m2", .pattern = kGpt4o},
-    {.name = "glm4", .pattern = kLlama3},
-    {.name = "chatglm-bpe", .pattern = kLlama3},
-    {.name = "exaone4"},
-    {.name = "seed-coder", .pattern = kSeed},
-    {.name = "hunyuan", .pattern = kQwen2},
-    {.name = "hunyuan-dense", .first = kNumbersAndHan, .pattern = kMarksWithWords},
-}};
 
 // Reads the keys below tokenizer.ggml.
 class TokenizerReader {
@@ -114,7 +59,10 @@ class TokenizerReader {
   absl::Status CorrectTypes(absl::string_view kind, const json& config);
   absl::flat_hash_set<size_t> MergedAmong(const std::vector<size_t>& ids,
                                           absl::string_view kind) const;
+  absl::Status ReadVocabulary(json& vocabulary, json& added) const;
+  absl::StatusOr<json> ReadMerges() const;
   absl::StatusOr<std::string> BpeJson() const;
+  absl::StatusOr<std::string> CharacterBpeJson();
   absl::StatusOr<std::string> SentencePieceModel(bool unigram);
   absl::StatusOr<int32_t> FindUnknown() const;
   std::string PieceText(size_t id) const;
@@ -183,47 +131,9 @@ absl::Status TokenizerReader::ReadTypes() {
   return absl::OkStatus();
 }
 
-json ByteLevel(bool own_pattern) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", own_pattern}};
-}
-
-json PreTokenizerJson(const PreTokenizer& kind) {
-  json steps = json::array();
-  if (kind.digits_apart) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  const auto split = [&](absl::string_view pattern) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(pattern)}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  };
-  for (const absl::string_view pattern : kind.first) split(pattern);
-  if (!kind.pattern.empty()) split(kind.pattern);
-  steps.push_back(ByteLevel(kind.pattern.empty()));
-  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
-}
-
-const PreTokenizer* FindPreTokenizer(absl::string_view name) {
-  for (const PreTokenizer& kind : kPreTokenizers) {
-    if (kind.name == name) return &kind;
-  }
-  return nullptr;
-}
-
-absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
-  const PreTokenizer* const kind = FindPreTokenizer(Text("pre"));
-  if (kind == nullptr) {
-    std::vector<absl::string_view> names;
-    for (const PreTokenizer& known : kPreTokenizers) names.push_back(known.name);
-    return absl::UnimplementedError(absl::StrCat(
-        file_.path(), ": ", kPrefix, "pre is \"", absl::CHexEscape(Text("pre").substr(0, 64)),
-        "\"; supported: ", absl::StrJoin(names, ", "),
-        ". Serve the model from its Hugging Face directory instead"));
-  }
-  json vocabulary = json::object();
-  json added = json::array();
+absl::Status TokenizerReader::ReadVocabulary(json& vocabulary, json& added) const {
+  vocabulary = json::object();
+  added = json::array();
   for (size_t id = 0; id < tokens_->size(); ++id) {
     const std::string text((*tokens_)[id]);
     // Unused ids are fillers up to the embedding's size.
@@ -242,22 +152,72 @@ absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
                      {"normalized", false},
                      {"special", types_[id] == Type::kControl}});
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<json> TokenizerReader::ReadMerges() const {
   json merges = json::array();
-  if (const GgufValue* const stored = Find("merges")) {
-    if (stored->kind != GgufValue::Kind::kArray || stored->element != GgufValue::Kind::kString) {
-      return Invalid("merges",
-                     absl::StrCat("it is ", stored->Shown(), "; needed: an array of strings"));
-    }
-    for (const absl::string_view merge : stored->texts) merges.push_back(std::string(merge));
+  const GgufValue* const stored = Find("merges");
+  if (stored == nullptr) return merges;
+  if (stored->kind != GgufValue::Kind::kArray || stored->element != GgufValue::Kind::kString) {
+    return Invalid("merges",
+                   absl::StrCat("it is ", stored->Shown(), "; needed: an array of strings"));
   }
+  for (const absl::string_view merge : stored->texts) merges.push_back(std::string(merge));
+  return merges;
+}
+
+absl::StatusOr<std::string> TokenizerReader::BpeJson() const {
+  const GgufPreTokenizer* const kind = FindGgufPreTokenizer(Text("pre"));
+  if (kind == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        file_.path(), ": ", kPrefix, "pre is \"", absl::CHexEscape(Text("pre").substr(0, 64)),
+        "\"; supported: ", GgufPreTokenizers(),
+        ". Serve the model from its Hugging Face directory instead"));
+  }
+  json vocabulary, added;
+  ANNULUS_RETURN_IF_ERROR(ReadVocabulary(vocabulary, added));
+  ANNULUS_ASSIGN_OR_RETURN(json merges, ReadMerges());
   const json model = {{"type", "BPE"},
                       {"ignore_merges", kind->ignore_merges},
                       {"vocab", std::move(vocabulary)},
                       {"merges", std::move(merges)}};
   const json normalizer = kind->composes ? json{{"type", "NFC"}} : json();
-  const json whole = {{"version", "1.0"},           {"added_tokens", std::move(added)},
-                      {"normalizer", normalizer},   {"pre_tokenizer", PreTokenizerJson(*kind)},
-                      {"decoder", ByteLevel(true)}, {"model", model}};
+  const json whole = {{"version", "1.0"},
+                      {"added_tokens", std::move(added)},
+                      {"normalizer", normalizer},
+                      {"pre_tokenizer", GgufPreTokenizerJson(*kind)},
+                      {"decoder", ByteLevelJson(true)},
+                      {"model", model}};
+  return whole.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Gemma 4's: merges of characters, with "\u2581" for spaces, and bytes for characters that no token
+// has. Nothing splits a text before; llama.cpp does at line feeds, which merge with none but
+// themselves.
+absl::StatusOr<std::string> TokenizerReader::CharacterBpeJson() {
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t unknown, FindUnknown());
+  json vocabulary, added;
+  ANNULUS_RETURN_IF_ERROR(ReadVocabulary(vocabulary, added));
+  ANNULUS_ASSIGN_OR_RETURN(json merges, ReadMerges());
+  const json space = {{"String", " "}};
+  const json mark = "\u2581";
+  const json model = {{"type", "BPE"},
+                      {"unk_token", std::string((*tokens_)[static_cast<size_t>(unknown)])},
+                      {"fuse_unk", true},
+                      {"byte_fallback", true},
+                      {"ignore_merges", false},
+                      {"vocab", std::move(vocabulary)},
+                      {"merges", std::move(merges)}};
+  const json decoders = {{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
+                         {{"type", "ByteFallback"}},
+                         {{"type", "Fuse"}}};
+  const json whole = {{"version", "1.0"},
+                      {"added_tokens", std::move(added)},
+                      {"normalizer", {{"type", "Replace"}, {"pattern", space}, {"content", mark}}},
+                      {"pre_tokenizer", json()},
+                      {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}},
+                      {"model", model}};
   return whole.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -377,7 +337,7 @@ absl::flat_hash_set<size_t> TokenizerReader::MergedAmong(const std::vector<size_
                                                          absl::string_view kind) const {
   absl::flat_hash_set<size_t> merged;
   if (ids.empty()) return merged;
-  if (kind == "gpt2") {
+  if (kind == "gpt2" || kind == "gemma4") {
     absl::flat_hash_map<absl::string_view, size_t> by_text;
     for (const size_t id : ids) by_text.emplace((*tokens_)[id], id);
     const GgufValue* const merges = Find("merges");
@@ -447,17 +407,22 @@ absl::StatusOr<GgufTokenizerFiles> TokenizerReader::Read() {
   ANNULUS_RETURN_IF_ERROR(ReadTypes());
   GgufTokenizerFiles files;
   const absl::string_view kind = Text("model");
-  if (kind != "gpt2" && kind != "llama" && kind != "t5") {
-    return absl::UnimplementedError(absl::StrCat(
-        file_.path(), ": ", kPrefix, "model is \"", absl::CHexEscape(kind.substr(0, 64)),
-        "\"; supported: gpt2 (byte-level BPE), llama (BPE with scores), t5 (Unigram)"));
+  if (kind != "gpt2" && kind != "llama" && kind != "t5" && kind != "gemma4") {
+    return absl::UnimplementedError(absl::StrCat(file_.path(), ": ", kPrefix, "model is \"",
+                                                 absl::CHexEscape(kind.substr(0, 64)),
+                                                 "\"; supported: gpt2 (byte-level BPE), llama (BPE "
+                                                 "with scores), t5 (Unigram), gemma4 (BPE of "
+                                                 "characters)"));
   }
-  const PreTokenizer* const pre = FindPreTokenizer(Text("pre"));
-  const bool adds_bos = kind == "llama" || (kind == "gpt2" && pre != nullptr && pre->adds_bos);
+  const GgufPreTokenizer* const pre = FindGgufPreTokenizer(Text("pre"));
+  const bool adds_bos =
+      kind == "llama" || kind == "gemma4" || (kind == "gpt2" && pre != nullptr && pre->adds_bos);
   ANNULUS_ASSIGN_OR_RETURN(json config, ReadConfig(adds_bos));
   ANNULUS_RETURN_IF_ERROR(CorrectTypes(kind, config));
   if (kind == "gpt2") {
     ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_json, BpeJson());
+  } else if (kind == "gemma4") {
+    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_json, CharacterBpeJson());
   } else {
     ANNULUS_ASSIGN_OR_RETURN(files.tokenizer_model, SentencePieceModel(kind == "t5"));
     config["added_tokens_decoder"] = AddedTokensDecoder();

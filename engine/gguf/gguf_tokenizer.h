@@ -15,7 +15,9 @@ namespace annulus {
 // The tokenizer of a GGUF file, as the files of a Hugging Face directory; the usual readers check
 // them.
 struct GgufTokenizerFiles {
-  std::string tokenizer_json;  // if tokenizer.ggml.model is "gpt2": byte-level BPE; otherwise empty
+  // If tokenizer.ggml.model is "gpt2" (byte-level BPE) or "gemma4" (BPE of characters); otherwise
+  // empty.
+  std::string tokenizer_json;
   std::string tokenizer_model;  // if "llama" (BPE with scores) or "t5" (Unigram); otherwise empty
   // tokenizer_config.json: begin and end of a text, the chat template, and added_tokens_decoder
   // with what tokenizer.model cannot say of tokens.

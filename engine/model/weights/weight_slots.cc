@@ -193,7 +193,8 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   static constexpr Names kMixtralNames = {
       "block_sparse_moe.", "gate", "e_score_correction_bias", "w1", "w3", "w2"};
   static constexpr Names kStackedNames = {"mlp.", "router", "", "", "", ""};
-  static constexpr Names kGemma4Names = {"", "router.proj", "", "", "", ""};
+  static constexpr Names kGemma4Names = {"",          "router.proj", "",
+                                         "gate_proj", "up_proj",     "down_proj"};
   const ExpertTensors kind = config_.traits.tensors.experts;
   const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
                        : kind == ExpertTensors::kMixtral ? kMixtralNames
@@ -219,7 +220,7 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
       AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;
     }
-    if (kind == ExpertTensors::kGemma4) {
+    if (kind == ExpertTensors::kGemma4 && !names_.experts_apart) {
       AddGemma4Expert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;
     }
@@ -344,6 +345,7 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
         names.unread.push_back(absl::StrCat(prefix, "layers.", i, ".self_attn.", part));
       }
     }
+    names.experts_apart = source.Has(prefix + "layers.0.experts.0.down_proj.weight");
     if (names.adapters &&
         source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {
       names.infix = kInfix;

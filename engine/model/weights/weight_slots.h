@@ -38,6 +38,8 @@ struct TensorNames {
   std::string embedding = "model.embed_tokens";
   bool tied = false;      // the head equals the embedding
   bool adapters = false;  // see TensorLayout
+  // Gemma 4's experts have tensors of their own, as GGUF files give them; publishers' share some.
+  bool experts_apart = false;
   // Between a projection's name and ".weight", if its adapters stand beside it.
   std::string infix = {};
   std::vector<std::string> guessing = {};  // of ModelConfig::guessing_layers

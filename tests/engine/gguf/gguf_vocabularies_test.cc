@@ -88,8 +88,9 @@ TEST_P(GgufVocabulariesTest, SoHasTheTokenizerJson) {
 
 INSTANTIATE_TEST_SUITE_P(, GgufVocabulariesTest,
                          ::testing::ValuesIn(testing::ThinnedIfSanitized<const char*>(
-                             {"gemma2", "gemma3", "gpt_oss", "llama2", "llama2_original", "llama3",
-                              "mistral", "mistral_chatml", "mistral_nemo", "phi3", "qwen2"},
+                             {"gemma2", "gemma3", "gemma4", "gpt_oss", "llama2", "llama2_original",
+                              "llama3", "mistral", "mistral_chatml", "mistral_nemo", "phi3",
+                              "qwen2"},
                              4)),
                          [](const auto& info) { return std::string(info.param); });
 

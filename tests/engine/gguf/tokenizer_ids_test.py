@@ -231,6 +231,7 @@ def families(texts, size=SIZE, letters=LETTERS):
     merges, alphabet = trained_pieces(texts, size, letters)
     for directory in vocabularies.directories(of_one_pair(merges, alphabet), alphabet):
         yield directory.name, vocabularies.converted(directory), vocabularies.tokenizer_json(directory)
+    yield ("gemma4", *vocabularies.gemma4(merges, alphabet))
 
 
 def scored(texts):

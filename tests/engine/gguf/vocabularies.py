@@ -160,6 +160,31 @@ def gemma(name, architecture, merges, bytes_, normal, turns):
                     adds_prefix=False)
 
 
+def gemma4(merges, alphabet):
+    """Metadata and tokenizer.json in the manner of Gemma 4 (Gemma4Model.set_vocab): byte fallback and merges
+    of characters, of ends of lines and of runs of spaces, too; marks of reasoning and calls are
+    USER_DEFINED, though the publisher calls them special."""
+    controls = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool>", "<tool|>", "<|think|>", "<|turn>", "<turn|>"]
+    visible = ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>']
+    grown = [(mark * (count - 1), mark) for mark in ("\n", "▁") for count in range(2, 9)]
+    merges = grown + [pair for pair in merges if pair not in grown]
+    letters = list(dict.fromkeys(["\n", "▁"] + alphabet))
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    made = list(dict.fromkeys(left + right for left, right in merges))
+    normal = letters + [text for text in made if text not in letters]
+    tokens = controls + visible + bytes_ + normal
+    types = ([CONTROL] * len(controls) + [USER_DEFINED] * len(visible) + [BYTE] * len(bytes_) +
+             [NORMAL] * len(normal))
+    values = {"model": "gemma4", "tokens": tokens, "scores": [-1000.0] * len(tokens), "token_type": types,
+              "merges": [f"{left} {right}" for left, right in merges], "bos_token_id": 2, "eos_token_id": 1,
+              "unknown_token_id": 3, "padding_token_id": 0, "add_space_prefix": False, "add_bos_token": True}
+    directory = Directory("gemma4", "gemma4", [(text, 0.0, type) for text, type in zip(tokens, types)], merges,
+                          {i: Added(text) for i, text in enumerate(controls + visible)}, {}, len(tokens),
+                          adds_prefix=False)
+    return ({"general.architecture": "gemma4",
+             **{f"tokenizer.ggml.{key}": value for key, value in values.items()}}, tokenizer_json(directory))
+
+
 # Code and tables.
 
 NAMES = ("value count total self index result text key item path line row column width left right node data "
