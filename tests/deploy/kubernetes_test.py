@@ -102,6 +102,8 @@ FEATURES = [
     ({"volumes": [{"name": "scratch", "emptyDir": {}}], "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
      lambda pod: "emptyDir" in mounted(pod, "/scratch")),
     ({"storageClass": "encrypted"}, lambda pod: True),
+    ({"config": {"http": "[::]:8080"}}, lambda pod: {"name": "http", "containerPort": 8080, "protocol": "TCP"}
+     in pod["containers"][0]["ports"]),
     (CLAIMED, lambda pod: mounted(pod, "/models")["persistentVolumeClaim"]["claimName"] == "models"),
     (DOWNLOADED, lambda pod: pod["initContainers"][0]["command"]
      == ["hf", "download", "org/name", "--local-dir", "/var/lib/annulus/model", "--revision", "main"]),
@@ -113,6 +115,9 @@ REFUSED = [
     ("config: {insecure: true}", "insecure"),  # the daemon's values are texts
     ("serviceAccount: {nmae: x}", "nmae"),
     ("replicas: many", "replicas"),
+    ("storage: lots", "storage"),
+    ("config: {model: 5}", "config.model"),
+    ("config: {http: host}", "config.http"),
     ("secrets: [{name: tls}]", "mountPath"),
     ("model: {claim: models}", "config.model must be under /models/"),
     ("{model: {download: {repository: org/name}}, config: {model: /var/lib/annulus/model}}", "model.download.image"),
@@ -141,6 +146,22 @@ def check_features(tools, chart):
     check_schemas("download", {("NetworkPolicy", "annulus"): policy}, tools)
     egress = policy["spec"]["egress"]
     expect([port["port"] for port in egress[0]["ports"]] == [53, 53, 443], f"a download cannot leave: {egress}")
+    check_ports(tools, chart)
+
+
+def check_ports(tools, chart):
+    """HTTP and the endpoint of spans open their ports, and nothing else does."""
+    values = {"config": {"http": "[::]:8080", "otlp_endpoint": "collector:4317"}}
+    for given, http, spans in (({}, [], []), (values, [8080], [53, 53, 4317])):
+        found = render(tools, chart, given)
+        service, policy = found["Service", "annulus"], found["NetworkPolicy", "annulus"]
+        check_schemas("ports", {("Service", "annulus"): service, ("NetworkPolicy", "annulus"): policy}, tools)
+        ports = [port["port"] for port in service["spec"]["ports"]]
+        expect(ports == [50051, *http, 9464], f"{given}: the service has the ports {ports}")
+        ports = [port["port"] for port in policy["spec"]["ingress"][0]["ports"]]
+        expect(ports == [50051, *http], f"{given}: clients may call {ports}")
+        ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+        expect(ports == spans, f"{given}: the daemon may call {ports}")
 
 
 def check_refusals(tools, chart):
