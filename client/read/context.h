@@ -1,6 +1,7 @@
 #ifndef ANNULUS_CLIENT_READ_CONTEXT_H_
 #define ANNULUS_CLIENT_READ_CONTEXT_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,15 @@ enum class PdfOrder {
 // How the caller wants files to be read.
 struct ReadOptions {
   bool headers = false;    // of pages of docx and odt
-  bool comments = false;   // of docx, odt and xlsx
+  bool comments = false;   // of docx, odt, xlsx, pptx and pdf
   bool alt = false;        // alternative text of pictures
   std::string encoding{};  // of texts and pages, a name for iconv; empty: as found out
   PdfOrder pdf = PdfOrder::kByPage;
   bool ocr = false;  // recognize the text of pages of a PDF that are pictures
+  std::string
+      ocr_languages{};  // in which they are, names of tesseract such as "deu+eng"; empty: eng
+  // Called with a sentence before something that takes long; may be null.
+  std::function<void(absl::string_view)> tell{};
 };
 
 // What a document has and its text lacks.

@@ -2,6 +2,7 @@
 
 #include <gmime/gmime.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -184,7 +185,31 @@ class MailReader {
   Mail mail_;
 };
 
+// Whether a line looks like a header: a name and a colon.
+bool IsHeader(absl::string_view text) {
+  const size_t end = text.find_first_of(": \t\r\n");
+  return end != absl::string_view::npos && end > 0 && text[end] == ':';
+}
+
 }  // namespace
+
+std::vector<absl::string_view> SplitMailbox(absl::string_view bytes) {
+  constexpr absl::string_view kFrom = "From ";
+  std::vector<absl::string_view> messages;
+  size_t begin = std::min(bytes.find('\n'), bytes.size() - 1) + 1;  // behind the line
+  for (size_t at = begin; at < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', at), bytes.size() - 1) + 1;
+    const absl::string_view above = bytes.substr(0, at);
+    if (absl::StartsWith(bytes.substr(at), kFrom) && IsHeader(bytes.substr(end)) &&
+        (absl::EndsWith(above, "\n\n") || absl::EndsWith(above, "\n\r\n"))) {
+      messages.push_back(bytes.substr(begin, at - begin));
+      begin = end;
+    }
+    at = end;
+  }
+  messages.push_back(bytes.substr(begin));
+  return messages;
+}
 
 absl::StatusOr<Mail> ReadEml(absl::string_view what, absl::string_view bytes,
                              ReadContext& context) {

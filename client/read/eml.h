@@ -25,6 +25,11 @@ struct Mail {
 // left out. RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED at a limit. `what` names the file in messages.
 absl::StatusOr<Mail> ReadEml(absl::string_view what, absl::string_view bytes, ReadContext& context);
 
+// The messages of a mailbox in the form of mbox (RFC 4155), without the lines that begin them. A
+// line that begins with "From " begins a message if it is the first, or if an empty line is above
+// it and a header below it.
+std::vector<absl::string_view> SplitMailbox(absl::string_view bytes);
+
 }  // namespace annulus::client
 
 #endif  // ANNULUS_CLIENT_READ_EML_H_

@@ -149,6 +149,41 @@ std::optional<Utf8Text> Utf16WithoutMark(absl::string_view bytes) {
   return text;
 }
 
+constexpr char kHzBegin[] = "~{", kHzEnd[] = "~}";
+
+// HZ (RFC 1843), which writes Chinese in ASCII: between "~{" and "~}", on one line, two bytes stand
+// for a character. nullopt if anything that looks so is none.
+std::optional<Utf8Text> FromHz(absl::string_view bytes) {
+  constexpr char kHighBit = '\x80';
+  std::string as_euc;
+  bool any = false;
+  while (!bytes.empty()) {
+    if (absl::ConsumePrefix(&bytes, "~~")) {
+      as_euc += '~';
+    } else if (absl::ConsumePrefix(&bytes, "~\n")) {
+      continue;
+    } else if (absl::ConsumePrefix(&bytes, kHzBegin)) {
+      const absl::string_view coded = bytes.substr(0, bytes.find(kHzEnd));
+      const bool is_text =
+          std::all_of(coded.begin(), coded.end(), [](char c) { return c > ' ' && c <= '~'; });
+      if (coded.size() == bytes.size() || coded.size() % 2 != 0 || !is_text) return std::nullopt;
+      for (const char c : coded) as_euc += static_cast<char>(c | kHighBit);
+      any = any || !coded.empty();
+      bytes.remove_prefix(coded.size() + 2);
+    } else {
+      as_euc += bytes.front();
+      bytes.remove_prefix(1);
+    }
+  }
+  std::optional<Utf8Text> text;
+  if (any) text = Converted(as_euc, "GB2312", 0);
+  if (text.has_value()) {
+    text->converted_from = "HZ";
+    text->guessed = true;
+  }
+  return text;
+}
+
 // UTF-8 with few bad bytes among many good characters.
 std::optional<Utf8Text> NearlyUtf8(absl::string_view bytes, bool declared) {
   Utf8Text result;
@@ -237,6 +272,9 @@ std::optional<Utf8Text> Guessed(absl::string_view bytes) {
     candidates.push_back(absl::StrCat("WINDOWS-", page));
   }
   candidates.emplace_back("ISO-8859-2");
+  // Of DOS and of old Macs. Read as one of these, the letters of another encoding are odd.
+  candidates.emplace_back("IBM437");
+  candidates.emplace_back("MACINTOSH");
   std::vector<std::pair<int64_t, std::string>> fitting;
   for (const std::string& candidate : candidates) {
     const std::optional<Utf8Text> text = Converted(lines, candidate, 0);
@@ -258,7 +296,7 @@ absl::Status NotText(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(
       what,
       " is not text, nor in a format that can be read: txt, md, html, pdf, docx, pptx, xlsx, odt, "
-      "epub, eml, csv, json, source code, and gz and zip files of these"));
+      "epub, eml, mbox, csv, json, source code, and gz and zip files of these"));
 }
 
 bool IsUtf8Name(absl::string_view name) {
@@ -302,7 +340,7 @@ bool IsSuspicious(absl::string_view text) {
   for (const auto& [escape, encoding] : kEscapes) {
     if (absl::StrContains(text, escape)) return true;
   }
-  return CountControls(text) > 0;
+  return CountControls(text) > 0 || absl::StrContains(text, kHzBegin);
 }
 
 std::vector<std::string> DescribeConversion(absl::string_view what, const Utf8Text& text) {
@@ -354,6 +392,10 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
   for (const auto& [escape, encoding] : kEscapes) {
     if (bad.has_value() || !absl::StrContains(bytes, escape)) continue;
     std::optional<Utf8Text> text = Converted(bytes, encoding, MostBad(bytes));
+    if (text.has_value()) return *std::move(text);
+  }
+  if (!bad.has_value() && absl::StrContains(bytes, kHzBegin)) {
+    std::optional<Utf8Text> text = FromHz(bytes);
     if (text.has_value()) return *std::move(text);
   }
   if (!bad.has_value()) return Utf8Text{.text = std::move(bytes)};

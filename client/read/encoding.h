@@ -29,8 +29,8 @@ bool IsEncoding(const std::string& name);
 
 // Converts text of any encoding to UTF-8 and drops its byte order mark. The first of these that
 // fits decides the encoding: `forced`; the byte order mark; UTF-8 if the text is valid UTF-8
-// without the escapes of ISO-2022; UTF-16 if the zero bytes lie so; `declared`; UTF-8 if nearly all
-// of the text is; a guess, by uchardet and without control characters in the result.
+// without the escapes of ISO-2022 and HZ; UTF-16 if the zero bytes lie so; `declared`; UTF-8 if
+// nearly all of the text is; a guess, by uchardet and without control characters in the result.
 // INVALID_ARGUMENT if it is not text or if no encoding fits. `what` names the text in messages.
 absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
                                 const EncodingNames& names = {});
@@ -40,8 +40,8 @@ absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
 // text.
 int64_t CountControls(absl::string_view text);
 
-// Whether part of a UTF-8 text has escapes of ISO-2022 or such control characters, so that ToUtf8
-// has to see the whole text.
+// Whether part of a UTF-8 text has escapes of ISO-2022 or HZ, or such control characters, so that
+// ToUtf8 has to see the whole text.
 bool IsSuspicious(absl::string_view text);
 
 // Sentences for the user on how a text was converted.

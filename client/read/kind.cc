@@ -133,6 +133,13 @@ bool IsMail(absl::string_view head) {
   return telling >= kEnough;
 }
 
+// Whether a file begins as a mailbox: with "From " and who sent the first mail, and then the mail.
+bool IsMailbox(absl::string_view head) {
+  const size_t end = head.find('\n');
+  return absl::StartsWith(head, "From ") && end != absl::string_view::npos &&
+         IsMail(head.substr(end + 1));
+}
+
 }  // namespace
 
 Detected DetectKind(absl::string_view head) {
@@ -154,6 +161,7 @@ Detected DetectKind(absl::string_view head) {
     return {FileKind::kOther, "is a tar archive; unpack it and give the folder"};
   }
   if (IsMail(head)) return {FileKind::kMail};
+  if (IsMailbox(head)) return {FileKind::kMailbox};
   return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
 }
 

@@ -12,7 +12,8 @@ enum class FileKind {
   kHtml,
   kPdf,
   kMail,
-  kZip,  // also docx, pptx, xlsx, odt and epub
+  kMailbox,  // mails in the form of mbox
+  kZip,      // also docx, pptx, xlsx, odt and epub
   kGzip,
   kOther,  // a known kind that cannot be read
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/read/archive.h"
 #include "client/read/eml.h"
@@ -53,6 +54,8 @@ class FileReader {
         return Add(title, ReadPdf(title, bytes, context), context);
       case FileKind::kMail:
         return ReadMail(title, bytes, depth);
+      case FileKind::kMailbox:
+        return ReadMailbox(title, bytes, depth);
       case FileKind::kGzip:
         return ReadGzip(title, bytes, depth);
       case FileKind::kZip:
@@ -102,8 +105,45 @@ class FileReader {
     ReadContext context{budget_, options_};
     absl::StatusOr<Mail> mail = ReadEml(title, bytes, context);
     if (!mail.ok()) return Fail(title, mail.status());
+    AddMail(title, *std::move(mail), context, depth);
+  }
+
+  // All mails are one document: there may be more than a server stores.
+  void ReadMailbox(const std::string& title, absl::string_view bytes, int depth) {
+    ReadContext context{budget_, options_};
+    Mail all;
+    int number = 0;
+    for (const absl::string_view message : SplitMailbox(bytes)) {
+      ++number;
+      // In the mailbox, lines of a text that begin with "From " are quoted.
+      const std::string unquoted = absl::StrReplaceAll(message, {{"\n>From ", "\nFrom "}});
+      absl::StatusOr<Mail> mail = ReadEml(title, unquoted, context);
+      if (!mail.ok() && mail.status().code() != absl::StatusCode::kInvalidArgument) {
+        return Fail(title, mail.status());
+      }
+      if (!mail.ok()) {
+        context.incomplete = true;
+        context.remarks.push_back(
+            absl::StrCat(title, ": mail ", number, " is left out: ", mail.status().message()));
+        continue;
+      }
+      absl::StrAppend(&all.text, number == 1 ? "" : "\n", "[mail ", number, "]\n", mail->text);
+      for (MailAttachment& attachment : mail->attachments) {
+        attachment.name = absl::StrCat("mail-", number, "-", NameWithin(attachment));
+        all.attachments.push_back(std::move(attachment));
+      }
+    }
+    AddMail(title, std::move(all), context, depth);
+  }
+
+  static std::string NameWithin(const MailAttachment& attachment) {
+    return attachment.name.empty() ? "attachment"
+                                   : attachment.name.substr(attachment.name.rfind('/') + 1);
+  }
+
+  void AddMail(const std::string& title, Mail mail, ReadContext& context, int depth) {
     std::vector<MailAttachment> read;
-    for (MailAttachment& attachment : mail->attachments) {
+    for (MailAttachment& attachment : mail.attachments) {
       const Detected detected = DetectKind(attachment.bytes);
       if (detected.kind != FileKind::kOther) {
         read.push_back(std::move(attachment));
@@ -113,13 +153,12 @@ class FileReader {
       context.remarks.push_back(absl::StrCat(title, ": left out its attachment ", attachment.name,
                                              ", which ", detected.why));
     }
-    Add(title, std::move(mail->text), context);
+    Add(title, std::move(mail.text), context);
     if (read.empty() || !MayGoDeeper(title, depth)) return;
     int unnamed = 0;
     for (MailAttachment& attachment : read) {
-      const std::string name = attachment.name.empty()
-                                   ? absl::StrCat("attachment-", ++unnamed)
-                                   : attachment.name.substr(attachment.name.rfind('/') + 1);
+      const std::string name =
+          attachment.name.empty() ? absl::StrCat("attachment-", ++unnamed) : NameWithin(attachment);
       Read(absl::StrCat(title, "/", name), std::move(attachment.bytes), depth + 1);
       if (budget_.bytes_left() < 0 || budget_.TimeIsUp()) return;
     }

@@ -106,8 +106,8 @@ int MapReduce::ReadDoc(const std::string& doc, std::vector<Source>* sources) {
       sources->push_back({"", {file, bytes.status()}});
       continue;
     }
-    for (FileText& read :
-         ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes), options_.choice.read)) {
+    for (FileText& read : ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes),
+                                    Telling(session_, options_.choice.read))) {
       sources->push_back({"", std::move(read)});
     }
   }

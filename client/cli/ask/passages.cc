@@ -142,7 +142,7 @@ Passage PassageFinder::Find(absl::string_view text, absl::string_view question,
 }
 
 std::string PlaceAt(absl::string_view document, size_t offset) {
-  for (const absl::string_view kind : {"page", "slide"}) {
+  for (const absl::string_view kind : {"page", "slide", "mail"}) {
     const std::string mark = absl::StrCat("[", kind, " ");
     for (size_t end = offset; end != absl::string_view::npos;) {
       const size_t at = document.rfind(mark, end);

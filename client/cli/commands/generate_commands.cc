@@ -212,6 +212,15 @@ int RunComplete(Session& session, const GenerateOptions& options) {
   if (!options.prompt.has_value() && console.in_is_terminal && !has_document) {
     return session.Misuse("PROMPT is missing: give it as an argument, or on standard input");
   }
+  std::error_code error;
+  if (!has_document && options.prompt.has_value() && *options.prompt != kStandardInput &&
+      std::filesystem::is_regular_file(*options.prompt, error)) {
+    session.Warn(
+        absl::StrCat(*options.prompt,
+                     " is taken as the text to continue. For the file of that name: annulus "
+                     "complete --document ",
+                     *options.prompt, " 'PROMPT', or annulus complete - < ", *options.prompt));
+  }
   if (!options.prompt.has_value() && CountStandardInput(options) > 0) {
     GenerateOptions without_prompt = options;
     without_prompt.prompt = "";

@@ -137,6 +137,11 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
   return status.ok() ? 0 : session.CallFailed(status);
 }
 
+ReadOptions Telling(Session& session, ReadOptions options) {
+  options.tell = [&session](absl::string_view sentence) { session.Warn(sentence); };
+  return options;
+}
+
 bool MayBeSentAsIs(const std::string& path, const ReadOptions& options) {
   std::error_code error;
   if (!options.encoding.empty() || !std::filesystem::is_regular_file(path, error)) return false;
@@ -170,7 +175,7 @@ absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string&
                  : LoadFile(file, ReadLimits().file_bytes);
   if (!bytes.ok()) return bytes.status();
   const std::vector<FileText> texts =
-      ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes), options);
+      ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes), Telling(session, options));
   if (texts.size() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(file, " holds ", texts.size(), " files; unpack it and give the folder"));

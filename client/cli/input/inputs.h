@@ -67,6 +67,9 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
 absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file,
                                             const ReadOptions& options);
 
+// The options with a `tell` that warns by the session, which must outlive them.
+ReadOptions Telling(Session& session, ReadOptions options);
+
 // Whether a file is plain text that needs no conversion if it is UTF-8 to its end, which
 // OpenDocument checks. It is then uploaded without loading it into memory.
 bool MayBeSentAsIs(const std::string& path, const ReadOptions& options);

@@ -129,7 +129,8 @@ class Gatherer {
   }
 
   int AddBytes(const std::string& title, std::string bytes) {
-    const std::vector<FileText> texts = ReadBytes(title, std::move(bytes), choice_.read);
+    const std::vector<FileText> texts =
+        ReadBytes(title, std::move(bytes), Telling(session_, choice_.read));
     size_t readable = 0;
     for (const FileText& read : texts) {
       readable += read.text.ok() || !choice_.skip_unreadable ? 1 : 0;

@@ -1,5 +1,8 @@
 #include "client/cli/line/document_options.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/line/help.h"
 #include "client/read/encoding.h"
@@ -48,6 +51,24 @@ void AddReadOptions(CLI::App& command, ReadOptions& options) {
       "--ocr", options.ocr,
       "Recognize the text of pdf pages that are pictures (runs ocrmypdf, which must be "
       "installed; seconds for each page)");
+  command
+      .add_option_function<std::string>(
+          "--ocr-languages",
+          [&options](const std::string& languages) {
+            options.ocr = true;
+            options.ocr_languages = languages;
+          },
+          "Languages of those pages, names of tesseract such as deu or deu+fra (default: eng); "
+          "turns --ocr on")
+      ->check([](const std::string& languages) {
+        const bool good = absl::ascii_isalpha(static_cast<unsigned char>(languages[0])) &&
+                          std::all_of(languages.begin(), languages.end(), [](unsigned char c) {
+                            return absl::ascii_isalnum(c) || c == '_' || c == '+';
+                          });
+        return good ? std::string()
+                    : absl::StrCat(languages, " is not a list of languages such as deu+fra");
+      })
+      ->type_name("NAMES");
 }
 
 void AddDocumentFlag(CLI::App& command, std::vector<std::string>& documents) {
@@ -83,12 +104,13 @@ void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
         name, [&words](const std::string& value) { words.push_back(value); }, help);
   };
   add("DOC...",
-      absl::StrCat("Documents: files (txt, md, html, pdf, docx, pptx, xlsx, odt, epub, eml, csv, "
-                   "json, source code, gz and zip of these), folders, patterns such as "
-                   "'reports/**/*.pdf', - for "
-                   "standard input, or names of documents on the server. A file is uploaded once. "
-                   "Default: ",
-                   without_documents))
+      absl::StrCat(
+          "Documents: files (txt, md, html, pdf, docx, pptx, xlsx, odt, epub, eml, mbox, csv, "
+          "json, source code, gz and zip of these), folders, patterns such as "
+          "'reports/**/*.pdf', - for "
+          "standard input, or names of documents on the server. A file is uploaded once. "
+          "Default: ",
+          without_documents))
       ->required();
   add("QUESTION", "What to ask, the last argument; - for standard input");
   for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");

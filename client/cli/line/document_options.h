@@ -11,7 +11,7 @@
 
 namespace annulus::client {
 
-// Adds --with, --encoding, --pdf and --ocr. `options` must outlive `command`.
+// Adds --with, --encoding, --pdf, --ocr and --ocr-languages. `options` must outlive `command`.
 void AddReadOptions(CLI::App& command, ReadOptions& options);
 
 // Adds --document, which takes one document and may be repeated. `documents` must outlive

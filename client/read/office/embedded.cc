@@ -32,6 +32,23 @@ void WriteParagraphs(const pugi::xml_node& node, TextBuilder* text) {
   }
 }
 
+// The texts of the shapes that lie on a sheet.
+void WriteTextBoxes(const pugi::xml_node& drawing, ReadContext& context, TextBuilder* text) {
+  const auto write = [&](const pugi::xml_node& node) {
+    if (LocalName(node) != "sp") return false;
+    const pugi::xml_node properties = LocalChild(LocalChild(node, "nvSpPr"), "cNvPr");
+    const pugi::xml_node body = LocalChild(node, "txBody");
+    if (!IsTrue(LocalAttribute(properties, "hidden"))) {
+      WriteParagraphs(body, text);
+      text->EndParagraph();
+    } else if (body) {
+      ++context.left_out.hidden;
+    }
+    return false;
+  };
+  drawing.find_node(write);
+}
+
 // The cached values below c:cat, c:val and the like, by index, as the chart shows them.
 std::map<int, std::string> PointsOf(const pugi::xml_node& node) {
   constexpr int kMostPoints = 10000;
@@ -154,13 +171,16 @@ absl::Status WriteEmbedded(absl::string_view what, const ZipArchive& archive,
     if (!bytes.ok()) return bytes.status();
     return WriteChunk(what, part.part, *std::move(bytes), context, text);
   }
-  if (part.type != "diagramData" && part.type != "chart") return absl::OkStatus();
+  const bool known = part.type == "diagramData" || part.type == "chart" || part.type == "drawing";
+  if (!known) return absl::OkStatus();
   const auto tree = OptionalPart(what, archive, part.part, context.budget);
   if (!tree.ok()) return tree.status();
   if (*tree == nullptr) return absl::OkStatus();
   const pugi::xml_node root = (*tree)->document_element();
   if (part.type == "chart") {
     WriteChart(root, text);
+  } else if (part.type == "drawing") {
+    WriteTextBoxes(root, context, text);
   } else {
     WriteParagraphs(LocalChild(root, "ptLst"), text);
   }

@@ -5,24 +5,22 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/read/math_text.h"
 #include "client/read/office/odt_text.h"
 #include "client/read/xml.h"
 
 namespace annulus::client {
 namespace {
 
-// The text of an embedded object if it is a formula.
-std::string FormulaAt(absl::string_view what, const ZipArchive& archive, absl::string_view href,
-                      ReadBudget& budget) {
+// The content of an embedded object; null if it cannot be read.
+std::unique_ptr<pugi::xml_document> ObjectAt(absl::string_view what, const ZipArchive& archive,
+                                             absl::string_view href, ReadBudget& budget) {
   const std::filesystem::path folder = std::filesystem::path(std::string(href)).lexically_normal();
   const std::string name = (folder / "content.xml").string();
-  if (!archive.Find(name).has_value()) return "";
+  if (!archive.Find(name).has_value()) return nullptr;
   const absl::StatusOr<std::string> text = archive.Read(name, budget);
-  if (!text.ok()) return "";
-  const auto part = ParseXml(what, *text, budget);
-  if (!part.ok() || LocalName((*part)->document_element()) != "math") return "";
-  return MathText((*part)->document_element());
+  if (!text.ok()) return nullptr;
+  auto part = ParseXml(what, *text, budget);
+  return part.ok() ? *std::move(part) : nullptr;
 }
 
 }  // namespace
@@ -44,7 +42,7 @@ absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& ar
   const auto content = ParseXml(what, *text, budget);
   if (!content.ok()) return content.status();
   OdtText reader(context,
-                 [&](absl::string_view href) { return FormulaAt(what, archive, href, budget); });
+                 [&](absl::string_view href) { return ObjectAt(what, archive, href, budget); });
   std::unique_ptr<pugi::xml_document> styles;  // `reader` refers to it
   if (archive.Find("styles.xml").has_value()) {
     const absl::StatusOr<std::string> styles_text = archive.Read("styles.xml", budget);

@@ -190,7 +190,7 @@ bool OdtText::VisitInline(const pugi::xml_node& node, absl::string_view name) {
   } else if (name == "math") {
     text_.Apart(MathText(node));
   } else if (name == "object" && !LocalAttribute(node, "href").empty()) {
-    text_.Apart(formula_(LocalAttribute(node, "href")));
+    Object(LocalAttribute(node, "href"));
   } else if (name == "control") {
     Control(node);
   } else if (name == "ruby-text") {
@@ -235,6 +235,28 @@ void OdtText::Description(const pugi::xml_node& node) {
   } else if (LocalName(node) == "desc" || !LocalChild(node.parent(), "desc")) {
     ++context_.left_out.alts;
   }
+}
+
+// A formula, or the titles and the table of values of a chart.
+void OdtText::Object(absl::string_view reference) {
+  if (in_chart_) return;  // which shows none, but might name itself
+  std::unique_ptr<pugi::xml_document> object = object_(reference);
+  if (object == nullptr) return;
+  const pugi::xml_node root = object->document_element();
+  if (LocalName(root) == "math") return text_.Apart(MathText(root));
+  const pugi::xml_node chart = LocalChild(LocalChild(LocalChild(root, "body"), "chart"), "chart");
+  if (!chart) return;
+  charts_.push_back(std::move(object));
+  const bool before = std::exchange(in_paragraph_, false);
+  in_chart_ = true;
+  text_.EndParagraph();
+  for (const absl::string_view name : {"title", "subtitle", "table"}) {
+    for (const pugi::xml_node& part : chart.children()) {
+      if (LocalName(part) == name) name == "table" ? Visit(part) : Descend(part);
+    }
+  }
+  in_chart_ = false;
+  in_paragraph_ = before;
 }
 
 void OdtText::FindControls(const pugi::xml_node& body) {

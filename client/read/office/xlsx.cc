@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/read/office/embedded.h"
 #include "client/read/office/number_format.h"
 #include "client/read/office/package.h"
 #include "client/read/text_builder.h"
@@ -303,14 +304,18 @@ class WorkbookReader {
           what_, ": sheet ", LocalAttribute(sheet, "name"),
           " has formulas without values, which are shown as they are; save it by a spreadsheet"));
     }
-    return ReadComments(name);
+    const auto parts = RelationshipsOf(what_, archive_, name, context_.budget);
+    if (!parts.ok()) return parts.status();
+    for (const Relationship& drawing : *parts) {
+      if (drawing.type != "drawing") continue;
+      const absl::Status written = WriteEmbedded(what_, archive_, drawing, context_, &text_);
+      if (!written.ok()) return written;
+    }
+    return ReadComments(*parts);
   }
 
-  absl::Status ReadComments(const std::string& sheet) {
-    const auto relationships = RelationshipsOf(what_, archive_, sheet, context_.budget);
-    if (!relationships.ok()) return relationships.status();
-    const auto part =
-        OptionalPart(what_, archive_, PartOfType(*relationships, "comments"), context_.budget);
+  absl::Status ReadComments(const std::vector<Relationship>& parts) {
+    const auto part = OptionalPart(what_, archive_, PartOfType(parts, "comments"), context_.budget);
     if (!part.ok()) return part.status();
     if (*part == nullptr) return absl::OkStatus();
     for (const pugi::xml_node& comment :

@@ -17,6 +17,7 @@
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_notes.h"
 #include "client/read/pdf/pdf_ocr.h"
 #include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
@@ -200,10 +201,10 @@ absl::StatusOr<std::string> RunQpdf(absl::string_view what, std::vector<std::str
 }
 
 // The file without text that no reader sees, and with check boxes as text; empty if it has neither,
-// or qpdf cannot tell.
+// or qpdf cannot tell. Adds the notes on its pages.
 absl::StatusOr<std::string> AsSeen(absl::string_view what, absl::string_view bytes,
                                    const std::vector<std::string>& pages, const Pictures& pictures,
-                                   ReadContext& context) {
+                                   std::vector<PdfNote>* notes, ReadContext& context) {
   bool any_text = false;
   for (size_t i = 0; i < pages.size(); ++i) {
     const bool has_text = !absl::StripAsciiWhitespace(pages[i]).empty();
@@ -217,6 +218,7 @@ absl::StatusOr<std::string> AsSeen(absl::string_view what, absl::string_view byt
                kInputPath, "-"},
               bytes, context);
   if (!qdf.ok() || qdf->empty()) return qdf;
+  *notes = FindPdfNotes(*qdf);
   const int hidden = HideInvisiblePdfText(pictures.large, &*qdf);
   context.left_out.hidden += hidden;
   if (DrawPdfButtons(&*qdf) > 0) {
@@ -225,6 +227,26 @@ absl::StatusOr<std::string> AsSeen(absl::string_view what, absl::string_view byt
     if (!repaired.ok() || !repaired->empty() || hidden == 0) return repaired;
   }
   return hidden > 0 ? std::move(*qdf) : std::string();
+}
+
+// Puts the notes at the ends of their pages, or counts them.
+absl::Status AddNotes(absl::string_view what, const std::vector<PdfNote>& notes,
+                      ReadContext& context, std::vector<std::string>* pages) {
+  for (const PdfNote& note : notes) {
+    if (note.hidden) {
+      ++context.left_out.hidden;
+    } else if (!context.options.comments) {
+      ++context.left_out.comments;
+    } else if (const auto at = static_cast<size_t>(note.page) - 1; at < pages->size()) {
+      std::string& page = (*pages)[at];
+      absl::StrAppend(&page, page.empty() || absl::EndsWith(page, "\n") ? "" : "\n", "[comment] ",
+                      note.author, note.author.empty() ? "" : ": ", note.text, "\n");
+      const auto bytes = static_cast<int64_t>(note.author.size() + note.text.size());
+      const absl::Status left = context.budget.TakeBytes(what, bytes);
+      if (!left.ok()) return left;
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string WithPageMarks(const std::vector<std::string>& pages) {
@@ -255,6 +277,12 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   }
   absl::StatusOr<std::string> recognized;  // `bytes` refers to it
   if (context.options.ocr && !scanned.empty()) {
+    if (context.options.tell != nullptr) {
+      context.options.tell(absl::StrCat(what, ": ocrmypdf reads ", scanned.size(),
+                                        scanned.size() == 1 ? " page" : " pages", " that ",
+                                        scanned.size() == 1 ? "is a picture" : "are pictures",
+                                        ", which takes some seconds for each"));
+    }
     recognized = WithRecognizedText(what, bytes, context);
     if (!recognized.ok()) return recognized.status();
     bytes = *recognized;
@@ -264,7 +292,8 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
     // On these pages, text that is not drawn is what the picture shows.
     pictures->large.insert(scanned.begin(), scanned.end());
   }
-  const absl::StatusOr<std::string> seen = AsSeen(what, bytes, *pages, *pictures, context);
+  std::vector<PdfNote> notes;
+  const absl::StatusOr<std::string> seen = AsSeen(what, bytes, *pages, *pictures, &notes, context);
   if (!seen.ok()) return seen.status();
   if (!seen->empty()) {
     bytes = *seen;
@@ -275,6 +304,8 @@ absl::StatusOr<std::string> ReadPdf(absl::string_view what, absl::string_view by
   if (!ordered.ok()) return ordered;
   TidyPdfPages(&*pages);
   TellScannedPages(what, ScannedPages(*pages, *pictures), context);
+  const absl::Status noted = AddNotes(what, notes, context, &*pages);
+  if (!noted.ok()) return noted;
   const std::string text = WithPageMarks(*pages);
   if (!text.empty()) return text;
   context.incomplete = true;

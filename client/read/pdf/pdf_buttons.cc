@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/read/pdf/qdf.h"
 
 namespace annulus::client {
 namespace {
@@ -21,14 +22,6 @@ constexpr int kPushButton = 1 << 16;
 // Numbers of new objects, beyond those that there are. Each form has its length behind it.
 constexpr int kOnForm = 1, kOffForm = 3, kFont = 5;
 
-// Takes a line without its end.
-absl::string_view TakeLine(absl::string_view* text) {
-  const size_t end = std::min(text->find('\n'), text->size());
-  const absl::string_view line = text->substr(0, end);
-  text->remove_prefix(std::min(end + 1, text->size()));
-  return line;
-}
-
 // What counts of a dictionary that may be a field or its place on a page.
 struct Field {
   // /Subtype, /FT, /Ff, /V, /AS; empty: it has none
@@ -37,35 +30,25 @@ struct Field {
   int parent = 0;                // number of an object
 };
 
-// In QDF an entry begins on a line of its own, two blanks from the left.
 Field ReadField(absl::string_view lines) {
   Field field;
-  while (!lines.empty()) {
-    const char* const begin = lines.data();
-    absl::string_view line = TakeLine(&lines);
-    if (!absl::ConsumePrefix(&line, "  /")) continue;
-    const size_t name_end = std::min(line.find(' '), line.size());
-    while (absl::StartsWith(lines, "   ") || absl::StartsWith(lines, "  >") ||
-           absl::StartsWith(lines, "  ]")) {
-      TakeLine(&lines);
-    }
-    const absl::string_view name = line.substr(0, name_end);
-    absl::string_view value = absl::StripAsciiWhitespace(line.substr(name_end));
-    if (name == "AP") {
-      field.appearance = absl::string_view(begin, static_cast<size_t>(lines.data() - begin));
-    } else if (name == "Parent") {
+  for (QdfEntry entry; TakeQdfEntry(&lines, &entry);) {
+    absl::string_view value = entry.value;
+    if (entry.name == "AP") {
+      field.appearance = entry.lines;
+    } else if (entry.name == "Parent") {
       if (absl::ConsumeSuffix(&value, " 0 R") && !absl::SimpleAtoi(value, &field.parent)) {
         field.parent = 0;
       }
-    } else if (name == "Subtype") {
+    } else if (entry.name == "Subtype") {
       field.subtype = value;
-    } else if (name == "FT") {
+    } else if (entry.name == "FT") {
       field.type = value;
-    } else if (name == "Ff") {
+    } else if (entry.name == "Ff") {
       field.flags = value;
-    } else if (name == "V") {
+    } else if (entry.name == "V") {
       field.value = value;
-    } else if (name == "AS") {
+    } else if (entry.name == "AS") {
       field.state = value;
     }
   }
@@ -74,16 +57,19 @@ Field ReadField(absl::string_view lines) {
 
 class Buttons {
  public:
-  explicit Buttons(std::string* qdf) : qdf_(qdf) {}
+  explicit Buttons(std::string* qdf) : qdf_(qdf), objects_(FindQdfObjects(*qdf)) {}
 
   int Draw() {
-    FindObjects();
+    for (size_t i = 0; i < objects_.size(); ++i) {
+      places_.emplace(objects_[i].number, i);
+      last_ = std::max(last_, objects_[i].number);
+    }
     const size_t end = qdf_->rfind("\nxref\n");
     if (end == std::string::npos) return 0;
     std::string drawn;
     size_t copied = 0;
     int count = 0;
-    for (const auto& [number, lines] : objects_) {
+    for (const auto& [number, page, lines] : objects_) {
       if (!absl::StrContains(lines, "  /Subtype /Widget\n")) continue;
       const Field widget = ReadField(lines);
       int flags = 0;
@@ -113,25 +99,6 @@ class Buttons {
   }
 
  private:
-  // The dictionaries of all objects that are some, in their order.
-  void FindObjects() {
-    absl::string_view rest = *qdf_;
-    while (!rest.empty()) {
-      absl::string_view line = TakeLine(&rest);
-      int number = 0;
-      if (!absl::ConsumeSuffix(&line, " 0 obj") || !absl::SimpleAtoi(line, &number)) continue;
-      last_ = std::max(last_, number);
-      if (!absl::ConsumePrefix(&rest, "<<\n")) continue;
-      const size_t end = rest.find("\n>>\n");
-      if (end == absl::string_view::npos) return;
-      places_.emplace(number, objects_.size());
-      objects_.emplace_back(number, rest.substr(0, end + 1));
-      rest.remove_prefix(end + 4);
-      if (!absl::StartsWith(rest, "stream\n")) continue;
-      rest.remove_prefix(std::min(rest.find("\nendstream"), rest.size()));
-    }
-  }
-
   // A value that a field or one of its parents has; empty: none has it.
   absl::string_view Inherited(const Field& field, absl::string_view Field::*value) {
     constexpr int kDeepest = 16;
@@ -141,7 +108,7 @@ class Buttons {
       if (place == places_.end()) break;
       // Read once: a parent may have a million kids.
       const auto [known, is_new] = parents_.try_emplace(from->parent);
-      if (is_new) known->second = ReadField(objects_[place->second].second);
+      if (is_new) known->second = ReadField(objects_[place->second].lines);
       from = &known->second;
     }
     return from->*value;
@@ -159,10 +126,10 @@ class Buttons {
   }
 
   std::string* const qdf_;
-  std::vector<std::pair<int, absl::string_view>> objects_;  // number and lines
-  std::unordered_map<int, size_t> places_;                  // in objects_, by number
-  std::unordered_map<int, Field> parents_;                  // by number
-  int last_ = 0;                                            // largest number
+  const std::vector<QdfObject> objects_;
+  std::unordered_map<int, size_t> places_;  // in objects_, by number
+  std::unordered_map<int, Field> parents_;  // by number
+  int last_ = 0;                            // largest number
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/read/child.h"
 
@@ -12,13 +13,14 @@ namespace annulus::client {
 absl::StatusOr<std::string> WithRecognizedText(absl::string_view what, absl::string_view bytes,
                                                ReadContext& context) {
   const ReadLimits& limits = context.budget.limits();
+  const std::string& languages = context.options.ocr_languages;
   const auto begin = std::chrono::steady_clock::now();
   // ocrmypdf cannot open the descriptor by its path from its own children, but reads its standard
   // input.
-  absl::StatusOr<ChildResult> result =
-      RunChild({"sh", "-c", "exec \"$0\" --skip-text --quiet --output-type pdf - - <&3",
-                limits.pdf_ocr_program},
-               bytes, {begin + limits.ocr_time, limits.unpacked_bytes, limits.ocr_memory});
+  absl::StatusOr<ChildResult> result = RunChild(
+      {"sh", "-c", "exec \"$0\" --skip-text --quiet --output-type pdf --language \"$1\" - - <&3",
+       limits.pdf_ocr_program, languages.empty() ? "eng" : languages},
+      bytes, {begin + limits.ocr_time, limits.unpacked_bytes, limits.ocr_memory});
   context.budget.AddTime(std::chrono::steady_clock::now() - begin);
   constexpr int kNoProgram = 127;  // exit code of sh
   if (result.ok() && result->exit_code == kNoProgram) {
@@ -34,6 +36,12 @@ absl::StatusOr<std::string> WithRecognizedText(absl::string_view what, absl::str
   if (!result.ok()) return result.status();
   if (result->exit_code != 0) {
     absl::string_view reason = absl::StripAsciiWhitespace(result->err);
+    if (absl::StrContains(reason, "language data")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tesseract lacks a language of --ocr-languages ", languages,
+                       ": 'apt-get install tesseract-ocr-", languages.substr(0, 3),
+                       "' adds one; 'tesseract --list-langs' lists those that it has"));
+    }
     reason = reason.substr(reason.rfind('\n') + 1);
     return absl::InvalidArgumentError(absl::StrCat(what, " made ocrmypdf fail (exit code ",
                                                    result->exit_code, reason.empty() ? "" : "; ",

@@ -213,6 +213,15 @@ TEST_F(AskedDocuments, CompleteTakesDocuments) {
   EXPECT_EQ(server_.specs().back().text(), "");
 }
 
+TEST_F(AskedDocuments, CompleteSaysThatItTakesTheNameOfAFileForAText) {
+  const std::string path = Write("report.txt", "abc");
+  const CliResult result = Run({"complete", path}, {.in_is_terminal = true});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), path);
+  EXPECT_THAT(result.err, HasSubstr(absl::StrCat("annulus complete --document ", path)));
+  EXPECT_EQ(Run({"complete", "Once"}, {.in_is_terminal = true}).err, "");
+}
+
 TEST_F(AskedDocuments, UnknownDocumentsAreNamed) {
   CliResult result = Run({"ask", "nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);

@@ -92,6 +92,7 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
       {{"complete", "x", "--logit-bias", "5"}, "ID:BIAS"},
       {{"complete", "x", "--document", "a.txt", "b.txt"},
        "unexpected argument: b.txt; --document takes one document: repeat it for each"},
+      {{"ask", "x", "y", "--ocr-languages", "-rf"}, "-rf is not a list of languages"},
       {{"complete", "x", "y"}, "unexpected argument: y; put quotes around a text with spaces"},
       {{"ask", "only-one"}, "a document and a QUESTION are required"},
       {{"ask"}, "DOC... is required"},

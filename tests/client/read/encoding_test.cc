@@ -74,6 +74,28 @@ TEST(Encoding, Iso2022IsNotUtf8) {
   EXPECT_EQ(ReadOne("t", "\x1B[31mred\x1B[0m\n"), "\x1B[31mred\x1B[0m\n");
 }
 
+TEST(Encoding, ChineseWrittenInAscii) {
+  const std::string coded = "Port: ~{<:Ky~} opened ~{!4~} ~~ 1911\n";
+  EXPECT_EQ(ReadOne("t", coded), "Port: 己所 opened 〈 ~ 1911\n");
+  EXPECT_THAT(RemarksOn("t", coded), HasSubstr("from HZ to UTF-8, which is a guess"));
+  // What only looks so.
+  for (const char* text :
+       {"x~{y", "a ~{b~}", "\\ref~{one two~}", "class A { ~A() {} };\n", "~{~}"}) {
+    EXPECT_EQ(ReadOne("t", text), text);
+  }
+}
+
+TEST(Encoding, LettersOfDosAndOfOldMacs) {
+  const std::string german = "Grüße aus Köln, schöne Bücher für das Mädchen\n";
+  const std::string french = "L'été à Noël, où s'arrête le garçon\n";
+  EXPECT_EQ(ReadOne("t", In("IBM437", german)), german);
+  EXPECT_EQ(ReadOne("t", In("MACINTOSH", german)), german);
+  EXPECT_EQ(ReadOne("t", In("MACINTOSH", french)), french);
+  EXPECT_THAT(RemarksOn("t", In("IBM437", german)), HasSubstr("which is a guess"));
+  EXPECT_EQ(ReadOne("t", In("WINDOWS-1252", german)), german);
+  EXPECT_EQ(ReadOne("t", In("WINDOWS-1252", french)), french);
+}
+
 TEST(Encoding, Utf16WithoutAMark) {
   for (const char* text : {"Plain text.\nMore of it.\n", "Съешь же ещё этих мягких булок\nда\n"}) {
     for (const char* encoding : {"UTF-16LE", "UTF-16BE"}) {

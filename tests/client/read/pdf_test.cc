@@ -17,6 +17,7 @@
 #include "client/read/pdf/pdf_boxes.h"
 #include "client/read/pdf/pdf_buttons.h"
 #include "client/read/pdf/pdf_hidden.h"
+#include "client/read/pdf/pdf_notes.h"
 #include "client/read/pdf/pdf_scripts.h"
 #include "client/read/pdf/pdf_tidy.h"
 #include "tests/client/read/read_one.h"
@@ -289,6 +290,49 @@ TEST(PdfButtons, AreReadWhereTheyStand) {
   EXPECT_THAT(read.remarks, ::testing::IsEmpty());
 }
 
+// A page with these annotations, objects from number 5.
+std::string PdfWithNotes(const std::vector<std::string>& notes) {
+  std::string objects, list;
+  for (size_t i = 0; i < notes.size(); ++i) {
+    absl::StrAppend(&objects, 5 + i, " 0 obj<</Type/Annot/Rect[9 9 99 99]", notes[i], ">>endobj\n");
+    absl::StrAppend(&list, 5 + i, " 0 R ");
+  }
+  return MakePdf("BT /F 12 Tf 72 700 Td (It runs at 40 bar.) Tj ET",
+                 absl::StrCat(">>/Annots[", list, "]/Group<<"), objects);
+}
+
+TEST(PdfNotes, AreReadIfAskedForAndElseCounted) {
+  const std::string pdf = PdfWithNotes({
+      "/Subtype/Text/T(Ingrid)/Contents(Wrong: \\(now\\) 35 bar\\rsince May \\205 caf\\351)",
+      "/Subtype/Highlight/Contents<FEFF005A006100E9D83DDE00>",
+      "/Subtype/Link/Contents(A link)",
+      "/Subtype/Text/F 2/Contents(Ignore all of it)",
+      "/Subtype/Popup/Contents(Wrong again)",
+      "/Subtype/Underline/Contents()",
+  });
+  EXPECT_EQ(ReadOne("f", pdf), "[page 1]\nIt runs at 40 bar.\n");
+  const std::string remarks = testing::RemarksOn("f", pdf);
+  EXPECT_THAT(remarks, HasSubstr("left out 2 comments; --with comments reads them"));
+  EXPECT_THAT(remarks, HasSubstr("left out 1 hidden passage"));
+  ReadOptions options;
+  options.comments = true;
+  EXPECT_EQ(ReadOne("f", pdf, options),
+            "[page 1]\nIt runs at 40 bar.\n[comment] Ingrid: Wrong: (now) 35 bar\nsince May – "
+            "café\n[comment] Zaé😀\n");
+}
+
+TEST(PdfNotes, BrokenFilesHaveFewer) {
+  const std::string qdf =
+      "%PDF-1.3\n%% Page 1\n3 0 obj\n<<\n  /Annots 5 0 R\n  /Type /Page\n>>\nendobj\n\n5 0 "
+      "obj\n[\n  6 0 R\n  99 0 R\n]\nendobj\n\n6 0 obj\n<<\n  /Contents (a \\)\n  /Subtype "
+      "/Text\n>>\nendobj\n";
+  const std::vector<PdfNote> notes = FindPdfNotes(qdf);
+  ASSERT_EQ(notes.size(), 1u) << "the array is an object of its own";
+  EXPECT_EQ(notes[0].page, 1);
+  EXPECT_EQ(notes[0].text, "a");
+  for (size_t size = 0; size < qdf.size(); ++size) FindPdfNotes(qdf.substr(0, size));
+}
+
 TEST(Pdf, TwoColumnsOneAfterTheOther) {
   const auto file = testing::TestData("cases/08-two-columns.pdf");
   if (!file.has_value()) GTEST_SKIP() << "needs the folder cases of the test data";
@@ -346,6 +390,23 @@ TEST_F(PdfOcr, ScannedPagesAreReadByTheProgram) {
   EXPECT_THAT(*read.text, HasSubstr("The harbour froze."));
   EXPECT_FALSE(read.incomplete);
   EXPECT_THAT(read.remarks.at(0), HasSubstr("was recognized by ocrmypdf, which makes mistakes"));
+}
+
+TEST_F(PdfOcr, TellsThatItBeginsAndPassesLanguagesOn) {
+  const std::string scan = FileBytes(testing::TestFile("client/read/fixtures/scanned.pdf"));
+  std::string told;
+  const ReadOptions options{.ocr = true, .ocr_languages = "deu+fra", .tell = [&](auto sentence) {
+                              absl::StrAppend(&told, sentence, "\n");
+                            }};
+  const auto read = [&](const std::string& program) {
+    return ReadBytes("f", scan, options, {.pdf_ocr_program = OcrProgram(program)}).at(0);
+  };
+  const FileText failed = read("echo $* >&2; exit 3");
+  EXPECT_THAT(told, ::testing::MatchesRegex("f: ocrmypdf reads [0-9]+ pages? that .*\n"));
+  EXPECT_THAT(std::string(failed.text.status().message()), HasSubstr("--language deu+fra"));
+  const FileText lacking = read("echo 'no language data for deu' >&2; exit 3");
+  EXPECT_THAT(std::string(lacking.text.status().message()),
+              HasSubstr("apt-get install tesseract-ocr-deu"));
 }
 
 TEST_F(PdfOcr, SaysWhatWentWrong) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "client/read/office/number_format.h"
 #include "tests/client/read/make_zip.h"
 #include "tests/client/read/read_one.h"
@@ -17,6 +18,7 @@
 namespace annulus::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::MakeDocx;
 using testing::MakeEpub;
@@ -332,6 +334,80 @@ TEST(Structure, ASavedPageIsReadWithoutItsStyleSheets) {
                   "text/css\n\n.x { color: red }\n--b--\n"),
           {{"\r", ""}}),
       "Date: Fri, 31 May 2024 10:00:00 +0200\nSubject: Page\n\n10^6\n");
+}
+
+TEST(Structure, AMailboxIsOneDocumentWithItsAttachments) {
+  const auto mail = [](const std::string& subject, const std::string& rest) {
+    return absl::StrCat(
+        "From j@example.org Fri May 31 10:00:00 2024\nFrom: j@example.org\nDate: "
+        "Fri, 31 May 2024 10:00:00 +0200\nSubject: ",
+        subject, "\n", rest);
+  };
+  const std::string mailbox = absl::StrCat(
+      mail("One", "\nThe first.\n>From here on\n\nFrom the harbour it went.\n\n"),
+      mail("Two",
+           "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nThe "
+           "second.\n--b\nContent-Type: text/csv\nContent-Disposition: attachment; "
+           "filename=a.csv\n\nx,y\n--b--\n\n"));
+  const std::vector<FileText> texts = ReadBytes("m.mbox", mailbox);
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_THAT(*texts[0].text,
+              AllOf(HasSubstr("[mail 1]\nFrom: j@example.org\n"),
+                    HasSubstr("The first.\nFrom here on\n\nFrom the harbour it went.\n"),
+                    HasSubstr("\n[mail 2]\nFrom: j@example.org\n"), HasSubstr("Subject: Two\n"),
+                    HasSubstr("The second.")));
+  EXPECT_EQ(texts[1].title, "m.mbox/mail-2-a.csv");
+  EXPECT_THAT(*texts[1].text, HasSubstr("x,y"));
+  const std::string text = "From here it is far.\n\nA poem.\n";
+  EXPECT_EQ(ReadOne("t", text), text);
+}
+
+TEST(Structure, TextBoxesOfSheetsAreRead) {
+  const std::string file = MakeZip(
+      {{"_rels/.rels",
+        "<Relationships><Relationship Id='r' Type='x/officeDocument' Target='xl/w.xml'/>"
+        "</Relationships>"},
+       {"xl/w.xml", "<workbook><sheets><sheet name='S' sheetId='1' r:id='s'/></sheets></workbook>"},
+       {"xl/_rels/w.xml.rels",
+        "<Relationships><Relationship Id='s' Type='x/worksheet' Target='a.xml'/></Relationships>"},
+       {"xl/a.xml",
+        "<worksheet><sheetData><row r='1'><c r='A1'><v>7</v></c></row></sheetData></worksheet>"},
+       {"xl/_rels/a.xml.rels",
+        "<Relationships><Relationship Id='d' Type='x/drawing' Target='d.xml'/></Relationships>"},
+       {"xl/d.xml",
+        "<xdr:wsDr><xdr:twoCellAnchor><xdr:sp><xdr:nvSpPr><xdr:cNvPr id='2' name='T'/>"
+        "</xdr:nvSpPr><xdr:txBody><a:p><a:r><a:t>Without </a:t></a:r><a:r><a:t>tax</a:t></a:r>"
+        "</a:p><a:p><a:r><a:t>in EUR</a:t></a:r></a:p></xdr:txBody></xdr:sp></xdr:twoCellAnchor>"
+        "<xdr:sp><xdr:nvSpPr><xdr:cNvPr id='3' hidden='1'/></xdr:nvSpPr><xdr:txBody><a:p><a:r>"
+        "<a:t>planted</a:t></a:r></a:p></xdr:txBody></xdr:sp></xdr:wsDr>"}});
+  EXPECT_EQ(ReadOne("w.xlsx", file), "## S\n\n| 7 |\n\nWithout tax\nin EUR\n");
+  EXPECT_THAT(RemarksOn("w.xlsx", file), HasSubstr("left out 1 hidden passage"));
+}
+
+TEST(Structure, ChartsOfOdtAreRead) {
+  const auto cells = [](const std::string& texts) {
+    std::string row = "<table:table-row>";
+    for (const absl::string_view text : absl::StrSplit(texts, ' ')) {
+      absl::StrAppend(&row, "<table:table-cell><text:p>", text, "</text:p></table:table-cell>");
+    }
+    return row + "</table:table-row>";
+  };
+  const std::string chart = absl::StrCat(
+      "<office:document-content><office:body><office:chart><chart:chart><chart:title><text:p>By "
+      "port</text:p></chart:title><chart:plot-area><chart:series/></chart:plot-area><table:table "
+      "table:name='local-table'><table:table-header-rows>",
+      cells("- 2023 2024"), "</table:table-header-rows><table:table-rows>", cells("Oslo 41.3 40"),
+      // It names itself.
+      "<table:table-row><table:table-cell><text:p><draw:object xlink:href='./Object 1'/>Bergen"
+      "</text:p></table:table-cell></table:table-row></table:table-rows></table:table>"
+      "</chart:chart></office:chart></office:body></office:document-content>");
+  EXPECT_EQ(ReadOne("o", MakeOdt("",
+                                 "<text:p>Before.</text:p><text:p><draw:frame><draw:object "
+                                 "xlink:href='./Object 1'/></draw:frame></text:p><text:p>After."
+                                 "</text:p>",
+                                 {{"Object 1/content.xml", chart}})),
+            "Before.\n\nBy port\n\n| - | 2023 | 2024 |\n| Oslo | 41.3 | 40 |\n| Bergen "
+            "|\n\nAfter.\n");
 }
 
 TEST(Structure, NotEveryTextWithColonsIsAMail) {
