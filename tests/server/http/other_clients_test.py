@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """other_clients_test.py BUILD [PACKAGE]: programs that speak OpenAI's or Anthropic's API get answers, streams, calls of
-tools and forms of answers from annulusd, during a prompt that is longer than the heartbeat: langchain-openai,
+tools and forms of answers from annulusd, by the examples of server/CLIENTS.md, too, during a prompt that is longer than the heartbeat: langchain-openai,
 langchain-anthropic, litellm, llm, openai-agents, or only the one whose name is given. Each runs in an environment of
 its own.
 
@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 from clients_test import Daemon, check, install, model_in
+from examples import example, run_example
 
 # Each program gets the URL of the daemon as ROOT, and asserts what it gets. LONG takes some heartbeats to read. The
 # small model has learned no calls: constraints alone make it call and keep to a form.
@@ -29,6 +30,7 @@ ASK = "How is the weather in Oslo?"
 
 class Weather(pydantic.BaseModel):
     "Tells the weather."
+    model_config = pydantic.ConfigDict(extra="forbid")  # or the small model adds to it for ever
     city: typing.Literal["Oslo", "Rome"]
     days: typing.Literal[1, 2, 3]
 """
@@ -105,9 +107,8 @@ model = llm.get_model("small")
 response = model.prompt(LONG[0]["content"], max_tokens=12, stream=True)
 assert "".join(response)
 assert model.prompt("Say hello.", system="Be brief.", max_tokens=12, stream=False).text()
-schema = {**Weather.model_json_schema(), "additionalProperties": False}  # or the small model adds to it for ever
-said = subprocess.run([sys.executable, "-m", "llm", "-m", "small", "--schema", json.dumps(schema), "-o", "max_tokens",
-                       "300", ASK], capture_output=True, text=True)
+said = subprocess.run([sys.executable, "-m", "llm", "-m", "small", "--schema", json.dumps(Weather.model_json_schema()), "-o",
+                       "max_tokens", "300", ASK], capture_output=True, text=True)
 assert said.returncode == 0, said
 Weather.model_validate_json(said.stdout)
 """
@@ -164,8 +165,6 @@ asyncio.run(main())
 
 CLIENTS = (("langchain-openai==1.7.4", LANGCHAIN_OPENAI), ("langchain-anthropic==1.7.10", LANGCHAIN_ANTHROPIC),
            ("litellm==1.110", LITELLM), ("llm==0.36", LLM), ("openai-agents==0.24", AGENTS))
-# Where llm finds its models.
-LLM_MODELS = "- model_id: small\n  model_name: small\n  api_base: {root}/v1\n  supports_schema: true\n"
 
 
 def main():
@@ -180,11 +179,12 @@ def main():
     flags = ("--http-heartbeat", "50ms", "--tool-format", "hermes")
     with tempfile.TemporaryDirectory() as home, Daemon(build, model, *flags) as daemon:
         root = daemon.url.removesuffix("/v1")
-        (pathlib.Path(home) / "extra-openai-models.yaml").write_text(LLM_MODELS.format(root=root))
+        (pathlib.Path(home) / "extra-openai-models.yaml").write_text(example("llm", "yaml", root))
         for package, program in clients:
             variables = {"PATH": os.environ["PATH"], "HOME": home, "LLM_USER_PATH": home, "ROOT": root,
                          "PYTHONPATH": str(build / "python" / package), "OPENAI_API_KEY": "none",
                          "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+            run_example(package.split("==")[0], root, variables)
             done = subprocess.run([sys.executable, "-c", program], env=variables, cwd=home, timeout=600)
             check(done.returncode == 0, f"{package} failed")
             print(f"other_clients_test: {package} is answered", flush=True)
