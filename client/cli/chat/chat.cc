@@ -335,8 +335,9 @@ int Chat::Take(const std::string& file) {
       return exit_code;
     }
   }
-  session_.Remark(absl::StrCat(conversation_.messages.size(), " messages and ",
-                               conversation_.documents.size(), " documents from ", file, "\n"),
+  const size_t documents = conversation_.documents.size();
+  session_.Remark(absl::StrCat(conversation_.messages.size(), " messages and ", documents,
+                               documents == 1 ? " document" : " documents", " from ", file, "\n"),
                   0);
   return 0;
 }

@@ -137,7 +137,7 @@ TEST_F(ChatTest, SavesItselfForAPersonAndGoesOn) {
             0);
   const CliResult result = run("Two?\n", {"--continue"}, /*typed=*/true);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("2 messages and 1 documents from "));
+  EXPECT_THAT(result.err, HasSubstr("2 messages and 1 document from "));
   EXPECT_THAT(Said(server_.specs().back()),
               ElementsAre("user: One?", "assistant: Once upon a time", "user: Two?"));
   EXPECT_EQ(server_.specs().back().documents_size(), 1);
