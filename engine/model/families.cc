@@ -64,28 +64,6 @@ std::optional<FoundFamily> OfModelType(absl::string_view name, const JsonFields&
   return std::nullopt;
 }
 
-// "Falcon" of "FalconForCausalLM" and of "FalconModel".
-absl::string_view Stem(absl::string_view architecture) {
-  for (const absl::string_view end : {"For", "Model"}) {
-    const size_t at = architecture.find(end);
-    if (at != absl::string_view::npos && at > 0) return architecture.substr(0, at);
-  }
-  return architecture;
-}
-
-// The type of the served family that is kin to this architecture, or empty. Names that only look
-// alike are not.
-absl::string_view RelativeOf(absl::string_view architecture) {
-  const absl::string_view stem = Stem(architecture);
-  for (const Family& family : Families()) {
-    if (absl::EqualsIgnoreCase(Stem(family.architecture), stem)) return family.model_type;
-  }
-  for (const Relative& relative : Relatives()) {
-    if (absl::EqualsIgnoreCase(relative.stem, stem)) return relative.served;
-  }
-  return "";
-}
-
 std::string Types() {
   std::vector<absl::string_view> types;
   for (const Family& family : Families()) {
@@ -95,9 +73,20 @@ std::string Types() {
   return absl::StrJoin(types, ", ");
 }
 
+// What is served, and why a model of this type is not.
+std::string AllowedTypes(absl::string_view type) {
+  const std::string allowed = absl::StrCat("one of ", Types());
+  for (const RefusedType& refused : RefusedTypes()) {
+    if (refused.model_type != type) continue;
+    return absl::StrCat(allowed, ". Such a model has ", refused.has, ", which is not served",
+                        refused.nearest.empty() ? "" : "; the nearest type is ", refused.nearest);
+  }
+  return allowed;
+}
+
 std::string Allowed() { return absl::StrCat("a list with an architecture of the types ", Types()); }
 
-// Where the architectures are absent or several: as Transformers, by the model's type.
+// Where the architectures are absent, several or unknown: as Transformers, by the model's type.
 absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
                                        const std::vector<absl::string_view>& named) {
   constexpr char kKey[] = "model_type";
@@ -106,7 +95,7 @@ absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string type, fields.String(kKey, ""));
   const std::optional<FoundFamily> found = OfModelType(type, fields);
-  if (!found.has_value()) return fields.Unsupported(kKey, absl::StrCat("one of ", Types()));
+  if (!found.has_value()) return fields.Unsupported(kKey, AllowedTypes(type));
   const bool among = std::find(named.begin(), named.end(), found->architecture) != named.end();
   if (named.empty() || among) return *found;
   return fields.Unsupported("architectures", absl::StrCat("with the model_type \"", type,
@@ -143,12 +132,11 @@ absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields) {
       named.push_back(name.get_ref<const std::string&>());
     }
   }
-  if (named.size() != 1) return FindByType(fields, named);
-  if (const auto found = OfArchitecture(named[0], fields)) return *found;
-  const absl::string_view relative = RelativeOf(named[0]);
-  return fields.Unsupported(
-      kKey,
-      relative.empty() ? Allowed() : absl::StrCat(Allowed(), " (the nearest is ", relative, ")"));
+  if (named.size() == 1) {
+    if (const auto found = OfArchitecture(named[0], fields)) return *found;
+    if (!fields.Has("model_type")) return fields.Unsupported(kKey, Allowed());
+  }
+  return FindByType(fields, named);
 }
 
 }  // namespace annulus

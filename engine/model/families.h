@@ -130,11 +130,12 @@ struct FoundFamily {
   std::span<const absl::string_view> text_types = {};
 };
 
-// Uses `architectures` if it has exactly one name, otherwise `model_type`; if there are several
-// names, that type's architecture must be among them. Of a larger model, `text_config` says which
-// text half it has. UNIMPLEMENTED for an unknown name, with all supported types and the closest
-// one, if any. INVALID_ARGUMENT if both keys are absent or empty,
-// or the first is not a list of names.
+// Uses `architectures` if it has exactly one name and that is known, otherwise `model_type`; if
+// there are names, that type's architecture must be among them. Of a larger model, `text_config`
+// says which text half it has. UNIMPLEMENTED for an unknown type, with all supported ones; and of
+// well-known types (RefusedTypes) with what such models have that is not served, and the nearest
+// served type. INVALID_ARGUMENT if both keys are absent or empty, or the first is not a list of
+// names.
 absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields);
 
 }  // namespace annulus

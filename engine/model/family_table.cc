@@ -417,34 +417,10 @@ constexpr std::array<OlderName, 2> kOlderNames = {{
     {"Phi4MMForCausalLM", "Phi4MultimodalForCausalLM"},
 }};
 
-constexpr std::array<Relative, 20> kRelatives = {{
-    {"Llama4", "llama"},
-    {"Mllama", "llama"},
-    {"Ministral", "mistral"},
-    {"Mistral4", "mistral"},
-    {"QWenLMHead", "qwen2"},
-    {"Qwen2Audio", "qwen2"},
-    {"Qwen3_5", "qwen3"},
-    {"Qwen3VLMoe", "qwen3_moe"},
-    {"Qwen3Next", "qwen3_moe"},
-    {"Phi", "phi3"},
-    {"Phi3V", "phi3"},
-    {"Phi3Small", "phi3"},
-    {"PhiMoE", "phi3"},
-    {"RecurrentGemma", "gemma2"},
-    {"PaliGemma", "gemma2"},
-    {"Gemma3n", "gemma3_text"},
-    {"Gemma4Unified", "gemma4_text"},
-    {"DiffusionGemma", "gemma4_text"},
-    {"Olmo", "olmo2"},
-    {"GraniteMoe", "granite"},
-}};
-
 }  // namespace
 
 std::span<const Family> Families() { return kFamilies; }
 std::span<const LargerModel> LargerModels() { return kLargerModels; }
 std::span<const OlderName> OlderNames() { return kOlderNames; }
-std::span<const Relative> Relatives() { return kRelatives; }
 
 }  // namespace annulus

@@ -29,13 +29,14 @@ struct OlderName {
 };
 std::span<const OlderName> OlderNames();
 
-// A family that is not served, by the part of its architecture's name before "For" or "Model", and
-// the model_type of the served one that it descends from or led to.
-struct Relative {
-  absl::string_view stem;
-  absl::string_view served;
+// A type of models that is not served: what such a model has that nothing here computes, and the
+// model_type of the served family that is nearest ("": none).
+struct RefusedType {
+  absl::string_view model_type;
+  absl::string_view has;
+  absl::string_view nearest;
 };
-std::span<const Relative> Relatives();
+std::span<const RefusedType> RefusedTypes();
 
 }  // namespace annulus
 

@@ -45,15 +45,18 @@ absl::Status ParseActivation(const JsonFields& fields, const Family& family, Mod
 
 constexpr absl::string_view kCodings =
     "quant_method \"fp8\", \"fbgemm_fp8\", \"compressed-tensors\" with float8 weights, or "
-    "\"mxfp4\"; GPTQ, AWQ, bitsandbytes and other quantized checkpoints are not supported; "
-    "needed: ";
+    "\"mxfp4\" of gpt-oss. Take ";
+// Instead of codes in other orders and with other scales.
+constexpr absl::string_view kInsteadOfCodes =
+    "a GGUF file of the same model (Q4_0, Q4_1 and Q8_0 stay as they are), or its files without "
+    "quantization and --weights-dtype int4_g32 or int8";
 
 // Which stored forms the weights may have; the tensors themselves say which they have.
 absl::Status ParseQuantization(const JsonFields& fields, const Family& family,
                                ModelConfig& config) {
   const nlohmann::json* value = fields.Find("quantization_config");
   if (value == nullptr) return absl::OkStatus();
-  const std::string allowed = absl::StrCat(kCodings, kSupportedWeights);
+  const std::string allowed = absl::StrCat(kCodings, kInsteadOfCodes);
   if (!value->is_object()) return fields.Invalid("quantization_config", allowed);
   const JsonFields coding = fields.Inside("quantization_config", *value);
   ANNULUS_ASSIGN_OR_RETURN(const std::string method, coding.String("quant_method", ""));
@@ -61,7 +64,8 @@ absl::Status ParseQuantization(const JsonFields& fields, const Family& family,
   if (method == "compressed-tensors") {
     ANNULUS_ASSIGN_OR_RETURN(const std::string format, coding.String("format", "float-quantized"));
     if (format != "float-quantized" && format != "naive-quantized") {
-      return coding.Unsupported("format", "\"float-quantized\" (float8 weights)");
+      return coding.Unsupported(
+          "format", absl::StrCat("\"float-quantized\" (float8 weights). Take ", kInsteadOfCodes));
     }
     return absl::OkStatus();
   }

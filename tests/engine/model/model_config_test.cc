@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/model/families.h"
+#include "engine/model/family_table.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
@@ -384,16 +385,16 @@ std::vector<BadConfig> BadConfigs() {
        {{"architectures", "\"LlamaForCausalLM\""}},
        "a list with an architecture of the types llama"},
       {"UnknownArchitecture",
-       {{"architectures", "[\"Qwen3NextForCausalLM\"]"}},
-       "architectures is [\"Qwen3NextForCausalLM\"]; allowed: a list with an architecture of the "
-       "types "
+       {{"architectures", "[\"Qwen3NextForCausalLM\"]"}, {"model_type", "\"qwen3_next\""}},
+       "model_type is \"qwen3_next\"; allowed: one of "
        "llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3_text, gemma4_text, smollm3, olmo2, "
        "mixtral, qwen3_moe, gpt_oss, ministral3, olmo3, exaone4, seed_oss, granite, "
        "granitemoehybrid, gemma, olmoe, hunyuan_v1_dense, ernie4_5, glm, glm4, qwen2_moe, "
        "glm4_moe, minimax_m2, phi4_multimodal, gemma3, gemma4, "
        "mistral3, "
        "qwen2_vl, "
-       "qwen2_5_vl, qwen3_vl (the nearest is qwen3_moe)",
+       "qwen2_5_vl, qwen3_vl. Such a model has layers of linear attention, which is not served; "
+       "the nearest type is qwen3_moe",
        kUnimplemented},
       {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},
       {"HeadsNegative", {{"num_attention_heads", "-8"}}, "num_attention_heads is -8"},
@@ -471,7 +472,10 @@ std::vector<BadConfig> BadConfigs() {
        kUnimplemented},
       {"Quantized",
        {{"quantization_config", "{\"quant_method\":\"gptq\"}"}},
-       "quantization_config.quant_method is \"gptq\"; allowed: quant_method \"fp8\"",
+       "quantization_config.quant_method is \"gptq\"; allowed: quant_method \"fp8\", "
+       "\"fbgemm_fp8\", \"compressed-tensors\" with float8 weights, or \"mxfp4\" of gpt-oss. Take "
+       "a GGUF file of the same model (Q4_0, Q4_1 and Q8_0 stay as they are), or its files without "
+       "quantization and --weights-dtype int4_g32 or int8",
        kUnimplemented},
       {"QuantizedAwq",
        {{"quantization_config", "{\"quant_method\":\"awq\",\"bits\":4}"}},
@@ -484,7 +488,8 @@ std::vector<BadConfig> BadConfigs() {
       {"QuantizedPackedIntegers",
        {{"quantization_config",
          "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}"}},
-       "quantization_config.format is \"pack-quantized\"",
+       "quantization_config.format is \"pack-quantized\"; allowed: \"float-quantized\" (float8 "
+       "weights). Take a GGUF file of the same model",
        kUnimplemented},
       {"Mxfp4OfAnotherFamily",
        {{"quantization_config", "{\"quant_method\":\"mxfp4\"}"}},
@@ -638,22 +643,28 @@ TEST(ModelConfigTest, TheModelTypeSaysWhichWhereTheArchitecturesDoNot) {
   EXPECT_EQ(FoundBy(R"(["LlamaForCausalLM"])", "\"mistral\""), "LlamaForCausalLM");
 }
 
-TEST(ModelConfigTest, OnlyKinIsCalledNearest) {
-  const auto nearest = [](const std::string& name) -> std::string {
-    const std::string refusal = FoundBy(absl::StrCat("[\"", name, "\"]"), "\"llama\"");
-    EXPECT_THAT(refusal, HasSubstr(name));
-    const size_t at = refusal.find("(the nearest is ");
-    if (at == std::string::npos) return "";
-    return refusal.substr(at + 16, refusal.find(')', at) - at - 16);
+// By what such a model has, and by the nearest type, which is served; by no name that only looks
+// alike.
+TEST(ModelConfigTest, SaysWhyATypeIsRefused) {
+  const auto reason = [](const std::string& type) -> std::string {
+    const std::string refusal = FoundBy(R"(["OtherForCausalLM"])", absl::StrCat("\"", type, "\""));
+    EXPECT_THAT(refusal, HasSubstr(absl::StrCat("model_type is \"", type, "\"; allowed: one of")));
+    const size_t at = refusal.find(". Such a model has ");
+    return at == std::string::npos ? "" : refusal.substr(at + 19);
   };
-  for (const char* alone : {"FalconForCausalLM", "BloomForCausalLM", "MambaForCausalLM", "ForX",
-                            "Model", "OPTForCausalLM", "T5ForConditionalGeneration"}) {
-    EXPECT_EQ(nearest(alone), "") << alone;
+  EXPECT_EQ(reason("qwen3_5_moe"),
+            "layers of linear attention, which is not served; the nearest type is qwen3_moe");
+  EXPECT_EQ(reason("falcon"), "norms by mean and variance, which is not served");
+  for (const char* unknown : {"bert", "llama5", "qwen3_", "x"}) EXPECT_EQ(reason(unknown), "");
+  for (const RefusedType& refused : RefusedTypes()) {
+    EXPECT_THAT(reason(std::string(refused.model_type)), HasSubstr(refused.has));
+    if (refused.nearest.empty()) continue;
+    EXPECT_THAT(FoundBy("", absl::StrCat("\"", refused.nearest, "\"")), HasSubstr("For"));
   }
-  EXPECT_EQ(nearest("Qwen3NextForCausalLM"), "qwen3_moe");
-  EXPECT_EQ(nearest("LlamaModel"), "llama");
-  EXPECT_EQ(nearest("mixtralForSequenceClassification"), "mixtral");
-  EXPECT_EQ(nearest("Gemma3nForConditionalGeneration"), "gemma3_text");
+  EXPECT_THAT(FoundBy(R"(["LlamaForSequenceClassification"])", "\"llama\""),
+              HasSubstr("with the model_type \"llama\": a list with LlamaForCausalLM"));
+  EXPECT_THAT(FoundBy(R"(["Qwen3NextForCausalLM"])", ""),
+              HasSubstr("a list with an architecture of the types llama"));
   for (const std::string& served : SupportedArchitectures()) {
     EXPECT_EQ(FoundBy(absl::StrCat("[\"", served, "\"]"), "").substr(0, served.size()), served);
   }
