@@ -156,6 +156,7 @@ step 'masks beside llguidance, 10,000 walks' python3 \
 step 'hostile clients, a minute each' python3 "$root/tests/abuse/abuse_test.py" "$build" 60
 step 'programs that speak HTTP' python3 "$root/tests/server/http/other_clients_test.py" "$build"
 step 'programs that evaluate and measure' python3 "$root/tests/server/http/evaluators_test.py" "$build"
+step 'random configurations of every family, 10 minutes' python3 "$root/tests/golden/random_configurations.py" "$build"
 step 'fuzzers, 10 minutes each' bash "$root/tests/fuzz/run.sh" "$build" 600
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
