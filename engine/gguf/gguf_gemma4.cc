@@ -150,6 +150,11 @@ absl::Status Gemma4Writer::WriteBlocks() {
 absl::StatusOr<double> Gemma4Writer::TurningPart(uint64_t head_dim) const {
   constexpr absl::string_view kName = "rope_freqs.weight";
   constexpr float kStill = 1e30f;
+  if (head_dim > uint64_t{kMostHeadDim}) {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", Key("attention.key_length"),
+                                                   " is ", head_dim, "; allowed: at most ",
+                                                   kMostHeadDim));
+  }
   const GgufTensor* const tensor = file_.FindTensor(kName);
   if (tensor == nullptr || tensor->shape != std::vector{static_cast<int64_t>(head_dim / 2)}) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -231,6 +231,7 @@ TEST(GgufGemma4ConfigTest, NamesWhatIsAllowed) {
               HasSubstr("feed_forward_length of layer 1 is 24; supported: 16 as in the first"));
   EXPECT_THAT(message("rope.scaling.type", "linear"), HasSubstr("\"linear\"; supported: none"));
   EXPECT_THAT(message("rope.freq_base_swa", "a"), HasSubstr("allowed: a finite number"));
+  EXPECT_THAT(message("attention.key_length", 514u), HasSubstr("is 514; allowed: at most 512"));
   EXPECT_THAT(message("attention.key_length", 6u), HasSubstr("needed: 3 factors, one for each"));
   EXPECT_THAT(std::string(StatusOf({}, nullptr, 8.0f).message()),
               HasSubstr("has the factor 8; supported: 1, and behind these at least 1e+30"));
