@@ -159,6 +159,12 @@ std::vector<PdfNote> FindPdfNotes(absl::string_view qdf) {
   const std::vector<QdfObject> objects = FindQdfObjects(qdf);
   std::unordered_map<int, absl::string_view> lines_of;
   for (const QdfObject& object : objects) lines_of.emplace(object.number, object.lines);
+  // Each once: a file may name the same annotation, or the same array of them, very often.
+  const auto take = [&](int number) {
+    const auto found = lines_of.find(number);
+    if (found == lines_of.end()) return absl::string_view();
+    return std::exchange(found->second, {});
+  };
   for (const QdfObject& object : objects) {
     if (object.page == 0) continue;
     absl::string_view lines = object.lines;
@@ -167,10 +173,10 @@ std::vector<PdfNote> FindPdfNotes(absl::string_view qdf) {
       std::vector<int> annotations = References(entry.lines);
       // The array may be an object of its own.
       if (!absl::StartsWith(entry.value, "[") && annotations.size() == 1) {
-        annotations = References(lines_of[annotations[0]]);
+        annotations = References(take(annotations[0]));
       }
       for (const int annotation : annotations) {
-        std::optional<PdfNote> note = ReadNote(lines_of[annotation]);
+        std::optional<PdfNote> note = ReadNote(take(annotation));
         if (!note.has_value()) continue;
         note->page = object.page;
         notes.push_back(*std::move(note));

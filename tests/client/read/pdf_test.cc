@@ -333,6 +333,16 @@ TEST(PdfNotes, BrokenFilesHaveFewer) {
   for (size_t size = 0; size < qdf.size(); ++size) FindPdfNotes(qdf.substr(0, size));
 }
 
+TEST(PdfNotes, NamedOftenAreReadOnce) {
+  std::string references;
+  for (int i = 0; i < 1000; ++i) references += "  6 0 R\n";
+  const std::string qdf = absl::StrCat(
+      "%PDF-1.3\n%% Page 1\n3 0 obj\n<<\n  /Annots 5 0 R\n>>\nendobj\n\n%% Page 2\n4 0 obj\n<<\n",
+      "  /Annots 5 0 R\n>>\nendobj\n\n5 0 obj\n[\n", references,
+      "]\nendobj\n\n6 0 obj\n<<\n  /Contents (once)\n  /Subtype /Text\n>>\nendobj\n");
+  EXPECT_EQ(FindPdfNotes(qdf).size(), 1u);
+}
+
 TEST(Pdf, TwoColumnsOneAfterTheOther) {
   const auto file = testing::TestData("cases/08-two-columns.pdf");
   if (!file.has_value()) GTEST_SKIP() << "needs the folder cases of the test data";
