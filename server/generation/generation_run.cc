@@ -17,24 +17,38 @@
 namespace annulus::server {
 namespace {
 
+// Hashes what is written to it, so that a long message need not be copied to be hashed.
+class DigestStream final : public google::protobuf::io::CopyingOutputStream {
+ public:
+  explicit DigestStream(Sha256& digest) : digest_(digest) {}
+  bool Write(const void* buffer, int size) override {
+    digest_.Update({static_cast<const char*>(buffer), static_cast<size_t>(size)});
+    return true;
+  }
+
+ private:
+  Sha256& digest_;
+};
+
+void AddMessage(const v1::GenerationSpec& spec, Sha256& digest) {
+  DigestStream stream(digest);
+  google::protobuf::io::CopyingOutputStreamAdaptor buffered(&stream);
+  google::protobuf::io::CodedOutputStream coded(&buffered);
+  coded.SetSerializationDeterministic(true);
+  spec.SerializeToCodedStream(&coded);
+}
+
 // A hash that distinguishes requests with the same request_id: of the message, and of the texts and
 // titles of its documents.
 std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
                       const TenantId& tenant) {
   const v1::GenerationSpec& spec = asked.spec;
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    spec.SerializeToCodedStream(&coded);
-  }
   Sha256 digest;
   // Hashed first: after the message, the same bytes could be an unknown field of it.
   digest.Update(asked.prefill_only ? "prefill " : "generate ");
   if (asked.pin) digest.Update("pin ");
   if (asked.ttl.has_value()) digest.Update(absl::StrCat("ttl ", asked.ttl->count(), " "));
-  digest.Update(bytes);
+  AddMessage(spec, digest);
   for (int i = 0; i < spec.documents_size(); ++i) {
     const absl::StatusOr<DocumentPtr> document = asked.documents.has_value()
                                                      ? asked.documents->list[static_cast<size_t>(i)]
@@ -124,6 +138,7 @@ absl::Status GenerationRun::Submit(Engine& engine, const AskedGeneration& asked,
   }
   std::string content;
   if (spec.has_request_id() || asked.lasting.unnamed) {
+    // Maps are sorted for it.
     ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, spec.ByteSizeLong()));
     content = ContentOf(asked, context_.documents, call_.caller.tenant);
     ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(asked, content));

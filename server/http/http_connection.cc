@@ -124,9 +124,13 @@ HttpConnection::Next HttpConnection::ReadMore(SteadyTime now) {
     if (input_.empty()) input_ = std::string();  // an idle connection keeps no memory
     return Wait(outcome);
   }
-  input_.append(buffer.data(), size);
-  const size_t taken = parser_->Take(input_);
-  input_.erase(0, taken);
+  if (input_.empty()) {  // so it is with most parts of a body
+    const size_t taken = parser_->Take({buffer.data(), size});
+    input_.append(buffer.data() + taken, size - taken);
+  } else {
+    input_.append(buffer.data(), size);
+    input_.erase(0, parser_->Take(input_));
+  }
   return Parse(now);
 }
 

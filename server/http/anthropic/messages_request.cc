@@ -162,7 +162,7 @@ absl::Status SetRole(MessagesRequest& request, const JsonValue& value) {
 }
 
 absl::Status SetContent(MessagesRequest& request, const JsonValue& value) {
-  LastMessage(request.spec).set_content(std::string(value.text));
+  LastMessage(request.spec).set_content(TakeText(value));
   return absl::OkStatus();
 }
 

@@ -1,16 +1,14 @@
 #include "server/http/json/json_reader.h"
 
 #include <algorithm>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/api/field_errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/http/json/json_events.h"
 #include "server/http/json/json_text.h"
 
 namespace annulus::server {
@@ -19,103 +17,11 @@ namespace {
 using Kind = JsonValue::Kind;
 
 constexpr size_t kDeepest = 64;
-// Longest number or word; longer ones are no use to anybody, and take long to convert.
-constexpr size_t kLongestWord = 1024;
-// nlohmann's lexer keeps a token twice, as it stands and decoded, each in an array that doubles;
-// its message about a token that is wrong copies that up to six times.
-constexpr size_t kTokenCopies = 12;
 constexpr size_t kReaderBytes = 8192;
 // The parts of a form that are made once.
 constexpr size_t kFormBytes = 4096;
 // Memory is held in steps of this size.
 constexpr size_t kStep = size_t{16} << 10;
-
-// The longest part of the text that the lexer keeps. It discards the read text only at the start of
-// a string or number, so white space, words and brackets after a token count too.
-class Stretches {
- public:
-  absl::Status Take(absl::string_view bytes) {
-    for (const char c : bytes) {
-      ++size_;
-      if (in_string_) {
-        if (std::exchange(escaped_, false)) continue;
-        escaped_ = c == '\\';
-        in_string_ = c != '"';
-      } else if (c == '"') {
-        Begin();
-        in_string_ = true;
-      } else if (!absl::ascii_isalnum(c) && c != '-' && c != '+' && c != '.') {
-        word_ = 0;
-      } else if (++word_ > kLongestWord) {
-        return FieldError("", absl::StrCat("the body has a number or word of more than ",
-                                           kLongestWord, " characters"));
-      } else if (word_ == 1 && (c == '-' || absl::ascii_isdigit(c))) {
-        Begin();
-      }
-    }
-    longest_ = std::max(longest_, size_);
-    return absl::OkStatus();
-  }
-  size_t longest() const { return longest_; }
-
- private:
-  void Begin() {
-    longest_ = std::max(longest_, size_);
-    size_ = 1;
-  }
-
-  bool in_string_ = false;
-  bool escaped_ = false;
-  size_t word_ = 0;
-  size_t size_ = 0;
-  size_t longest_ = 0;
-};
-
-// The characters of all pieces, up to the end or to where the work was cancelled.
-class Characters {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  Characters() = default;  // the end
-  Characters(const std::deque<std::string>& pieces, const CancelFlag& cancel)
-      : pieces_(&pieces), cancel_(&cancel) {
-    EnterPiece();
-  }
-  reference operator*() const { return *at_; }
-  Characters& operator++() {
-    if (++at_ == end_) {
-      ++piece_;
-      EnterPiece();
-    }
-    return *this;
-  }
-  Characters operator++(int) {
-    Characters before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const Characters& other) const { return at_ == other.at_; }
-
- private:
-  void EnterPiece() {
-    at_ = end_ = nullptr;
-    cancel_->MayPause();
-    if (piece_ >= pieces_->size() || cancel_->cancelled()) return;
-    const std::string& piece = (*pieces_)[piece_];
-    at_ = piece.data();
-    end_ = at_ + piece.size();
-  }
-
-  const std::deque<std::string>* pieces_ = nullptr;
-  const CancelFlag* cancel_ = nullptr;
-  size_t piece_ = 0;
-  const char* at_ = nullptr;
-  const char* end_ = nullptr;
-};
 
 // Writes events as JSON text again.
 class Capture {
@@ -158,49 +64,42 @@ class Capture {
   bool after_key_ = false;
 };
 
-// Follows the path of each value and hands it to the form. The functions without a prefix are those
-// of nlohmann's SAX interface; they return false to end the reading.
-class Handler final : public nlohmann::json_sax<nlohmann::json> {
+// Follows the path of each value and hands it to the form.
+class Handler final : public JsonEvents {
  public:
   Handler(JsonForm& form, CallMemory& memory) : form_(form), memory_(memory) {}
 
   // Why the reading ended, or what the form refused.
   absl::Status status() const { return status_.ok() ? JoinFieldErrors(violations_) : status_; }
-  std::optional<size_t> error_position() const { return error_position_; }
 
   // Reserves memory for the stored part plus `bytes`.
   bool Charge(size_t bytes);
 
-  bool null() override { return Scalar({.kind = Kind::kNull}, "null"); }
-  bool boolean(bool value) override {
+  bool Null() override { return Scalar({.kind = Kind::kNull}, "null"); }
+  bool Bool(bool value) override {
     return Scalar({.kind = Kind::kBool, .truth = value}, value ? "true" : "false");
   }
-  bool number_integer(int64_t value) override {
+  bool Integer(int64_t value) override {
     return Scalar({.kind = Kind::kNumber, .number = static_cast<double>(value), .integer = value},
                   absl::StrCat(value));
   }
-  bool number_unsigned(uint64_t value) override {
+  bool Natural(uint64_t value) override {
     JsonValue number{.kind = Kind::kNumber, .number = static_cast<double>(value)};
     if (value <= INT64_MAX) number.integer = static_cast<int64_t>(value);
     number.natural = value;
     return Scalar(number, absl::StrCat(value));
   }
-  bool number_float(double value, const std::string& text) override {
+  bool Real(double value, absl::string_view text) override {
     return Scalar({.kind = Kind::kNumber, .number = value}, text);
   }
-  bool string(std::string& value) override {
-    return Scalar({.kind = Kind::kString, .text = value}, "");
+  bool String(std::string& value) override {
+    return Scalar({.kind = Kind::kString, .text = value, .buffer = &value}, "");
   }
-  bool binary(nlohmann::json::binary_t&) override { return false; }  // JSON text has none
-  bool start_object(size_t) override { return Open(Kind::kObject); }
-  bool start_array(size_t) override { return Open(Kind::kArray); }
-  bool end_object() override { return Shut('}'); }
-  bool end_array() override { return Shut(']'); }
-  bool key(std::string& name) override;
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    error_position_ = position;
-    return false;
-  }
+  bool StartObject() override { return Open(Kind::kObject); }
+  bool StartArray() override { return Open(Kind::kArray); }
+  bool EndObject() override { return Shut('}'); }
+  bool EndArray() override { return Shut(']'); }
+  bool Key(absl::string_view name) override;
 
  private:
   // An open array or object that is taken.
@@ -230,7 +129,6 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   CallMemory& memory_;
   absl::Status status_;
   std::vector<absl::Status> violations_;
-  std::optional<size_t> error_position_;
   size_t charged_ = 0;
   size_t held_ = 0;
   size_t depth_ = 0;
@@ -265,7 +163,7 @@ std::string Handler::Where() const {
   return where;
 }
 
-bool Handler::key(std::string& name) {
+bool Handler::Key(absl::string_view name) {
   if (skipped_ > 0) return true;
   if (capture_.has_value()) {
     if (!Charge(3 * (JsonStringSize(name) + 2))) return false;
@@ -282,15 +180,15 @@ bool Handler::key(std::string& name) {
         FieldError(Where(), "is not allowed: the key is too long, or there are too many keys"));
   }
   if (!Charge(3 * (sizeof(std::string) + name.size() + 32))) return false;
-  level.key = name;
+  level.key = std::string(name);
   const auto place = std::lower_bound(level.keys.begin(), level.keys.end(), name);
   if (place != level.keys.end() && *place == name) {
     return Fail(FieldError(Where(), "is given twice"));
   }
-  level.keys.insert(place, name);
+  level.keys.emplace(place, name);
   path_.resize(level.path_size);
   if (!path_.empty()) path_.push_back('.');
-  path_ += name;
+  absl::StrAppend(&path_, name);
   return true;
 }
 
@@ -395,26 +293,29 @@ bool Handler::Shut(char bracket) {
 
 }  // namespace
 
+std::string TakeText(const JsonValue& value) {
+  // What it has beyond the text is within the bytes that each value is charged.
+  constexpr size_t kMostBeyond = 64;
+  const bool fits =
+      value.buffer != nullptr && value.buffer->capacity() <= value.text.size() + kMostBeyond;
+  return fits ? std::move(*value.buffer) : std::string(value.text);
+}
+
 absl::Status ReadJson(const std::deque<std::string>& pieces, JsonForm& form, CallMemory& memory,
                       const CancelFlag& cancel) {
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, kReaderBytes));
-  Stretches stretches;
-  for (const std::string& piece : pieces) {
-    cancel.MayPause();
-    if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
-    ANNULUS_RETURN_IF_ERROR(stretches.Take(piece));
-  }
-  ANNULUS_RETURN_IF_ERROR(
-      memory.Hold(CallMemory::kWork, kReaderBytes + kTokenCopies * stretches.longest()));
+  const absl::StatusOr<JsonSurvey> survey = SurveyJson(pieces, cancel);
+  ANNULUS_RETURN_IF_ERROR(survey.status());
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, kReaderBytes + survey->longest_string));
   Handler handler(form, memory);
   if (!handler.Charge(kFormBytes)) return handler.status();
-  const bool read = nlohmann::json::sax_parse(Characters(pieces, cancel), Characters(), &handler);
+  const JsonEnding ending = ParseJsonEvents(pieces, *survey, cancel, handler);
   memory.Release(CallMemory::kWork);
   if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
   ANNULUS_RETURN_IF_ERROR(handler.status());
-  if (read) return absl::OkStatus();
+  if (ending.complete) return absl::OkStatus();
   return FieldError("", absl::StrCat("the body is not valid JSON in UTF-8: error at byte ",
-                                     handler.error_position().value_or(0)));
+                                     ending.error_byte.value_or(0)));
 }
 
 }  // namespace annulus::server

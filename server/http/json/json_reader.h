@@ -31,8 +31,13 @@ struct JsonValue {
   std::optional<int64_t> integer = std::nullopt;   // of kNumber, if it is a whole number that fits
   std::optional<uint64_t> natural = std::nullopt;  // of kNumber, likewise
   absl::string_view text = {};                     // of kString and kText
+  std::string* buffer = nullptr;                   // of kString: holds `text`; see TakeText
   absl::string_view key = {};                      // the last key of its path
 };
+
+// The text of a value; without a copy if it is what the reader's buffer is as long as. `text` is
+// not valid afterwards.
+std::string TakeText(const JsonValue& value);
 
 // What to do with a value.
 enum class JsonUse : uint8_t {

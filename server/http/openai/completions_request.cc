@@ -141,7 +141,7 @@ std::vector<Field> CommonFields() {
 absl::Status AddMessage(Request& request, const Value&) { return StartMessage(request.spec); }
 
 absl::Status SetContent(Request& request, const Value& value) {
-  LastMessage(request.spec).set_content(std::string(value.text));
+  LastMessage(request.spec).set_content(TakeText(value));
   return absl::OkStatus();
 }
 
@@ -293,7 +293,7 @@ absl::Status SetPrompt(Request& request, const Value& value) {
   if (value.kind == kArray) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(CountPrompt(request));
   if (request.spec.has_messages()) return Bad("stands beside messages; send one of them");
-  request.spec.set_text(std::string(value.text));
+  request.spec.set_text(TakeText(value));
   return absl::OkStatus();
 }
 

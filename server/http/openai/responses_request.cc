@@ -112,7 +112,7 @@ absl::Status SetInput(ResponsesRequest& request, const JsonValue& value) {
   if (value.kind == JsonValue::kArray) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
   LastMessage(request.spec).set_role("user");
-  LastMessage(request.spec).set_content(std::string(value.text));
+  LastMessage(request.spec).set_content(TakeText(value));
   return absl::OkStatus();
 }
 
