@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "engine/model/files/safetensors.h"
@@ -113,19 +114,23 @@ TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
   }
 }
 
-// Weights are rounded to bf16, and in some tables the inputs of linear layers too: relative errors
-// of up to 2^-9 in every product. The relative error of logits is |difference| / |logits|,
-// Euclidean norms over every row and id. Where the files hold bf16 and no inputs are rounded, only
-// the order of sums differs.
+// Weights are rounded to bf16, and in tables for bf16 products the inputs of linear layers too:
+// relative errors of up to 2^-9 in every product. The relative error of logits is
+// |difference| / |logits|, Euclidean norms over every row and id. Two roundings that do not depend
+// on each other add up as their squares do. Where the files hold bf16 and no inputs are rounded,
+// only the order of sums differs.
 TEST_P(Golden, LogitsWithBf16WeightsAreNear) {
   CpuWorld world;
   const Checkpoint checkpoint = Open(GetParam());
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
+    const bool rounds_inputs =
+        absl::StrContains(ops->name, "bf16") || absl::StrContains(ops->name, "amx");
     for (const int ranks : {1, 3}) {
       const Errors errors =
           LogitsErrors(world, model, checkpoint.golden, Options(ranks, RingMode::kPassKv));
-      EXPECT_LE(errors.norm, 2e-2) << ops->name << ", " << ranks << " ranks";
+      EXPECT_LE(errors.norm, rounds_inputs ? 2e-2 * std::sqrt(2.0) : 2e-2)
+          << ops->name << ", " << ranks << " ranks";
       RecordProperty(
           absl::StrCat("bf16_", ranks, "_", absl::StrReplaceAll(ops->name, {{"/", "_"}})),
           absl::StrCat("norm ", errors.norm, ", largest ", errors.largest));
