@@ -1,110 +1,20 @@
 #include "server/http/json/json_events.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "kernels/base/status_macros.h"
-#include "server/base/errors.h"
+#include "server/http/json/json_run.h"
 
 namespace annulus::server {
 namespace {
 
-constexpr uint64_t kOnes = 0x0101010101010101;
-constexpr uint64_t kHighBits = 0x8080808080808080;
 constexpr int kEnd = -1;  // stands for a byte behind the text
-
-// The high bit of each byte that equals `c`. Beyond the lowest one there may be wrong ones, since
-// the subtraction borrows.
-constexpr uint64_t Equals(uint64_t bytes, char c) {
-  const uint64_t difference = bytes ^ (kOnes * static_cast<uint8_t>(c));
-  return (difference - kOnes) & ~difference & kHighBits;
-}
-
-// How many bytes at the front of a string stand for themselves: neither a quotation mark nor a
-// backslash, and with `kPlainAscii` no control character and nothing beyond ASCII. Looks at eight
-// at a time: prompts are long.
-template <bool kPlainAscii>
-size_t Run(const char* begin, const char* end) {
-  static_assert(std::endian::native == std::endian::little, "the lowest byte is the first");
-  const char* at = begin;
-  for (; end - at >= 8; at += 8) {
-    uint64_t bytes;
-    std::memcpy(&bytes, at, sizeof(bytes));
-    uint64_t ends = Equals(bytes, '"') | Equals(bytes, '\\');
-    if (kPlainAscii) ends |= (bytes & kHighBits) | ((bytes - kOnes * 0x20) & ~bytes & kHighBits);
-    if (ends != 0) return static_cast<size_t>(at - begin) + std::countr_zero(ends) / 8;
-  }
-  for (; at != end; ++at) {
-    const auto c = static_cast<uint8_t>(*at);
-    if (c == '"' || c == '\\' || (kPlainAscii && (c < 0x20 || c >= 0x80))) break;
-  }
-  return static_cast<size_t>(at - begin);
-}
-
-// Finds the longest string, and words that are too long.
-class Surveyor {
- public:
-  absl::Status Take(absl::string_view piece) {
-    const char* const end = piece.data() + piece.size();
-    for (const char* at = piece.data(); at != end;) {
-      if (in_string_) {
-        at = TakeString(at, end);
-      } else {
-        ANNULUS_RETURN_IF_ERROR(TakeOutside(*at++));
-      }
-    }
-    longest_ = std::max(longest_, size_);
-    return absl::OkStatus();
-  }
-  size_t longest() const { return longest_; }
-
- private:
-  const char* TakeString(const char* at, const char* end) {
-    if (std::exchange(escaped_, false)) {
-      ++size_;
-      return at + 1;
-    }
-    const size_t run = Run<false>(at, end);
-    size_ += run;
-    at += run;
-    if (at == end) return at;
-    escaped_ = *at == '\\';
-    if (!escaped_) {
-      longest_ = std::max(longest_, size_);
-      in_string_ = false;
-    }
-    return at + 1;
-  }
-
-  absl::Status TakeOutside(char c) {
-    if (c == '"') {
-      in_string_ = true;
-      size_ = 0;
-    } else if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '+' &&
-               c != '.') {
-      word_ = 0;
-    } else if (++word_ > kLongestJsonWord) {
-      return FieldError("", absl::StrCat("the body has a number or word of more than ",
-                                         kLongestJsonWord, " characters"));
-    }
-    return absl::OkStatus();
-  }
-
-  bool in_string_ = false;
-  bool escaped_ = false;
-  size_t word_ = 0;
-  size_t size_ = 0;  // of the string
-  size_t longest_ = 0;
-};
 
 // The bytes of all pieces, up to the end or to where the work was cancelled.
 class Bytes {
@@ -286,7 +196,7 @@ Token Lexer::String() {
   text_.reserve(most_);
   while (true) {
     const bool ends = bytes_.Peek() == kEnd;  // otherwise enters the next piece
-    const size_t run = Run<true>(bytes_.at(), bytes_.end());
+    const size_t run = JsonRun<true>(bytes_.at(), bytes_.end());
     text_.append(bytes_.at(), run);
     bytes_.Advance(run);
     if (!ends && bytes_.at() == bytes_.end()) continue;
@@ -485,17 +395,6 @@ class Parser {
 };
 
 }  // namespace
-
-absl::StatusOr<JsonSurvey> SurveyJson(const std::deque<std::string>& pieces,
-                                      const CancelFlag& cancel) {
-  Surveyor surveyor;
-  for (const std::string& piece : pieces) {
-    cancel.MayPause();
-    if (cancel.cancelled()) return absl::CancelledError("the request was cancelled");
-    ANNULUS_RETURN_IF_ERROR(surveyor.Take(piece));
-  }
-  return JsonSurvey{std::max(surveyor.longest(), kLongestJsonWord)};
-}
 
 JsonEnding ParseJsonEvents(const std::deque<std::string>& pieces, const JsonSurvey& survey,
                            const CancelFlag& cancel, JsonEvents& events) {

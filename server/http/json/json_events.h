@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/http/json/json_survey.h"
 
 namespace annulus::server {
 
@@ -32,20 +32,6 @@ class JsonEvents {
   virtual bool StartArray() = 0;
   virtual bool EndArray() = 0;
 };
-
-// What a JSON text asks of its parser, found without parsing it.
-struct JsonSurvey {
-  // No string has more bytes once it is decoded, and no number or word. That of the longest string
-  // itself, unless it has escapes with digits.
-  size_t longest_string;
-};
-
-// Longest number or word; longer ones are no use to anybody, and take long to convert.
-inline constexpr size_t kLongestJsonWord = 1024;
-
-// INVALID_ARGUMENT if the text has a longer number or word; CANCELLED.
-absl::StatusOr<JsonSurvey> SurveyJson(const std::deque<std::string>& pieces,
-                                      const CancelFlag& cancel);
 
 // How parsing ended. `error_byte`: the text is not valid, which shows at this byte; the first is 1.
 struct JsonEnding {
