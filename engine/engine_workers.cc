@@ -39,6 +39,7 @@ class LoadedWorker final : public Worker {
     options_.engine = options;
     options_.agreement = AgreementOf(model_, worker.build);
     options_.open_carrier = CarriersOf(seams, worker.wire_devices);
+    options_.on_stuck = worker.on_stuck;
     options_.clock = seams.clock;
     const HostUse host = {.program = ProgramBytes(model_.ranks, backend)};
     options_.check_memory = [this, host](const RankSetOptions& set) -> absl::Status {

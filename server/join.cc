@@ -29,6 +29,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// A restart helps, unlike after errors of options and models (2 and 1).
+constexpr int kExitStuck = 3;
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{3'000};
 // A ring that lasted this long was no failed attempt.
@@ -57,11 +59,12 @@ bool MaySucceedLater(const absl::Status& status) {
 // Dials and serves until an error that stays.
 absl::Status ServeForever(const ServerConfig& config, const Logger& log, Worker& worker) {
   milliseconds pause = kFirstPause;
-  std::string said;  // why the last attempts failed
+  std::string said;   // why the last attempts failed
+  bool away = false;  // the last thing said is that there is no coordinator
   for (;;) {
     auto link = DialCoordinator(config);
     if (link.ok()) {
-      if (said.empty()) {
+      if (std::exchange(away, false) || said.empty()) {
         log.Info("connected", {{"coordinator", config.join}, {"ranks", config.local_ranks}});
       }
       const auto begun = steady_clock::now();
@@ -81,6 +84,7 @@ absl::Status ServeForever(const ServerConfig& config, const Logger& log, Worker&
     } else {
       const std::string reason(link.status().message());
       if (std::exchange(said, reason) != reason) {
+        away = true;
         log.Warning("no_coordinator",
                     {{"reason", reason}, {"advice", "this worker dials until it answers"}});
       }
@@ -117,8 +121,16 @@ absl::Status Join(const ServerConfig& config, const Logger& log) {
   log.Info("loading", {{"model", config.engine.model}});
   EngineOptions options = config.engine;
   options.ranks = config.local_ranks;
-  const WorkerOptions self = {
-      .name = NameOf(config), .build = Build(), .wire_devices = WireDevices(config.join)};
+  // The rank's thread cannot be ended alone; whoever watches the process starts it again.
+  const auto end_process = [&log](const absl::Status& why) {
+    log.LastWords(absl::StrCat("annulusd: ", why.message()));
+    log.Flush(LogWriter::kLongestFarewell);
+    _exit(kExitStuck);
+  };
+  const WorkerOptions self = {.name = NameOf(config),
+                              .build = Build(),
+                              .wire_devices = WireDevices(config.join),
+                              .on_stuck = end_process};
   ANNULUS_ASSIGN_OR_RETURN(const auto worker,
                            CreateWorker(options, self, *devices->backend, devices->kernels));
   log.Info("worker", {{"name", self.name}, {"coordinator", config.join}});

@@ -18,8 +18,9 @@ EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source);
 
 // Is a worker of the daemon at config.join: loads the model, dials until that daemon is there, and
 // hosts ranks for it; dials again when it has left. SIGTERM ends the process at once, as a worker
-// has nothing to keep. Returns only an error that another attempt would meet again: of the model,
-// of memory, a refusal, or an address where no coordinator is.
+// has nothing to keep; a rank that hangs ends it with status 3. Returns only an error that another
+// attempt would meet again: of the model, of memory, a refusal, or an address where no coordinator
+// is.
 absl::Status Join(const ServerConfig& config, const Logger& log);
 
 }  // namespace annulus::server

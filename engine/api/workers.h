@@ -4,6 +4,7 @@
 // Rings whose ranks are in several processes: a coordinator, which has the engine, and workers,
 // which host ranks for it.
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,9 @@ struct WorkerOptions {
   std::string name;               // for people; no two workers of a ring have the same
   std::string build;              // as EngineWorkers
   std::string wire_devices = {};  // likewise
+  // Told if a rank does not end though its coordinator has left: Serve then waits without a bound.
+  // The process should end in this call. Null: nobody is told.
+  std::function<void(const absl::Status&)> on_stuck = nullptr;
 };
 
 // A process that hosts EngineOptions::ranks ranks of an engine elsewhere. Its model is loaded.

@@ -324,7 +324,7 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
   if (failure.ok()) return std::move(step.results);
   if (!lost_.ok()) return lost_;  // a rank is silent
   if (const absl::Status dropped = DropSecondStep(); !dropped.ok()) return dropped;
-  if (is_part()) return failure;
+  if (options_.ring.has_value()) return failure;  // whoever opened it calls Reset
   // Of a lost device the first failure may be that a peer waited.
   if (const absl::Status devices = BeginAnew(); !devices.ok()) failure = devices;
   return failure;
@@ -344,10 +344,15 @@ absl::Status RankSet::BeginAnew() {
 
 void RankSet::Abort(const absl::Status& why) { ring_->channel(options_.span.first).Abort(why); }
 
-absl::Status RankSet::Reset() {
-  Abort(absl::CancelledError("the ring begins anew"));
+absl::Status RankSet::EndSteps() {
+  Abort(absl::CancelledError("the step was ended"));
   while (started_ > 0) Results().status().IgnoreError();
-  if (lost_.ok()) BeginAnew().IgnoreError();  // lost_ has it
+  return all_back_ ? absl::OkStatus() : lost_;
+}
+
+absl::Status RankSet::Reset() {
+  EndSteps().IgnoreError();                   // lost_ has it
+  if (lost_.ok()) BeginAnew().IgnoreError();  // likewise
   return lost_;
 }
 

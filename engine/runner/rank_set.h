@@ -20,7 +20,7 @@
 
 namespace annulus {
 
-// A ring between ranks of which some may be in other sets.
+// A ring that only several processes together can begin anew. Its other ranks are in other sets.
 struct WiderRing {
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open;
   RingNeeds needs;
@@ -91,9 +91,12 @@ class RankSet final : public RankPort {
   // Makes the steps under way fail with `why`, which is not OK. Thread-safe, except that it must
   // not be called during Reset.
   void Abort(const absl::Status& why);
-  // Of a part of a ring: ends the steps under way without results, and begins anew with an empty
-  // ring; the ranks have then forgotten all sequences and kept their pages. Waits for the other
-  // parts as the ring does. On an error the state is kFailed or kLost.
+  // Ends the steps under way without results, within the limits of Results. UNAVAILABLE, naming the
+  // rank, if one does not end; the destructor would wait for it for ever.
+  absl::Status EndSteps();
+  // With RankSetOptions::ring: EndSteps, and begins anew with an empty ring; the ranks have then
+  // forgotten all sequences and kept their pages. Waits for the other processes as the ring does.
+  // On an error the state is kFailed or kLost.
   absl::Status Reset();
 
   // Ranks of other parts have made progress at `when`: those here go on waiting for them. One
@@ -135,7 +138,6 @@ class RankSet final : public RankPort {
       : model_(model), backend_(backend), options_(options), heartbeat_(*options.clock) {}
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
-  bool is_part() const { return options_.span.local < options_.span.all; }
   // A step that was started and whose results were not taken.
   struct Step {
     std::shared_ptr<const StepPlan> plan;

@@ -102,6 +102,7 @@ absl::Status RingCrew::TakeReady(Member& member, const wire::Ready& ready) {
 }
 
 absl::Status RingCrew::TakeWires(Member& member, const wire::WireReady& wires) {
+  if (wires.has_status()) return FailureOf(wires.status());
   if (wires.epoch() <= epoch_) return absl::OkStatus();  // it is late
   if (wires.epoch() != epoch_ + 1 || (epoch_ > 0 && !aborted_) ||
       wires.addresses_size() != member.hello.ranks()) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/try_to.h"
 #include "engine/workers/ring_crew.h"
 #include "kernels/base/status_macros.h"
 
@@ -108,10 +109,13 @@ std::string RingCrew::MissingText() const {
 
 void RingCrew::OnWorker(std::unique_ptr<WorkerLink> link) {
   std::lock_guard lock(mutex_);
-  members_.push_back(std::make_unique<Member>(this, std::move(link)));
-  Member& member = *members_.back();
-  member.link->Start(member);
-  if (gathered_) Refuse(member, NotNeeded());
+  // Without memory the link is dropped, which closes it: the worker dials again.
+  TryTo([&] {
+    members_.push_back(std::make_unique<Member>(this, std::move(link)));
+    Member& member = *members_.back();
+    member.link->Start(member);
+    if (gathered_) Refuse(member, NotNeeded());
+  });
   changed_.notify_all();
 }
 

@@ -62,6 +62,7 @@ class WorkerRanks final : private WorkerLinkSink {
   absl::Status SayResults();
   void SayFailed(uint64_t step, const absl::Status& why);
   absl::Status BeginAnew();
+  void EndRanks();
   void SendBeats();
 
   absl::StatusOr<wire::ToWorker> Next(SteadyTime deadline);
@@ -102,9 +103,21 @@ absl::Status WorkerRanks::Serve() {
   Say(HelloMessage());
   const absl::Status ended = Guarded([this] { return Run(); }, NoMemoryError);
   link_.Close(ended);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closed_; });
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return closed_; });
+  }
+  EndRanks();
   return ended;
+}
+
+// The destructor waits for all ranks: nobody would learn why it takes so long.
+void WorkerRanks::EndRanks() {
+  if (set_ == nullptr) return;
+  TryTo([this] {
+    const absl::Status stuck = set_->EndSteps();
+    if (!stuck.ok() && options_.on_stuck != nullptr) options_.on_stuck(stuck);
+  });
 }
 
 wire::FromWorker WorkerRanks::HelloMessage() const {
@@ -372,7 +385,13 @@ absl::Status WorkerRanks::BeginAnew() {
     std::lock_guard lock(mutex_);
     aborted_by_link_ = nullptr;
   }
-  ANNULUS_RETURN_IF_ERROR(set_->Reset());
+  if (const absl::Status anew = set_->Reset(); !anew.ok()) {
+    wire::FromWorker message;
+    message.mutable_wire_ready()->set_epoch(epoch_ + 1);
+    *message.mutable_wire_ready()->mutable_status() = codec::ToMessage(anew);
+    Say(message);
+    return anew;
+  }
   begun_ = 0;
   running_.clear();
   taken_ = 0;

@@ -28,6 +28,10 @@ struct WorkerRanksOptions {
   std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier;
   // Refuses ranks for which there is no room, with the numbers. Null: nobody does.
   std::function<absl::Status(const RankSetOptions&)> check_memory;
+  // Told once, with the rank, if a rank does not end within the exchange timeout though the service
+  // is over. ServeRanks then waits for it without a bound, as the rank uses what the caller owns:
+  // whoever cannot wait ends the process in this call. Null: nobody is told.
+  std::function<void(const absl::Status&)> on_stuck = nullptr;
   // Longest wait for the coordinator's next word while a ring forms.
   std::chrono::milliseconds forming_timeout{150'000};
   std::chrono::milliseconds beat_period = kBeatPeriod;
@@ -42,7 +46,7 @@ struct WorkerRanksOptions {
 // - the coordinator's status if it closed the link with another;
 // - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
 // - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
-//   wires, a rank that does not end, a ring that does not form.
+//   wires, a ring that does not form, a rank that ended too late (see on_stuck).
 // A step that fails ends nobody: the coordinator is told why, and aborts the epoch.
 //
 // `link` must not be started; `model` and `backend` must outlive the call.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/certificate_names.h"
 #include "server/base/pem.h"
@@ -89,6 +90,15 @@ class WorkerPortImpl final : public WorkerPort {
     port_.sent_bytes = kMostControlBytes;
     port_.unfinished_bytes = 4 * kMostControlBytes;
     port_.message_bytes = 4 * kMostControlBytes;
+    port_.handshake_failed = [this](const std::string& client, const std::string& why) {
+      log_.FromClient(
+          LogLevel::kWarning, "worker_refused",
+          {{"peer", client},
+           {"reason", absl::StrCat("TLS: ", why)},
+           {"remedy",
+            "give workers a certificate that --tls-client-ca signed (--tls-certificate, "
+            "--tls-key)"}});
+    };
   }
   ~WorkerPortImpl() override {
     watching_.reset();
@@ -203,7 +213,13 @@ grpc::ServerGenericBidiReactor* WorkerPortImpl::Welcome(grpc::GenericCallbackSer
   }
   peers_->CountKnown(peers_->NumberOf(peer));
   const std::shared_ptr<WorkerCall> line = WorkerCall::Take(call, log_);
-  Hand(MakeControlLink(line, ClientAddress(peer)));
+  const auto hand = [&] {
+    Hand(MakeControlLink(line, ClientAddress(peer)));
+    return absl::OkStatus();
+  };
+  // The worker dials again.
+  const absl::Status handed = Guarded(hand, [] { return absl::UnavailableError("no memory"); });
+  if (!handed.ok()) line->Close(handed);
   return line.get();
 }
 

@@ -156,11 +156,13 @@ absl::Status StartTaking(const GrpcPort& port, std::shared_ptr<TlsFiles> tls, Ex
   }
   ANNULUS_ASSIGN_OR_RETURN(
       listener.handshakes,
-      TlsHandshakes::Start(std::make_unique<TlsStreams>(std::move(tls), TlsStreams::For::kCalls),
-                           {LongestWait(port), MostHandshakes(port)},
-                           [door, relay](int client, std::unique_ptr<PeerStream> stream) {
-                             HandOver(door, relay->Connect(client, std::move(stream)));
-                           }));
+      TlsHandshakes::Start(
+          std::make_unique<TlsStreams>(std::move(tls), TlsStreams::For::kCalls),
+          {LongestWait(port), MostHandshakes(port)},
+          [door, relay](int client, std::unique_ptr<PeerStream> stream) {
+            HandOver(door, relay->Connect(client, std::move(stream)));
+          },
+          port.handshake_failed));
   listener.acceptor->Start(
       port.max_connections,
       [handshakes = listener.handshakes.get()](int client) { handshakes->Begin(client); },

@@ -46,6 +46,7 @@ struct GrpcPort {
   std::vector<grpc::Service*> services = {};
   // Answers calls to all other methods; null: gRPC does.
   std::unique_ptr<grpc::CallbackGenericService> others = nullptr;
+  TlsHandshakes::Failed handshake_failed = nullptr;
 };
 
 // Starts a gRPC server on the port, with health (NOT_SERVING at first) and reflection too. It is

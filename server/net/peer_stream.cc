@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/certificate_names.h"
 #include "server/base/pem.h"
@@ -139,9 +140,13 @@ class Tls final : public PeerStream {
     if (IsInVain()) return Outcome::kEnded;
     socket_.BeginCall();
     const int good = SSL_do_handshake(session_.get());
+    if (good < 1 && SSL_get_error(session_.get(), good) == SSL_ERROR_SSL) failure_ = Reason();
     const Outcome outcome = ToResult(good, 1).outcome;
-    return outcome == Outcome::kMoved && needs_http2_ && !SpeaksHttp2() ? Outcome::kEnded : outcome;
+    if (outcome != Outcome::kMoved || !needs_http2_ || SpeaksHttp2()) return outcome;
+    failure_ = "it does not offer HTTP/2 (ALPN \"h2\")";
+    return Outcome::kEnded;
   }
+  std::string failure() const override { return failure_; }
   bool in_handshake() const override { return SSL_is_init_finished(session_.get()) != 1; }
   Result Read(void* buffer, size_t size) override {
     if (ended_) return ReadPast(buffer, size);
@@ -170,6 +175,15 @@ class Tls final : public PeerStream {
   }
 
  private:
+  // Why OpenSSL ends the handshake.
+  std::string Reason() const {
+    const long verdict = SSL_get_verify_result(session_.get());
+    if (verdict != X509_V_OK) {
+      return absl::StrCat("its certificate: ", X509_verify_cert_error_string(verdict));
+    }
+    const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+    return reason == nullptr ? "an error without a name" : reason;
+  }
   // Whether the client has left before the handshake is complete. A signature for it takes long,
   // and would delay others.
   bool IsInVain() const { return in_handshake() && peer_has_left(); }
@@ -197,6 +211,7 @@ class Tls final : public PeerStream {
   const Session session_;
   const bool needs_http2_;
   bool ended_ = false;  // EndWriting was called
+  std::string failure_;
 };
 
 // Chooses HTTP/2, or fails the handshake.

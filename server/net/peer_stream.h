@@ -33,6 +33,9 @@ class PeerStream {
   virtual Outcome Handshake() { return Outcome::kMoved; }
   // Whether a handshake has yet to be completed, of which a step may take a millisecond.
   virtual bool in_handshake() const { return false; }
+  // After Handshake returned kEnded: what was wrong with what the peer sent or refused, for people.
+  // Empty: it left, or the connection broke.
+  virtual std::string failure() const { return {}; }
   // kEnded if the peer closed its side, if the connection broke, or if TLS failed.
   virtual Result Read(void* buffer, size_t size) = 0;
   virtual Result Write(const void* bytes, size_t size) = 0;

@@ -32,7 +32,7 @@ constexpr int kHandshakesAtATime = 16;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsHandshakes>> TlsHandshakes::Start(
-    std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done) {
+    std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done, Failed failed) {
   const int events = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event waking{EPOLLIN, {.fd = wake}};
@@ -42,15 +42,16 @@ absl::StatusOr<std::unique_ptr<TlsHandshakes>> TlsHandshakes::Start(
     if (wake >= 0) close(wake);
     return absl::UnavailableError(absl::StrCat("cannot watch TLS handshakes: ", cause));
   }
-  return std::unique_ptr<TlsHandshakes>(
-      new TlsHandshakes(std::move(streams), limits, std::move(done), events, wake));
+  return std::unique_ptr<TlsHandshakes>(new TlsHandshakes(
+      std::move(streams), limits, std::move(done), std::move(failed), events, wake));
 }
 
 TlsHandshakes::TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done,
-                             int events, int wake)
+                             Failed failed, int events, int wake)
     : streams_(std::move(streams)),
       limits_(limits),
       done_(std::move(done)),
+      failed_(std::move(failed)),
       events_(events),
       wake_(wake) {
   thread_ = std::thread([this] { Loop(); });
@@ -187,7 +188,11 @@ void TlsHandshakes::MakeRoom() {
 
 void TlsHandshakes::Continue(Place place) {
   const Outcome outcome = place->stream->Handshake();
-  if (outcome == Outcome::kEnded) return Drop(place);
+  if (outcome == Outcome::kEnded) {
+    const std::string why = place->stream->failure();
+    if (failed_ != nullptr && !why.empty()) failed_(place->host, why);
+    return Drop(place);
+  }
   if (outcome == Outcome::kMoved) {
     if (place->watched != 0) epoll_ctl(events_, EPOLL_CTL_DEL, place->client, nullptr);
     Connection connection = std::move(*place);

@@ -24,6 +24,9 @@ class TlsHandshakes {
  public:
   // Takes ownership of a connection whose handshake is complete. Called on the thread.
   using Done = std::function<void(int client, std::unique_ptr<PeerStream> stream)>;
+  // Told of a handshake that failed by what the client, "10.0.0.7", sent or refused, and not
+  // because it left or was slow. Called on the thread; null: nobody is told.
+  using Failed = std::function<void(const std::string& client, const std::string& why)>;
 
   struct Limits {
     std::chrono::milliseconds time;  // to complete a handshake
@@ -36,7 +39,8 @@ class TlsHandshakes {
 
   // UNAVAILABLE if the system has no descriptors left.
   static absl::StatusOr<std::unique_ptr<TlsHandshakes>> Start(std::unique_ptr<TlsStreams> streams,
-                                                              const Limits& limits, Done done);
+                                                              const Limits& limits, Done done,
+                                                              Failed failed = nullptr);
   ~TlsHandshakes();  // closes connections that have not completed
   TlsHandshakes(const TlsHandshakes&) = delete;
   TlsHandshakes& operator=(const TlsHandshakes&) = delete;
@@ -58,8 +62,8 @@ class TlsHandshakes {
   };
   using Place = std::list<Connection>::iterator;
 
-  TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done, int events,
-                int wake);
+  TlsHandshakes(std::unique_ptr<TlsStreams> streams, const Limits& limits, Done done, Failed failed,
+                int events, int wake);
 
   void Wake();
   // These run on the thread.
@@ -74,6 +78,7 @@ class TlsHandshakes {
   const std::unique_ptr<TlsStreams> streams_;
   const Limits limits_;
   const Done done_;
+  const Failed failed_;
   const int events_;  // epoll
   const int wake_;    // eventfd
 

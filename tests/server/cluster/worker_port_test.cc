@@ -13,7 +13,9 @@
 
 #include <condition_variable>
 #include <deque>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/cluster/control_line.h"
 #include "server/cluster/dial.h"
@@ -326,6 +330,41 @@ TEST_F(WorkerPortTest, CertificatesNeedACommonName) {
   other = config_;
   other.tls_certificate = other.tls_key = other.tls_client_ca = "";
   EXPECT_FALSE(DialCoordinator(other).ok()) << "without a certificate";
+}
+
+TEST_F(WorkerPortTest, FailedHandshakesAreLoggedWithTheirReason) {
+  const TestIdentity ring = MakeIdentity("127.0.0.1");
+  WriteTls(ring, ring.certificate);
+  const std::string file = directory_.path() / "log";
+  const int descriptor = open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  ASSERT_GE(descriptor, 0);
+  const absl::Cleanup close_file = [&] { close(descriptor); };
+  const Logger log(LogLevel::kInfo, descriptor);
+  config_.workers_listen = "127.0.0.1:0";
+  config_.keepalive_time = seconds(15);
+  const auto port = WorkerPort::Listen(config_, log).value();
+  const std::string address = absl::StrCat("127.0.0.1:", port->port());
+  const auto logged = [&] {
+    log.Flush(kLimit);
+    std::ifstream lines(file);
+    return std::string(std::istreambuf_iterator<char>(lines), {});
+  };
+  Http2Peer plain(address, std::nullopt);
+  plain.Send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(plain.WaitForClose(kLimit));
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(logged(), "TLS: http request"); }))
+      << logged();
+  const TestIdentity stranger = MakeIdentity("127.0.0.1");  // by another signer
+  const testing::TempDirectory theirs;
+  theirs.Write("key.pem", stranger.key);
+  theirs.Write("cert.pem", stranger.certificate);
+  ServerConfig other = config_;
+  other.tls_certificate = theirs.path() / "cert.pem";
+  other.tls_key = theirs.path() / "key.pem";
+  other.join = address;
+  EXPECT_FALSE(DialCoordinator(other).ok());
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(logged(), "TLS: its certificate: "); }))
+      << logged();
 }
 
 }  // namespace

@@ -1,0 +1,133 @@
+// What goes wrong on a worker's side of a ring.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/workers/recall_ring.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::chrono::minutes kLimit{1};
+
+// A door that all who come wait at until it opens.
+class Door {
+ public:
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    EXPECT_TRUE(changed_.wait_for(lock, kLimit, [this] { return open_; }));
+  }
+  void Open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void WaitForSomebody() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLimit, [this] { return waiting_ > 0; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int waiting_ = 0;
+  bool open_ = false;
+};
+
+// A carrier of a library that hangs: whoever sends waits at the door, also if the wire was aborted.
+class HangingCarrier final : public Carrier {
+ public:
+  explicit HangingCarrier(Door& door) : door_(door) {}
+  void Start(CarrierSink& sink) override { carrier_.Start(sink); }
+  const std::string& address() const override { return carrier_.address(); }
+  absl::Status Connect(int own, std::span<const std::string> addresses) override {
+    return carrier_.Connect(own, addresses);
+  }
+  void Send(int peer, const FrameHeaderBytes& header, const RingParts& parts, Done done) override {
+    door_.Pass();
+    carrier_.Send(peer, header, parts, std::move(done));
+  }
+  void Receive(uint64_t frame, std::vector<RingPlace> places, Done done) override {
+    carrier_.Receive(frame, std::move(places), std::move(done));
+  }
+  void Drop(uint64_t frame) override { carrier_.Drop(frame); }
+
+ private:
+  Door& door_;
+  testing::MemoryCarrier carrier_;
+};
+
+using WorkerFaultsTest = testing::RecallRing;
+
+TEST_F(WorkerFaultsTest, ARankThatDoesNotEndIsReportedBeforeTheWorkerWaitsForIt) {
+  Door door;
+  Door told;
+  std::string why;
+  WorkerRanksOptions options = ring_.WorkerOptionsOf("one", 2);
+  options.open_carrier = [&door] { return std::make_unique<HangingCarrier>(door); };
+  options.on_stuck = [&](const absl::Status& status) {
+    why = std::string(status.message());
+    told.Open();
+    door.Open();  // instead of ending the process
+  };
+  testing::WorkerThread& worker = ring_.Add(options);
+  RemoteRanksOptions ring = ring_.OptionsOf(1, kRanks);
+  ring.set.engine.exchange_timeout = std::chrono::milliseconds(200);
+  auto ranks = ring_.Create(ring).value();
+  ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
+  door.WaitForSomebody();
+  ranks.reset();  // the coordinator leaves amid the step
+  told.Pass();
+  EXPECT_THAT(why, AllOf(HasSubstr("rank "), HasSubstr("did not answer within")));
+  EXPECT_EQ(worker.Join(), absl::OkStatus());
+}
+
+TEST_F(WorkerFaultsTest, ACoordinatorLearnsWhyWiresCannotBeOpenedAnew) {
+  std::atomic<int> opened{0};
+  WorkerRanksOptions options = ring_.WorkerOptionsOf("one", 2);
+  options.open_carrier = [&opened]() -> absl::StatusOr<std::unique_ptr<Carrier>> {
+    if (++opened > 2) return absl::ResourceExhaustedError("no file descriptor for a wire");
+    return std::make_unique<testing::MemoryCarrier>();
+  };
+  testing::WorkerThread& worker = ring_.Add(options);
+  const auto ranks = ring_.Create(ring_.OptionsOf(1, kRanks)).value();
+  StepPlan unknown = *Plan();
+  unknown.updates.clear();  // no rank knows the sequence
+  const absl::Status failed = ranks->Run(std::make_shared<StepPlan>(unknown)).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(failed.message()),
+              AllOf(HasSubstr("worker \"one\""), HasSubstr("no file descriptor for a wire")));
+  EXPECT_EQ(worker.Join().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Then no rank is at the coordinator, and the worker's set has the whole ring.
+TEST_F(WorkerFaultsTest, AFailedStepEndsNobodyWhereOneWorkerHostsAllRanks) {
+  ring_.Add("one", kRanks);
+  const auto ranks = ring_.Create(ring_.OptionsOf(0, kRanks)).value();
+  for (int32_t turn = 1; turn <= 3; ++turn) {
+    StepPlan unknown = *Plan(turn);
+    unknown.updates.clear();
+    EXPECT_EQ(ranks->Run(std::make_shared<StepPlan>(unknown)).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ranks->state(), RanksState::kUp);
+    EXPECT_EQ(ranks->Run(Plan(turn)).value().back().logits, LogitsInOneProcess(turn));
+  }
+}
+
+}  // namespace
+}  // namespace annulus
