@@ -17,8 +17,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/cluster/dial.h"
-#include "server/config/loopback.h"
 #include "server/config/notify_address.h"
+#include "server/config/wire_devices.h"
 #include "server/devices.h"
 #include "server/process/service_notifier.h"
 #include "server/process/signal_thread.h"
@@ -38,11 +38,6 @@ constexpr milliseconds kGoodWhile{10'000};
 
 // All processes of a ring must be of one build.
 std::string Build() { return absl::StrCat(kVersion, " (", ProgramId(), ")"); }
-
-// What ranks exchange goes over the same kind of network as the control messages.
-std::string WireDevices(const std::string& address) {
-  return IsLoopbackAddress(address) ? "lo" : "";
-}
 
 std::string NameOf(const ServerConfig& config) {
   if (!config.worker_name.empty()) return config.worker_name;
@@ -96,13 +91,16 @@ absl::Status ServeForever(const ServerConfig& config, const Logger& log, Worker&
 
 }  // namespace
 
-absl::Status LoadWire() { return LoadUcx().status(); }
+absl::StatusOr<std::string> OpenWire(const ServerConfig& config) {
+  ANNULUS_RETURN_IF_ERROR(LoadUcx().status());
+  return FindWireDevices(config);
+}
 
 EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source) {
   return {.source = &source,
           .local_ranks = config.local_ranks,
           .build = Build(),
-          .wire_devices = WireDevices(config.workers_listen)};
+          .wire_devices = config.wire_devices};
 }
 
 absl::Status Join(const ServerConfig& config, const Logger& log) {
@@ -129,7 +127,7 @@ absl::Status Join(const ServerConfig& config, const Logger& log) {
   };
   const WorkerOptions self = {.name = NameOf(config),
                               .build = Build(),
-                              .wire_devices = WireDevices(config.join),
+                              .wire_devices = config.wire_devices,
                               .on_stuck = end_process};
   ANNULUS_ASSIGN_OR_RETURN(const auto worker,
                            CreateWorker(options, self, *devices->backend, devices->kernels));

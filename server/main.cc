@@ -414,14 +414,15 @@ int Report(const absl::Status& status) {
 // Serves. Reports through the logger instead of Report, so that the end does not wait if standard
 // error hangs.
 int ServeAndReport(const CommandLine& command_line, const std::vector<std::string>& arguments) {
-  const ServerConfig& config = command_line.config;
+  ServerConfig config = command_line.config;
   // Before the first of them is started.
   const absl::Status threads =
       CheckThreadRoom(ThreadsNeeded(config.engine.threads, config.engine.ranks));
   if (!threads.ok()) return Report(threads);
   if (!config.join.empty() || !config.workers_listen.empty()) {
-    const absl::Status wire = LoadWire();
-    if (!wire.ok()) return Report(wire);
+    absl::StatusOr<std::string> devices = OpenWire(config);
+    if (!devices.ok()) return Report(devices.status());
+    config.wire_devices = *std::move(devices);
   }
   UseGrpcLog(config.log_level);
   Logger log(config.log_level, STDERR_FILENO, config.log_format);

@@ -78,6 +78,12 @@ std::vector<Option> ClusterOptions() {
        "With --join: the worker's name in messages, which no other worker of the ring has; empty: "
        "HOST-PID.",
        Into(&ServerConfig::worker_name, ParseWorkerName)},
+      {"allow-public-wire", "on|off", "off",
+       "With --workers-listen or --join: let ranks exchange keys and values, which UCX does not "
+       "encrypt, over network devices whose addresses are not private. UCX_NET_DEVICES names the "
+       "devices to use.",
+       OneOf(&ServerConfig::allow_public_wire, {{"on", true}, {"off", false}}),
+       /*bare=*/true},
   };
 }
 
@@ -90,10 +96,12 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
         "of them");
   }
   if (!coordinator && !worker) {
-    if (config.local_ranks != 1 || !config.worker_name.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(config.local_ranks != 1 ? "local-ranks" : "worker-name",
-                       " is set without workers-listen and join; set one of them, or remove it"));
+    for (const auto& [name, set] : {std::pair("local-ranks", config.local_ranks != 1),
+                                    std::pair("worker-name", !config.worker_name.empty()),
+                                    std::pair("allow-public-wire", config.allow_public_wire)}) {
+      if (!set) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " is set without workers-listen and join; set one of them, or remove it"));
     }
     return absl::OkStatus();
   }

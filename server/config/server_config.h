@@ -72,10 +72,12 @@ struct ServerConfig {
   std::string admin_token_file;
 
   // A ring whose ranks are in several processes. At most one of the two addresses is set.
-  std::string workers_listen;  // HOST:PORT on which a coordinator's workers dial
-  std::string join;            // HOST:PORT of the coordinator whose worker this is
-  int local_ranks = 0;         // of the ring, in this process; counts only with one of the two
-  std::string worker_name;     // empty: HOST-PID
+  std::string workers_listen;      // HOST:PORT on which a coordinator's workers dial
+  std::string join;                // HOST:PORT of the coordinator whose worker this is
+  int local_ranks = 0;             // of the ring, in this process; counts only with one of the two
+  std::string worker_name;         // empty: HOST-PID
+  bool allow_public_wire = false;  // see ChooseWireDevices
+  std::string wire_devices;        // what it chose; empty: not yet
 
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload

@@ -86,7 +86,7 @@ std::string OtherValue(const Option& option) {
   if (name == "tool-format") return "hermes";
   if (name == "log-format") return "json";
   if (name == "log-level") return "debug";
-  if (name == "insecure" || name == "metrics-tls") return "on";
+  if (name == "insecure" || name == "metrics-tls" || name == "allow-public-wire") return "on";
   if (name == "numa" || name == "device-graphs" || name == "reasoning") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
@@ -137,7 +137,8 @@ std::string Describe(const ServerConfig& c) {
       << '|' << c.attach.memory << '|' << c.documents.max_documents << '|' << c.documents.folder
       << '|' << c.documents.folder_bytes << '|' << c.max_message_bytes << '|'
       << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format) << '|'
-      << c.workers_listen << '|' << c.join << '|' << c.local_ranks << '|' << c.worker_name;
+      << c.workers_listen << '|' << c.join << '|' << c.local_ranks << '|' << c.worker_name << '|'
+      << c.allow_public_wire;
   return out.str();
 }
 
@@ -153,7 +154,9 @@ std::vector<std::string> Companion(const Option& option) {
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
   if (name == "workers-listen") return {"--ranks", "2"};
-  if (name == "local-ranks" || name == "worker-name") return {"--join", "127.0.0.1:7000"};
+  if (name == "local-ranks" || name == "worker-name" || name == "allow-public-wire") {
+    return {"--join", "127.0.0.1:7000"};
+  }
   return {};
 }
 
@@ -426,6 +429,7 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   EXPECT_THAT(Error(with(joins, {"--worker-name", "a b"})), HasSubstr("without spaces"));
   EXPECT_THAT(Error({"--local-ranks", "2"}), HasSubstr("local-ranks is set without"));
   EXPECT_THAT(Error({"--worker-name", "a"}), HasSubstr("worker-name is set without"));
+  EXPECT_THAT(Error({"--allow-public-wire"}), HasSubstr("allow-public-wire is set without"));
   for (const char* option : {"--kv-host", "--kv-disk"}) {
     EXPECT_THAT(Error(with(listens, {option, "1GiB"})), HasSubstr("cannot be kept yet"));
     EXPECT_THAT(Error(with(joins, {option, "1GiB"})), HasSubstr("a worker (join) serves no"));
