@@ -94,6 +94,13 @@ EngineLoad LoadAt(const EngineParts& parts, const Moment& moment) {
   load.exchange = parts.exchange.rates;
   load.exchange_source = parts.exchange.source;
   load.ring_transport = parts.ranks->transport();
+  load.ring = parts.ranks->workers();
+  for (WorkerLoad& worker : load.ring.workers) {
+    for (int i = 0; i < worker.ranks; ++i) {
+      worker.exposed_seconds +=
+          parts.metrics->ranks[worker.first_rank + i].exposed_wait_seconds.value();
+    }
+  }
   load.kv_usage = total > 0 ? static_cast<double>(used) / static_cast<double>(total) : 0;
   return load;
 }

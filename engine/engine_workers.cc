@@ -33,7 +33,8 @@ class LoadedWorker final : public Worker {
  public:
   LoadedWorker(const EngineSeams& seams, const EngineOptions& options, const WorkerOptions& worker,
                LoadedModel model, Backend& backend)
-      : model_(std::move(model)), backend_(backend) {
+      : model_(std::move(model)), backend_(backend), board_(*seams.clock) {
+    options_.board = &board_;
     options_.name = worker.name;
     options_.ranks = options.ranks;
     options_.engine = options;
@@ -52,10 +53,12 @@ class LoadedWorker final : public Worker {
   absl::Status Serve(WorkerLink& link) override {
     return ServeRanks(model_.ranks, backend_, options_, link);
   }
+  WorkerStatus Status() const override { return board_.Read(); }
 
  private:
   const LoadedModel model_;
   Backend& backend_;
+  WorkerBoard board_;
   WorkerRanksOptions options_;
 };
 

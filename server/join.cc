@@ -22,6 +22,7 @@
 #include "server/devices.h"
 #include "server/process/service_notifier.h"
 #include "server/process/signal_thread.h"
+#include "server/worker_http.h"
 
 namespace annulus::server {
 namespace {
@@ -115,8 +116,15 @@ absl::Status Join(const ServerConfig& config, const Logger& log) {
       });
   ServiceNotifier notifier(ReadNotifyAddress());
   notifier.StartSigns([] { return true; });
-  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
-  log.Info("loading", {{"model", config.engine.model}});
+  std::unique_ptr<Devices> devices;
+  std::unique_ptr<Worker> worker;  // the endpoint tells of it
+  std::unique_ptr<WorkerHttp> http;
+  if (!config.metrics.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(http, WorkerHttp::Start(config, log));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(devices, OpenDevices(config));
+  log.Info("loading",
+           {{"model", config.engine.model}, {"metrics_port", http == nullptr ? 0 : http->port()}});
   EngineOptions options = config.engine;
   options.ranks = config.local_ranks;
   // The rank's thread cannot be ended alone; whoever watches the process starts it again.
@@ -129,8 +137,9 @@ absl::Status Join(const ServerConfig& config, const Logger& log) {
                               .build = Build(),
                               .wire_devices = config.wire_devices,
                               .on_stuck = end_process};
-  ANNULUS_ASSIGN_OR_RETURN(const auto worker,
+  ANNULUS_ASSIGN_OR_RETURN(worker,
                            CreateWorker(options, self, *devices->backend, devices->kernels));
+  if (http != nullptr) http->Show(*worker);
   log.Info("worker", {{"name", self.name}, {"coordinator", config.join}});
   notifier.Ready(absl::StrCat("worker of ", config.join));
   return ServeForever(config, log, *worker);

@@ -272,6 +272,7 @@ absl::Status Load(const ServerConfig& config, const Logger& log, Server& server,
   }
   log.Info("loading", {{"model", config.engine.model},
                        {"port", server.port()},
+                       {"metrics_port", server.metrics_port()},
                        {"workers_port", loaded.port == nullptr ? 0 : loaded.port->port()}});
   if (loaded.port != nullptr)
     loaded.port->Show([&](const std::string& missing) { server.Await(missing); });

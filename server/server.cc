@@ -29,6 +29,7 @@
 #include "server/identity/credentials.h"
 #include "server/identity/file_watch.h"
 #include "server/metrics/memory_report.h"
+#include "server/metrics/ring_metrics.h"
 #include "server/metrics/server_state.h"
 #include "server/net/admin_socket.h"
 #include "server/process/heap_trimmer.h"
@@ -254,6 +255,10 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   append(DocumentFolderMetrics(documents_.folder()));
   append(SpanMetrics(spans_));
   const auto engine = lifecycle_.engine();
+  if (!config_.workers_listen.empty()) {
+    append(RingMetrics(engine.ok() ? (*engine)->Load().ring : RingLoad(),
+                       !lifecycle_.awaited().empty()));
+  }
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();
   append(MemoryMetrics(report.load, context_.held_most()));

@@ -13,6 +13,7 @@
 
 #include "engine/api/request.h"
 #include "engine/api/ring.h"
+#include "engine/api/workers.h"
 #include "engine/base/process_memory.h"
 #include "kernels/base/activations.h"
 #include "kernels/base/dtype.h"
@@ -126,6 +127,7 @@ struct EngineLoad {
   std::vector<TierLoad> tiers;  // those that are set
   std::string exchange_source;  // where `exchange` comes from, for people
   std::string ring_transport;   // how messages travel between ranks, for people
+  RingLoad ring;                // which of them are in other processes
   MemoryForecast memory;
   MemoryPlan plan;
   ProcessMemory process;

@@ -4,8 +4,11 @@
 // Rings whose ranks are in several processes: a coordinator, which has the engine, and workers,
 // which host ranks for it.
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -34,6 +37,40 @@ struct WorkerOptions {
   std::function<void(const absl::Status&)> on_stuck = nullptr;
 };
 
+// A rank at a worker.
+struct HostedRank {
+  int rank = 0;                                 // of the ring
+  std::map<std::string, int64_t> memory_bytes;  // purpose ("kv", "step", ..) -> bytes held
+};
+
+// What a worker does, at one moment.
+struct WorkerStatus {
+  bool connected = false;         // a coordinator is at the other end of its link
+  uint64_t epoch = 0;             // of the ring that its ranks are in; 0: in none
+  int64_t steps = 0;              // that its ranks have ended since the start, also with an error
+  double waited_seconds = 0;      // with ranks in a ring and no step to run, since the start
+  std::vector<HostedRank> ranks;  // those that have their memory
+};
+
+// A worker as its coordinator sees it.
+struct WorkerLoad {
+  std::string name;
+  std::string peer;  // where it dialled from, "10.0.0.7:51034"
+  int first_rank = 0;
+  int ranks = 1;  // from first_rank on
+  bool lost = false;
+  double silent_seconds = 0;  // since it last said anything
+  // How long its ranks have waited for others with nothing to compute, since the start, all ranks
+  // together.
+  double exposed_seconds = 0;
+};
+
+// The workers of an engine's ring.
+struct RingLoad {
+  uint64_t epoch = 0;               // of the ring; 0: all ranks are in one process
+  std::vector<WorkerLoad> workers;  // by their first rank
+};
+
 // A process that hosts EngineOptions::ranks ranks of an engine elsewhere. Its model is loaded.
 class Worker {
  public:
@@ -44,6 +81,9 @@ class Worker {
   // FAILED_PRECONDITION if the coordinator refused this worker, RESOURCE_EXHAUSTED if there is not
   // enough memory. May be called again with another link, by one thread at a time.
   virtual absl::Status Serve(WorkerLink& link) = 0;
+
+  // Thread-safe.
+  virtual WorkerStatus Status() const = 0;
 };
 
 }  // namespace annulus

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/api/workers.h"
 #include "engine/memory/buffer_pool.h"
 #include "engine/memory/kv_pool.h"
 #include "engine/memory/page_book.h"
@@ -88,6 +89,8 @@ class RankPort {
   virtual RankStatistics Statistics(int rank) const = 0;
   // How messages travel between ranks, for people.
   virtual std::string transport() const = 0;
+  // The workers that host ranks, without exposed_seconds; by default all ranks are here.
+  virtual RingLoad workers() const { return {}; }
   // How many pages of one layer a plan may let a rank receive from its peers in one ring step: see
   // ModePolicy.
   virtual int64_t visiting_pages() const = 0;

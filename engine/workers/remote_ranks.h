@@ -72,6 +72,7 @@ class RemoteRanks final : public RankPort {
   const std::vector<RankFacts>& facts() const override { return facts_; }
   RankStatistics Statistics(int rank) const override;
   std::string transport() const override;
+  RingLoad workers() const override { return crew_->Load(); }
   int64_t visiting_pages() const override { return visiting_pages_; }
   int64_t PagesSummarised(const SummaryKinds& kinds) const override;
   PatternCache& patterns() override;

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/api/workers.h"
 #include "engine/base/clock.h"
 #include "engine/runner/rank_set.h"
 #include "engine/workers/control_messages.h"
@@ -91,6 +92,8 @@ class RingCrew final : private WorkerSourceSink {
   // Of the last beat. Any thread.
   RankStatistics Statistics(int rank) const;
   int workers() const { return static_cast<int>(workers_.size()); }
+  // Without exposed_seconds. Once all ranks have a worker: any thread.
+  RingLoad Load() const;
 
  private:
   // One who dialled.

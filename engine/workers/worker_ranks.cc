@@ -65,9 +65,15 @@ class WorkerRanks final : private WorkerLinkSink {
   void EndRanks();
   void SendBeats();
 
+  void ShowMemory() const;
+
   absl::StatusOr<wire::ToWorker> Next(SteadyTime deadline);
   void End(const absl::Status& why);
   void Say(const wire::FromWorker& message) { link_.Send(Encode(message)); }
+  template <typename Change>
+  void Show(const Change& change) const {
+    if (options_.board != nullptr) options_.board->Update(change);
+  }
   wire::FromWorker HelloMessage() const;
 
   const RankModel& model_;
@@ -79,6 +85,7 @@ class WorkerRanks final : private WorkerLinkSink {
   // Used by the serving thread alone.
   CodecLimits limits_;
   std::chrono::milliseconds exchange_timeout_{0};
+  int first_rank_ = 0;            // of those hosted; set before there are beats
   uint64_t begun_ = 0;            // steps of the epoch
   std::deque<uint64_t> running_;  // of these, those whose results were not said
   int taken_ = 0;                 // steps of the epoch whose results were taken
@@ -99,6 +106,7 @@ class WorkerRanks final : private WorkerLinkSink {
 };
 
 absl::Status WorkerRanks::Serve() {
+  Show([](WorkerStatus& status) { status.connected = true; });
   link_.Start(*this);
   Say(HelloMessage());
   const absl::Status ended = Guarded([this] { return Run(); }, NoMemoryError);
@@ -107,6 +115,11 @@ absl::Status WorkerRanks::Serve() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return closed_; });
   }
+  Show([](WorkerStatus& status) {
+    status.connected = false;
+    status.epoch = 0;
+    status.ranks.clear();
+  });
   EndRanks();
   return ended;
 }
@@ -227,7 +240,8 @@ absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
   set.engine.max_running = assign.max_running();
   set.engine.exchange_timeout = exchange_timeout_;
   set.engine.kv_memory_bytes = assign.kv_bytes_per_rank() * static_cast<size_t>(options_.ranks);
-  set.span = {.first = assign.first_rank(), .local = options_.ranks, .all = assign.ring_size()};
+  first_rank_ = assign.first_rank();
+  set.span = {.first = first_rank_, .local = options_.ranks, .all = assign.ring_size()};
   set.rows_per_rank = assign.rows_per_rank();
   set.suspended_rows = assign.suspended_rows();
   set.ring = WiderRing{[this, span = set.span] { return OpenWires(span); }, kWireRingNeeds};
@@ -292,6 +306,7 @@ absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
   if (!formed->has_form() || form.epoch() != epoch || form.addresses_size() != ring_size) {
     return Unexpected("another message than the Form of this ring");
   }
+  Show([epoch](WorkerStatus& status) { status.epoch = epoch; });
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
   return std::vector<std::string>(form.addresses().begin(), form.addresses().end());
@@ -317,9 +332,12 @@ bool WorkerRanks::AwaitWork() {
   const bool runs = !running_.empty();
   const SteadyTime deadline =
       runs ? set_->last_progress() + exchange_timeout_ : clock_.Now() + kLookAround;
+  WorkerBoard* const board = runs ? nullptr : options_.board;
+  if (board != nullptr) board->Wait();
   const bool woken = clock_.WaitUntil(deadline, lock, changed_, [&] {
     return over_.has_value() || !unread_.empty() || (runs && ended_ > taken_);
   });
+  if (board != nullptr) board->GoOn();
   if (over_.has_value()) return false;
   return runs && (ended_ > taken_ || !woken);
 }
@@ -346,6 +364,7 @@ absl::Status WorkerRanks::StartStep(const wire::Run& run) {
 absl::Status WorkerRanks::SayResults() {
   const absl::StatusOr<std::vector<RankResult>> results = set_->Results();
   ++taken_;
+  Show([](WorkerStatus& status) { ++status.steps; });
   const uint64_t step = running_.front();
   running_.pop_front();
   if (!results.ok()) {
@@ -403,6 +422,23 @@ absl::Status WorkerRanks::BeginAnew() {
 
 // ---- on a thread of its own
 
+// Call with mutex_ locked.
+void WorkerRanks::ShowMemory() const {
+  std::vector<HostedRank> ranks;
+  for (int index = 0; beating_ != nullptr && index < options_.ranks; ++index) {
+    const BufferPoolStats memory = beating_->Statistics(index).memory;
+    HostedRank& rank = ranks.emplace_back();
+    rank.rank = first_rank_ + index;
+    for (size_t kind = 0; kind < kLifetimeCount; ++kind) {
+      const size_t held = memory.held_by_lifetime[kind];
+      if (held == 0) continue;
+      const absl::string_view purpose = LifetimeName(static_cast<Lifetime>(kind));
+      rank.memory_bytes[std::string(purpose)] = static_cast<int64_t>(held);
+    }
+  }
+  Show([&ranks](WorkerStatus& status) { status.ranks = std::move(ranks); });
+}
+
 void WorkerRanks::SendBeats() {
   std::unique_lock lock(mutex_);
   while (!stop_beats_) {
@@ -417,6 +453,7 @@ void WorkerRanks::SendBeats() {
         *beat.add_ranks() = ToMessage(beating_->Statistics(rank));
       }
       Say(message);
+      ShowMemory();
     });
     clock_.WaitUntil(now + options_.beat_period, lock, changed_, [this] { return stop_beats_; });
   }

@@ -14,6 +14,7 @@
 #include "engine/ring/wire/carrier.h"
 #include "engine/runner/rank_set.h"
 #include "engine/workers/ring_agreement.h"
+#include "engine/workers/worker_board.h"
 #include "engine/workers/worker_link.h"
 #include "kernels/backend.h"
 
@@ -32,6 +33,8 @@ struct WorkerRanksOptions {
   // is over. ServeRanks then waits for it without a bound, as the rank uses what the caller owns:
   // whoever cannot wait ends the process in this call. Null: nobody is told.
   std::function<void(const absl::Status&)> on_stuck = nullptr;
+  // Told of what the worker does; must outlive the call of ServeRanks. Null: nobody is.
+  WorkerBoard* board = nullptr;
   // Longest wait for the coordinator's next word while a ring forms.
   std::chrono::milliseconds forming_timeout{150'000};
   std::chrono::milliseconds beat_period = kBeatPeriod;

@@ -2,6 +2,7 @@
 
 #include "server/config/cluster_options.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -85,6 +86,13 @@ std::vector<Option> ClusterOptions() {
        OneOf(&ServerConfig::allow_public_wire, {{"on", true}, {"off", false}}),
        /*bare=*/true},
   };
+}
+
+void LeaveOutUnsetMetrics(const OptionTexts& texts, ServerConfig& config) {
+  const bool set = std::any_of(texts.begin(), texts.end(), [](const auto& entry) {
+    return entry.first->name == absl::string_view("metrics");
+  });
+  if (!config.join.empty() && !set) config.metrics.clear();
 }
 
 absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) {

@@ -11,6 +11,10 @@ namespace annulus::server {
 // others. `texts`: of the options that were set.
 absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts);
 
+// A worker serves metrics only if they were asked for: several on one machine would have the same
+// default address.
+void LeaveOutUnsetMetrics(const OptionTexts& texts, ServerConfig& config);
+
 }  // namespace annulus::server
 
 #endif  // ANNULUS_SERVER_CONFIG_CLUSTER_OPTIONS_H_

@@ -316,6 +316,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   ANNULUS_RETURN_IF_ERROR(CheckTogether(flags.action, config));
   ANNULUS_RETURN_IF_ERROR(CheckKernels(texts));
   if (flags.action == Action::kServe) ANNULUS_RETURN_IF_ERROR(CheckCluster(config, texts));
+  LeaveOutUnsetMetrics(texts, config);
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }

@@ -93,7 +93,8 @@ std::vector<Option> ServiceOptions() {
        "the same time, or 10s if that is less.",
        Within(&ServerConfig::keepalive_time, milliseconds(100), hours(2))},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464",
-       "Address of /metrics for Prometheus, and of the probes /healthz and /readyz.",
+       "Address of /metrics for Prometheus, and of the probes /healthz and /readyz. A worker "
+       "(--join) has none unless this is set.",
        Into(&ServerConfig::metrics, ParseOptionalAddress)},
       {"otlp-endpoint", "HOST:PORT|off", "off",
        "OpenTelemetry collector that gets a trace of each generation, by OTLP over gRPC without "

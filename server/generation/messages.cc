@@ -206,6 +206,18 @@ v1::RankLoad ToMessage(const RankLoad& rank) {
   return message;
 }
 
+v1::WorkerLoad ToMessage(const WorkerLoad& worker) {
+  v1::WorkerLoad message;
+  message.set_name(worker.name);
+  message.set_peer(worker.peer);
+  message.set_first_rank(worker.first_rank);
+  message.set_ranks(worker.ranks);
+  message.set_up(!worker.lost);
+  message.set_silent_seconds(worker.silent_seconds);
+  message.set_exposed_seconds(worker.exposed_seconds);
+  return message;
+}
+
 v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   v1::GetLoadResponse message;
   message.set_running(load.running);
@@ -229,6 +241,8 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   exchange.set_part_seconds(load.exchange.part_seconds);
   exchange.set_source(load.exchange_source);
   message.set_ring_transport(load.ring_transport);
+  message.set_epoch(static_cast<int64_t>(load.ring.epoch));
+  for (const WorkerLoad& worker : load.ring.workers) *message.add_workers() = ToMessage(worker);
   return message;
 }
 

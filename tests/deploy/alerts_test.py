@@ -300,8 +300,9 @@ def check(build, folder, open_later):
         opened(served)
     loading, loads_at = loading_daemon(build, folder)
     opened(daemon.stopping(loading))
+    alone = opened(daemon.Ring(build, workers=0))  # waits for a worker
     receivers = Receivers()
-    targets = [served.metrics for served in daemons.values()] + [loads_at]
+    targets = [served.metrics for served in daemons.values()] + [loads_at] + alone.metrics
     manager, address, prometheus, prometheus_address = start_monitoring(folder, targets, receivers)
     opened(daemon.stopping(manager))
     opened(daemon.stopping(prometheus))

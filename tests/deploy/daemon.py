@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,6 +55,47 @@ class Daemon:
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+
+
+class Ring:
+    """A coordinator and, unless `workers` is 0, its worker, as processes of one ring: `metrics` has their addresses.
+    Nobody reads their logs."""
+
+    def __init__(self, build, workers=1):
+        self.processes = []
+        coordinator, ports = self.start(
+            build, r" loading .* metrics_port=(\d+) workers_port=(\d+)", "--ranks", "2", "--workers-listen", "127.0.0.1:0",
+            "--listen", "127.0.0.1:0", "--admin-listen", "off", "--kv-memory", "64MiB", "--metrics", "127.0.0.1:0")
+        self.metrics = [f"127.0.0.1:{ports[1]}"]
+        if workers:
+            _, ports = self.start(build, r" loading .* metrics_port=(\d+)", "--join", f"127.0.0.1:{ports[2]}",
+                                  "--metrics", "127.0.0.1:0")
+            self.metrics.append(f"127.0.0.1:{ports[1]}")
+            self.read(coordinator, " ready ")
+            while "annulus_worker_rank_memory_bytes{" not in get(self.metrics[1], "/metrics"):
+                time.sleep(0.05)  # until its first beat in the ring
+
+    def start(self, build, expected, *flags):
+        self.processes.append(subprocess.Popen([f"{build}/annulusd", *flags], stderr=subprocess.PIPE, text=True,
+                                               env=environment()))
+        return self.processes[-1], self.read(self.processes[-1], expected)
+
+    @staticmethod
+    def read(process, expected):
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(expected, line):
+                return found
+        sys.exit("annulusd did not start:\n" + "".join(lines))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
 
 def families(metrics):

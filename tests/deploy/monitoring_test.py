@@ -95,8 +95,13 @@ def main():
         options = ["--documents", f"{folder}/documents", "--otlp-endpoint", "127.0.0.1:9"]
         with daemon.Daemon(sys.argv[1], "--ranks", "2", "--kv-memory", "64MiB", *options, *tls) as served:
             known = daemon.families(served.metrics)
-            check_names(known)
-            check_tested_series(known)
+        # Others belong to a ring of several processes.
+        with daemon.Ring(sys.argv[1]) as ring:
+            for metrics in ring.metrics:
+                for name, labels in daemon.families(metrics).items():
+                    known.setdefault(name, set()).update(labels)
+        check_names(known)
+        check_tested_series(known)
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 

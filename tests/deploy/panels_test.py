@@ -87,8 +87,9 @@ def check(build, ranks, folder, pictures):
     with daemon.Daemon(build, "--ranks", str(ranks), "--tokens-per-rank", "512",
                        "--kv-memory", "256MiB", "--documents", str(folder / "documents")) as served, \
             daemon.Daemon(build, "--kv-memory", "64MiB", "--max-running", "1", "--max-waiting", "1") as full, \
-            daemon.Daemon(build, "--kv-memory", "64MiB", *daemon.certificate(folder)) as certified:
-        process, address = start_prometheus(folder, [served.metrics, full.metrics, certified.metrics])
+            daemon.Daemon(build, "--kv-memory", "64MiB", *daemon.certificate(folder)) as certified, \
+            daemon.Ring(build) as ring:
+        process, address = start_prometheus(folder, [served.metrics, full.metrics, certified.metrics, *ring.metrics])
         with daemon.stopping(process), concurrent.futures.ThreadPoolExecutor(1) as beside:
             too_much = beside.submit(overload, build, full.address)
             load(build, served.address, folder)

@@ -80,7 +80,7 @@ class WorkersTest : public ::testing::Test {
     listen_ = absl::StrCat("127.0.0.1:", Number(*daemon, " port="));
     return daemon;
   }
-  static int Number(const Daemon& daemon, const std::string& key) {
+  static int Number(const Program& daemon, const std::string& key) {
     const size_t at = daemon.output().find(key);
     return at == std::string::npos ? 0 : std::stoi(daemon.output().substr(at + key.size()));
   }
@@ -129,6 +129,16 @@ class WorkersTest : public ::testing::Test {
     return info;
   }
 
+  v1::GetLoadResponse Load() const {
+    const auto stub =
+        v1::AdminService::NewStub(grpc::CreateChannel(listen_, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::GetLoadResponse load;
+    const grpc::Status status = stub->GetLoad(&context, {}, &load);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return load;
+  }
+
   const testing::TempDirectory folder_;
   const std::string model_ = testing::PlainModel(folder_);
   std::string join_;    // of the coordinator
@@ -153,6 +163,47 @@ TEST_F(WorkersTest, TwoProcessesAnswerAsOneDoes) {
   ASSERT_TRUE(worker.WaitForOutput(" no_coordinator ", kLimit)) << worker.output();
   worker.Signal(SIGTERM);
   EXPECT_EQ(worker.WaitForExit(seconds(20)), 0) << worker.output();
+}
+
+// What operators see of both sides.
+TEST_F(WorkersTest, CoordinatorAndWorkersTellOfTheRing) {
+  const auto coordinator = Coordinator(3);
+  const std::string metrics = absl::StrCat("127.0.0.1:", Number(*coordinator, "metrics_port="));
+  WorkerProcess one(join_, WorkerFlags({"--worker-name", "one", "--metrics", "127.0.0.1:0"}));
+  ASSERT_TRUE(one.WaitForOutput(" connected ", kLimit)) << one.output();
+  const std::string worker = absl::StrCat("127.0.0.1:", Number(one, "metrics_port="));
+  ASSERT_TRUE(coordinator->WaitForOutput("of 3 ranks 1 is missing", kLimit));
+  EXPECT_EQ(ScrapeSamples(metrics)["annulus_ring_incomplete"], 1);
+  EXPECT_EQ(HttpGet(worker, "/healthz"), "alive\n");
+  EXPECT_EQ(HttpGet(worker, "/readyz"), "loading\n");
+  EXPECT_EQ(ScrapeSamples(worker)["annulus_worker_connected"], 1);
+  EXPECT_EQ(ScrapeSamples(worker)["annulus_epoch"], 0);
+  auto two = std::make_unique<WorkerProcess>(join_, WorkerFlags({"--worker-name", "two"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output();
+  Ask(coordinator->address());
+  auto samples = ScrapeSamples(metrics);
+  EXPECT_EQ(samples["annulus_ring_incomplete"], 0);
+  EXPECT_EQ(samples["annulus_epoch"], 1);
+  EXPECT_EQ(samples["annulus_workers{state=\"up\"}"], 2);
+  EXPECT_EQ(samples["annulus_worker_up{worker=\"two\"}"], 1);
+  EXPECT_GT(samples["annulus_worker_exposed_seconds_total{worker=\"one\"}"], 0);
+  EXPECT_TRUE(samples.contains("annulus_worker_silence_seconds{worker=\"one\"}"));
+  EXPECT_EQ(HttpGet(worker, "/readyz"), "serving\n");
+  EXPECT_TRUE(Eventually([&] {
+    auto now = ScrapeSamples(worker);
+    return now["annulus_worker_rank_memory_bytes{rank=\"1\",kind=\"kv\"}"] > 0 &&
+           now["annulus_worker_steps_total"] > 0 && now["annulus_worker_wait_seconds_total"] > 0;
+  }));
+  const v1::GetLoadResponse load = Load();
+  ASSERT_EQ(load.workers_size(), 2);
+  EXPECT_EQ(load.epoch(), 1);
+  EXPECT_EQ(load.workers(1).name(), "two");
+  EXPECT_EQ(load.workers(1).first_rank(), 2);
+  EXPECT_TRUE(load.workers(1).up());
+  EXPECT_LT(load.workers(1).silent_seconds(), 30);
+  EXPECT_THAT(load.workers(1).peer(), HasSubstr("127.0.0.1:"));
+  two.reset();  // killed
+  EXPECT_TRUE(Eventually([&] { return !Load().workers(1).up(); }));
 }
 
 TEST_F(WorkersTest, FourRanksInThreeProcessesAnswerAsOneDoes) {

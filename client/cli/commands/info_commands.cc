@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -228,6 +229,32 @@ std::string RankTable(const v1::GetLoadResponse& load, bool verbose, int columns
   return table.Render(columns_at_most);
 }
 
+// Empty if all ranks are in the server's own process.
+std::string DescribeWorkers(const v1::GetLoadResponse& load) {
+  if (load.workers().empty()) return "";
+  return absl::StrCat("workers   ", load.workers_size(), ", epoch ", load.epoch(), "\n");
+}
+
+// Likewise.
+std::string WorkerTable(const v1::GetLoadResponse& load, int columns_at_most) {
+  if (load.workers().empty()) return "";
+  using Align = Table::Align;
+  Table table({{"WORKER"},
+               {"PEER"},
+               {"RANKS", Align::kRight},
+               {"STATE"},
+               {"LAST BEAT", Align::kRight},
+               {"WAITED", Align::kRight}});
+  for (const v1::WorkerLoad& worker : load.workers()) {
+    std::vector<int> ranks(worker.ranks());
+    std::iota(ranks.begin(), ranks.end(), worker.first_rank());
+    table.AddRow({worker.name(), worker.peer(), FormatNumbers(ranks), worker.up() ? "up" : "LOST",
+                  FormatDuration(worker.silent_seconds()) + " ago",
+                  FormatDuration(worker.exposed_seconds())});
+  }
+  return absl::StrCat("\n", table.Render(columns_at_most));
+}
+
 // How many of all pages are in use, reserved, cached and free. Older servers report only the first.
 std::string DescribePages(const v1::GetLoadResponse& load) {
   std::string text = absl::StrFormat("%.1f%% of all pages in use", load.kv_usage() * 100);
@@ -291,7 +318,7 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
                       verbose ? "" : DescribeSharedDevice(load),                                 //
                       "KV        ", DescribePages(load), "\n", DescribeMemory(load),
                       verbose ? DescribeExchange(load.exchange()) : "",
-                      verbose ? DescribeTransport(load) : "", "\n");
+                      verbose ? DescribeTransport(load) : "", DescribeWorkers(load), "\n");
 }
 
 // Clears a terminal, so that a watched status stays in place.
@@ -331,6 +358,7 @@ int RunStatus(Session& session, const StatusOptions& options) {
   session.PrintWrapped(DescribeServer(info, load, session.connection().server(), options.verbose),
                        kStatusIndent);
   session.Print(RankTable(load, options.verbose, session.table_columns()));
+  session.Print(WorkerTable(load, session.table_columns()));
   return session.Finish();
 }
 

@@ -179,6 +179,24 @@ TEST_F(InfoCommands, StatusDoesNotCallAModelThatIsLoadedBad) {
               ::testing::HasSubstr("health    not serving: 1 of 2 ranks is missing\n"));
 }
 
+TEST_F(InfoCommands, StatusShowsWorkers) {
+  EXPECT_THAT(Run({"status"}).out, ::testing::Not(::testing::HasSubstr("WORKER")));
+  server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
+      ranks { rank: 0 device: "cpu" up: true } epoch: 3
+      workers { name: "b" peer: "10.0.0.7:51034" first_rank: 1 ranks: 2 up: true
+                silent_seconds: 0.12 exposed_seconds: 4.2 }
+      workers { name: "c" peer: "10.0.0.8:40001" first_rank: 3 ranks: 1 silent_seconds: 183 })"));
+  const std::string text = Run({"status"}).out;
+  EXPECT_THAT(text, ::testing::HasSubstr("workers   2, epoch 3\n"));
+  EXPECT_THAT(
+      text, ::testing::HasSubstr("WORKER  PEER            RANKS    STATE    LAST BEAT  WAITED\n"
+                                 "b       10.0.0.7:51034  1 and 2  up      120 ms ago  4.20 s\n"
+                                 "c       10.0.0.8:40001        3  LOST  3 min 3 s ago    0 ms\n"));
+  EXPECT_THAT(
+      Run({"status", "--json"}).out,
+      ::testing::HasSubstr(R"("workers":[{"name":"b","peer":"10.0.0.7:51034","first_rank":1,)"));
+}
+
 TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
   server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_UNHEALTHY"));
   server_.SetLoad(v1::GetLoadResponse());
@@ -236,7 +254,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"({"rows":1,"flops":3.125e+09,"alone_flops":6e+09,"query_seconds":-2e-06},)"
       R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10,"query_seconds":0}],"call_keys":80,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
-      R"("source":"measured at start in 31 ms"},"ring_transport":"addresses"}})"
+      R"("source":"measured at start in 31 ms"},"ring_transport":"addresses","workers":[],"epoch":0}})"
       "\n");
 }
 

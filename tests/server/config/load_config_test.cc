@@ -421,6 +421,9 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   };
   EXPECT_EQ(Load(listens).local_ranks, 1);
   EXPECT_EQ(Load(with(joins, {"--local-ranks", "3", "--worker-name", "a"})).worker_name, "a");
+  EXPECT_EQ(Load(joins).metrics, "");
+  EXPECT_EQ(Load(with(joins, {"--metrics", "127.0.0.1:9464"})).metrics, "127.0.0.1:9464");
+  EXPECT_EQ(Load(listens).metrics, "127.0.0.1:9464");
   EXPECT_THAT(Error(with(listens, joins)), HasSubstr("workers-listen and join are both set"));
   EXPECT_THAT(Error({"--workers-listen", "127.0.0.1:7000"}), HasSubstr("no rank for workers"));
   EXPECT_THAT(Error(with(listens, {"--local-ranks", "2"})), HasSubstr("no rank for workers"));
