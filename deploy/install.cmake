@@ -5,11 +5,11 @@ add_custom_target(programs DEPENDS ${installed})
 install(TARGETS annulusd annulus annulus-bench annulus-tokenize RUNTIME DESTINATION bin)
 install(TARGETS annulus_sentencepiece LIBRARY DESTINATION lib/annulus)
 install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/annulus)
-install(FILES deploy/RUNBOOK.md DESTINATION share/doc/annulus)
+install(FILES deploy/RING.md deploy/RUNBOOK.md DESTINATION share/doc/annulus)
 install(DIRECTORY deploy/monitoring/dashboards deploy/monitoring/grafana DESTINATION share/annulus/monitoring)
 install(FILES deploy/monitoring/alertmanager.yml deploy/monitoring/draw_dashboards.py deploy/monitoring/prometheus.yml
               deploy/monitoring/rules.yaml DESTINATION share/annulus/monitoring)
-install(FILES deploy/systemd/gpu.conf DESTINATION share/doc/annulus/systemd)
+install(FILES deploy/systemd/gpu.conf deploy/systemd/ring.conf DESTINATION share/doc/annulus/systemd)
 install(FILES deploy/systemd/annulus.sysusers DESTINATION lib/sysusers.d RENAME annulus.conf)
 install(FILES deploy/systemd/annulus.tmpfiles DESTINATION lib/tmpfiles.d RENAME annulus.conf)
 # Files that depend on the prefix, and files that the programs print: configuration, manuals.
@@ -59,7 +59,8 @@ set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles")
 # pdftotext, which `annulus` runs to read pdf.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "poppler-utils, qpdf")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
+# libucx0: for rings of several processes.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libucx0, prometheus, prometheus-alertmanager, python3")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postinst
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postrm)

@@ -226,6 +226,56 @@ def check_disk(name, stateful_set, values):
         expect(rooms and rooms[0] and bytes_of(rooms[0]) >= needed, f"{name}: {key}_size leaves no room on the volume")
 
 
+# Of a LeaderWorkerSet (leaderworkerset.x-k8s.io/v1); Kubernetes knows no schema of it.
+GROUP_KEYS = {"spec": {"replicas", "startupPolicy", "networkConfig", "leaderWorkerTemplate"},
+              "template": {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}}
+
+
+def check_ring(build, tools):
+    """A ring of pods: what coordinator, workers and network policy say of each other fits."""
+    found = objects(run(tools / "bin/kubectl", "kustomize", FOLDER / "ring"))
+    group = found.pop(("LeaderWorkerSet", "annulus-ring"))["spec"]
+    check_schemas("ring", found, tools)
+    template = group["leaderWorkerTemplate"]
+    expect(set(group) <= GROUP_KEYS["spec"], f"ring: a LeaderWorkerSet has no {set(group) - GROUP_KEYS['spec']}")
+    expect(set(template) <= GROUP_KEYS["template"], f"ring: a group has no {set(template) - GROUP_KEYS['template']}")
+    expect(template["restartPolicy"] == "None", "ring: one pod that fails would end all")
+    # The coordinator is ready when its workers are there.
+    expect(group["startupPolicy"] == "LeaderCreated", "ring: workers would wait for the coordinator, and it for them")
+    files = found["ConfigMap", "annulus-ring"]["data"]
+    rules = found["NetworkPolicy", "annulus-ring"]["spec"]["ingress"]
+    members = rules[0]["from"][0]["podSelector"]["matchLabels"]
+    open_to_members = [(port["port"], port.get("endPort", port["port"])) for port in rules[0]["ports"]]
+    for role, expanded in (("leader", {"LWS_GROUP_SIZE": "4"}),
+                           ("worker", {"LWS_LEADER_ADDRESS": "annulus-ring-0.annulus-ring.default", "LWS_WORKER_INDEX": "1"})):
+        pod = template[f"{role}Template"]
+        named = {**pod, "metadata": {"name": role, **pod["metadata"]}}
+        check_schemas(f"ring-{role}", {("Pod", role): {"apiVersion": "v1", "kind": "Pod", **named}}, tools)
+        expect(members.items() <= pod["metadata"]["labels"].items(), f"ring: the {role} is no member")
+        container = pod["spec"]["containers"][0]
+        ucx = next(one["value"] for one in container["env"] if one["name"] == "UCX_TCP_PORT_RANGE")
+        expect(tuple(map(int, ucx.split("-"))) in open_to_members, f"ring: the policy does not open {ucx} to the {role}")
+        arguments = []
+        for argument in container["args"]:
+            for name, value in expanded.items():
+                argument = argument.replace(f"$({name})", value)
+            expect("$(" not in argument, f"ring: nobody sets the variable in {argument}")
+            arguments += argument.split("=", 1) if argument.startswith("--") else [argument]
+        file = pathlib.Path(arguments[arguments.index("--config") + 1])
+        text = files[file.name]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / file.name
+            path.write_text(text)
+            arguments[arguments.index(str(file))] = str(path)
+            printed = run(f"{build}/annulusd", "--print-config", *arguments, env=daemon.environment())
+        values = yaml.load(printed, Loader=yaml.BaseLoader)
+        expect(yaml.load(text, Loader=yaml.BaseLoader).items() <= values.items(), f"ring: {role} reads {values}")
+        port = int((values["workers_listen"] if role == "leader" else values["join"]).rsplit(":", 1)[1])
+        expect((port, port) in open_to_members, f"ring: the policy does not open port {port} to members")
+        ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+        expect(values["metrics"].endswith(f":{ports['metrics']}"), f"ring: {role}'s metrics are not on their port")
+
+
 def main():
     build, tools = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     chart = FOLDER / "chart"
@@ -242,6 +292,7 @@ def main():
         check_schemas(name, kustomized, tools)
         check_config(name, kustomized, build)
         print(f"{name}: {len(kustomized)} objects, {', '.join(sorted(kind for kind, _ in kustomized))}")
+    check_ring(build, tools)
     check_features(tools, chart)
     check_refusals(tools, chart)
     check_config_keys(build, chart)

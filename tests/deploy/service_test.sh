@@ -14,10 +14,18 @@ trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/bin"
 cp "$build/annulusd" "$folder/bin"
 sed "s,@PREFIX@,$folder,g; s,@ETC@,$folder/etc,g" "$root/deploy/systemd/annulusd.service" >"$folder/annulusd.service"
-if ! said=$(systemd-analyze verify "$folder/annulusd.service" 2>&1) || [[ -n $said ]]; then
-  printf 'systemd-analyze verify: %s\n' "$said"
-  exit 1
-fi
+verify() {
+  local said
+  if ! said=$(systemd-analyze verify "$folder/annulusd.service" 2>&1) || [[ -n $said ]]; then
+    printf 'systemd-analyze verify: %s\n' "$said"
+    exit 1
+  fi
+}
+verify
+mkdir "$folder/annulusd.service.d"
+cp "$root/deploy/systemd/ring.conf" "$folder/annulusd.service.d"
+verify
+rm -r "$folder/annulusd.service.d"
 # Tenths: 25 is an exposure of 2.5.
 systemd-analyze security --offline=yes --threshold=25 --no-pager "$folder/annulusd.service" >"$folder/security" || {
   cat "$folder/security"
