@@ -93,6 +93,15 @@ TEST_F(WorkersTest, AnswersAreThoseOfOneProcess) {
   }
   EXPECT_EQ(engine->Load().ring_transport, "wires between 2 processes");
   EXPECT_EQ(engine->Load().ranks.size(), 3);
+  const RingLoad ring = engine->Load().ring;
+  EXPECT_EQ(ring.epoch, 1u);
+  ASSERT_EQ(ring.workers.size(), 1u);
+  EXPECT_EQ(ring.workers[0].name, "one");
+  EXPECT_EQ(ring.workers[0].peer, "the pair of one");
+  EXPECT_EQ(ring.workers[0].first_rank, 1);
+  EXPECT_EQ(ring.workers[0].ranks, 2);
+  EXPECT_FALSE(ring.workers[0].lost);
+  EXPECT_TRUE(alone->Load().ring.workers.empty());
 }
 
 TEST_F(WorkersTest, ALostWorkerEndsTheAnswersWithItsName) {
@@ -106,6 +115,7 @@ TEST_F(WorkersTest, ALostWorkerEndsTheAnswersWithItsName) {
   EXPECT_THAT(std::string(status.GetPayload(kCausePayload).value()),
               HasSubstr("worker \"one\" at the pair of one with rank 1 is lost"));
   EXPECT_TRUE(testing::Eventually([&] { return !engine->Load().healthy; }));
+  EXPECT_TRUE(engine->Load().ring.workers.at(0).lost);
 }
 
 TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {
