@@ -127,6 +127,8 @@ step 'tests without sanitizers that run.sh runs with them' once_in_release
 ANNULUS_PRODUCTS=full step 'products of parameters, kernels' named '*' "$tests/kernels_cuda_test"
 ANNULUS_PRODUCTS=full step 'products of parameters, engine' named '*' "$tests/engine_device_test"
 ANNULUS_EXACTNESS=full step 'ring settings, whole product' named '*WholeProduct*' "$tests/engine_ring_test"
+ANNULUS_PRODUCTS=full step 'a million schedules of a ring losing workers' named '*Schedule*' \
+  "$tests/engine_membership_test"
 ANNULUS_PRODUCTS=full step 'ring settings, a process for each rank' named '*ExactProcesses*' "$tests/engine_ring_processes_test"
 ANNULUS_EXACTNESS=full step 'policies, every ring' named 'Content.EveryRow*' "$tests/engine_runner_test"
 ANNULUS_RECALL_TOKENS=65536 step 'recall of three layers' named 'Recall3.*' "$tests/engine_runner_test"

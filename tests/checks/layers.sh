@@ -43,7 +43,8 @@ engine/exchange/   : engine/api/ engine/base/ engine/memory/ engine/model/ engin
 engine/request/    : engine/api/ engine/base/ engine/runner/ engine/sampling/ engine/scheduler/ engine/sparse/ engine/state/ engine/text/ KERNELS
 engine/pages/      : engine/api/ engine/base/ engine/disk/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
 engine/coordinator/: engine/api/ engine/base/ engine/grammar/* engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
-engine/workers/    : engine/api/ engine/base/ engine/codec/ engine/memory/ engine/ring/ engine/runner/ engine/sparse/ engine/state/ annulus/internal/ KERNELS
+engine/membership/ : engine/base/ KERNELS
+engine/workers/    : engine/api/ engine/base/ engine/codec/ engine/membership/ engine/memory/ engine/ring/ engine/runner/ engine/sparse/ engine/state/ annulus/internal/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :

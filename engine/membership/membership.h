@@ -1,0 +1,171 @@
+#ifndef ANNULUS_ENGINE_MEMBERSHIP_MEMBERSHIP_H_
+#define ANNULUS_ENGINE_MEMBERSHIP_MEMBERSHIP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/base/steady_time.h"
+
+namespace annulus {
+
+// Who dialled, in the order in which they did: 1, 2, .. 0: nobody.
+using MemberId = int64_t;
+
+// What a worker said that it may not.
+absl::Status WrongMessage(absl::string_view what);
+
+struct MembershipOptions {
+  int first_rank = 0;  // of those at workers
+  int ranks = 1;       // of the whole ring
+  // A worker that has said nothing for this long is lost.
+  std::chrono::milliseconds silence{0};
+  // Longest wait for the first message of whoever dials.
+  std::chrono::milliseconds hello_timeout{0};
+  // Longest wait for a worker to open its wires, or to take its memory.
+  std::chrono::milliseconds forming_timeout{0};
+};
+
+// Who belongs to a ring over processes, who waits to, and which epoch the ring is in: what its
+// coordinator alone decides, as a function of what it was told. Knows no clock, no thread and no
+// link: whoever has them tells what happened and when, and does what is decided.
+//
+// The ranks at workers lie in seats. Once all ranks have a worker the seats are cut, one for each
+// worker in the order of names, and stay as they are: a rank is logical, and only its host changes.
+// A worker that comes later is a spare. Whoever leaves makes its seat vacant, and its ranks have
+// lost what they held; the spare that has waited longest among those with as many ranks takes the
+// seat.
+//
+// Epochs are 1, 2, .. An epoch begins (Form) when every seat has a host whose wires for it are
+// open, and ends (Abort) by whatever failed in it. Steps are 1, 2, .. in each epoch. What bears an
+// earlier epoch is late, and is dropped; a host that sends what no host can send is at fault.
+//
+// Times never decrease. Not thread-safe.
+class Membership {
+ public:
+  enum class Role : uint8_t {
+    kStranger,  // has not said Hello
+    kSpare,     // belongs to no seat; before the seats are cut: will
+    kHost,
+    kGone,  // or unknown
+  };
+  struct Seat {
+    int first_rank = 0;
+    int ranks = 0;
+    MemberId host = 0;  // 0: vacant
+  };
+
+  explicit Membership(const MembershipOptions& options) : options_(options) {}
+
+  // ---- what happened
+
+  MemberId Dial(SteadyTime now);
+  // It has said anything.
+  void Hear(MemberId id, SteadyTime now);
+  // ALREADY_EXISTS: the name is another's, who is not gone; FAILED_PRECONDITION: nobody needs a
+  // worker with so many ranks; else INVALID_ARGUMENT.
+  absl::Status Hello(MemberId id, const std::string& name, int ranks);
+  // Of what only those say who have said Hello.
+  absl::Status Beat(MemberId id) const;
+  // Its wires for `epoch` are open. False: that is late.
+  absl::StatusOr<bool> Wires(MemberId id, uint64_t epoch);
+  // Its ranks have their memory.
+  absl::Status Ready(MemberId id);
+  // A step has ended on it. False: that is late.
+  absl::StatusOr<bool> Result(MemberId id, uint64_t epoch, uint64_t step);
+  // It is gone, whatever the reason, and said nothing that counts any more.
+  void Leave(MemberId id, SteadyTime now);
+
+  // ---- what follows
+
+  struct Late {
+    MemberId id = 0;
+    absl::Status why;  // "it has said nothing for 2000 ms"
+  };
+  // Those who have not said in time what they had to: they must leave.
+  std::vector<Late> FindLate(SteadyTime now) const;
+  // When FindLate may find somebody, if nothing happens before; nothing: never.
+  std::optional<SteadyTime> NextLate() const;
+
+  // Cuts the seats if all ranks have a worker, and gives vacant seats to spares. Returns the new
+  // hosts: each must be told its seat and next_epoch().
+  std::vector<MemberId> Fill(SteadyTime now);
+  // Whether the epoch after this one can begin.
+  bool CanForm() const;
+  // Requires CanForm. Returns the epoch that begins.
+  uint64_t Form(SteadyTime now);
+  // The epoch is over. Returns the hosts that must be told: those who are in it. None if it was
+  // over already, or if none ever began.
+  std::vector<MemberId> Abort(SteadyTime now);
+  // The next step of the epoch begins; returns its number.
+  uint64_t BeginStep() { return ++steps_; }
+
+  // The ranks that lost what they held, ascending; nothing is up until they were taken.
+  std::vector<int32_t> TakeLost();
+
+  // ---- what is
+
+  uint64_t epoch() const { return epoch_; }  // the last that began; 0: none did
+  uint64_t next_epoch() const { return epoch_ + 1; }
+  bool aborted() const { return aborted_; }
+  // Whether steps may run: the epoch lasts, all hosts are there and ready, and nobody has yet to be
+  // told of ranks that were lost.
+  bool is_up() const;
+  bool is_complete() const { return !seats_.empty(); }  // the seats are cut
+  // Whether it belongs to the epoch that began last.
+  bool IsInEpoch(MemberId id) const;
+  bool IsReady(MemberId id) const;
+  Role role(MemberId id) const;
+  const std::vector<Seat>& seats() const { return seats_; }  // by rank; empty until they are cut
+  const Seat* SeatOf(MemberId id) const;                     // null: it has none
+  const Seat& SeatOfRank(int rank) const;
+  std::vector<MemberId> Hosts() const;   // by rank
+  std::vector<MemberId> Spares() const;  // the one that waits longest first
+  // Since when the ring has lacked a host that serves; nothing: no seat is vacant now.
+  std::optional<SteadyTime> vacant_since() const;
+  // Until the seats are cut: how many ranks have no worker.
+  int Missing() const;
+
+ private:
+  struct Member {
+    Role role = Role::kStranger;
+    std::string name;
+    int ranks = 0;
+    SteadyTime heard;     // when it dialled or last said anything
+    SteadyTime asked;     // of a host: since when something is awaited of it
+    bool ready = false;   // of a host
+    uint64_t wires = 0;   // open for which epoch
+    uint64_t joined = 0;  // the last epoch that it took part in
+    uint64_t ended = 0;   // steps of that epoch
+  };
+
+  const Member* Find(MemberId id) const;
+  Member* Find(MemberId id) { return const_cast<Member*>(std::as_const(*this).Find(id)); }
+  absl::StatusOr<Member*> FindHost(MemberId id, const char* what);
+  void CutSeats();
+  bool IsWhole() const;
+  bool AwaitsWires(const Member& member) const;
+  SteadyTime DeadlineOf(const Member& member) const;
+  absl::Status WhyLate(const Member& member, SteadyTime now) const;
+
+  const MembershipOptions options_;
+  MemberId last_ = 0;
+  std::map<MemberId, Member> members_;  // without those who are gone
+  std::vector<Seat> seats_;
+  uint64_t epoch_ = 0;
+  bool aborted_ = true;  // no epoch has begun
+  uint64_t steps_ = 0;
+  std::vector<bool> lost_;                 // [rank] and not taken
+  std::optional<SteadyTime> lacks_since_;  // when a seat became vacant, until the ring is whole
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEMBERSHIP_MEMBERSHIP_H_

@@ -1,0 +1,183 @@
+#include "engine/membership/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+namespace annulus {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Role = Membership::Role;
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  MemberId Join(const std::string& name, int ranks) {
+    const MemberId id = ring_.Dial(now_);
+    EXPECT_EQ(ring_.Hello(id, name, ranks), absl::OkStatus());
+    return id;
+  }
+  // Whoever got a seat opens its wires, the epoch begins, and all are ready.
+  void Begin() {
+    for (const MemberId id : ring_.Hosts()) {
+      ring_.Wires(id, ring_.next_epoch()).status().IgnoreError();
+    }
+    ASSERT_TRUE(ring_.CanForm());
+    ring_.Form(now_);
+    for (const MemberId id : ring_.Hosts()) {
+      if (ring_.IsReady(id)) continue;
+      EXPECT_EQ(ring_.Ready(id), absl::OkStatus());
+    }
+  }
+  // Of 4 ranks, the first is not at workers.
+  void Found() {
+    big_ = Join("b", 2);
+    small_ = Join("a", 1);
+    ASSERT_THAT(ring_.Fill(now_), ElementsAre(small_, big_));
+    Begin();
+    ASSERT_TRUE(ring_.is_up());
+  }
+
+  SteadyTime now_{1h};
+  Membership ring_{
+      {.first_rank = 1, .ranks = 4, .silence = 2s, .hello_timeout = 10s, .forming_timeout = 7s}};
+  MemberId big_ = 0;
+  MemberId small_ = 0;
+};
+
+TEST_F(MembershipTest, SeatsAreCutByNamesOnceAllRanksHaveAWorker) {
+  Join("b", 2);
+  EXPECT_THAT(ring_.Fill(now_), IsEmpty());
+  EXPECT_EQ(ring_.Missing(), 1);
+  const MemberId small = Join("a", 1);
+  EXPECT_THAT(ring_.Fill(now_), SizeIs(2));
+  EXPECT_EQ(ring_.SeatOf(small)->first_rank, 1);
+  EXPECT_EQ(ring_.SeatOfRank(3).first_rank, 2);
+}
+
+TEST_F(MembershipTest, TheSpareThatWaitedLongestAndFitsTakesTheSeat) {
+  Found();
+  const MemberId other_size = Join("c", 2);
+  const MemberId first = Join("z", 1);
+  const MemberId second = Join("d", 1);
+  EXPECT_EQ(ring_.role(first), Role::kSpare);
+  ring_.Leave(small_, now_);
+  EXPECT_FALSE(ring_.is_up());
+  EXPECT_THAT(ring_.Fill(now_), ElementsAre(first));
+  EXPECT_EQ(ring_.SeatOf(first)->first_rank, 1);
+  EXPECT_THAT(ring_.Spares(), ElementsAre(other_size, second));
+  EXPECT_EQ(ring_.vacant_since(), std::nullopt);
+}
+
+TEST_F(MembershipTest, NothingIsUpBeforeTheLossWasTaken) {
+  Found();
+  ring_.Leave(big_, now_);
+  Join("c", 2);
+  ring_.Fill(now_);
+  EXPECT_THAT(ring_.Abort(now_), ElementsAre(small_));
+  Begin();
+  EXPECT_FALSE(ring_.is_up());
+  EXPECT_THAT(ring_.TakeLost(), ElementsAre(2, 3));
+  EXPECT_TRUE(ring_.is_up());
+  EXPECT_THAT(ring_.TakeLost(), IsEmpty());
+}
+
+TEST_F(MembershipTest, AWorkerThatFitsNoSeatIsRefusedWithTheSizes) {
+  Found();
+  const absl::Status refused = ring_.Hello(ring_.Dial(now_), "c", 3);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("hosts 3 ranks"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("host 1 or 2"));
+}
+
+TEST_F(MembershipTest, ANameIsFreeOnceItsWorkerIsGone) {
+  Found();
+  EXPECT_EQ(ring_.Hello(ring_.Dial(now_), "a", 1).code(), absl::StatusCode::kAlreadyExists);
+  ring_.Leave(small_, now_);
+  Join("a", 1);
+}
+
+TEST_F(MembershipTest, WhatBearsAnEarlierEpochIsLate) {
+  Found();
+  ring_.BeginStep();
+  ring_.Abort(now_);
+  EXPECT_FALSE(ring_.Result(small_, 1, 1).value());
+  EXPECT_TRUE(ring_.Wires(small_, 2).value());
+  EXPECT_TRUE(ring_.Wires(big_, 2).value());
+  ring_.Form(now_);
+  EXPECT_FALSE(ring_.Wires(small_, 2).value());
+  EXPECT_FALSE(ring_.Result(small_, 1, 1).value());
+}
+
+TEST_F(MembershipTest, WhatNoHostCanSendIsAFault) {
+  Found();
+  EXPECT_FALSE(ring_.Result(small_, 1, 1).ok()) << "no step has begun";
+  ring_.BeginStep();
+  EXPECT_FALSE(ring_.Result(small_, 2, 1).ok()) << "an epoch to come";
+  EXPECT_FALSE(ring_.Result(small_, 1, 2).ok()) << "a step to come";
+  EXPECT_TRUE(ring_.Result(small_, 1, 1).value());
+  EXPECT_FALSE(ring_.Result(small_, 1, 1).ok()) << "twice";
+  EXPECT_FALSE(ring_.Wires(small_, 2).ok()) << "the epoch lasts";
+  EXPECT_FALSE(ring_.Ready(small_).ok()) << "twice";
+  const MemberId spare = Join("c", 1);
+  EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
+  EXPECT_FALSE(ring_.Ready(spare).ok());
+  EXPECT_FALSE(ring_.Beat(ring_.Dial(now_)).ok()) << "before Hello";
+}
+
+TEST_F(MembershipTest, ASpareThatTakesASeatJoinsWithTheNextEpoch) {
+  Found();
+  ring_.BeginStep();
+  ring_.Leave(small_, now_);
+  const MemberId spare = Join("c", 1);
+  ring_.Fill(now_);
+  EXPECT_FALSE(ring_.IsInEpoch(spare));
+  EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
+  EXPECT_FALSE(ring_.CanForm()) << "the epoch lasts until it is aborted";
+}
+
+TEST_F(MembershipTest, WhoeverIsLateIsFoundWithTheReason) {
+  Found();
+  const MemberId stranger = ring_.Dial(now_);
+  const MemberId spare = Join("c", 1);
+  ring_.Abort(now_);
+  EXPECT_EQ(ring_.NextLate(), now_ + 2s);
+  for (const MemberId id : {small_, big_, spare}) ring_.Hear(id, now_ + 6s);
+  EXPECT_THAT(ring_.FindLate(now_ + 6999ms), IsEmpty());
+  const auto late = ring_.FindLate(now_ + 7s);
+  ASSERT_THAT(late, SizeIs(2));
+  EXPECT_THAT(std::string(late[0].why.message()), HasSubstr("open its wires within 7000 ms"));
+  const auto silent = ring_.FindLate(now_ + 10s);
+  ASSERT_THAT(silent, SizeIs(4));
+  EXPECT_THAT(std::string(silent[0].why.message()), HasSubstr("said nothing for 2000 ms"));
+  EXPECT_EQ(silent[2].id, stranger);
+  EXPECT_THAT(std::string(silent[2].why.message()), HasSubstr("Hello within 10000 ms"));
+}
+
+TEST_F(MembershipTest, AVacancyLastsUntilTheRingIsWholeAgain) {
+  Found();
+  const SteadyTime lost = now_;
+  ring_.Leave(small_, lost);
+  ring_.Abort(now_);
+  EXPECT_EQ(ring_.vacant_since(), lost);
+  // One that comes and goes does not begin it anew.
+  now_ += 5s;
+  const MemberId flighty = Join("c", 1);
+  ring_.Fill(now_);
+  EXPECT_EQ(ring_.vacant_since(), std::nullopt);
+  ring_.Leave(flighty, now_);
+  EXPECT_EQ(ring_.vacant_since(), lost);
+  Join("d", 1);
+  ring_.Fill(now_);
+  Begin();
+  ring_.Leave(big_, now_);
+  EXPECT_EQ(ring_.vacant_since(), now_);
+}
+
+}  // namespace
+}  // namespace annulus
