@@ -89,6 +89,7 @@ absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
   options.kv_bytes_per_rank = kv_bytes / static_cast<size_t>(set.span.all);
   options.agreement = AgreementOf(model, seams.workers.build);
   options.open_carrier = CarriersOf(seams, seams.workers.wire_devices);
+  options.replacement_timeout = seams.workers.replacement_timeout;
   return RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options);
 }
 

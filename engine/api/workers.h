@@ -4,6 +4,7 @@
 // Rings whose ranks are in several processes: a coordinator, which has the engine, and workers,
 // which host ranks for it.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,9 @@ struct EngineWorkers {
   std::string build;    // of the program, for people; all processes must have the same
   // Network devices for what ranks exchange, with commas ("lo", "eth0,eth1"); empty: all.
   std::string wire_devices = {};
+  // How long requests wait for a worker in place of one that is lost, before they end with
+  // UNAVAILABLE. The ring goes on waiting.
+  std::chrono::milliseconds replacement_timeout{};
 };
 
 // What a worker says of itself beside its EngineOptions.

@@ -12,7 +12,8 @@
 namespace annulus {
 namespace {
 
-// The longest sleep without work, and the pace of checking readers that are slow.
+// The longest sleep without work, and the pace of checking readers that are slow, or ranks that
+// form their ring anew.
 constexpr std::chrono::milliseconds kIdleTurn{1000};
 constexpr std::chrono::milliseconds kPausedTurn{5};
 
@@ -88,10 +89,7 @@ void Coordinator::Loop() {
     for (PageKeeper* const keeper : ledger_.keepers()) keeper->Tend();
     ExpireDeadlines();
     CheckReaders();
-    // If the ranks are down, no step will free pages for requests that wait: end all requests now.
-    if (ranks_.state() != RanksState::kUp && !ledger_.requests().empty()) {
-      FailStep(absl::UnavailableError("the ranks have stopped because an earlier step failed"), {});
-    }
+    TendRanks();
     // A successor is planned only if nobody needs pages, so the next turn is early enough.
     if (!step_.has_value()) growth_.GrowRunning(clock_.Now());
     checks_.Begin();
@@ -165,7 +163,8 @@ SteadyTime Coordinator::NextWake() const {
                       std::any_of(waiting.begin(), waiting.end(), [this](RequestId id) {
                         return ledger_.request(id).has_begun();  // its reader may be slow
                       });
-  return paused ? std::min(wake, now + kPausedTurn) : wake;
+  const bool mending = ranks_.state() == RanksState::kMending;
+  return paused || mending ? std::min(wake, now + kPausedTurn) : wake;
 }
 
 void Coordinator::ExpireDeadlines() {

@@ -131,6 +131,8 @@ class Coordinator {
   void DropSuccessor();
   bool FailStep(const absl::Status& cause, std::initializer_list<const StepPlan*> plans,
                 std::span<const int32_t> lost = {});
+  bool EndIfDown(const absl::Status& cause);
+  void TendRanks();
   void SetStep(std::optional<RunningStep> step);
   void ReleaseLeft();
 
@@ -163,6 +165,7 @@ class Coordinator {
   ResultDelivery delivery_;
 
   std::optional<RunningStep> step_;
+  bool mending_ = false;      // the ranks were not up at the last turn
   bool others_turn_ = false;  // the last step was a suspect's: see StepRecovery
   // When the last step ended. Absent: the ranks had nothing to do since.
   std::optional<SteadyTime> ranks_idle_since_;

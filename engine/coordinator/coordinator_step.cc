@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
 #include "engine/coordinator/coordinator.h"
@@ -29,6 +31,7 @@ void Coordinator::ReleaseLeft() {
 // ranks get its successor first, if that can be planned already. Returns false if there was nothing
 // to do.
 bool Coordinator::RunStep() {
+  if (!step_.has_value() && ranks_.state() != RanksState::kUp) return false;
   if (!step_.has_value()) {
     if (const std::optional<bool> worked = BeginStep(); worked.has_value()) return *worked;
   }
@@ -46,7 +49,7 @@ bool Coordinator::RunStep() {
   if (!results.ok()) {  // the ranks have dropped the successor, too
     ReleaseLeft();
     const bool again =
-        FailStep(results.status(), {step.plan.get(), successor.get()}, ranks_.lost());
+        FailStep(results.status(), {step.plan.get(), successor.get()}, ranks_.TakeLost());
     ledger_.state().ended.clear();  // the ranks have forgotten all sequences
     return again;
   }
@@ -126,7 +129,7 @@ std::optional<bool> Coordinator::BeginStep() {
   Publish(true);
   const SteadyTime started = clock_.Now();
   if (const absl::Status status = ranks_.Start(plan); !status.ok()) {
-    const bool again = FailStep(status, {plan.get()});
+    const bool again = FailStep(status, {plan.get()}, ranks_.TakeLost());
     ledger_.state().ended.clear();
     return again;
   }
@@ -217,7 +220,7 @@ void Coordinator::DropSuccessor() {
   SetStep(std::nullopt);
   ReleaseLeft();
   if (status.ok()) return;
-  FailStep(status, {plan.get()}, ranks_.lost());
+  FailStep(status, {plan.get()}, ranks_.TakeLost());
   ledger_.state().ended.clear();
 }
 
@@ -281,19 +284,52 @@ StepPlan Coordinator::PlanOthers(std::span<const StreamRows> streams) {
 }
 
 // After steps of these plans (null: none) have failed: sets back what ran, or ends all requests if
-// no other step can succeed. `lost`: RankPort::lost, if a step has run. Returns whether another
+// no other step can succeed. `lost`: RankPort::TakeLost, if no step runs. Returns whether another
 // step may succeed.
 bool Coordinator::FailStep(const absl::Status& cause, std::initializer_list<const StepPlan*> plans,
                            std::span<const int32_t> lost) {
-  if (ranks_.state() != RanksState::kUp) {
-    FinishAll(FinishReason::kError, StepError(cause, /*again=*/false), /*waiting_too=*/true);
-    ledger_.ForgetPages();
-    return false;
-  }
+  if (EndIfDown(cause)) return false;
   std::vector<const StepPlan*> failed(plans);
   std::erase(failed, nullptr);
   recovery_.Recover(failed, cause, lost);
   return true;
+}
+
+// If nothing should wait for the ranks, ends all requests and returns true.
+bool Coordinator::EndIfDown(const absl::Status& cause) {
+  const RanksState state = ranks_.state();
+  if (state == RanksState::kUp || state == RanksState::kMending) return false;
+  const std::string awaited = ranks_.awaited();
+  if (awaited.empty()) {
+    FinishAll(FinishReason::kError, StepError(cause, /*again=*/false), /*waiting_too=*/true);
+  } else {
+    std::vector<std::pair<RequestId, absl::Status>> ends;
+    for (const auto& [id, request] : ledger_.requests()) {
+      ends.emplace_back(id, WaitError(*request, awaited));
+    }
+    for (auto& [id, status] : ends) Finish(id, FinishReason::kError, std::move(status));
+  }
+  ledger_.ForgetPages();
+  return true;
+}
+
+// Between steps, while the ranks are not up: takes back what they lost meanwhile. The ranks have
+// forgotten all sequences once they are up again, whatever has ended until then.
+void Coordinator::TendRanks() {
+  if (step_.has_value()) return;
+  if (ranks_.state() == RanksState::kUp) {
+    if (std::exchange(mending_, false)) ledger_.state().ended.clear();
+    return;
+  }
+  mending_ = true;
+  const absl::Status cause = absl::UnavailableError(
+      absl::StrCat("ranks have lost their pages: the ring waits for ", ranks_.awaited()));
+  const std::vector<int32_t> lost = ranks_.TakeLost();
+  if (!lost.empty()) recovery_.RecoverLost(cause, lost);
+  // No step will free pages for requests that wait: all end now.
+  if (!ledger_.requests().empty()) {
+    EndIfDown(absl::UnavailableError("the ranks have stopped because an earlier step failed"));
+  }
 }
 
 }  // namespace annulus

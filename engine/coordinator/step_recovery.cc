@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
@@ -33,6 +34,17 @@ absl::Status StepError(const absl::Status& cause, bool again) {
             : "computing the answer failed; restart the server (its log has the cause)");
   status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
   return status;
+}
+
+absl::Status WaitError(const Request& request, const std::string& awaited) {
+  std::string text = absl::StrCat("the ring has waited too long for ", awaited,
+                                  "; send the request again when the server is ready");
+  if (const int64_t tokens = request.completion_tokens(); tokens > 0) {
+    absl::StrAppend(&text, ", or append the answer's ", tokens,
+                    " tokens to the prompt elsewhere; its seed was ",
+                    request.spec().sampling.seed.value_or(0));
+  }
+  return absl::UnavailableError(text);
 }
 
 std::vector<SequenceId> StepRecovery::Running() const {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,10 @@ namespace annulus {
 
 // What clients are told of a step that failed. `again`: another step may succeed.
 absl::Status StepError(const absl::Status& cause, bool again);
+
+// What the client of `request` is told if the ranks wait for `awaited` longer than requests should:
+// how to go on elsewhere from what it has.
+absl::Status WaitError(const Request& request, const std::string& awaited);
 
 // Lets requests go on after a step has failed on ranks that are up, with the same answer.
 //
@@ -49,10 +54,13 @@ class StepRecovery {
   };
   explicit StepRecovery(Parts parts) : use_(std::move(parts)) {}
 
-  // Call after steps of these plans have failed for `cause`. `lost`: RankPort::lost. The ranks must
-  // have forgotten all sequences, or be told with their next step that these ended.
+  // Call after steps of these plans have failed for `cause`. `lost`: RankPort::TakeLost. The ranks
+  // must have forgotten all sequences, or be told with their next step that these ended.
   void Recover(std::span<const StepPlan* const> failed, const absl::Status& cause,
                std::span<const int32_t> lost);
+
+  // Call when ranks have lost their pages, for `cause`, between steps; otherwise as Recover.
+  void RecoverLost(const absl::Status& cause, std::span<const int32_t> lost);
 
   // The suspect that has the next step of its own; nothing if no running request is one. The first
   // in serving order that can compute something now.
@@ -65,7 +73,6 @@ class StepRecovery {
   void Passed(const StepPlan& plan);
 
  private:
-  void RecoverLost(const absl::Status& cause, std::span<const int32_t> lost);
   std::vector<SequenceId> Running() const;
   void EndAll(const absl::Status& cause);
   bool SetBack(Request& request, const absl::Status& cause);

@@ -123,6 +123,8 @@ class Membership {
   bool IsInEpoch(MemberId id) const;
   bool IsReady(MemberId id) const;
   Role role(MemberId id) const;
+  // When it dialled or last said anything. Requires that it is not gone.
+  SteadyTime heard(MemberId id) const { return members_.at(id).heard; }
   const std::vector<Seat>& seats() const { return seats_; }  // by rank; empty until they are cut
   const Seat* SeatOf(MemberId id) const;                     // null: it has none
   const Seat& SeatOfRank(int rank) const;

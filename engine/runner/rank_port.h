@@ -39,8 +39,9 @@ inline constexpr size_t kPatternBytes = size_t{64} << 20;
 
 enum class RanksState : uint8_t {
   kUp,
-  kFailed,  // no later step can run; all ranks have stopped
-  kLost,    // as kFailed, but a rank did not stop: it may still use its pages
+  kMending,  // all ranks have stopped, and no step can run until the ring is whole again
+  kFailed,   // as kMending, but nobody knows whether it ever will be: nothing should wait for it
+  kLost,     // no later step can run, and a rank did not stop: it may still use its pages
 };
 
 // The coordinator's interface to the ranks. Ranks may be threads of this process (RankSet),
@@ -62,7 +63,7 @@ class RankPort {
   // Waits for the older of the started steps and returns one result per rank, in rank order. If any
   // rank fails, the step ends on all ranks, and the first failure is returned. The ranks have then
   // forgotten all sequences, and a second step that was started is dropped: it has no results. What
-  // the two steps were to write is undefined; all else is as it was, but on the ranks of lost().
+  // the two steps were to write is undefined; all else is as it was, but on the ranks of TakeLost.
   virtual absl::StatusOr<std::vector<RankResult>> Results() = 0;
 
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan) {
@@ -74,11 +75,16 @@ class RankPort {
   // it began, since the end of the previous step.
   virtual double pause() const = 0;
 
-  // The ranks whose pages lost their contents with the failed step that was returned last,
-  // ascending. Meaningless before one has failed.
-  virtual std::vector<int32_t> lost() const = 0;
+  // The ranks whose pages lost their contents since the last call, ascending. Call it after every
+  // failed step, and whenever no step is under way and state() is not kUp: a rank may lose its
+  // pages between steps, and nothing is up before those who plan know which.
+  virtual std::vector<int32_t> TakeLost() = 0;
 
+  // Changes from kUp while no step is under way only if ranks are elsewhere, and from kMending and
+  // kFailed to kUp only between two calls of TakeLost.
   virtual RanksState state() const = 0;
+  // While state() is not kUp: what the ranks wait for, for people; empty: nothing is known.
+  virtual std::string awaited() const { return ""; }
   // When any rank last finished a layer or a ring step. Thread-safe.
   virtual SteadyTime last_progress() const = 0;
 

@@ -351,8 +351,8 @@ absl::Status RankSet::EndSteps() {
 }
 
 absl::Status RankSet::Reset() {
-  EndSteps().IgnoreError();                   // lost_ has it
-  if (lost_.ok()) BeginAnew().IgnoreError();  // likewise
+  EndSteps().IgnoreError();                  // lost_ has it
+  if (all_back_) BeginAnew().IgnoreError();  // likewise
   return lost_;
 }
 

@@ -96,7 +96,7 @@ class RankSet final : public RankPort {
   absl::Status EndSteps();
   // With RankSetOptions::ring: EndSteps, and begins anew with an empty ring; the ranks have then
   // forgotten all sequences and kept their pages. Waits for the other processes as the ring does.
-  // On an error the state is kFailed or kLost.
+  // On an error the state is kFailed, and Reset may be called again, or kLost.
   absl::Status Reset();
 
   // Ranks of other parts have made progress at `when`: those here go on waiting for them. One
@@ -104,7 +104,7 @@ class RankSet final : public RankPort {
   void NoteProgressElsewhere(SteadyTime when) { heartbeat_.BeatElsewhere(when); }
 
   // A step that fails while the devices work leaves all other pages as they were.
-  std::vector<int32_t> lost() const override { return {}; }
+  std::vector<int32_t> TakeLost() override { return {}; }
   RanksState state() const override;
   SteadyTime last_progress() const override { return heartbeat_.last_own(); }
 

@@ -62,6 +62,9 @@ absl::Status CheckAssign(const wire::Assign& assign, int ranks) {
   constexpr int64_t kMostBytes = int64_t{1} << 56;
   ANNULUS_RETURN_IF_ERROR(CheckField("the bytes of a rank's pages",
                                      AtMostInt64(assign.kv_bytes_per_rank()), 1, kMostBytes));
+  constexpr int64_t kMostEpochs = int64_t{1} << 56;
+  ANNULUS_RETURN_IF_ERROR(
+      CheckField("the first epoch", AtMostInt64(assign.epoch()), 1, kMostEpochs));
   constexpr int64_t kHour = int64_t{60} * 60 * 1000;
   return CheckField("the exchange timeout", AtMostInt64(assign.exchange_timeout_ms()), 1, kHour);
 }

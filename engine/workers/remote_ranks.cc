@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "kernels/base/check.h"
@@ -16,18 +18,8 @@ namespace {
 // What workers get after their own limits to say why a step does not end.
 constexpr std::chrono::milliseconds kGrace{1'000};
 
-RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options) {
-  RingCrewOptions crew;
-  crew.first_rank = options.set.span.local;
-  crew.ranks = options.set.span.all;
-  crew.agreement = options.agreement;
-  crew.silence = options.silence;
-  crew.hello_timeout = options.hello_timeout;
-  crew.forming_timeout = options.forming_timeout;
-  crew.patience = 2 * options.set.engine.exchange_timeout + kGrace;
-  crew.clock = options.set.clock;
-  return crew;
-}
+// Between attempts to form a ring that fail for another reason than a worker.
+constexpr std::chrono::milliseconds kRestBetweenAttempts{1'000};
 
 // What all workers are told.
 wire::Assign AssignOf(const RemoteRanksOptions& options) {
@@ -40,10 +32,27 @@ wire::Assign AssignOf(const RemoteRanksOptions& options) {
   return assign;
 }
 
+RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options) {
+  RingCrewOptions crew;
+  crew.first_rank = options.set.span.local;
+  crew.ranks = options.set.span.all;
+  crew.agreement = options.agreement;
+  crew.assign = AssignOf(options);
+  crew.silence = options.silence;
+  crew.hello_timeout = options.hello_timeout;
+  crew.forming_timeout = options.forming_timeout;
+  crew.patience = 2 * options.set.engine.exchange_timeout + kGrace;
+  crew.clock = options.set.clock;
+  return crew;
+}
+
 }  // namespace
 
-RemoteRanks::RemoteRanks(const RankModel& model, const RemoteRanksOptions& options)
-    : model_(model), options_(options), crew_(std::make_unique<RingCrew>(CrewOptionsOf(options))) {}
+RemoteRanks::RemoteRanks(const RankModel& model, WorkerSource& source,
+                         const RemoteRanksOptions& options)
+    : model_(model),
+      options_(options),
+      crew_(std::make_unique<RingCrew>(CrewOptionsOf(options), source)) {}
 
 absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
     const RankModel& model, Backend& backend, WorkerSource& source,
@@ -55,30 +64,38 @@ absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
         "wires between processes carry what is in the host's memory: workers and their coordinator "
         "run on CPUs");
   }
-  std::unique_ptr<RemoteRanks> ranks(new RemoteRanks(model, options));
-  absl::Status opened = ranks->crew_->Gather(source);
+  std::unique_ptr<RemoteRanks> ranks(new RemoteRanks(model, source, options));
+  absl::Status opened = ranks->crew_->Gather();
   if (opened.ok()) opened = ranks->Open(backend);
   // Where a worker is lost, the ring does not form: that is the cause.
-  if (const absl::Status lost = ranks->crew_->lost(); !lost.ok()) opened = lost;
+  if (const absl::Status lost = ranks->crew_->lost(); !opened.ok() && !lost.ok()) opened = lost;
   if (!opened.ok()) {
     // Whoever is at fault was told so; the others may join the next attempt.
     ranks->crew_->Close(absl::UnavailableError(opened.message()));
     return opened;
   }
   ranks->crew_->BeginAborts();
+  ranks->mender_ = std::thread([ring = ranks.get()] { ring->Mend(); });
   return ranks;
 }
 
 RemoteRanks::~RemoteRanks() {
   crew_->EndAborts();
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  crew_->Stop();
+  if (mender_.joinable()) mender_.join();
   if (local_ != nullptr) local_->Abort(absl::CancelledError("the ring ends"));
+  crew_.reset();  // it calls local_
 }
 
 // Forms the ring, and has all ranks take their memory.
 absl::Status RemoteRanks::Open(Backend& backend) {
-  crew_->Assign(AssignOf(options_));
   if (options_.set.span.local == 0) {
-    ANNULUS_RETURN_IF_ERROR(crew_->Form(epoch_, {}).status());
+    ANNULUS_RETURN_IF_ERROR(crew_->Form(1, {}).status());
   } else {
     RankSetOptions set = options_.set;
     set.ring = WiderRing{[this] { return OpenWires(); }, kWireRingNeeds};
@@ -86,11 +103,29 @@ absl::Status RemoteRanks::Open(Backend& backend) {
     crew_->Join(*local_);
     facts_ = local_->facts();
   }
+  return AwaitFacts();
+}
+
+// Waits until the workers have their memory. A rank checks the pages of plans against its own
+// number of them, so all must have as many: those of the first ring say how many.
+absl::Status RemoteRanks::AwaitFacts() {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<RankFacts> others, crew_->AwaitReady());
-  facts_.insert(facts_.end(), others.begin(), others.end());
-  visiting_pages_ = crew_->visiting_pages();
-  if (local_ != nullptr) visiting_pages_ = std::min(visiting_pages_, local_->visiting_pages());
-  return CheckEqualPages();
+  const bool first = facts_.size() < static_cast<size_t>(options_.set.span.all);
+  if (first) {
+    facts_.insert(facts_.end(), others.begin(), others.end());
+    visiting_pages_ = crew_->visiting_pages();
+    if (local_ != nullptr) visiting_pages_ = std::min(visiting_pages_, local_->visiting_pages());
+  }
+  for (size_t i = 0; i < others.size(); ++i) {
+    const RankFacts& one = facts_[0];
+    const int rank = options_.set.span.local + static_cast<int>(i);
+    if (one.pages == others[i].pages && one.page_bytes == others[i].page_bytes) continue;
+    return crew_->Lose(
+        rank, absl::InternalError(absl::StrCat("rank 0 has ", one.pages, " pages of ",
+                                               one.page_bytes, " bytes, rank ", rank, " has ",
+                                               others[i].pages, " of ", others[i].page_bytes)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<RingGroup>> RemoteRanks::OpenWires() {
@@ -105,25 +140,14 @@ absl::StatusOr<std::unique_ptr<RingGroup>> RemoteRanks::OpenWires() {
   return WireRing::Create(std::move(setup), *options_.set.clock);
 }
 
-// A rank checks the pages of plans against its own number of them.
-absl::Status RemoteRanks::CheckEqualPages() const {
-  for (int rank = 1; rank < size(); ++rank) {
-    const RankFacts& one = facts_[0];
-    const RankFacts& other = facts_[rank];
-    if (one.pages == other.pages && one.page_bytes == other.page_bytes) continue;
-    return absl::InternalError(absl::StrCat("rank 0 has ", one.pages, " pages of ", one.page_bytes,
-                                            " bytes, rank ", rank, " has ", other.pages, " of ",
-                                            other.page_bytes));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RemoteRanks::Start(std::shared_ptr<const StepPlan> plan) {
-  if (started_ == 0 && lost_.ok()) lost_ = crew_->lost();
-  if (!lost_.ok()) return lost_;
+  if (started_ == 0 && state() != RanksState::kUp) return Trouble();
   ANNULUS_CHECK(started_ < 2) << "two steps are under way";
   const absl::StatusOr<std::string> bytes = EncodePlan(*plan, CodecLimitsOf(model_, page_counts()));
-  if (!bytes.ok()) return started_ == 0 ? BeginAnew(bytes.status()) : bytes.status();
+  if (!bytes.ok()) {
+    if (started_ == 0) BeginMending(bytes.status());  // the ranks forget all sequences
+    return bytes.status();
+  }
   Step& step = steps_[started_++];
   step.plan = plan;
   step.pause = started_ == 1 ? SecondsBetween(ended_, options_.set.clock->Now()) : 0;
@@ -138,8 +162,8 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   pause_ = step.pause;
   absl::StatusOr<std::vector<RankResult>> results = TakeResults(*step.plan);
   ended_ = options_.set.clock->Now();
-  if (results.ok()) return results;
-  return BeginAnew(results.status());
+  if (!results.ok()) BeginMending(results.status());
+  return results;
 }
 
 absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan& plan) {
@@ -164,29 +188,87 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan&
   return results;
 }
 
-// Drops all steps and forms the ring anew. Returns why: `failure`, unless nothing can run any more.
-absl::Status RemoteRanks::BeginAnew(const absl::Status& failure) {
-  crew_->EndAborts();
-  crew_->Abort(failure);
-  steps_ = {};
-  started_ = 0;
-  const absl::Status formed =
-      local_ != nullptr ? local_->Reset() : crew_->Form(++epoch_, {}).status();
-  if (!formed.ok()) {
-    lost_ = crew_->lost();
-    if (lost_.ok()) lost_ = formed;
-    return lost_;
-  }
-  crew_->BeginAborts();
-  return failure;
+std::vector<int32_t> RemoteRanks::TakeLost() {
+  ANNULUS_CHECK(started_ == 0) << "a step is under way";
+  std::vector<int32_t> lost = crew_->TakeLost();
+  // A worker may be lost, or a step have failed, since the ring was mended.
+  if (!is_mending() && !crew_->is_up()) BeginMending(Trouble());
+  return lost;
 }
 
-std::vector<int32_t> RemoteRanks::lost() const { return crew_->lost_ranks(); }
-
 RanksState RemoteRanks::state() const {
-  if (lost_.ok() && (started_ > 0 || crew_->lost().ok())) return RanksState::kUp;
-  const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
-  return silent ? RanksState::kLost : RanksState::kFailed;
+  {
+    std::lock_guard lock(mutex_);
+    if (!abandoned_.ok()) return RanksState::kLost;
+  }
+  if (started_ > 0 || (!is_mending() && crew_->is_up())) return RanksState::kUp;
+  const std::optional<SteadyTime> since = crew_->vacant_since();
+  const bool waits =
+      !since.has_value() || options_.set.clock->Now() < *since + options_.replacement_timeout;
+  return waits ? RanksState::kMending : RanksState::kFailed;
+}
+
+// Why state() is not kUp.
+absl::Status RemoteRanks::Trouble() const {
+  if (absl::Status lost = crew_->lost(); !lost.ok()) return lost;
+  std::lock_guard lock(mutex_);
+  if (!abandoned_.ok()) return abandoned_;
+  return broke_.ok() ? absl::UnavailableError("the ring forms anew") : broke_;
+}
+
+// ---- the ring forms anew
+
+bool RemoteRanks::is_mending() const {
+  std::lock_guard lock(mutex_);
+  return mending_;
+}
+
+// Drops all steps, and has the ring form anew.
+void RemoteRanks::BeginMending(const absl::Status& why) {
+  crew_->EndAborts();
+  crew_->Abort(why);
+  steps_ = {};
+  started_ = 0;
+  std::lock_guard lock(mutex_);
+  if (!abandoned_.ok()) return;
+  broke_ = why;
+  if (local_ != nullptr && local_->state() == RanksState::kLost) {
+    abandoned_ = why;
+    return;
+  }
+  mending_ = true;
+  changed_.notify_all();
+}
+
+void RemoteRanks::Mend() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return mending_ || stop_; });
+    if (stop_) return;
+    lock.unlock();
+    const absl::Status formed = FormAnew();
+    const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
+    if (formed.ok()) {
+      crew_->BeginAborts();
+    } else if (!silent) {
+      crew_->Abort(formed);
+      // A loss has its own cause of delay: nobody is there until somebody dials.
+      if (crew_->lost().ok()) crew_->Pause(kRestBetweenAttempts);
+    }
+    lock.lock();
+    if (silent) abandoned_ = formed;
+    if (formed.ok() || silent) mending_ = false;
+  }
+}
+
+// Waits for hosts of all ranks, for as long as it takes.
+absl::Status RemoteRanks::FormAnew() {
+  if (local_ != nullptr) {
+    ANNULUS_RETURN_IF_ERROR(local_->Reset());
+  } else {
+    ANNULUS_RETURN_IF_ERROR(crew_->Form(crew_->epoch() + 1, {}).status());
+  }
+  return AwaitFacts();
 }
 
 SteadyTime RemoteRanks::last_progress() const { return crew_->last_progress(); }
@@ -197,7 +279,11 @@ RankStatistics RemoteRanks::Statistics(int rank) const {
 
 std::string RemoteRanks::transport() const {
   const int processes = crew_->workers() + (local_ == nullptr ? 0 : 1);
-  return absl::StrCat("wires between ", processes, processes == 1 ? " process" : " processes");
+  std::string text =
+      absl::StrCat("wires between ", processes, processes == 1 ? " process" : " processes");
+  const std::vector<std::string> spares = crew_->spares();
+  if (!spares.empty()) absl::StrAppend(&text, "; spare workers: ", absl::StrJoin(spares, ", "));
+  return text;
 }
 
 int64_t RemoteRanks::PagesSummarised(const SummaryKinds& kinds) const {

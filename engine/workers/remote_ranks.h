@@ -3,9 +3,13 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,27 +37,36 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds hello_timeout{10'000};
   // Longest wait for workers to take their memory and open their wires.
   std::chrono::milliseconds forming_timeout{120'000};
+  // How long requests wait for a worker in place of one that is lost.
+  std::chrono::milliseconds replacement_timeout{};
 };
 
 // The ranks of a ring of which some are in other processes, which host them for this one: workers.
 // The ranks here have a RankSet of their own; wires (WireRing) connect all.
 //
 // - Whoever dials is refused, with a status that says why, unless it says Hello, agrees in all of
-//   RingAgreement, has a name that no other has, and hosts no more ranks than are missing.
+//   RingAgreement, has a name that no other has, and hosts no more ranks than are missing. Once all
+//   ranks have a worker, one with as many ranks as any of them waits as a spare. A spare takes no
+//   memory: what ranks it will host is not known, and the machine may have other uses for it.
 //   WorkerSource::Report says whom the ring waits for and who was refused last.
 // - A step ends when all ranks have ended it. Its successor is with the workers before, and may
 //   begin on some ranks while others still run the first: wires copy what they carry, so no rank
 //   reads what another wrote beyond its step.
 // - A step that fails ends the epoch: all workers abort, answer, and form the ring anew with the
-//   next epoch, before Results returns. Pages stay as they were.
+//   next epoch, while state() is kMending. Pages stay as they were.
 // - A worker is lost if its link closes, if it is silent, if it sends what cannot be understood or
-//   what the codec refuses, or if it does not answer. state() is then kFailed, and the status of
-//   every call names the worker and its ranks. Results of earlier epochs are dropped.
+//   what the codec refuses, or if it does not answer. Its ranks go to the spare that has waited
+//   longest among those with as many ranks, or to the next such worker that dials, and TakeLost
+//   names them; state() is kMending until the ring has formed with it, and kFailed once that has
+//   taken longer than replacement_timeout and nobody is there. The ring goes on waiting even then.
+//   The status of each call names the worker and its ranks. Results of earlier epochs are dropped.
+// - The forming is done by a thread of its own, so that none of the calls waits for it.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
 class RemoteRanks final : public RankPort {
  public:
-  // Waits until workers host all ranks, for as long as `source` lasts. Errors: the status with
+  // Waits until workers host all ranks, for as long as `source` lasts, which is then told whom the
+  // ring waits for as long as the ranks live. Errors: the status with
   // which `source` stops; those of RankSet::Create; UNAVAILABLE if a worker is lost after all were
   // there; the status of a worker that could not take its memory or open its wires, with its name.
   // `model`, `backend` and `source` must outlive the ranks.
@@ -66,8 +79,9 @@ class RemoteRanks final : public RankPort {
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
   double pause() const override { return pause_; }
-  std::vector<int32_t> lost() const override;
+  std::vector<int32_t> TakeLost() override;
   RanksState state() const override;
+  std::string awaited() const override { return crew_->awaited(); }
   SteadyTime last_progress() const override;
   const std::vector<RankFacts>& facts() const override { return facts_; }
   RankStatistics Statistics(int rank) const override;
@@ -86,12 +100,16 @@ class RemoteRanks final : public RankPort {
     double pause = 0;  // see RankPort::pause
   };
 
-  RemoteRanks(const RankModel& model, const RemoteRanksOptions& options);
+  RemoteRanks(const RankModel& model, WorkerSource& source, const RemoteRanksOptions& options);
   absl::Status Open(Backend& backend);
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
-  absl::Status CheckEqualPages() const;
+  absl::Status AwaitFacts();
   absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
-  absl::Status BeginAnew(const absl::Status& failure);
+  void BeginMending(const absl::Status& why);
+  bool is_mending() const;
+  absl::Status Trouble() const;
+  void Mend();
+  absl::Status FormAnew();
   // Calls with a rank that is here are answered by local_.
   bool is_here(int rank) const { return rank < options_.set.span.local; }
 
@@ -101,13 +119,19 @@ class RemoteRanks final : public RankPort {
   int64_t visiting_pages_ = 0;
   PatternCache patterns_{kPatternBytes};  // if no rank is here
   std::unique_ptr<RankSet> local_;        // null: no rank is here
-  uint64_t epoch_ = 1;         // of the ring, if no rank is here: else its wires count it
-  std::array<Step, 2> steps_;  // the older one first
-  int started_ = 0;            // how many of steps_ there are
-  SteadyTime ended_;           // when the last step ended
+  std::array<Step, 2> steps_;             // the older one first
+  int started_ = 0;                       // how many of steps_ there are
+  SteadyTime ended_;                      // when the last step ended
   double pause_ = 0;
-  absl::Status lost_;               // why no later step can run; else OK
-  std::unique_ptr<RingCrew> crew_;  // the last: it calls until it is destroyed
+  std::unique_ptr<RingCrew> crew_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool mending_ = false;    // the ring and local_ belong to the thread that mends
+  absl::Status broke_;      // why it mends
+  absl::Status abandoned_;  // why no later step can run; else OK
+  bool stop_ = false;
+  std::thread mender_;
 };
 
 }  // namespace annulus

@@ -17,8 +17,9 @@ absl::Status CheckSame(absl::string_view what, const std::string& own, const std
 
 }  // namespace
 
-absl::Status WrongMessage(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("it sent ", what));
+std::string RanksText(int first, int count) {
+  if (count == 1) return absl::StrCat("rank ", first);
+  return absl::StrCat("ranks ", first, " to ", first + count - 1);
 }
 
 std::string TimeText(std::chrono::milliseconds time) { return absl::StrCat(time.count(), " ms"); }

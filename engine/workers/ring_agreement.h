@@ -12,16 +12,20 @@
 namespace annulus {
 
 // Of control.proto; a change that older builds would misread raises it.
-inline constexpr uint32_t kWorkerProtocol = 1;
+inline constexpr uint32_t kWorkerProtocol = 2;
 
 // How often a worker says that it is alive, from a thread of its own.
 inline constexpr std::chrono::milliseconds kBeatPeriod{250};
 
+// A worker that has heard nothing of its coordinator for this long is without one: it lets go
+// before the coordinator could miss it.
+inline constexpr std::chrono::milliseconds kCoordinatorSilence{1'500};
+
 // How often a wait without a deadline looks around.
 inline constexpr std::chrono::minutes kLookAround{10};
 
-// The other side of a link sent what it may not.
-absl::Status WrongMessage(absl::string_view what);
+// "rank 2", "ranks 2 to 3".
+std::string RanksText(int first, int count);
 
 // "250 ms".
 std::string TimeText(std::chrono::milliseconds time);

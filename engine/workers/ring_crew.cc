@@ -1,10 +1,10 @@
 #include "engine/workers/ring_crew.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/check.h"
 #include "kernels/base/device_error.h"
@@ -19,31 +19,15 @@ constexpr uint64_t kMostQuietMicroseconds = uint64_t{24} * 60 * 60 * 1'000'000;
 // Of a message of whoever does not belong to the ring, since parsing takes many times as much.
 constexpr size_t kMostStrangersBytes = size_t{64} << 10;
 
+constexpr size_t kMostNameBytes = 128;
+
 // Why something failed, by what a worker says. Never OK.
 absl::Status FailureOf(const wire::Status& status) {
   const absl::Status failure = codec::FromMessage(status);
   return failure.ok() ? WrongMessage("OK as the reason of a failure") : failure;
 }
 
-std::string RanksText(int first, int count) {
-  if (count == 1) return absl::StrCat("rank ", first);
-  return absl::StrCat("ranks ", first, " to ", first + count - 1);
-}
-
 }  // namespace
-
-RingCrew::~RingCrew() {
-  std::vector<std::unique_ptr<Member>> members;
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-    members.swap(members_);
-    for (const auto& member : members) member->link->Close(absl::OkStatus());
-  }
-  changed_.notify_all();
-  if (watcher_.joinable()) watcher_.join();
-  members.clear();  // without the lock: a link waits for its calls
-}
 
 // ---- what they say
 
@@ -51,7 +35,7 @@ void RingCrew::OnMessage(Member& member, const std::string& bytes) {
   bool known = false;
   {
     std::lock_guard lock(mutex_);
-    known = Holds(member);
+    known = membership_.Beat(member.id).ok();
   }
   absl::StatusOr<wire::FromWorker> message =
       known || bytes.size() <= kMostStrangersBytes
@@ -60,20 +44,16 @@ void RingCrew::OnMessage(Member& member, const std::string& bytes) {
                 bytes.size(),
                 " bytes before it belongs to the ring; allowed: ", kMostStrangersBytes));
   std::lock_guard lock(mutex_);
-  if (member.lost || member.state == Member::kRefused) return;
+  if (membership_.role(member.id) == Membership::Role::kGone) return;
+  membership_.Hear(member.id, options_.clock->Now());
   const absl::Status taken = message.ok() ? Take(member, *message) : message.status();
-  member.heard = options_.clock->Now();
-  if (!taken.ok() && Holds(member)) {
-    LoseMember(member, taken);
-  } else if (!taken.ok()) {
-    Refuse(member, taken);
-  }
+  if (!taken.ok()) Lose(member, taken);
   changed_.notify_all();
 }
 
 absl::Status RingCrew::Take(Member& member, wire::FromWorker& message) {
   if (message.has_hello()) return TakeHello(member, message.hello());
-  if (!Holds(member)) return WrongMessage("another message than Hello first");
+  ANNULUS_RETURN_IF_ERROR(membership_.Beat(member.id));
   switch (message.message_case()) {
     case wire::FromWorker::kReady:
       return TakeReady(member, message.ready());
@@ -86,42 +66,76 @@ absl::Status RingCrew::Take(Member& member, wire::FromWorker& message) {
   }
 }
 
+absl::Status RingCrew::TakeHello(Member& member, const wire::Hello& hello) {
+  if (member.hello.protocol() != 0) return WrongMessage("a second Hello");
+  member.hello = hello;
+  if (hello.protocol() != kWorkerProtocol) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the protocol of the worker is ", hello.protocol(), ", of the coordinator ",
+                     kWorkerProtocol, "; all processes of a ring run the same build"));
+  }
+  if (hello.name().empty() || hello.name().size() > kMostNameBytes) {
+    return WrongMessage(absl::StrCat("a name of ", hello.name().size(), " bytes; allowed are 1 to ",
+                                     kMostNameBytes));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckAgreement(options_.agreement, AgreementOf(hello)));
+  const absl::Status welcome = membership_.Hello(member.id, hello.name(), hello.ranks());
+  if (absl::IsAlreadyExists(welcome)) return NameTaken(member, welcome);
+  ANNULUS_RETURN_IF_ERROR(welcome);
+  Fill();
+  if (!membership_.is_complete() || membership_.SeatOf(member.id) != nullptr) {
+    return absl::OkStatus();
+  }
+  wire::ToWorker spare;
+  spare.mutable_spare();
+  member.link->Send(Encode(spare));
+  return absl::OkStatus();
+}
+
+// With where the other one is.
+absl::Status RingCrew::NameTaken(const Member& member, const absl::Status& why) const {
+  for (const auto& other : members_) {
+    if (other.get() == &member || other->hello.name() != member.hello.name()) continue;
+    if (!membership_.Beat(other->id).ok()) continue;
+    return {why.code(), absl::StrCat(why.message(), ": it is at ", other->link->peer())};
+  }
+  return why;
+}
+
 absl::Status RingCrew::TakeReady(Member& member, const wire::Ready& ready) {
-  if (member.ready) return WrongMessage("a second Ready");
   if (ready.has_status()) return FailureOf(ready.status());
   if (ready.ranks_size() != member.hello.ranks() || ready.visiting_pages() < 1) {
     return WrongMessage(absl::StrCat("facts of ", ready.ranks_size(), " ranks with ",
                                      ready.visiting_pages(), " visiting pages"));
   }
+  if (founded_ && ready.visiting_pages() < visiting_pages_) {
+    return absl::InternalError(absl::StrCat("it has room for ", ready.visiting_pages(),
+                                            " visiting pages; the ring needs ", visiting_pages_));
+  }
+  ANNULUS_RETURN_IF_ERROR(membership_.Ready(member.id));
   for (const wire::RankFacts& facts : ready.ranks()) {
     ANNULUS_ASSIGN_OR_RETURN(member.facts.emplace_back(), FromMessage(facts));
   }
   visiting_pages_ = std::min(visiting_pages_, ready.visiting_pages());
-  member.ready = true;
   return absl::OkStatus();
 }
 
 absl::Status RingCrew::TakeWires(Member& member, const wire::WireReady& wires) {
   if (wires.has_status()) return FailureOf(wires.status());
-  if (wires.epoch() <= epoch_) return absl::OkStatus();  // it is late
-  if (wires.epoch() != epoch_ + 1 || (epoch_ > 0 && !aborted_) ||
-      wires.addresses_size() != member.hello.ranks()) {
-    return WrongMessage(absl::StrCat(wires.addresses_size(), " wires for epoch ", wires.epoch(),
-                                     " in epoch ", epoch_));
+  ANNULUS_ASSIGN_OR_RETURN(const bool due, membership_.Wires(member.id, wires.epoch()));
+  if (!due) return absl::OkStatus();
+  if (wires.addresses_size() != member.hello.ranks()) {
+    return WrongMessage(
+        absl::StrCat(wires.addresses_size(), " wires for ", member.hello.ranks(), " ranks"));
   }
-  member.wires = wires.epoch();
   member.addresses.assign(wires.addresses().begin(), wires.addresses().end());
   return absl::OkStatus();
 }
 
 absl::Status RingCrew::TakeResult(Member& member, wire::StepResult& result) {
-  if (result.epoch() < epoch_ || (result.epoch() == epoch_ && aborted_)) return absl::OkStatus();
-  if (result.epoch() != epoch_ || result.step() != member.ended + 1 || result.step() > steps_) {
-    return WrongMessage(absl::StrCat("results of step ", result.step(), " of epoch ",
-                                     result.epoch(), "; awaited is step ", member.ended + 1, " of ",
-                                     steps_, " in epoch ", epoch_));
-  }
-  ++member.ended;
+  ANNULUS_ASSIGN_OR_RETURN(const bool due,
+                           membership_.Result(member.id, result.epoch(), result.step()));
+  if (!due) return absl::OkStatus();
   if (result.has_status()) {
     Break(WithPrefix(absl::StrCat("worker \"", member.hello.name(), "\": "),
                      FailureOf(result.status())));
@@ -138,7 +152,9 @@ absl::Status RingCrew::TakeResult(Member& member, wire::StepResult& result) {
 absl::Status RingCrew::TakeBeat(Member& member, const wire::Beat& beat) {
   const auto quiet = std::chrono::microseconds(std::min(beat.quiet_us(), kMostQuietMicroseconds));
   member.progress = std::max(member.progress, options_.clock->Now() - quiet);
-  if (here_ != nullptr) here_->NoteProgressElsewhere(member.progress);
+  if (here_ != nullptr && membership_.IsInEpoch(member.id)) {
+    here_->NoteProgressElsewhere(member.progress);
+  }
   if (beat.ranks_size() == 0) return absl::OkStatus();  // they have no memory yet
   if (beat.ranks_size() != member.hello.ranks()) {
     return WrongMessage(absl::StrCat("statistics of ", beat.ranks_size(), " ranks"));
@@ -152,31 +168,60 @@ absl::Status RingCrew::TakeBeat(Member& member, const wire::Beat& beat) {
 
 void RingCrew::OnClosed(Member& member, const absl::Status& why) {
   std::lock_guard lock(mutex_);
-  member.state = Member::kClosed;
-  if (Holds(member)) {
-    LoseMember(member, why.ok() ? absl::UnavailableError("it closed its link") : why);
+  member.closed = true;
+  if (membership_.role(member.id) == Membership::Role::kHost) {
+    Lose(member, why.ok() ? absl::UnavailableError("it closed its link") : why);
+  } else {
+    membership_.Leave(member.id, options_.clock->Now());
   }
   changed_.notify_all();
 }
 
 // ---- what becomes of them
 
-bool RingCrew::Holds(const Member& member) const {
-  return std::find(workers_.begin(), workers_.end(), &member) != workers_.end();
+RingCrew::Member* RingCrew::Find(MemberId id) const {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [id](const auto& member) { return member->id == id; });
+  return found == members_.end() ? nullptr : found->get();
 }
 
-void RingCrew::LoseMember(Member& member, const absl::Status& status) {
-  if (std::exchange(member.lost, true)) return;
-  const std::string what =
-      absl::StrCat("worker \"", member.hello.name(), "\" at ", member.link->peer(), " with ",
-                   RanksText(member.first_rank, member.hello.ranks()), " is lost: ");
+// The member goes, whatever it was.
+void RingCrew::Lose(Member& member, const absl::Status& why) {
+  if (membership_.role(member.id) == Membership::Role::kGone) return;
+  const Membership::Seat* const found = membership_.SeatOf(member.id);
+  const bool serves = membership_.epoch() > 0 && membership_.IsReady(member.id);
+  const std::string& name = member.hello.name();
+  if (found == nullptr) {
+    refusal_ =
+        absl::StrCat("; refused ", name.empty() ? "" : absl::StrCat("worker \"", name, "\" "),
+                     "at ", member.link->peer(), ": ", why.message());
+    membership_.Leave(member.id, options_.clock->Now());
+    return member.link->Close(why);
+  }
+  const std::string what = absl::StrCat("worker \"", name, "\" at ", member.link->peer(), " with ",
+                                        RanksText(found->first_rank, found->ranks), " is lost: ");
   // What it says of itself before it runs is about its settings or machine.
-  const absl::Status lost = epoch_ == 0 || !member.ready
-                                ? WithPrefix(what, status)
-                                : absl::UnavailableError(absl::StrCat(what, status.message()));
+  const absl::Status lost =
+      serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
+  membership_.Leave(member.id, options_.clock->Now());
   if (lost_.ok()) lost_ = lost;
   member.link->Close(lost);
   Break(lost_);
+  Fill();
+}
+
+// Tells those who host ranks from now on which.
+void RingCrew::Fill() {
+  for (const MemberId id : membership_.Fill(options_.clock->Now())) {
+    wire::ToWorker message;
+    wire::Assign& assign = *message.mutable_assign();
+    assign = options_.assign;
+    assign.set_first_rank(membership_.SeatOf(id)->first_rank);
+    assign.set_ring_size(options_.ranks);
+    assign.set_epoch(membership_.next_epoch());
+    Find(id)->link->Send(Encode(message));
+  }
+  changed_.notify_all();
 }
 
 void RingCrew::Break(const absl::Status& why) {
@@ -187,161 +232,120 @@ void RingCrew::Break(const absl::Status& why) {
   changed_.notify_all();
 }
 
-void RingCrew::SendAll(const wire::ToWorker& message) {
+void RingCrew::Send(const std::vector<MemberId>& members, const wire::ToWorker& message) {
   const std::string bytes = Encode(message);
-  for (const Member* worker : workers_) worker->link->Send(bytes);
-}
-
-void RingCrew::Watch() {
-  const auto period = options_.silence / 8;
-  std::unique_lock lock(mutex_);
-  SteadyTime due = options_.clock->Now();
-  bool spared = false;
-  while (!stop_) {
-    const SteadyTime now = options_.clock->Now();
-    // If this process stood still, what workers said meanwhile is yet to be read: they have one
-    // more period.
-    spared = !spared && now - due > period;
-    // Without memory, at the next turn.
-    TryTo([&] {
-      if (!spared) LoseTheSilent(now);
-      TellProgress(now);
-    });
-    due = now + period;
-    options_.clock->WaitUntil(due, lock, changed_, [&] { return stop_; });
-  }
-}
-
-void RingCrew::LoseTheSilent(SteadyTime now) {
-  for (Member* worker : workers_) {
-    if (worker->lost || worker->heard + options_.silence > now) continue;
-    LoseMember(*worker, absl::UnavailableError(
-                            absl::StrCat("it has said nothing for ", TimeText(options_.silence))));
-  }
-}
-
-void RingCrew::TellProgress(SteadyTime now) {
-  wire::ToWorker message;
-  const auto quiet = std::max(SteadyTime::duration(0), now - LastProgress());
-  message.mutable_progress()->set_quiet_us(
-      std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
-  SendAll(message);
+  for (const MemberId id : members) Find(id)->link->Send(bytes);
 }
 
 // ---- what their coordinator does
 
-void RingCrew::Assign(const wire::Assign& common) {
-  std::lock_guard lock(mutex_);
-  for (Member* worker : workers_) {
-    wire::ToWorker message;
-    *message.mutable_assign() = common;
-    message.mutable_assign()->set_first_rank(worker->first_rank);
-    message.mutable_assign()->set_ring_size(options_.ranks);
-    worker->heard = options_.clock->Now();
-    worker->link->Send(Encode(message));
+absl::Status RingCrew::Await(const std::function<bool()>& done,
+                             std::unique_lock<std::mutex>& lock) {
+  const auto over = [&] { return stop_ || (!founded_ && !lost_.ok()) || done(); };
+  while (!options_.clock->WaitUntil(options_.clock->Now() + kLookAround, lock, changed_, over)) {
   }
-  watcher_ = std::thread([this] { Watch(); });
-}
-
-// Waits for `done` of all workers.
-absl::Status RingCrew::AwaitAll(const char* what, const std::function<bool(const Member&)>& done,
-                                std::unique_lock<std::mutex>& lock) {
-  const auto is_done = [&](const Member* worker) { return done(*worker); };
-  options_.clock->WaitUntil(options_.clock->Now() + options_.forming_timeout, lock, changed_, [&] {
-    return !lost_.ok() || std::all_of(workers_.begin(), workers_.end(), is_done);
-  });
-  for (Member* worker : workers_) {
-    if (done(*worker) || !lost_.ok()) continue;
-    LoseMember(*worker, absl::DeadlineExceededError(absl::StrCat(
-                            "it did not ", what, " within ", TimeText(options_.forming_timeout))));
-  }
-  return lost_;
+  if (!founded_) ANNULUS_RETURN_IF_ERROR(lost_);
+  return stop_ ? absl::CancelledError("the ring ends") : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
                                                         std::vector<std::string> own) {
   std::unique_lock lock(mutex_);
-  ANNULUS_RETURN_IF_ERROR(AwaitAll(
-      "open its wires", [epoch](const Member& worker) { return worker.wires == epoch; }, lock));
+  ANNULUS_RETURN_IF_ERROR(Await([this] { return membership_.CanForm(); }, lock));
+  const uint64_t begun = membership_.Form(options_.clock->Now());
+  ANNULUS_CHECK(begun == epoch) << "epoch " << epoch << " is formed as " << begun;
   std::vector<std::string> addresses = std::move(own);
-  for (Member* worker : workers_) {
-    addresses.insert(addresses.end(), worker->addresses.begin(), worker->addresses.end());
-    worker->ended = 0;
-    worker->results.clear();
+  for (const MemberId id : membership_.Hosts()) {
+    Member& worker = *Find(id);
+    addresses.insert(addresses.end(), worker.addresses.begin(), worker.addresses.end());
+    worker.results.clear();
   }
-  epoch_ = epoch;
-  aborted_ = false;
-  steps_ = 0;
-  broken_ = absl::OkStatus();
+  broken_ = lost_ = absl::OkStatus();
   wire::ToWorker message;
   message.mutable_form()->set_epoch(epoch);
   for (const std::string& address : addresses) message.mutable_form()->add_addresses(address);
-  SendAll(message);
+  Send(membership_.Hosts(), message);
   return addresses;
 }
 
 absl::StatusOr<std::vector<RankFacts>> RingCrew::AwaitReady() {
   std::unique_lock lock(mutex_);
-  ANNULUS_RETURN_IF_ERROR(AwaitAll(
-      "take its memory", [](const Member& worker) { return worker.ready; }, lock));
+  const auto ready = [this] {
+    const std::vector<MemberId> hosts = membership_.Hosts();
+    return std::all_of(hosts.begin(), hosts.end(),
+                       [this](MemberId id) { return membership_.IsReady(id); });
+  };
+  ANNULUS_RETURN_IF_ERROR(Await([&] { return !broken_.ok() || ready(); }, lock));
+  ANNULUS_RETURN_IF_ERROR(broken_);
   std::vector<RankFacts> facts;
-  for (const Member* worker : workers_) {
-    facts.insert(facts.end(), worker->facts.begin(), worker->facts.end());
+  for (const MemberId id : membership_.Hosts()) {
+    const Member& worker = *Find(id);
+    facts.insert(facts.end(), worker.facts.begin(), worker.facts.end());
   }
+  founded_ = true;
   return facts;
+}
+
+int64_t RingCrew::visiting_pages() const {
+  std::lock_guard lock(mutex_);
+  return visiting_pages_;
 }
 
 void RingCrew::Run(const std::string& plan) {
   std::lock_guard lock(mutex_);
+  if (membership_.aborted()) return;  // Results will tell
   wire::ToWorker message;
   wire::Run& run = *message.mutable_run();
-  run.set_epoch(epoch_);
-  run.set_step(++steps_);
+  run.set_epoch(membership_.epoch());
+  run.set_step(membership_.BeginStep());
   run.set_plan(plan);
   begun_ = options_.clock->Now();
-  SendAll(message);
+  Send(InEpoch(), message);
+}
+
+std::vector<MemberId> RingCrew::InEpoch() const {
+  std::vector<MemberId> hosts = membership_.Hosts();
+  std::erase_if(hosts, [this](MemberId id) { return !membership_.IsInEpoch(id); });
+  return hosts;
 }
 
 absl::StatusOr<std::vector<std::string>> RingCrew::AwaitResults() {
   std::unique_lock lock(mutex_);
-  for (Member* worker : workers_) ANNULUS_RETURN_IF_ERROR(AwaitResult(*worker, lock));
+  const size_t seats = membership_.seats().size();
+  for (size_t i = 0; i < seats; ++i) ANNULUS_RETURN_IF_ERROR(AwaitResult(i, lock));
   std::vector<std::string> results;
-  for (Member* worker : workers_) {
+  for (const Membership::Seat& seat : membership_.seats()) {
+    Member* const worker = Find(seat.host);
+    if (worker == nullptr || worker->results.empty()) return broken_;  // lost since
     for (std::string& rank : worker->results.front()) results.push_back(std::move(rank));
     worker->results.pop_front();
   }
   return results;
 }
 
-absl::Status RingCrew::AwaitResult(Member& worker, std::unique_lock<std::mutex>& lock) {
-  while (worker.results.empty()) {
+absl::Status RingCrew::AwaitResult(size_t seat, std::unique_lock<std::mutex>& lock) {
+  const auto worker = [&] { return Find(membership_.seats()[seat].host); };
+  const auto has_result = [&] { return worker() != nullptr && !worker()->results.empty(); };
+  while (!has_result()) {
     ANNULUS_RETURN_IF_ERROR(broken_);
     const SteadyTime deadline = LastProgress() + options_.patience;
     if (deadline <= options_.clock->Now()) {
-      LoseMember(worker,
-                 absl::DeadlineExceededError(absl::StrCat(
-                     "no rank of the ring has made progress for ", TimeText(options_.patience),
-                     ", and its step has not "
-                     "ended")));
+      Lose(*worker(), absl::DeadlineExceededError(absl::StrCat(
+                          "no rank of the ring has made progress for ", TimeText(options_.patience),
+                          ", and its step has not "
+                          "ended")));
     }
     options_.clock->WaitUntil(deadline, lock, changed_,
-                              [&] { return !worker.results.empty() || !broken_.ok(); });
+                              [&] { return has_result() || !broken_.ok(); });
   }
   return absl::OkStatus();
 }
 
-RingCrew::Member& RingCrew::WorkerOf(int rank) const {
-  const auto found = std::find_if(workers_.begin(), workers_.end(), [rank](const Member* worker) {
-    return rank < worker->first_rank + worker->hello.ranks();
-  });
-  ANNULUS_CHECK(found != workers_.end()) << "no worker hosts rank " << rank;
-  return **found;
-}
-
 absl::Status RingCrew::Lose(int rank, const absl::Status& why) {
   std::lock_guard lock(mutex_);
-  LoseMember(WorkerOf(rank), why);
-  return lost_;
+  Member* const worker = Find(membership_.SeatOfRank(rank).host);
+  if (worker != nullptr) Lose(*worker, why);
+  return lost_.ok() ? why : lost_;
 }
 
 void RingCrew::Close(const absl::Status& why) {
@@ -351,12 +355,25 @@ void RingCrew::Close(const absl::Status& why) {
 
 void RingCrew::Abort(const absl::Status& why) {
   std::lock_guard lock(mutex_);
-  aborted_ = true;
   Break(why);
   wire::ToWorker message;
-  message.mutable_abort()->set_epoch(epoch_);
+  message.mutable_abort()->set_epoch(membership_.epoch());
   *message.mutable_abort()->mutable_why() = codec::ToMessage(why);
-  SendAll(message);
+  Send(membership_.Abort(options_.clock->Now()), message);
+}
+
+void RingCrew::Pause(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  const SteadyTime until = options_.clock->Now() + time;
+  options_.clock->WaitUntil(until, lock, changed_, [this] { return stop_; });
+}
+
+void RingCrew::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
 }
 
 void RingCrew::Join(RankSet& ranks) {
@@ -375,9 +392,21 @@ void RingCrew::EndAborts() {
   aborts_here_ = false;
 }
 
+// ---- what is
+
+uint64_t RingCrew::epoch() const {
+  std::lock_guard lock(mutex_);
+  return membership_.epoch();
+}
+
 absl::Status RingCrew::broken() const {
   std::lock_guard lock(mutex_);
   return broken_;
+}
+
+bool RingCrew::is_up() const {
+  std::lock_guard lock(mutex_);
+  return broken_.ok() && membership_.is_up();
 }
 
 absl::Status RingCrew::lost() const {
@@ -385,20 +414,36 @@ absl::Status RingCrew::lost() const {
   return lost_;
 }
 
-std::vector<int32_t> RingCrew::lost_ranks() const {
+std::vector<int32_t> RingCrew::TakeLost() {
   std::lock_guard lock(mutex_);
-  std::vector<int32_t> ranks;
-  for (const Member* worker : workers_) {
-    for (int i = 0; worker->lost && i < worker->hello.ranks(); ++i) {
-      ranks.push_back(worker->first_rank + i);
-    }
-  }
-  return ranks;
+  return membership_.TakeLost();
+}
+
+std::optional<SteadyTime> RingCrew::vacant_since() const {
+  std::lock_guard lock(mutex_);
+  return membership_.vacant_since();
+}
+
+std::string RingCrew::awaited() const {
+  std::lock_guard lock(mutex_);
+  return AwaitedText();
+}
+
+std::vector<std::string> RingCrew::spares() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const MemberId id : membership_.Spares()) names.push_back(Find(id)->hello.name());
+  return names;
+}
+
+int RingCrew::workers() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(membership_.seats().size());
 }
 
 SteadyTime RingCrew::LastProgress() const {
   SteadyTime last = here_ == nullptr ? begun_ : std::max(begun_, here_->last_progress());
-  for (const Member* worker : workers_) last = std::max(last, worker->progress);
+  for (const MemberId id : membership_.Hosts()) last = std::max(last, Find(id)->progress);
   return last;
 }
 
@@ -409,8 +454,10 @@ SteadyTime RingCrew::last_progress() const {
 
 RankStatistics RingCrew::Statistics(int rank) const {
   std::lock_guard lock(mutex_);
-  const Member& worker = WorkerOf(rank);
-  return worker.statistics.empty() ? RankStatistics() : worker.statistics[rank - worker.first_rank];
+  const Membership::Seat& seat = membership_.SeatOfRank(rank);
+  const Member* const worker = Find(seat.host);
+  if (worker == nullptr || worker->statistics.empty()) return {};
+  return worker->statistics[static_cast<size_t>(rank - seat.first_rank)];
 }
 
 }  // namespace annulus

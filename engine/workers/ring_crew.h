@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/api/workers.h"
 #include "engine/base/clock.h"
+#include "engine/membership/membership.h"
 #include "engine/runner/rank_set.h"
 #include "engine/workers/control_messages.h"
 #include "engine/workers/ring_agreement.h"
@@ -29,6 +30,8 @@ struct RingCrewOptions {
   int first_rank = 0;  // of those at workers
   int ranks = 1;       // of the whole ring
   RingAgreement agreement;
+  // What every worker is told with its ranks.
+  wire::Assign assign;
   // See RemoteRanksOptions.
   std::chrono::milliseconds silence{0};
   std::chrono::milliseconds hello_timeout{0};
@@ -40,38 +43,47 @@ struct RingCrewOptions {
 };
 
 // The workers of a ring as their coordinator sees them: who they are, what they have said, and what
-// became of the steps that they were sent. Gather, Assign, Form and AwaitReady come first, in this
-// order. One thread calls the methods; those marked may be called by any.
+// became of the steps that they were sent. Membership decides who hosts what; this has the links,
+// the lock and the time.
+//
+// Gather, Form and AwaitReady come first, in this order; until all of them have returned OK, the
+// loss of a worker ends them. Later on a worker that is lost is replaced by a spare, or by the next
+// one that dials and fits: the epoch is broken, and Abort, Form and AwaitReady begin the next. One
+// thread at a time calls the methods; those marked may be called by any.
 class RingCrew final : private WorkerSourceSink {
  public:
-  explicit RingCrew(const RingCrewOptions& options) : options_(options) {}
+  // `source` must outlive the crew.
+  RingCrew(const RingCrewOptions& options, WorkerSource& source);
   // Closes all links with OK.
   ~RingCrew() override;
 
   // Waits until workers host all ranks. The errors of RemoteRanks::Create.
-  absl::Status Gather(WorkerSource& source);
-  // Tells each worker which ranks it hosts; `common`: what it is told besides. Beats are awaited
-  // from now on.
-  void Assign(const wire::Assign& common);
-  // Waits until the workers have wires for `epoch`, and forms the ring: returns the addresses of
-  // all ranks. `own`: of the ranks here. Any step of an earlier epoch has been dropped.
+  absl::Status Gather();
+  // Waits until every rank has a host that has wires for `epoch`, which is the next, and forms the
+  // ring: returns the addresses of all ranks. `own`: of the ranks here. Any step of an earlier
+  // epoch has been dropped.
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
-  // Waits until the ranks have their memory; their facts, from first_rank on.
+  // Waits until the ranks have their memory; their facts, from first_rank on. Fails if a worker is
+  // lost meanwhile.
   absl::StatusOr<std::vector<RankFacts>> AwaitReady();
-  // The least of all workers, once they are ready. Any thread.
-  int64_t visiting_pages() const { return visiting_pages_; }
+  // The least of all workers, once they are ready. No worker that comes later has less.
+  int64_t visiting_pages() const;
 
-  // Begins the next step of the epoch on all workers.
+  // Begins the next step of the epoch on all workers that are in it.
   void Run(const std::string& plan);
   // Waits for the results of the oldest step that has none yet, encoded, from first_rank on. Fails
   // if the epoch is broken.
   absl::StatusOr<std::vector<std::string>> AwaitResults();
-  // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns lost().
+  // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns why.
   absl::Status Lose(int rank, const absl::Status& why);
   // Closes all links with `why`.
   void Close(const absl::Status& why);
   // Ends the epoch on all workers.
   void Abort(const absl::Status& why);
+  // Waits for `time`, or until Stop.
+  void Pause(std::chrono::milliseconds time);
+  // Ends all waits of Form, AwaitReady and Pause, now and later. Any thread.
+  void Stop();
   // The ranks of the ring that are here: their progress counts, and they learn of that of the
   // others. Must outlive the crew.
   void Join(RankSet& ranks);
@@ -81,41 +93,46 @@ class RingCrew final : private WorkerSourceSink {
   // From now on they are not, and no abort of them is under way.
   void EndAborts();
 
-  // Why the epoch is broken; OK if it is not. Any thread.
+  // Those below may be called by any thread.
+
+  uint64_t epoch() const;  // the last that formed
+  // Why the epoch is broken; OK if it is not.
   absl::Status broken() const;
-  // The first loss of a worker, naming it; OK: none is lost. Any thread.
+  // Whether a step can run: see Membership::is_up.
+  bool is_up() const;
+  // The first loss of a worker since the ring formed, naming it; OK: none was lost.
   absl::Status lost() const;
-  // Of lost workers. Any thread.
-  std::vector<int32_t> lost_ranks() const;
-  // When a rank at a worker last made progress. Any thread.
+  // See Membership.
+  std::vector<int32_t> TakeLost();
+  std::optional<SteadyTime> vacant_since() const;
+  // What the ring waits for, for people; empty: for nobody.
+  std::string awaited() const;
+  // The names of workers that wait to replace others.
+  std::vector<std::string> spares() const;
+  // When a rank at a worker last made progress.
   SteadyTime last_progress() const;
-  // Of the last beat. Any thread.
+  // Of the last beat.
   RankStatistics Statistics(int rank) const;
-  int workers() const { return static_cast<int>(workers_.size()); }
-  // Without exposed_seconds. Once all ranks have a worker: any thread.
+  int workers() const;
+  // Without exposed_seconds. Once all ranks have a worker.
   RingLoad Load() const;
 
  private:
   // One who dialled.
   struct Member final : WorkerLinkSink {
-    Member(RingCrew* crew, std::unique_ptr<WorkerLink> link)
-        : crew(crew), heard(crew->options_.clock->Now()), link(std::move(link)) {}
+    Member(RingCrew* crew, MemberId id, std::unique_ptr<WorkerLink> link)
+        : crew(crew), id(id), link(std::move(link)) {}
     void OnMessage(std::string message) override { crew->OnMessage(*this, message); }
     void OnClosed(const absl::Status& why) override { crew->OnClosed(*this, why); }
 
     RingCrew* const crew;
-    enum { kNew, kAccepted, kRefused, kClosed } state = kNew;
+    const MemberId id;
+    bool closed = false;  // its link calls no more
     wire::Hello hello;
-    int first_rank = 0;
-    SteadyTime heard;     // when it dialled, was assigned its ranks, or last said anything
     SteadyTime progress;  // of its ranks
-    bool lost = false;
-    bool ready = false;
     std::vector<RankFacts> facts;
-    uint64_t wires = 0;  // for which epoch
     std::vector<std::string> addresses;
-    uint64_t ended = 0;  // steps of the epoch whose results have come
-    std::deque<std::vector<std::string>> results;
+    std::deque<std::vector<std::string>> results;  // of the epoch
     std::vector<RankStatistics> statistics;
     const std::unique_ptr<WorkerLink> link;  // the last: it calls until it is destroyed
   };
@@ -125,56 +142,48 @@ class RingCrew final : private WorkerSourceSink {
   void OnMessage(Member& member, const std::string& bytes);
   void OnClosed(Member& member, const absl::Status& why);
 
-  absl::Status Take(Member& member, wire::FromWorker& message)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeHello(Member& member, const wire::Hello& hello)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeReady(Member& member, const wire::Ready& ready)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeWires(Member& member, const wire::WireReady& wires)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeResult(Member& member, wire::StepResult& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeBeat(Member& member, const wire::Beat& beat)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Refuse(Member& member, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LoseMember(Member& member, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SendAll(const wire::ToWorker& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Break(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Holds(const Member& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  int Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string MissingText() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  SteadyTime RefuseTheSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AwaitMissing(WorkerSource& source);
-  absl::Status AwaitAll(const char* what, const std::function<bool(const Member&)>& done,
-                        std::unique_lock<std::mutex>& lock);
-  absl::Status AwaitResult(Member& worker, std::unique_lock<std::mutex>& lock);
-  Member& WorkerOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  SteadyTime LastProgress() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // These require the lock.
+  absl::Status Take(Member& member, wire::FromWorker& message);
+  absl::Status TakeHello(Member& member, const wire::Hello& hello);
+  absl::Status TakeReady(Member& member, const wire::Ready& ready);
+  absl::Status TakeWires(Member& member, const wire::WireReady& wires);
+  absl::Status TakeResult(Member& member, wire::StepResult& result);
+  absl::Status TakeBeat(Member& member, const wire::Beat& beat);
+  absl::Status NameTaken(const Member& member, const absl::Status& why) const;
+  void Lose(Member& member, const absl::Status& why);
+  void Fill();
+  void Break(const absl::Status& why);
+  void Send(const std::vector<MemberId>& members, const wire::ToWorker& message);
+  std::vector<MemberId> InEpoch() const;
+  Member* Find(MemberId id) const;
+  std::string AwaitedText() const;
+  SteadyTime LastProgress() const;
+  void LoseTheLate(SteadyTime now);
+  void TellProgress(SteadyTime now);
+
+  absl::Status Await(const std::function<bool()>& done, std::unique_lock<std::mutex>& lock);
+  absl::Status AwaitResult(size_t seat, std::unique_lock<std::mutex>& lock);
   void Watch();
-  void LoseTheSilent(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellProgress(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TendLinks(std::unique_lock<std::mutex>& lock);
 
   const RingCrewOptions options_;
-  mutable std::mutex mutex_;
+  WorkerSource& source_;
+  mutable std::mutex mutex_;  // guards what follows, up to watcher_
   std::condition_variable changed_;
-  // Everybody who dialled and whose link may still call; of Gather's end, the ring's and some more.
-  std::vector<std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Member*> workers_;  // of the ring, by rank; set by Gather
-  bool gathered_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // why no more workers come; else OK
-  std::string refusal_ ABSL_GUARDED_BY(mutex_);   // of the last one refused
-  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;    // 0: the ring never formed
-  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;  // the epoch
-  uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;    // begun in the epoch
-  SteadyTime begun_ ABSL_GUARDED_BY(mutex_);      // when the last step was
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
-  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
-  RankSet* here_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: no rank is here
-  bool aborts_here_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t visiting_pages_ = INT64_MAX;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  Membership membership_;
+  std::vector<std::unique_ptr<Member>> members_;  // whose links may still call
+  int64_t visiting_pages_ = std::numeric_limits<int64_t>::max();
+  bool founded_ = false;  // all ranks were ready once
+  absl::Status stopped_;  // why no more workers come; else OK
+  std::string refusal_;   // of the last one refused
+  std::string told_;      // what the source was told last
+  SteadyTime begun_;      // when the last step was
+  absl::Status broken_;
+  absl::Status lost_;
+  RankSet* here_ = nullptr;  // null: no rank is here
+  bool aborts_here_ = false;
+  bool stop_ = false;  // all waits end
+  bool over_ = false;  // the watcher ends
   std::thread watcher_;
 };
 

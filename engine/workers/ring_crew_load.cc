@@ -8,14 +8,17 @@ RingLoad RingCrew::Load() const {
   std::lock_guard lock(mutex_);
   const SteadyTime now = options_.clock->Now();
   RingLoad load;
-  load.epoch = epoch_;
-  for (const Member* worker : workers_) {
-    load.workers.push_back({.name = worker->hello.name(),
-                            .peer = worker->link->peer(),
-                            .first_rank = worker->first_rank,
-                            .ranks = worker->hello.ranks(),
-                            .lost = worker->lost,
-                            .silent_seconds = SecondsBetween(worker->heard, now)});
+  load.epoch = membership_.epoch();
+  for (const Membership::Seat& seat : membership_.seats()) {
+    WorkerLoad& worker = load.workers.emplace_back();
+    worker.first_rank = seat.first_rank;
+    worker.ranks = seat.ranks;
+    const Member* const host = Find(seat.host);
+    worker.lost = host == nullptr;
+    if (host == nullptr) continue;
+    worker.name = host->hello.name();
+    worker.peer = host->link->peer();
+    worker.silent_seconds = SecondsBetween(membership_.heard(seat.host), now);
   }
   return load;
 }

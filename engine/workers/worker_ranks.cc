@@ -52,7 +52,7 @@ class WorkerRanks final : private WorkerLinkSink {
   absl::Status Run();
   absl::StatusOr<RankSetOptions> TakeAssign();
   absl::Status TakeRanks(const RankSetOptions& set);
-  absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires(const RankSpan& span);
+  absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires(const RankSpan& span, uint64_t first_epoch);
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own,
                                                 int ring_size);
   absl::Status RunSteps();
@@ -68,6 +68,7 @@ class WorkerRanks final : private WorkerLinkSink {
   void ShowMemory() const;
 
   absl::StatusOr<wire::ToWorker> Next(SteadyTime deadline);
+  absl::StatusOr<wire::ToWorker> NextWord();
   void End(const absl::Status& why);
   void Say(const wire::FromWorker& message) { link_.Send(Encode(message)); }
   template <typename Change>
@@ -101,6 +102,7 @@ class WorkerRanks final : private WorkerLinkSink {
   RankSet* aborted_by_link_ = nullptr;  // the ranks, while the link's thread may abort their steps
   RankSet* beating_ = nullptr;          // the ranks, once they have their memory
   bool stop_beats_ = false;
+  std::optional<SteadyTime> heard_;  // when the coordinator last said anything
 
   std::unique_ptr<RankSet> set_;  // the last: its threads call
 };
@@ -152,7 +154,9 @@ void WorkerRanks::OnMessage(std::string bytes) {
   absl::StatusOr<wire::ToWorker> message = DecodeToWorker(bytes);
   std::lock_guard lock(mutex_);
   if (over_.has_value()) return;
+  heard_ = clock_.Now();
   if (!message.ok()) return End(message.status());
+  if (message->has_spare()) return;  // TakeAssign waits
   if (message->has_progress()) {
     const auto quiet = std::chrono::microseconds(
         std::min<uint64_t>(message->progress().quiet_us(), uint64_t{1} << 40));
@@ -197,9 +201,15 @@ absl::StatusOr<wire::ToWorker> WorkerRanks::Next(SteadyTime deadline) {
   return message;
 }
 
+// The next message, for as long as the coordinator is there: it may wait for other workers.
+absl::StatusOr<wire::ToWorker> WorkerRanks::NextWord() {
+  absl::StatusOr<wire::ToWorker> message = Next(clock_.Now() + kLookAround);
+  while (absl::IsDeadlineExceeded(message.status())) message = Next(clock_.Now() + kLookAround);
+  return message;
+}
+
 absl::Status WorkerRanks::Run() {
   const auto serve = [this]() -> absl::Status {
-    ANNULUS_ASSIGN_OR_RETURN(const RankSetOptions set, TakeAssign());
     std::thread beats([this] { SendBeats(); });
     const auto end_beats = absl::MakeCleanup([&] {
       {
@@ -209,6 +219,7 @@ absl::Status WorkerRanks::Run() {
       changed_.notify_all();
       beats.join();
     });
+    ANNULUS_ASSIGN_OR_RETURN(const RankSetOptions set, TakeAssign());
     absl::Status ready = TakeRanks(set);
     if (!ready.ok()) {
       wire::FromWorker message;
@@ -227,11 +238,9 @@ absl::Status WorkerRanks::Run() {
 }
 
 absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
-  absl::StatusOr<wire::ToWorker> message = Next(clock_.Now() + kLookAround);
-  while (absl::IsDeadlineExceeded(message.status())) message = Next(clock_.Now() + kLookAround);
-  ANNULUS_RETURN_IF_ERROR(message.status());
-  if (!message->has_assign()) return Unexpected("another message than Assign first");
-  const wire::Assign& assign = message->assign();
+  ANNULUS_ASSIGN_OR_RETURN(const wire::ToWorker message, NextWord());
+  if (!message.has_assign()) return Unexpected("another message than Assign first");
+  const wire::Assign& assign = message.assign();
   ANNULUS_RETURN_IF_ERROR(CheckAssign(assign, options_.ranks));
   exchange_timeout_ = std::chrono::milliseconds(assign.exchange_timeout_ms());
   RankSetOptions set;
@@ -244,7 +253,9 @@ absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
   set.span = {.first = first_rank_, .local = options_.ranks, .all = assign.ring_size()};
   set.rows_per_rank = assign.rows_per_rank();
   set.suspended_rows = assign.suspended_rows();
-  set.ring = WiderRing{[this, span = set.span] { return OpenWires(span); }, kWireRingNeeds};
+  set.ring =
+      WiderRing{[this, span = set.span, epoch = assign.epoch()] { return OpenWires(span, epoch); },
+                kWireRingNeeds};
   set.poison_pages = false;
   set.on_step_end = [this] {
     std::lock_guard lock(mutex_);
@@ -273,7 +284,8 @@ absl::Status WorkerRanks::TakeRanks(const RankSetOptions& set) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RingGroup>> WorkerRanks::OpenWires(const RankSpan& span) {
+absl::StatusOr<std::unique_ptr<RingGroup>> WorkerRanks::OpenWires(const RankSpan& span,
+                                                                  uint64_t first_epoch) {
   WireRingSetup setup;
   setup.ranks = span.all;
   setup.local.resize(span.local);
@@ -282,6 +294,7 @@ absl::StatusOr<std::unique_ptr<RingGroup>> WorkerRanks::OpenWires(const RankSpan
   setup.exchange = [this, size = span.all](uint64_t epoch, std::vector<std::string> own) {
     return Form(epoch, std::move(own), size);
   };
+  setup.first_epoch = first_epoch;
   return WireRing::Create(std::move(setup), clock_);
 }
 
@@ -296,14 +309,9 @@ absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
     ended_ = 0;
   }
   Say(message);
-  absl::StatusOr<wire::ToWorker> formed = Next(clock_.Now() + options_.forming_timeout);
-  if (absl::IsDeadlineExceeded(formed.status())) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the ring did not form within ", options_.forming_timeout.count(), " ms"));
-  }
-  ANNULUS_RETURN_IF_ERROR(formed.status());
-  const wire::Form& form = formed->form();
-  if (!formed->has_form() || form.epoch() != epoch || form.addresses_size() != ring_size) {
+  ANNULUS_ASSIGN_OR_RETURN(const wire::ToWorker formed, NextWord());
+  const wire::Form& form = formed.form();
+  if (!formed.has_form() || form.epoch() != epoch || form.addresses_size() != ring_size) {
     return Unexpected("another message than the Form of this ring");
   }
   Show([epoch](WorkerStatus& status) { status.epoch = epoch; });
@@ -441,8 +449,16 @@ void WorkerRanks::ShowMemory() const {
 
 void WorkerRanks::SendBeats() {
   std::unique_lock lock(mutex_);
+  SteadyTime due = clock_.Now();
+  bool spared = false;
   while (!stop_beats_) {
     const SteadyTime now = clock_.Now();
+    // If this process stood still, what the coordinator said meanwhile is yet to be read.
+    spared = !spared && now - due > options_.beat_period;
+    if (!spared && heard_.has_value() && *heard_ + options_.silence <= now) {
+      End(absl::UnavailableError(
+          absl::StrCat("the coordinator has said nothing for ", TimeText(options_.silence))));
+    }
     wire::FromWorker message;
     wire::Beat& beat = *message.mutable_beat();
     const SteadyTime progress = beating_ == nullptr ? now : beating_->last_progress();
@@ -455,7 +471,8 @@ void WorkerRanks::SendBeats() {
       Say(message);
       ShowMemory();
     });
-    clock_.WaitUntil(now + options_.beat_period, lock, changed_, [this] { return stop_beats_; });
+    due = now + options_.beat_period;
+    clock_.WaitUntil(due, lock, changed_, [this] { return stop_beats_; });
   }
 }
 

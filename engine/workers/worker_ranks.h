@@ -35,21 +35,23 @@ struct WorkerRanksOptions {
   std::function<void(const absl::Status&)> on_stuck = nullptr;
   // Told of what the worker does; must outlive the call of ServeRanks. Null: nobody is.
   WorkerBoard* board = nullptr;
-  // Longest wait for the coordinator's next word while a ring forms.
-  std::chrono::milliseconds forming_timeout{150'000};
+  // A coordinator that has spoken, and says nothing for this long, has left.
+  std::chrono::milliseconds silence = kCoordinatorSilence;
   std::chrono::milliseconds beat_period = kBeatPeriod;
   // The clock of all timeouts; not null, and must outlive the call of ServeRanks.
   const Clock* clock = &Clock::Real();
 };
 
 // The worker's side of a ring over processes: hosts the ranks that the coordinator at the other end
-// of `link` assigns (RankSet), and runs the steps that it sends. Uses the calling thread, and one
-// for beats. Returns once the link is closed and all ranks have ended:
+// of `link` assigns (RankSet), and runs the steps that it sends; until it assigns some, the worker
+// waits as a spare. Uses the calling thread, and one for beats. Returns once the link is closed and
+// all ranks have ended:
 // - OK if the coordinator closed it with OK;
 // - the coordinator's status if it closed the link with another;
 // - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
 // - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
-//   wires, a ring that does not form, a rank that ended too late (see on_stuck).
+//   wires, a rank that ended too late (see on_stuck);
+// - UNAVAILABLE if the coordinator has fallen silent. The ranks have let go of its steps.
 // A step that fails ends nobody: the coordinator is told why, and aborts the epoch.
 //
 // `link` must not be started; `model` and `backend` must outlive the call.

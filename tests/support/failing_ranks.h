@@ -53,7 +53,7 @@ class FailingRanks final : public RankPort {
   }
 
   double pause() const override { return ranks_->pause(); }
-  std::vector<int32_t> lost() const override { return lost_; }
+  std::vector<int32_t> TakeLost() override { return std::exchange(lost_, {}); }
   RanksState state() const override { return ranks_->state(); }
   SteadyTime last_progress() const override { return ranks_->last_progress(); }
   const std::vector<RankFacts>& facts() const override { return ranks_->facts(); }

@@ -112,6 +112,21 @@ class SimulatedRanks final : public RankPort {
     after_ = after;
     lost_ = std::move(lost);
   }
+  // What happens between steps: the state from now on, whose pages were lost, and what the ranks
+  // wait for. As the port says, they are up only once somebody has taken what was lost.
+  void Become(RanksState state, std::vector<int32_t> lost = {}, std::string awaited = "") {
+    std::lock_guard lock(mutex_);
+    state_ = state;
+    awaited_ = std::move(awaited);
+    for (const int32_t rank : lost) written_[rank].assign(written_[rank].size(), Written());
+    ForgetAll();
+    lost_ = std::move(lost);
+  }
+  // Waits until somebody has taken what was lost.
+  bool WaitTaken() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return lost_.empty(); });
+  }
   // `fails`: asked for each step that has rows, on the coordinator's thread. Nothing: it goes well;
   // otherwise it fails, and these ranks, if any, lose their pages.
   using Fails = std::function<std::optional<std::vector<int32_t>>(const StepPlan&)>;
@@ -213,9 +228,14 @@ class SimulatedRanks final : public RankPort {
     return results;
   }
 
-  std::vector<int32_t> lost() const override {
+  std::vector<int32_t> TakeLost() override {
     std::lock_guard lock(mutex_);
-    return lost_;
+    changed_.notify_all();
+    return std::exchange(lost_, {});
+  }
+  std::string awaited() const override {
+    std::lock_guard lock(mutex_);
+    return awaited_;
   }
   double pause() const override { return 0; }
   RanksState state() const override {
@@ -381,6 +401,7 @@ class SimulatedRanks final : public RankPort {
   std::optional<SequenceId> faulty_;
   RanksState after_ = RanksState::kUp;
   RanksState state_ = RanksState::kUp;
+  std::string awaited_;
   bool lose_tokens_ = false;
 };
 

@@ -59,7 +59,11 @@ class WireRing::End final : public RingChannel {
 };
 
 WireRing::WireRing(WireRingSetup setup, const Clock& clock)
-    : setup_(std::move(setup)), clock_(clock), wires_(setup_.ranks), ends_(setup_.ranks) {
+    : setup_(std::move(setup)),
+      clock_(clock),
+      epoch_(setup_.first_epoch - 1),
+      wires_(setup_.ranks),
+      ends_(setup_.ranks) {
   for (const int rank : setup_.local) ends_[rank] = std::make_unique<End>(this, rank);
 }
 
@@ -89,15 +93,16 @@ absl::Status WireRing::Reset() {
 }
 
 absl::Status WireRing::Form() {
-  ++epoch_;
+  const uint64_t epoch = epoch_ + 1;
   std::vector<std::string> own;
   for (const int rank : setup_.local) {
     ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Carrier> carrier, setup_.open());
-    wires_[rank] = std::make_unique<Wire>(std::move(carrier), rank, setup_.ranks, epoch_, clock_);
+    wires_[rank] = std::make_unique<Wire>(std::move(carrier), rank, setup_.ranks, epoch, clock_);
     own.push_back(wires_[rank]->address());
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           setup_.exchange(epoch_, std::move(own)));
+                           setup_.exchange(epoch, std::move(own)));
+  epoch_ = epoch;
   for (const int rank : setup_.local) ANNULUS_RETURN_IF_ERROR(wires_[rank]->Connect(all));
   return absl::OkStatus();
 }

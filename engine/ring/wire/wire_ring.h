@@ -27,11 +27,13 @@ struct WireRingSetup {
   // Opens the carrier of one rank.
   std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open;
   // Hands the addresses of the local ranks to the other processes and returns those of all, [rank].
-  // Called once an epoch, by the constructing thread or by Reset. All ranks must have theirs before
-  // any sends.
+  // Called by the constructing thread or by Reset, once an epoch unless it fails: then the epoch
+  // has not begun, and the next Reset asks for the same. All ranks must have theirs before any
+  // sends.
   std::function<absl::StatusOr<std::vector<std::string>>(uint64_t epoch,
                                                          std::vector<std::string> own)>
       exchange;
+  uint64_t first_epoch = 1;  // of the ring when this process takes part in it
 };
 
 // Channels over wires: a wire for each local rank, by which it reaches all others, in this process
@@ -43,15 +45,15 @@ struct WireRingSetup {
 // peer did wrong, or that it is lost, ends the epoch of one wire: see Wire. Thread-safe.
 class WireRing final : public RingGroup {
  public:
-  // The ring in its first epoch, 1. Returns the errors of `open` and `exchange`, and those of
+  // The ring in its first epoch. Returns the errors of `open` and `exchange`, and those of
   // Wire::Connect. Deadlines are times of `clock`, which must outlive the ring.
   static absl::StatusOr<std::unique_ptr<WireRing>> Create(WireRingSetup setup, const Clock& clock);
   ~WireRing() override;
 
   // Of a local rank.
   RingChannel& channel(int rank) override;
-  // Opens new wires for the next epoch. The processes reset as many times as each other. A peer
-  // that has left already ends the new epoch, as it does later.
+  // Opens new wires for the next epoch. A peer that has left already ends the new epoch, as it does
+  // later.
   absl::Status Reset() override;
   std::string description() const override { return "wires"; }
 
@@ -67,7 +69,7 @@ class WireRing final : public RingGroup {
 
   const WireRingSetup setup_;
   const Clock& clock_;
-  uint64_t epoch_ = 0;
+  uint64_t epoch_;                            // the last that began here
   absl::Status unformed_;                     // why the ring has no wires; else OK
   std::vector<std::unique_ptr<Wire>> wires_;  // [rank]; null where it is not local
   std::vector<std::unique_ptr<End>> ends_;    // likewise

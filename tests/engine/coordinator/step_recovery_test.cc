@@ -19,7 +19,7 @@ class StepRecoveryTest : public ::testing::Test, protected TieredParts {
     const auto plan = BeginStep();
     ASSERT_FALSE(ranks_.Run(plan).ok());
     const StepPlan* const plans[] = {plan.get()};
-    recovery_.Recover(plans, absl::InternalError("a rank was lost"), ranks_.lost());
+    recovery_.Recover(plans, absl::InternalError("a rank was lost"), ranks_.TakeLost());
     ledger_.state().ended.clear();
   }
 

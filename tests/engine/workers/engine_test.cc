@@ -2,12 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/engine_workers.h"
+#include "engine/workers/control_messages.h"
 #include "tests/engine/core/engine_fixture.h"
 #include "tests/support/linked_workers.h"
 #include "tests/support/wire_rings.h"
@@ -15,6 +19,7 @@
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using testing::CollectingSink;
 using ::testing::HasSubstr;
 using testing::LinkedPair;
@@ -41,14 +46,17 @@ class WorkersTest : public testing::EngineFixture {
       const auto link = LinkedPair::End(pair, 1);
       worker->Serve(*link).IgnoreError();
     });
-    source_.Add(LinkedPair::End(pair, 0));
+    source_->Add(LinkedPair::End(pair, 0));
     return *pair;
   }
 
   absl::StatusOr<std::unique_ptr<Engine>> MakeWithWorkers(const EngineOptions& options,
                                                           int local_ranks) {
     EngineSeams seams = Seams();
-    seams.workers = {.source = &source_, .local_ranks = local_ranks, .build = "1"};
+    seams.workers = {.source = source_.get(),
+                     .local_ranks = local_ranks,
+                     .build = "1",
+                     .replacement_timeout = replacement_timeout_};
     return CreateEngineWith(seams, options, *backend_, registry_);
   }
 
@@ -68,7 +76,41 @@ class WorkersTest : public testing::EngineFixture {
     return sinks;
   }
 
-  testing::AddedWorkers source_;
+  static void ExpectSame(const CollectingSink& answer, const CollectingSink& expected) {
+    EXPECT_EQ(answer.ids(), expected.ids());
+    const std::vector<TokenLogprob> logprobs = answer.logprobs();
+    const std::vector<TokenLogprob> others = expected.logprobs();
+    ASSERT_EQ(logprobs.size(), others.size());
+    for (size_t t = 0; t < logprobs.size(); ++t) {
+      EXPECT_EQ(logprobs[t].logprob, others[t].logprob) << "token " << t;
+    }
+  }
+
+  // The worker leaves when it should hear of its n-th step: 1, 2, ..
+  static void CutAt(LinkedPair& pair, int n) {
+    pair.ToWorker([&pair, n, heard = std::make_shared<int>(0)](std::string& bytes) {
+      if (!DecodeToWorker(bytes).value().has_run() || ++*heard < n) return true;
+      pair.Cut();
+      return false;
+    });
+  }
+
+  // How many steps Ask takes with workers that stay.
+  int CountSteps(const EngineOptions& options) {
+    LinkedPair& pair = AddWorker("counts", 2);
+    std::atomic<int> steps{0};
+    pair.ToWorker([&steps](std::string& bytes) {
+      if (DecodeToWorker(bytes).value().has_run()) ++steps;
+      return true;
+    });
+    auto engine = MakeWithWorkers(options, 1).value();
+    for (const auto& sink : Ask(*engine)) sink->Wait();
+    engine.reset();  // nobody counts any more
+    return steps;
+  }
+
+  std::chrono::milliseconds replacement_timeout_{60'000};
+  std::unique_ptr<testing::AddedWorkers> source_ = std::make_unique<testing::AddedWorkers>();
   std::vector<std::shared_ptr<LinkedPair>> pairs_;
   std::vector<std::thread> threads_;
 };
@@ -83,13 +125,7 @@ TEST_F(WorkersTest, AnswersAreThoseOfOneProcess) {
   const auto answers = Ask(*engine);
   for (size_t i = 0; i < answers.size(); ++i) {
     ASSERT_EQ(answers[i]->Wait()->status, absl::OkStatus());
-    EXPECT_EQ(answers[i]->ids(), expected[i]->ids());
-    const std::vector<TokenLogprob> logprobs = answers[i]->logprobs();
-    const std::vector<TokenLogprob> others = expected[i]->logprobs();
-    ASSERT_EQ(logprobs.size(), others.size());
-    for (size_t t = 0; t < logprobs.size(); ++t) {
-      EXPECT_EQ(logprobs[t].logprob, others[t].logprob) << "token " << t << " of answer " << i;
-    }
+    ExpectSame(*answers[i], *expected[i]);
   }
   EXPECT_EQ(engine->Load().ring_transport, "wires between 2 processes");
   EXPECT_EQ(engine->Load().ranks.size(), 3);
@@ -104,18 +140,86 @@ TEST_F(WorkersTest, AnswersAreThoseOfOneProcess) {
   EXPECT_TRUE(alone->Load().ring.workers.empty());
 }
 
-TEST_F(WorkersTest, ALostWorkerEndsTheAnswersWithItsName) {
+TEST_F(WorkersTest, AnswersEndWithWhatIsNeededToGoOnIfNobodyTakesTheRanks) {
   LinkedPair& pair = AddWorker("one", 1);
+  replacement_timeout_ = std::chrono::milliseconds(0);
   const auto engine = MakeWithWorkers(Options(2), 1).value();
-  const auto sink = Start(*engine, Spec(*engine, Document(3000, 1).text, 4000));
+  RequestSpec spec = Spec(*engine, Document(3000, 1).text, 4000);
+  spec.sampling.seed = 77;
+  const auto sink = Start(*engine, spec);
   ASSERT_TRUE(sink->WaitTokens(3));
   pair.Cut();
   const absl::Status status = sink->Wait()->status;
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.GetPayload(kCausePayload).value()),
-              HasSubstr("worker \"one\" at the pair of one with rank 1 is lost"));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("a host for rank 1"), HasSubstr("worker \"one\""),
+                    HasSubstr("send the request again when the server is ready"),
+                    HasSubstr("its seed was 77")));
   EXPECT_TRUE(testing::Eventually([&] { return !engine->Load().healthy; }));
   EXPECT_TRUE(engine->Load().ring.workers.at(0).lost);
+  spec.sampling.max_tokens = 3;
+  EXPECT_EQ(Start(*engine, spec)->Wait()->status.code(), absl::StatusCode::kUnavailable);
+  AddWorker("two", 1);
+  EXPECT_TRUE(testing::Eventually([&] { return engine->Load().healthy; }));
+  EXPECT_EQ(Start(*engine, spec)->Wait()->status, absl::OkStatus());
+}
+
+TEST_F(WorkersTest, RequestsWaitForAWorkerAndCanBeCancelledMeanwhile) {
+  LinkedPair& pair = AddWorker("one", 1);
+  const auto engine = MakeWithWorkers(Options(2), 1).value();
+  const RequestSpec spec = Spec(*engine, Document(3000, 1).text, 400);
+  const auto patient = Start(*engine, spec);
+  auto impatient = std::make_shared<CollectingSink>();
+  const RequestId id = engine->Submit(spec, impatient).value();
+  ASSERT_TRUE(patient->WaitTokens(3));
+  ASSERT_TRUE(impatient->WaitTokens(3));
+  pair.Cut();
+  EXPECT_TRUE(testing::Eventually([&] { return !engine->Load().healthy; }));
+  engine->Cancel(id);
+  EXPECT_EQ(impatient->Wait()->finish_reason, FinishReason::kCancelled);
+  AddWorker("two", 1);
+  const auto done = patient->Wait();
+  EXPECT_EQ(done->status, absl::OkStatus());
+  EXPECT_GT(done->timings.repaired, 0);
+}
+
+// Any worker, lost with its n-th step, and the one in its place too.
+TEST_F(WorkersTest, AnswersOutliveAnyWorkerBitByBit) {
+  const EngineOptions options = Options(3);
+  const auto alone = Make(options);
+  const auto expected = Ask(*alone);
+  for (const auto& sink : expected) ASSERT_EQ(sink->Wait()->status, absl::OkStatus());
+  const int steps = CountSteps(options);
+  ASSERT_GT(steps, 8);
+  for (const int victim : {0, 1}) {
+    for (const int at : {2, steps / 2, steps - 2}) {
+      for (const bool twice : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << "worker " << victim << " lost with step " << at
+                                          << " of " << steps << (twice ? ", twice" : ""));
+        source_ = std::make_unique<testing::AddedWorkers>();
+        const std::string turn = absl::StrCat(victim, "-", at, "-", twice);
+        std::vector<LinkedPair*> workers;
+        for (const char* name : {"a", "b"}) workers.push_back(&AddWorker(name + turn, 1));
+        const auto engine = MakeWithWorkers(options, 1).value();
+        LinkedPair& spare = AddWorker("c" + turn, 1);
+        CutAt(*workers[static_cast<size_t>(victim)], at);
+        if (twice) {
+          CutAt(spare, 2);
+          AddWorker("d" + turn, 1);
+        }
+        const auto answers = Ask(*engine);
+        int64_t recovered = 0;
+        for (size_t i = 0; i < answers.size(); ++i) {
+          const auto done = answers[i]->Wait();
+          ASSERT_TRUE(done.has_value());
+          ASSERT_EQ(done->status, absl::OkStatus());
+          ExpectSame(*answers[i], *expected[i]);
+          recovered += done->timings.recovered;
+        }
+        EXPECT_GT(recovered, 0);
+      }
+    }
+  }
 }
 
 TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {

@@ -19,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::ManualClock;
 using testing::WorkerThread;
 
@@ -62,9 +63,16 @@ class RemoteRanksTest : public testing::RecallRing {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("worker \"one\""), HasSubstr("ranks 1 to 2"), HasSubstr(why)));
-    EXPECT_EQ(ranks.state(), RanksState::kFailed);
+    EXPECT_EQ(ranks.state(), RanksState::kMending);
     EXPECT_EQ(ranks.Start(Plan()), status);
-    EXPECT_THAT(ranks.lost(), ElementsAre(1, 2));
+    EXPECT_THAT(ranks.TakeLost(), ElementsAre(1, 2));
+    EXPECT_THAT(ranks.awaited(), HasSubstr("a host for ranks 1 to 2"));
+  }
+
+  // A step has failed, and the ring forms anew.
+  static bool IsUpSoon(RemoteRanks& ranks) {
+    EXPECT_THAT(ranks.TakeLost(), IsEmpty());
+    return testing::Eventually([&] { return ranks.state() == RanksState::kUp; });
   }
 
   WorkerThread* worker_ = nullptr;
@@ -103,13 +111,14 @@ TEST_F(RemoteRanksTest, AFailedStepEndsNobody) {
     const absl::Status failed = ranks->Results().status();
     EXPECT_EQ(failed.code(), absl::StatusCode::kInvalidArgument) << failed;
     EXPECT_THAT(std::string(failed.message()), HasSubstr("worker \"one\": the peer sent bytes"));
-    EXPECT_EQ(ranks->state(), RanksState::kUp);
+    ASSERT_TRUE(IsUpSoon(*ranks));
     EXPECT_EQ(ranks->Run(Plan(turn + 1)).value().back().logits, LogitsInOneProcess(turn + 1));
     // A failure of all ranks: none knows the sequence.
     StepPlan unknown = *Plan(turn + 2);
     unknown.updates.clear();
     EXPECT_EQ(ranks->Run(std::make_shared<StepPlan>(unknown)).status().code(),
               absl::StatusCode::kInvalidArgument);
+    ASSERT_TRUE(IsUpSoon(*ranks));
   }
 }
 
@@ -118,6 +127,7 @@ TEST_F(RemoteRanksTest, WithoutRanksHereAFailedStepEndsNobody) {
   SpoilNextPlan();
   ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
   EXPECT_EQ(ranks->Results().status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(IsUpSoon(*ranks));
   EXPECT_EQ(ranks->Run(Plan()).value().back().logits, LogitsInOneProcess());
 }
 
@@ -134,7 +144,7 @@ TEST_F(RemoteRanksTest, AWorkerThatGoesBetweenStepsIsLost) {
   const auto ranks = Make();
   ASSERT_TRUE(ranks->Run(Plan()).ok());
   worker_->pair().Cut();
-  ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kFailed; }));
+  ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
   ExpectLost(*ranks, ranks->Start(Plan()), "the connection broke");
 }
 
@@ -146,7 +156,7 @@ TEST_F(RemoteRanksTest, ASilentWorkerIsLost) {
   worker_ = &ring_.Add("one", 3);
   const auto ranks = ring_.Create(options).value();
   worker_->pair().FromWorker([](std::string&) { return false; });
-  ASSERT_TRUE(clock.AdvanceUntil([&] { return ranks->state() == RanksState::kFailed; }));
+  ASSERT_TRUE(clock.AdvanceUntil([&] { return ranks->state() == RanksState::kMending; }));
   EXPECT_THAT(std::string(ranks->Start(Plan()).message()),
               HasSubstr("ranks 0 to 2 is lost: it has said nothing for 2000 ms"));
 }
@@ -202,6 +212,7 @@ TEST_F(RemoteRanksTest, ResultsOfAnEarlierEpochAreDropped) {
   SpoilNextPlan();
   ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
   ASSERT_FALSE(ranks->Results().ok());
+  ASSERT_TRUE(IsUpSoon(*ranks));
   // Its beats become results of the epoch before.
   std::atomic<int> late{0};
   worker_->pair().FromWorker([&](std::string& bytes) {
@@ -230,17 +241,13 @@ TEST_F(RemoteRanksTest, AWorkerThatDoesNotFormTheRingAnewIsLost) {
     return !message.has_abort();
   });
   ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
-  absl::Status status;
-  std::atomic<bool> over{false};
-  std::thread results([&] {
-    status = ranks->Results().status();
-    over = true;
-  });
-  EXPECT_TRUE(clock.AdvanceUntil([&] { return over.load(); }, std::chrono::seconds(10)));
-  results.join();
-  EXPECT_THAT(std::string(status.message()),
+  EXPECT_EQ(ranks->Results().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ranks->TakeLost(), IsEmpty());
+  EXPECT_TRUE(
+      clock.AdvanceUntil([&] { return !ranks->awaited().empty(); }, std::chrono::seconds(10)));
+  EXPECT_THAT(std::string(ranks->Start(Plan()).message()),
               HasSubstr("is lost: it did not open its wires within 120000 ms"));
-  EXPECT_EQ(ranks->state(), RanksState::kFailed);
+  EXPECT_THAT(ranks->TakeLost(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(RemoteRanksTest, WorkersEndWellWithTheirCoordinator) {
@@ -271,9 +278,7 @@ TEST_F(RemoteRanksTest, FlippedBytesEndInTime) {
     options.set.engine.exchange_timeout = std::chrono::milliseconds(100);
     options.silence = std::chrono::seconds(2);
     options.forming_timeout = std::chrono::seconds(1);
-    auto worker_options = ring.WorkerOptionsOf("one", kRanks - turn % 2);
-    worker_options.forming_timeout = options.forming_timeout;
-    WorkerThread& worker = ring.Add(worker_options);
+    WorkerThread& worker = ring.Add("one", kRanks - turn % 2);
     const bool to_worker = turn % 4 < 2;
     const int at = static_cast<int>(random() % 6) + (to_worker ? 0 : 1);
     const auto flip = [at, place = random(), bit = random() % 8,

@@ -63,6 +63,7 @@ class WorkerRing {
     options.engine.threads = 1;
     options.agreement = AgreementOfModel(model_);
     options.open_carrier = [kind = kind_] { return OpenCarrier(kind); };
+    options.silence = std::chrono::minutes(2);
     return options;
   }
   WorkerThread& Add(WorkerRanksOptions options) {
@@ -85,6 +86,7 @@ class WorkerRing {
     options.agreement = AgreementOfModel(model_);
     options.open_carrier = [kind = kind_] { return OpenCarrier(kind); };
     options.silence = std::chrono::minutes(2);
+    options.replacement_timeout = std::chrono::minutes(1);
     return options;
   }
   absl::StatusOr<std::unique_ptr<RemoteRanks>> Create(const RemoteRanksOptions& options) {

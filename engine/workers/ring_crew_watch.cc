@@ -1,0 +1,179 @@
+// The part of RingCrew that takes links, and watches those who have them.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/try_to.h"
+#include "engine/workers/ring_crew.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// How often workers are told of progress before one that says nothing is lost.
+constexpr int kPeriodsOfSilence = 8;
+
+MembershipOptions MembershipOf(const RingCrewOptions& options) {
+  return {.first_rank = options.first_rank,
+          .ranks = options.ranks,
+          .silence = options.silence,
+          .hello_timeout = options.hello_timeout,
+          .forming_timeout = options.forming_timeout};
+}
+
+}  // namespace
+
+RingCrew::RingCrew(const RingCrewOptions& options, WorkerSource& source)
+    : options_(options), source_(source), membership_(MembershipOf(options)) {}
+
+RingCrew::~RingCrew() {
+  source_.Stop(absl::UnavailableError("the coordinator stops"));
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = over_ = true;
+  }
+  changed_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+  std::vector<std::unique_ptr<Member>> members;
+  {
+    std::lock_guard lock(mutex_);
+    members.swap(members_);
+    for (const auto& member : members) {
+      membership_.Leave(member->id, options_.clock->Now());
+      member->link->Close(absl::OkStatus());
+    }
+  }
+  members.clear();  // without the lock: a link waits for its calls
+}
+
+absl::Status RingCrew::Gather() {
+  watcher_ = std::thread([this] { Watch(); });
+  source_.Start(*this);
+  std::unique_lock lock(mutex_);
+  ANNULUS_RETURN_IF_ERROR(
+      Await([this] { return membership_.is_complete() || !stopped_.ok(); }, lock));
+  return membership_.is_complete() ? absl::OkStatus() : stopped_;
+}
+
+void RingCrew::OnWorker(std::unique_ptr<WorkerLink> link) {
+  std::lock_guard lock(mutex_);
+  // Without memory the link is dropped, which closes it: the worker dials again.
+  TryTo([&] {
+    const MemberId id = membership_.Dial(options_.clock->Now());
+    members_.push_back(std::make_unique<Member>(this, id, std::move(link)));
+    members_.back()->link->Start(*members_.back());
+  });
+  changed_.notify_all();
+}
+
+void RingCrew::OnStopped(const absl::Status& why) {
+  std::lock_guard lock(mutex_);
+  stopped_ = why.ok() ? absl::CancelledError("no more workers can come") : why;
+  changed_.notify_all();
+}
+
+// ---- what the ring waits for
+
+std::string RingCrew::AwaitedText() const {
+  if (!membership_.is_complete()) {
+    const int missing = membership_.Missing();
+    return absl::StrCat("of ", options_.ranks, " ranks ", missing, missing == 1 ? " is" : " are",
+                        " missing", refusal_);
+  }
+  std::vector<std::string> vacant;
+  std::vector<std::string> taken;
+  for (const Membership::Seat& seat : membership_.seats()) {
+    const std::string ranks = RanksText(seat.first_rank, seat.ranks);
+    const Member* const host = Find(seat.host);
+    if (host == nullptr) {
+      vacant.push_back(absl::StrCat(ranks, " of a worker with --local-ranks ", seat.ranks));
+    } else if (founded_ && !membership_.IsReady(seat.host)) {
+      taken.push_back(absl::StrCat("worker \"", host->hello.name(), "\" to take ", ranks));
+    }
+  }
+  if (vacant.empty()) return absl::StrJoin(taken, " and ");
+  return absl::StrCat("a host for ", absl::StrJoin(vacant, " and "), ", as ", lost_.message(),
+                      refusal_);
+}
+
+// ---- on a thread of its own
+
+void RingCrew::Watch() {
+  const auto period = options_.silence / kPeriodsOfSilence;
+  std::unique_lock lock(mutex_);
+  SteadyTime due = options_.clock->Now();  // to tell of progress
+  SteadyTime woken = due;                  // when this should have gone on
+  SteadyTime spared = due;                 // until when nobody is judged
+  bool judged = true;                      // since the last time that all were spared
+  while (!over_) {
+    const SteadyTime now = options_.clock->Now();
+    // If this process stood still, what workers said meanwhile is yet to be read: they have one
+    // more period.
+    if (now - woken > period && std::exchange(judged, false)) spared = now + period;
+    // Without memory, at the next turn.
+    TryTo([&] {
+      if (now >= spared) LoseTheLate(now);
+      if (due <= now) TellProgress(now);
+    });
+    if (now >= spared) judged = true;
+    if (due <= now) due = now + period;
+    if (TendLinks(lock)) {
+      woken = options_.clock->Now();
+      continue;
+    }
+    const auto next = [&] {
+      const std::optional<SteadyTime> late = membership_.NextLate();
+      return late.has_value() && *late > now ? std::min(*late, due) : due;
+    };
+    woken = next();
+    const bool changed = options_.clock->WaitUntil(woken, lock, changed_, [&] {
+      return over_ || next() < woken || AwaitedText() != told_ ||
+             std::any_of(members_.begin(), members_.end(),
+                         [](const auto& member) { return member->closed; });
+    });
+    if (changed) woken = options_.clock->Now();
+  }
+}
+
+// Releases the lock to destroy links that call no more, and to say what the ring waits for now.
+// Returns whether it did.
+bool RingCrew::TendLinks(std::unique_lock<std::mutex>& lock) {
+  std::vector<std::unique_ptr<Member>> gone;
+  std::optional<std::string> news;
+  TryTo([&] {
+    std::string awaited = AwaitedText();
+    if (awaited != told_) news = told_ = std::move(awaited);
+    gone.reserve(members_.size());
+    for (auto& member : members_) {
+      if (member->closed) gone.push_back(std::move(member));
+    }
+    std::erase(members_, nullptr);
+  });
+  if (gone.empty() && !news.has_value()) return false;
+  lock.unlock();
+  gone.clear();
+  if (news.has_value()) source_.Report(*news);
+  lock.lock();
+  return true;
+}
+
+void RingCrew::LoseTheLate(SteadyTime now) {
+  for (const Membership::Late& late : membership_.FindLate(now)) {
+    Lose(*Find(late.id), late.why);
+  }
+}
+
+void RingCrew::TellProgress(SteadyTime now) {
+  wire::ToWorker message;
+  const auto quiet = std::max(SteadyTime::duration(0), now - LastProgress());
+  message.mutable_progress()->set_quiet_us(
+      std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
+  std::vector<MemberId> all = membership_.Spares();
+  const std::vector<MemberId> hosts = membership_.Hosts();
+  all.insert(all.end(), hosts.begin(), hosts.end());
+  Send(all, message);
+}
+
+}  // namespace annulus
