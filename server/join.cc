@@ -101,7 +101,8 @@ EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source) {
   return {.source = &source,
           .local_ranks = config.local_ranks,
           .build = Build(),
-          .wire_devices = config.wire_devices};
+          .wire_devices = config.wire_devices,
+          .replacement_timeout = config.replacement_timeout};
 }
 
 absl::Status Join(const ServerConfig& config, const Logger& log) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -279,7 +280,6 @@ absl::Status Load(const ServerConfig& config, const Logger& log, Server& server,
   ANNULUS_ASSIGN_OR_RETURN(
       loaded.engine,
       OpenEngine(config, log, workers.has_value() ? &*workers : nullptr, loaded.devices));
-  if (loaded.port != nullptr) loaded.port->Show(nullptr);
   const BackendCapabilities& device = loaded.devices->backend->capabilities();
   log.Info("device",
            {{"computes", device.description},
@@ -371,6 +371,9 @@ absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   ExitGuard guard(log);  // outlives everything that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(auto server, Server::Start(config, log));
+  const absl::Cleanup hush = [&] {
+    if (loaded.port != nullptr) loaded.port->Show(nullptr);
+  };
   ServiceNotifier notifier(ReadNotifyAddress());
   notifier.StartSigns([&] { return server->alive(); });
   for (const Exposure& exposure : FindExposures(config)) {

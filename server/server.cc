@@ -214,7 +214,9 @@ absl::Status ServerImpl::Listen() {
     ReloadIfAsked();
     const auto engine = lifecycle_.engine();
     const SteadyTime now = steady_clock::now();
-    pulse_.Beat(now, engine.ok() && !(*engine)->Load().healthy, WarnOfStuckCalls(now));
+    // A ring that waits for a worker needs no restart.
+    const bool sick = engine.ok() && !(*engine)->Load().healthy && lifecycle_.awaited().empty();
+    pulse_.Beat(now, sick, WarnOfStuckCalls(now));
     trimmer_.Tick(steady_clock::now());
   });
   return absl::OkStatus();

@@ -18,6 +18,9 @@
 namespace annulus::server {
 namespace {
 
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
 constexpr int kMostRanks = 64;  // as --ranks
 constexpr size_t kLongestName = 64;
 
@@ -85,6 +88,12 @@ std::vector<Option> ClusterOptions() {
        "devices to use.",
        OneOf(&ServerConfig::allow_public_wire, {{"on", true}, {"off", false}}),
        /*bare=*/true},
+      {"replacement-timeout", "TIME", "60s",
+       "With --workers-listen: how long requests wait, when a worker is lost, for another that "
+       "takes "
+       "its ranks; then they end, and the ring goes on waiting. A worker that dials while none is "
+       "missing waits as a spare.",
+       Within(&ServerConfig::replacement_timeout, milliseconds(0), hours(24))},
   };
 }
 
@@ -111,6 +120,14 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is set without workers-listen and join; set one of them, or remove it"));
     }
+    for (const auto& [option, text] : texts) {
+      if (option->name != absl::string_view("replacement-timeout") ||
+          text == option->default_value) {
+        continue;
+      }
+      return absl::InvalidArgumentError(
+          "replacement-timeout is set without workers-listen; set that too, or remove it");
+    }
     return absl::OkStatus();
   }
   if (config.device == DeviceChoice::kCuda) {
@@ -131,7 +148,7 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
                      ", which leaves no rank for workers; raise ranks, or remove workers-listen"));
   }
   // Workers tell of their progress every 250 ms, and learn of that of others as often.
-  constexpr std::chrono::milliseconds kLeastTimeout{2000};
+  constexpr milliseconds kLeastTimeout{2000};
   if (config.engine.exchange_timeout < kLeastTimeout) {
     return absl::InvalidArgumentError(
         absl::StrCat("exchange-timeout is ", config.engine.exchange_timeout.count(),

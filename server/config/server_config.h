@@ -78,6 +78,8 @@ struct ServerConfig {
   std::string worker_name;         // empty: HOST-PID
   bool allow_public_wire = false;  // see ChooseWireDevices
   std::string wire_devices;        // what it chose; empty: not yet
+  // How long requests wait for a worker in place of one that is lost.
+  std::chrono::milliseconds replacement_timeout{};
 
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload

@@ -62,7 +62,7 @@ void Lifecycle::SetAwaited(std::string what) {
 
 std::string Lifecycle::awaited() const {
   std::lock_guard lock(mutex_);
-  return phase_ == Phase::kLoading ? awaited_ : "";
+  return awaited_;
 }
 
 Phase Lifecycle::phase() const {

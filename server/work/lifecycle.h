@@ -37,9 +37,10 @@ class Lifecycle {
   // message of `why`.
   void CannotServe(absl::Status why);
 
-  // While loading: what is still to come before the engine is there, for people; empty: the model.
+  // What is still to come before the engine is there, or can go on, for people; empty: while
+  // loading, the model; later, nothing.
   void SetAwaited(std::string what);
-  // What SetAwaited was told last; empty in later phases.
+  // What SetAwaited was told last.
   std::string awaited() const;
 
   Phase phase() const;

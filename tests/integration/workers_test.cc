@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,12 +22,14 @@
 #include "tests/integration/plain_model.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus::server {
 namespace {
 
 using std::chrono::seconds;
+using std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -52,6 +56,13 @@ struct Answer {
   std::vector<float> logprobs;
   std::string digest;
   bool operator==(const Answer&) const = default;
+};
+
+struct Streamed {
+  Answer answer;
+  int64_t recovered = 0;
+  int64_t repaired = 0;
+  double longest_pause = 0;  // seconds between two tokens, once in_answer was called
 };
 
 class WorkersTest : public ::testing::Test {
@@ -85,11 +96,12 @@ class WorkersTest : public ::testing::Test {
     return at == std::string::npos ? 0 : std::stoi(daemon.output().substr(at + key.size()));
   }
 
-  static Answer Ask(const std::string& address, int max_tokens = 24) {
-    const auto stub = v1::InferenceService::NewStub(
+  static std::unique_ptr<v1::InferenceService::Stub> StubOf(const std::string& address) {
+    return v1::InferenceService::NewStub(
         grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-    v1::GenerateRequest request;
-    v1::GenerationSpec& spec = *request.mutable_spec();
+  }
+  static v1::GenerationSpec SpecOf(int max_tokens) {
+    v1::GenerationSpec spec;
     std::string text;
     for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "line ", i * i, "; ");
     spec.set_text(text);
@@ -99,9 +111,15 @@ class WorkersTest : public ::testing::Test {
     spec.mutable_sampling()->set_ignore_eos(true);
     spec.mutable_sampling()->set_max_tokens(max_tokens);
     spec.mutable_sampling()->set_logprobs(0);
+    return spec;
+  }
+
+  static Answer Ask(const std::string& address, int max_tokens = 24) {
+    v1::GenerateRequest request;
+    *request.mutable_spec() = SpecOf(max_tokens);
     grpc::ClientContext context;
     v1::GenerateResponse response;
-    const grpc::Status status = stub->Generate(&context, request, &response);
+    const grpc::Status status = StubOf(address)->Generate(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     Answer answer;
     answer.ids.assign(response.token_ids().begin(), response.token_ids().end());
@@ -110,6 +128,49 @@ class WorkersTest : public ::testing::Test {
     }
     answer.digest = response.completion().origin().digest();
     return answer;
+  }
+
+  // The same answer as a stream. `in_answer`: called once 20 tokens have come.
+  static Streamed Stream(const std::string& address, int max_tokens,
+                         const std::function<void()>& in_answer) {
+    v1::StreamGenerateRequest request;
+    *request.mutable_spec() = SpecOf(max_tokens);
+    grpc::ClientContext context;
+    const auto stub = StubOf(address);
+    const auto reader = stub->StreamGenerate(&context, request);
+    Streamed streamed;
+    v1::StreamGenerateResponse event;
+    bool called = false;
+    auto last = steady_clock::now();
+    while (reader->Read(&event)) {
+      const auto now = steady_clock::now();
+      for (const int32_t id : event.delta().token_ids()) streamed.answer.ids.push_back(id);
+      for (const v1::TokenLogprob& token : event.delta().logprobs()) {
+        streamed.answer.logprobs.push_back(token.logprob());
+      }
+      if (event.has_completion()) {
+        streamed.answer.digest = event.completion().origin().digest();
+        streamed.recovered = event.completion().timings().recovered();
+        streamed.repaired = event.completion().timings().repaired();
+      }
+      if (called && event.has_delta()) {
+        streamed.longest_pause =
+            std::max(streamed.longest_pause, std::chrono::duration<double>(now - last).count());
+      }
+      last = now;
+      if (called || streamed.answer.ids.size() < 20) continue;
+      called = true;
+      in_answer();
+    }
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return streamed;
+  }
+  void ExpectRecovered(const Streamed& streamed, const Answer& expected) {
+    EXPECT_EQ(streamed.answer, expected);
+    EXPECT_GE(streamed.recovered, 1);
+    EXPECT_EQ(streamed.repaired, streamed.recovered);
+    RecordProperty("pause_ms", static_cast<int>(1000 * streamed.longest_pause));
   }
 
   // The same ring in one process.
@@ -251,6 +312,51 @@ TEST_F(WorkersTest, WorkersThatDoNotFitAreRefusedWithAReason) {
   EXPECT_THAT(second.output(), HasSubstr("one"));
   WorkerProcess other(join_, WorkerFlags({"--worker-name", "two"}));
   ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << other.output();
+}
+
+TEST_F(WorkersTest, AnAnswerOutlivesAKilledWorker) {
+  const auto coordinator = Coordinator(3);
+  WorkerProcess one(join_, WorkerFlags({"--worker-name", "one"}));
+  WorkerProcess two(join_, WorkerFlags({"--worker-name", "two"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady())
+      << coordinator->output() << one.output() << two.output();
+  WorkerProcess spare(join_, WorkerFlags({"--worker-name", "spare"}));
+  ASSERT_TRUE(spare.WaitForOutput(" connected ", kLimit)) << spare.output();
+  const Answer expected = Ask(listen_, 300);
+  const Streamed streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
+  ExpectRecovered(streamed, expected);
+  EXPECT_EQ(Info().awaited(), "");
+  EXPECT_EQ(Ask(listen_, 300), expected);
+}
+
+TEST_F(WorkersTest, AWorkerThatStoodStillIsReplacedAndComesBackAsASpare) {
+  const auto coordinator = Coordinator(2);
+  WorkerProcess one(join_, WorkerFlags({"--worker-name", "one"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << one.output();
+  WorkerProcess spare(join_, WorkerFlags({"--worker-name", "spare"}));
+  ASSERT_TRUE(spare.WaitForOutput(" connected ", kLimit)) << spare.output();
+  const Answer expected = Ask(listen_, 300);
+  ExpectRecovered(Stream(listen_, 300, [&] { one.Signal(SIGSTOP); }), expected);
+  one.Signal(SIGCONT);
+  ASSERT_TRUE(one.WaitForOutput(" left ", kLimit)) << one.output();
+  ExpectRecovered(Stream(listen_, 300, [&] { spare.Signal(SIGKILL); }), expected);
+}
+
+TEST_F(WorkersTest, AnAnswerWaitsForAWorkerThatIsStartedAgain) {
+  const auto coordinator = Coordinator(2);
+  WorkerProcess first(join_, WorkerFlags({"--worker-name", "one"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << first.output();
+  const Answer expected = Ask(listen_, 300);
+  std::unique_ptr<WorkerProcess> second;
+  const Streamed streamed = Stream(listen_, 300, [&] {
+    first.Signal(SIGKILL);
+    ASSERT_TRUE(coordinator->WaitForOutput("a host for rank 1", kLimit)) << coordinator->output();
+    EXPECT_THAT(Info().awaited(), HasSubstr("worker \"one\""));
+    EXPECT_TRUE(testing::Eventually([&] { return Info().state() == v1::SERVER_STATE_UNHEALTHY; }));
+    second = std::make_unique<WorkerProcess>(join_, WorkerFlags({"--worker-name", "one"}));
+  });
+  ExpectRecovered(streamed, expected);
+  EXPECT_EQ(Info().state(), v1::SERVER_STATE_SERVING);
 }
 
 TEST_F(WorkersTest, GarbageAtThePortDisturbsNoAnswer) {

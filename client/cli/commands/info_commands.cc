@@ -273,7 +273,7 @@ std::string DescribePages(const v1::GetLoadResponse& load) {
 }
 
 std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
-  if (info.state() == v1::SERVER_STATE_LOADING) {
+  if (info.state() == v1::SERVER_STATE_LOADING || !info.awaited().empty()) {
     return absl::StrCat("not serving: ",
                         info.awaited().empty() ? "the model is being loaded" : info.awaited());
   }

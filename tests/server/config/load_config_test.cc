@@ -138,7 +138,7 @@ std::string Describe(const ServerConfig& c) {
       << '|' << c.documents.folder_bytes << '|' << c.max_message_bytes << '|'
       << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format) << '|'
       << c.workers_listen << '|' << c.join << '|' << c.local_ranks << '|' << c.worker_name << '|'
-      << c.allow_public_wire;
+      << c.allow_public_wire << '|' << c.replacement_timeout.count();
   return out.str();
 }
 
@@ -154,6 +154,7 @@ std::vector<std::string> Companion(const Option& option) {
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
   if (name == "workers-listen") return {"--ranks", "2"};
+  if (name == "replacement-timeout") return {"--workers-listen", "127.0.0.1:7000", "--ranks", "2"};
   if (name == "local-ranks" || name == "worker-name" || name == "allow-public-wire") {
     return {"--join", "127.0.0.1:7000"};
   }
@@ -433,6 +434,9 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   EXPECT_THAT(Error({"--local-ranks", "2"}), HasSubstr("local-ranks is set without"));
   EXPECT_THAT(Error({"--worker-name", "a"}), HasSubstr("worker-name is set without"));
   EXPECT_THAT(Error({"--allow-public-wire"}), HasSubstr("allow-public-wire is set without"));
+  EXPECT_EQ(Load(with(listens, {"--replacement-timeout", "5s"})).replacement_timeout.count(), 5000);
+  EXPECT_THAT(Error({"--replacement-timeout", "5s"}), HasSubstr("is set without workers-listen"));
+  EXPECT_THAT(Error(with(joins, {"--replacement-timeout", "5s"})), HasSubstr("but a worker"));
   for (const char* option : {"--kv-host", "--kv-disk"}) {
     EXPECT_THAT(Error(with(listens, {option, "1GiB"})), HasSubstr("cannot be kept yet"));
     EXPECT_THAT(Error(with(joins, {option, "1GiB"})), HasSubstr("a worker (join) serves no"));

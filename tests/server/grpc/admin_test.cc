@@ -125,8 +125,11 @@ TEST(LoadingTest, SaysWhatTheRingWaitsFor) {
   EXPECT_EQ(stream.error_message(), "the server cannot serve yet: 1 of 2 ranks is missing");
   EXPECT_EQ(Details(stream).reason, "LOADING");
   EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kNotServing);
+  server.server().Await("");
   server.Serve();
   EXPECT_EQ(Info(server).awaited(), "");
+  server.server().Await("a host for rank 1");
+  EXPECT_EQ(Info(server).awaited(), "a host for rank 1");
 }
 
 TEST(HealthTest, FollowsLoadingServingSicknessAndDrain) {
