@@ -204,7 +204,11 @@ void RingCrew::Lose(Member& member, const absl::Status& why) {
   const absl::Status lost =
       serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
   membership_.Leave(member.id, options_.clock->Now());
-  if (lost_.ok()) lost_ = lost;
+  if (lost_.ok()) {
+    lost_ = lost;
+  } else {
+    refusal_ = absl::StrCat("; then ", lost.message());
+  }
   member.link->Close(lost);
   Break(lost_);
   Fill();
@@ -261,6 +265,7 @@ absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
     worker.results.clear();
   }
   broken_ = lost_ = absl::OkStatus();
+  refusal_.clear();
   wire::ToWorker message;
   message.mutable_form()->set_epoch(epoch);
   for (const std::string& address : addresses) message.mutable_form()->add_addresses(address);

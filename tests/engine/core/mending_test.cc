@@ -34,10 +34,11 @@ TEST_F(MendingTest, RequestsPauseUntilTheRingIsWhole) {
   ranks_.FailNext(absl::UnavailableError("a worker is lost"), RanksState::kMending, {1});
   ranks_.Allow();
   ASSERT_TRUE(IsHealthySoon(false));
+  const size_t steps = ranks_.plans().size();
   const Asked later = Ask(50, 8);
   coordinator_->Cancel(cancelled.id);
   EXPECT_THAT(Outcome(cancelled), HasSubstr("CANCELLED"));
-  EXPECT_EQ(ranks_.plans().size(), 1u) << "a step began though no rank can run it";
+  EXPECT_EQ(ranks_.plans().size(), steps) << "a step began though no rank can run it";
   EXPECT_FALSE(asked.sink->Wait(0).has_value());
   ranks_.Become(RanksState::kUp);
   EXPECT_EQ(Outcome(asked), "");
