@@ -162,8 +162,15 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   pause_ = step.pause;
   absl::StatusOr<std::vector<RankResult>> results = TakeResults(*step.plan);
   ended_ = options_.set.clock->Now();
-  if (!results.ok()) BeginMending(results.status());
-  return results;
+  if (results.ok()) return results;
+  absl::Status failure = results.status();
+  // The wires of a worker that is lost may end before its link does. Nobody is to blame for that
+  // step then, and what it had is known to be lost.
+  if (absl::IsUnavailable(failure)) {
+    if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) failure = std::move(lost);
+  }
+  BeginMending(failure);
+  return failure;
 }
 
 absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan& plan) {

@@ -346,6 +346,13 @@ absl::Status RingCrew::AwaitResult(size_t seat, std::unique_lock<std::mutex>& lo
   return absl::OkStatus();
 }
 
+absl::Status RingCrew::AwaitLoss() {
+  std::unique_lock lock(mutex_);
+  const SteadyTime until = options_.clock->Now() + options_.silence + options_.silence / 8;
+  options_.clock->WaitUntil(until, lock, changed_, [this] { return stop_ || !lost_.ok(); });
+  return lost_;
+}
+
 absl::Status RingCrew::Lose(int rank, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   Member* const worker = Find(membership_.SeatOfRank(rank).host);

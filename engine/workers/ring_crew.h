@@ -74,6 +74,8 @@ class RingCrew final : private WorkerSourceSink {
   // Waits for the results of the oldest step that has none yet, encoded, from first_rank on. Fails
   // if the epoch is broken.
   absl::StatusOr<std::vector<std::string>> AwaitResults();
+  // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
+  absl::Status AwaitLoss();
   // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns why.
   absl::Status Lose(int rank, const absl::Status& why);
   // Closes all links with `why`.

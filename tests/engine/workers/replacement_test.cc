@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "engine/codec/status_message.h"
 #include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
 #include "tests/support/manual_clock.h"
@@ -92,6 +93,25 @@ TEST_F(ReplacementTest, ASpareTakesTheRanksOfAWorkerThatIsLostAmidAStep) {
     EXPECT_THAT(ranks->transport(), Not(HasSubstr("spare")));
     ExpectRuns(*ranks, 4);
   }
+}
+
+// The others miss a worker whose link still stands: it closes after their next beat.
+TEST_F(ReplacementTest, WhoeverIsMissedFirstIsTheOneThatIsLost) {
+  const auto ranks = Make();
+  first_->pair().FromWorker([this, said = std::make_shared<bool>(false)](std::string& bytes) {
+    wire::FromWorker message = DecodeFromWorker(bytes).value();
+    if (message.has_beat() && *said) second_->pair().Cut();
+    if (!message.has_result()) return true;
+    *said = true;
+    message.mutable_result()->clear_results();
+    *message.mutable_result()->mutable_status() =
+        codec::ToMessage(absl::UnavailableError("rank 1 has lost rank 2"));
+    bytes = Encode(message);
+    return true;
+  });
+  ASSERT_EQ(ranks->Start(Plan()), absl::OkStatus());
+  EXPECT_THAT(std::string(ranks->Results().status().message()), HasSubstr("worker \"b\""));
+  EXPECT_THAT(ranks->TakeLost(), ElementsAre(2));
 }
 
 TEST_F(ReplacementTest, NothingRunsBeforeWhatWasLostBetweenStepsIsTaken) {
