@@ -122,13 +122,12 @@ class RingCrew final : private WorkerSourceSink {
  private:
   // One who dialled.
   struct Member final : WorkerLinkSink {
-    Member(RingCrew* crew, MemberId id, std::unique_ptr<WorkerLink> link)
-        : crew(crew), id(id), link(std::move(link)) {}
+    Member(RingCrew* crew, std::unique_ptr<WorkerLink> link) : crew(crew), link(std::move(link)) {}
     void OnMessage(std::string message) override { crew->OnMessage(*this, message); }
     void OnClosed(const absl::Status& why) override { crew->OnClosed(*this, why); }
 
     RingCrew* const crew;
-    const MemberId id;
+    MemberId id = 0;      // set before the link is started
     bool closed = false;  // its link calls no more
     wire::Hello hello;
     SteadyTime progress;  // of its ranks

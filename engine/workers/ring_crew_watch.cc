@@ -61,8 +61,10 @@ void RingCrew::OnWorker(std::unique_ptr<WorkerLink> link) {
   std::lock_guard lock(mutex_);
   // Without memory the link is dropped, which closes it: the worker dials again.
   TryTo([&] {
-    const MemberId id = membership_.Dial(options_.clock->Now());
-    members_.push_back(std::make_unique<Member>(this, id, std::move(link)));
+    members_.reserve(members_.size() + 1);
+    auto member = std::make_unique<Member>(this, std::move(link));
+    member->id = membership_.Dial(options_.clock->Now());
+    members_.push_back(std::move(member));
     members_.back()->link->Start(*members_.back());
   });
   changed_.notify_all();
@@ -85,12 +87,13 @@ std::string RingCrew::AwaitedText() const {
   std::vector<std::string> vacant;
   std::vector<std::string> taken;
   for (const Membership::Seat& seat : membership_.seats()) {
-    const std::string ranks = RanksText(seat.first_rank, seat.ranks);
     const Member* const host = Find(seat.host);
     if (host == nullptr) {
-      vacant.push_back(absl::StrCat(ranks, " of a worker with --local-ranks ", seat.ranks));
+      vacant.push_back(absl::StrCat(RanksText(seat.first_rank, seat.ranks),
+                                    " of a worker with --local-ranks ", seat.ranks));
     } else if (founded_ && !membership_.IsReady(seat.host)) {
-      taken.push_back(absl::StrCat("worker \"", host->hello.name(), "\" to take ", ranks));
+      taken.push_back(absl::StrCat("worker \"", host->hello.name(), "\" to take ",
+                                   RanksText(seat.first_rank, seat.ranks)));
     }
   }
   if (vacant.empty()) return absl::StrJoin(taken, " and ");
