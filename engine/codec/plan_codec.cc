@@ -106,6 +106,47 @@ absl::StatusOr<SamplingSetup> FromMessage(const wire::SamplingSetup& message,
   return setup;
 }
 
+wire::EvidenceTerms ToMessage(const EvidenceTerms& evidence) {
+  wire::EvidenceTerms message;
+  for (const LayerHead& head : evidence.heads) {
+    message.add_layers(head.layer);
+    message.add_heads(head.head);
+  }
+  for (const RowRange& range : evidence.ranges) {
+    message.add_begins(range.begin);
+    message.add_ends(range.end);
+  }
+  return message;
+}
+
+// Whether the layers have such heads is checked by the executor, which has the model.
+absl::StatusOr<EvidenceTerms> FromMessage(const wire::EvidenceTerms& message,
+                                          const CodecLimits& limits) {
+  if (message.layers_size() != message.heads_size() ||
+      message.begins_size() != message.ends_size()) {
+    return Wrong("evidence with lists of different length");
+  }
+  EvidenceTerms evidence;
+  for (int i = 0; i < message.layers_size(); ++i) {
+    const LayerHead head{message.layers(i), message.heads(i)};
+    ANNULUS_RETURN_IF_ERROR(Within("the layer", head.layer, 0, limits.model.layers));
+    ANNULUS_RETURN_IF_ERROR(Within("the head", head.head, 0, kPositions));
+    if (!evidence.heads.empty() && evidence.heads.back() >= head) {
+      return Wrong("heads out of order");
+    }
+    evidence.heads.push_back(head);
+  }
+  int64_t last = 0;
+  for (int i = 0; i < message.begins_size(); ++i) {
+    const RowRange range{message.begins(i), message.ends(i)};
+    ANNULUS_RETURN_IF_ERROR(Within("the position", range.begin, last, kPositions - 1));
+    ANNULUS_RETURN_IF_ERROR(Within("the end", range.end, int64_t{range.begin} + 1, kPositions));
+    last = range.end;
+    evidence.ranges.push_back(range);
+  }
+  return evidence;
+}
+
 wire::SequenceTerms ToMessage(const SequenceTerms& terms) {
   wire::SequenceTerms message;
   message.set_version(terms.version);
@@ -120,6 +161,7 @@ wire::SequenceTerms ToMessage(const SequenceTerms& terms) {
   }
   message.set_report_lists(terms.report_lists);
   message.set_rope_length(terms.rope_length);
+  if (terms.evidence.has_value()) *message.mutable_evidence() = ToMessage(*terms.evidence);
   return message;
 }
 
@@ -161,6 +203,9 @@ absl::StatusOr<SequenceTerms> FromMessage(const wire::SequenceTerms& message,
   terms.report_lists = message.report_lists();
   terms.rope_length = message.rope_length();
   ANNULUS_RETURN_IF_ERROR(Within("the rope length", terms.rope_length, 0, kPositions));
+  if (message.has_evidence()) {
+    ANNULUS_ASSIGN_OR_RETURN(terms.evidence, FromMessage(message.evidence(), limits));
+  }
   return terms;
 }
 

@@ -62,7 +62,32 @@ wire::SampledToken ToMessage(const SampledToken& token) {
   message.set_ends_text(token.ends_text);
   if (token.logprob.has_value()) *message.mutable_logprob() = ToMessage(*token.logprob);
   if (!token.status.ok()) *message.mutable_status() = ToMessage(token.status);
+  for (const EvidenceShare& share : token.shares) {
+    message.add_share_begins(share.begin);
+    message.add_share_ends(share.end);
+    message.add_shares(share.share);
+  }
   return message;
+}
+
+absl::StatusOr<std::vector<EvidenceShare>> ReadShares(const wire::SampledToken& message) {
+  if (message.share_begins_size() != message.shares_size() ||
+      message.share_ends_size() != message.shares_size()) {
+    return Wrong("shares whose lists differ in length");
+  }
+  ANNULUS_RETURN_IF_ERROR(
+      Within("the number of shares", message.shares_size(), 0, kMostEvidenceShares + 1));
+  std::vector<EvidenceShare> shares;
+  int64_t last = 0;
+  for (int i = 0; i < message.shares_size(); ++i) {
+    const EvidenceShare share{message.share_begins(i), message.share_ends(i), message.shares(i)};
+    ANNULUS_RETURN_IF_ERROR(Within("the position", share.begin, last, kPositions - 1));
+    ANNULUS_RETURN_IF_ERROR(Within("the end", share.end, int64_t{share.begin} + 1, kPositions));
+    ANNULUS_RETURN_IF_ERROR(Countable("the share", share.share));
+    last = share.end;
+    shares.push_back(share);
+  }
+  return shares;
 }
 
 absl::StatusOr<SampledToken> FromMessage(const wire::SampledToken& message,
@@ -78,6 +103,7 @@ absl::StatusOr<SampledToken> FromMessage(const wire::SampledToken& message,
   if (message.has_logprob()) {
     ANNULUS_ASSIGN_OR_RETURN(token.logprob, FromMessage(message.logprob(), limits));
   }
+  ANNULUS_ASSIGN_OR_RETURN(token.shares, ReadShares(message));
   return token;
 }
 

@@ -103,6 +103,22 @@ absl::Status CheckSummaries(const PlanItem& item, const RankSequence& sequence,
 
 }  // namespace
 
+absl::Status CheckEvidence(const SequenceTerms& terms, const RankModel& model) {
+  if (!terms.evidence.has_value()) return absl::OkStatus();
+  if (model.ops->block_scores == nullptr || terms.evidence->heads.empty()) {
+    return absl::InvalidArgumentError("the plan wants evidence that the kernels cannot give");
+  }
+  for (const LayerHead& head : terms.evidence->heads) {
+    const bool exists = head.layer >= 0 && head.layer < model.layers() && head.head >= 0 &&
+                        head.head < model.attention(head.layer).heads;
+    if (exists && model.groups[model.group_of_layer[head.layer]].window == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the plan wants evidence of head ", head.head,
+                                                   " in layer ", head.layer,
+                                                   ", which is none with full attention"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& sequence,
                          const RankModel& model) {
   if (update.tables.size() != model.groups.size()) {
@@ -142,6 +158,11 @@ absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const
     ANNULUS_RETURN_IF_ERROR(CheckSampled(item, sequence, rank));
     if (item.begin / page_tokens != (item.end - 1) / page_tokens) {
       return Unfit(item.sequence, "rows to sample in several pages");
+    }
+    if (sequence.evidence.has_value() && !sequence.evidence->ranges.empty() &&
+        sequence.evidence->ranges.back().end > item.begin + 1) {
+      return Unfit(item.sequence, "evidence of position ", sequence.evidence->ranges.back().end - 1,
+                   " for row ", item.begin);
     }
     return HolderOf(item, sequence, item.begin, page_tokens).status();
   }

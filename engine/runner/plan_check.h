@@ -13,6 +13,10 @@ namespace annulus {
 // INVALID_ARGUMENT instead of failing a CHECK. The codec has checked each plan by itself; these
 // functions check it against earlier plans.
 
+// Checks that the model has the heads that the terms want evidence of, in layers without a window,
+// and that the kernels can give it.
+absl::Status CheckEvidence(const SequenceTerms& terms, const RankModel& model);
+
 // Checks that the update's tables can be applied to what the rank knows about the sequence. Call
 // after the update's terms have been applied.
 absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& sequence,

@@ -70,6 +70,7 @@ absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& se
   if (NeedsGates(terms.attention) && state_.model().gates == nullptr) {
     return absl::InvalidArgumentError("the plan attends by gates, and this rank has none");
   }
+  ANNULUS_RETURN_IF_ERROR(CheckEvidence(terms, state_.model()));
   if (sequence.ring != terms.ring) sequence.groups.clear();
   const SummaryKinds kinds_before = sequence.summary_kinds;
   const bool same_pages = sequence.ring == terms.ring && sequence.summary_pages == terms.summaries;
@@ -82,6 +83,7 @@ absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& se
   sequence.summaries.resize(sequence.attention.size());
   sequence.summary_pages = terms.summaries;
   sequence.report_lists = terms.report_lists;
+  sequence.evidence = terms.evidence;
   if (sequence.rope_length == terms.rope_length) return absl::OkStatus();
   sequence.rope_length = terms.rope_length;
   sequence.inverse_frequencies.clear();

@@ -32,6 +32,7 @@ RankState::RankState(const RankParts& given)
              config,      messages,       *parts.arena, model().gates.get()},
       chooser(choice),
       sampler(choice),
+      evidence(choice),
       grammars(model().tokens, GrammarCache::kDefaultBytes) {}
 
 }  // namespace annulus

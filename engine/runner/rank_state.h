@@ -17,6 +17,7 @@
 #include "engine/runner/attention_observer.h"
 #include "engine/runner/choice/block_chooser.h"
 #include "engine/runner/choice/coverage_sampler.h"
+#include "engine/runner/choice/evidence_masses.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sparse/pattern_cache.h"
@@ -47,7 +48,8 @@ struct RankSequence {
   SummaryKinds summary_kinds;
   SummaryPages summary_pages;  // empty: no summaries are kept
   bool report_lists = false;
-  bool begins_answer = false;  // the running step samples the answer's first token
+  bool begins_answer = false;             // the running step samples the answer's first token
+  std::optional<EvidenceTerms> evidence;  // absent: none is asked for
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
@@ -81,6 +83,7 @@ struct SuspendedRun {
   SuspendedChunk chunk;
   std::span<float> residual;              // [own rows, hidden], in RankParts::suspended
   std::vector<LayerAttention> attention;  // of the layers that have run
+  std::vector<EvidenceItem> evidence;     // likewise; its terms are the sequence's
 };
 
 // Everything that a rank works with and remembers between steps. RankExecutor owns it, and the
@@ -96,6 +99,7 @@ struct RankState {
   const ChoiceContext choice;
   BlockChooser chooser;
   CoverageSampler sampler;
+  EvidenceMasses evidence;
   GrammarCaches grammars;  // of the sequences whose home this rank is
   std::unordered_map<SequenceId, RankSequence> sequences;
   std::optional<SuspendedRun> suspended;

@@ -26,6 +26,7 @@ SequenceTerms TermsOf(const Sequence& sequence) {
   if (sequence.summaries != nullptr) terms.summaries = *sequence.summaries;
   terms.report_lists = sequence.report_lists;
   terms.rope_length = sequence.rope_length;
+  if (sequence.evidence != nullptr) terms.evidence = *sequence.evidence;
   return terms;
 }
 

@@ -29,14 +29,6 @@ struct GroupTable {
   }
 };
 
-// Positions [begin, end).
-struct RowRange {
-  int32_t begin = 0;
-  int32_t end = 0;
-
-  bool operator==(const RowRange&) const = default;
-};
-
 // A running sequence. At admission it takes the pages for its first `reserved` positions, and more
 // as it grows. Its pages that are not in a page table, not yet or no longer, are in the page book's
 // reserve for its owner. Plain data.
@@ -74,6 +66,7 @@ struct Sequence {
   std::shared_ptr<const PatternPairs> pattern_pairs;
   std::shared_ptr<const SummaryPages> summaries;  // fixed at admission; null: none
   bool report_lists = false;                      // see SequenceTerms
+  std::shared_ptr<const EvidenceTerms> evidence;  // null: none is asked for
   std::optional<int32_t> prompt_logprobs;         // see SamplingParams
   int64_t rope_length = 0;                        // selects the rotary frequencies: see RopeLength
   bool setup_sent = false;                        // a plan has told the ranks `setup`

@@ -43,6 +43,31 @@ struct TableDelta {
 // (engine/sparse/page_summaries.h). Empty for groups with a window.
 using SummaryPages = std::vector<std::vector<std::vector<int32_t>>>;
 
+// Positions [begin, end).
+struct RowRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+
+  bool operator==(const RowRange&) const = default;
+};
+
+// One query head of one layer.
+struct LayerHead {
+  int32_t layer = 0;
+  int32_t head = 0;
+
+  auto operator<=>(const LayerHead&) const = default;
+};
+
+// Asks for the attention of a sequence's sampled rows to parts of its prompt: SampledToken::shares.
+struct EvidenceTerms {
+  std::vector<LayerHead> heads;  // whose attention counts; ascending, of layers without a window
+  // The parts, ascending and apart, each with at least one position.
+  std::vector<RowRange> ranges;
+
+  bool operator==(const EvidenceTerms&) const = default;
+};
+
 // Positions [first_position, first_position + count), which `rank` computes.
 struct RowRun {
   int32_t rank = 0;
@@ -77,6 +102,7 @@ struct SequenceTerms {
   SummaryPages summaries;                        // empty: none are kept
   bool report_lists = false;                     // LayerAttention reports the chosen blocks
   int64_t rope_length = 0;                       // selects the rotary frequencies: see RopeLength
+  std::optional<EvidenceTerms> evidence;
 
   bool operator==(const SequenceTerms&) const = default;
 };
@@ -173,6 +199,19 @@ inline bool NeedsLastLayer(const PlanItem& item) {
   return item.sampled || item.score.has_value() || !item.logits_positions.empty();
 }
 
+// The share of a row's attention that positions [begin, end) got: see EvidenceMasses.
+struct EvidenceShare {
+  int32_t begin = 0;
+  int32_t end = 0;
+  float share = 0;
+
+  bool operator==(const EvidenceShare&) const = default;
+};
+
+// Shares below this are left out, so a row has at most so many.
+inline constexpr float kLeastEvidenceShare = 1.0F / 1024;
+inline constexpr int kMostEvidenceShares = 1024;
+
 // A token that a rank has sampled, or why it could not.
 struct SampledToken {
   SequenceId sequence = 0;
@@ -180,6 +219,8 @@ struct SampledToken {
   bool ends_text = false;  // a stop id, or an end-of-text id that is not ignored
   std::optional<TokenLogprob> logprob;
   absl::Status status;  // if not OK, only this request fails; `token` is meaningless
+  // If SequenceTerms::evidence: of the row that gave the token, ascending.
+  std::vector<EvidenceShare> shares = {};
 
   bool operator==(const SampledToken&) const = default;
 };

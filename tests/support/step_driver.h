@@ -2,6 +2,8 @@
 #define ANNULUS_TESTS_SUPPORT_STEP_DRIVER_H_
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,6 +62,7 @@ struct DriverOptions {
   int reused_tokens = 0;
   std::optional<AttentionAssignment> attention;  // absent: dense
   bool report_lists = false;                     // fill DriverResult::lists
+  std::optional<EvidenceTerms> evidence;         // fill DriverResult::shares
   bool graphs = true;                            // see EngineOptions::device_graphs
   std::optional<int32_t> logprobs;               // fill DriverResult::logprobs
   std::optional<SamplingParams> sampling;        // with a seed; absent: greedy
@@ -78,13 +81,26 @@ struct DriverOptions {
 };
 
 struct DriverResult {
-  std::vector<int32_t> tokens;                   // sampled
-  std::vector<TokenLogprob> logprobs;            // of each token
-  std::map<int32_t, std::vector<float>> logits;  // position -> [vocabulary]
-  std::vector<LayerAttention> attention;         // of every step and rank, under a policy
+  std::vector<int32_t> tokens;                     // sampled
+  std::vector<TokenLogprob> logprobs;              // of each token
+  std::vector<std::vector<EvidenceShare>> shares;  // of each token
+  std::map<int32_t, std::vector<float>> logits;    // position -> [vocabulary]
+  std::vector<LayerAttention> attention;           // of every step and rank, under a policy
   // (layer, row) -> what its rank chose; rows that attended all are left out.
   std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const BlockPattern>> lists;
 };
+
+// Of the sampled tokens and their alternatives, for comparisons bit by bit.
+inline std::vector<uint32_t> LogprobBits(const DriverResult& result) {
+  std::vector<uint32_t> bits;
+  for (const TokenLogprob& each : result.logprobs) {
+    bits.push_back(std::bit_cast<uint32_t>(each.logprob));
+    for (const auto& [id, logprob] : each.alternatives) {
+      bits.push_back(std::bit_cast<uint32_t>(logprob));
+    }
+  }
+  return bits;
+}
 
 // Runs several prompts together over ranks, without the engine's loop around it.
 class StepDriver {
@@ -295,6 +311,9 @@ class StepDriver {
       sequence->attention = std::make_shared<const AttentionAssignment>(*options_.attention);
     }
     sequence->report_lists = options_.report_lists;
+    if (options_.evidence.has_value()) {
+      sequence->evidence = std::make_shared<const EvidenceTerms>(*options_.evidence);
+    }
     state.running.push_back(std::move(sequence));
   }
 
@@ -338,6 +357,7 @@ class StepDriver {
       ANNULUS_CHECK(token.status.ok()) << token.status.ToString();
       DriverResult& result = results[token.sequence];
       result.tokens.push_back(token.token);
+      result.shares.push_back(token.shares);
       if (token.logprob.has_value()) result.logprobs.push_back(*token.logprob);
       const auto sequence =
           std::find_if(state.running.begin(), state.running.end(),

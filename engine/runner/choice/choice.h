@@ -30,6 +30,7 @@ namespace annulus {
 struct ChoiceMessages {
   std::deque<DeviceBuffer> layer;  // host memory readable by ops: Backend::AllocateHost
   std::deque<std::vector<std::byte>> step;
+  std::deque<DeviceBuffer> evidence;  // as `layer`, but kept like `step`: see EvidenceMasses
 };
 
 // Returns how rows [begin, end) of an item choose their blocks under `policy`; kNone: they attend

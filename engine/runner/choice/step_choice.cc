@@ -178,6 +178,28 @@ void StepAttention::CountPairs(int layer, size_t items) {
   }
 }
 
+void StepAttention::ListEvidence() {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const RankSequence& own = sequence(i);
+    if (!items_[i].sampled || !own.evidence.has_value()) continue;
+    EvidenceItem& item = evidence_.emplace_back();
+    item.item = i;
+    item.sequence = plan_items_[i]->sequence;
+    item.terms = &*own.evidence;
+    item.parts = EvidenceParts(own.evidence->ranges, EvidenceBlock(model().page_shape.page_tokens));
+  }
+}
+
+// The layer's state must be final.
+absl::Status StepAttention::AddEvidence(int layer, const RingLayer& ring) {
+  if (evidence_.empty() || ring.window > 0) return absl::OkStatus();
+  const int group = model().group_of_layer[layer];
+  return state_.evidence.Run(
+      {layer, ring, state_.shapes[layer], model().page_shape.page_tokens,
+       [&](size_t item) -> std::span<const PageEntry> { return sequence(item).groups[group]; }},
+      evidence_);
+}
+
 absl::Status StepAttention::LookOn(int layer, const RingLayer& ring) {
   if (ring.window > 0) return absl::OkStatus();
   for (size_t i = 0; i < ring.items.size(); ++i) {

@@ -48,6 +48,7 @@ StepAttention::StepAttention(RankState& state, const StepPlan& plan, const StepR
       rows_(rows),
       first_tag_(plan.step * static_cast<uint64_t>(state.model().layers())) {
   ListItems(plan);
+  ListEvidence();
   for (size_t g = 0; g < model().groups.size(); ++g) {
     groups_.push_back(BuildGroup(static_cast<int>(g)));
     RingAttention::Note(groups_.back().shards, items_);
@@ -191,10 +192,12 @@ absl::Status StepAttention::Run(int layer, int64_t rows) {
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
   ANNULUS_RETURN_IF_ERROR(state_.ring.Run(ring, PlanOf(layer)));
   const DeviceVector& sinks = state_.weights().layers[layer].sinks;
-  if (sinks.empty() || rows == 0) return absl::OkStatus();
-  AttentionState own = ring.state;
-  own.rows = rows;
-  return state_.ops().merge_sink(state_.stream(), {own, sinks.data()});
+  if (!sinks.empty() && rows > 0) {
+    AttentionState own = ring.state;
+    own.rows = rows;
+    ANNULUS_RETURN_IF_ERROR(state_.ops().merge_sink(state_.stream(), {own, sinks.data()}));
+  }
+  return AddEvidence(layer, ring);
 }
 
 }  // namespace annulus

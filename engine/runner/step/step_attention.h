@@ -34,6 +34,8 @@ class StepAttention {
 
   // What policies attended, in all layers so far.
   std::vector<LayerAttention>& reports() { return reports_; }
+  // What rows attended that give evidence, in all layers so far.
+  std::vector<EvidenceItem>& evidence() { return evidence_; }
 
  private:
   // Own rows [first, first + count), whose pages in one cache group are on this rank.
@@ -89,6 +91,8 @@ class StepAttention {
   absl::Status LookOn(int layer, const RingLayer& ring);
   absl::Status Choose(int layer, int64_t rows, const RingLayer& ring);
   void CountPairs(int layer, size_t items);
+  void ListEvidence();
+  absl::Status AddEvidence(int layer, const RingLayer& ring);
 
   RankState& state_;
   const StepRows& rows_;
@@ -99,6 +103,7 @@ class StepAttention {
   size_t active_items_ = 0;                  // ring items that need lean layers: a prefix
   std::vector<GroupStep> groups_;            // [cache group]
   std::vector<LayerAttention> reports_;
+  std::vector<EvidenceItem> evidence_;
 };
 
 }  // namespace annulus

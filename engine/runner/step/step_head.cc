@@ -158,8 +158,17 @@ void StepHead::UseRow(const Row& row, size_t index, RankResult& result) {
   const bool guessed = position + 1 < item.end &&
                        sampled->token == item.tokens[position + 1 - item.begin] && !ends_text;
   if (guessed) next_row_ = row.row + 1;
-  result.tokens.push_back(
-      {item.sequence, sampled->token, ends_text, std::move(sampled->logprob), absl::OkStatus()});
+  result.tokens.push_back({item.sequence, sampled->token, ends_text, std::move(sampled->logprob),
+                           absl::OkStatus(), SharesOf(item, position)});
+}
+
+std::vector<EvidenceShare> StepHead::SharesOf(const PlanItem& item, int32_t position) const {
+  for (const EvidenceItem& each : evidence_) {
+    if (each.sequence == item.sequence) {
+      return each.SharesOf(static_cast<size_t>(position - item.begin));
+    }
+  }
+  return {};
 }
 
 }  // namespace annulus

@@ -20,11 +20,16 @@ namespace annulus {
 // to the constructor must outlive it.
 class StepHead {
  public:
-  // `launch` runs what the stream has held back so far: the head calls it before the host needs a
-  // result.
+  // `evidence`: what sampled rows attended. `launch` runs what the stream has held back so far: the
+  // head calls it before the host needs a result.
   StepHead(RankState& state, const StepPlan& plan, const StepRows& rows, StepBuffers& buffers,
-           std::function<absl::Status()> launch)
-      : state_(state), plan_(plan), rows_(rows), buffers_(buffers), launch_(std::move(launch)) {}
+           std::span<const EvidenceItem> evidence, std::function<absl::Status()> launch)
+      : state_(state),
+        plan_(plan),
+        rows_(rows),
+        buffers_(buffers),
+        evidence_(evidence),
+        launch_(std::move(launch)) {}
 
   // Reads the residual of the last layer. Takes the buffers of StepBuffers::Phase::kHead. Appends
   // logits and tokens to `result`.
@@ -48,11 +53,13 @@ class StepHead {
   static void UsePromptRow(const PlanItem& item, int32_t position, std::span<const float> logits,
                            RankResult& result);
   void UseRow(const Row& row, size_t index, RankResult& result);
+  std::vector<EvidenceShare> SharesOf(const PlanItem& item, int32_t position) const;
 
   RankState& state_;
   const StepPlan& plan_;
   const StepRows& rows_;
   StepBuffers& buffers_;
+  const std::span<const EvidenceItem> evidence_;
   const std::function<absl::Status()> launch_;
   int64_t next_row_ = -1;  // the next guessed row that counts: see UseRow
 };

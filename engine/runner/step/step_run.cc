@@ -30,13 +30,15 @@ absl::Status StepRun::Run(RankResult& result) {
     ANNULUS_RETURN_IF_ERROR(layers.Embed());
   } else {
     attention_.reports() = std::move(state_.suspended->attention);
+    attention_.evidence() = std::move(state_.suspended->evidence);
   }
   ANNULUS_RETURN_IF_ERROR(layers.FillInputs());
   ANNULUS_RETURN_IF_ERROR(layers.FillAngles());
   ANNULUS_RETURN_IF_ERROR(layers.Run(stretch_.first_layer, stretch_.end_layer));
   if (stretch_.ends_chunk) {
     result.attention = std::move(attention_.reports());
-    StepHead head(state_, plan_, rows_, buffers_, [this] { return LaunchGraph(); });
+    StepHead head(state_, plan_, rows_, buffers_, attention_.evidence(),
+                  [this] { return LaunchGraph(); });
     ANNULUS_RETURN_IF_ERROR(head.Run(result));
     if (plan_.stretch.has_value()) state_.suspended.reset();
   } else {
@@ -77,6 +79,7 @@ void StepRun::Suspend() {
   state_.suspended->chunk.layers = stretch_.end_layer;
   state_.suspended->residual = buffers_.of(LayerArray::kResidual);
   state_.suspended->attention = std::move(attention_.reports());
+  state_.suspended->evidence = std::move(attention_.evidence());
 }
 
 // Steps that decode are short and much like each other. With prompt rows among them, the launch

@@ -85,6 +85,7 @@ inline StepPlan Plan() {
   terms.summaries = {{{1, 2}, {3}}, {}};
   terms.report_lists = true;
   terms.rope_length = 8192;
+  terms.evidence = {{{1, 3}, {5, 0}, {5, 7}}, {{4, 70}, {70, 71}, {90, 1000}}};
   update.tables = {{2, {{0, 49, 32}, {2, 69, 48}}}, {0, {}}};
   update.setup = Setup();
   plan.updates.push_back(update);

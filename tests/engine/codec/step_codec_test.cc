@@ -37,7 +37,9 @@ RankResult Result() {
   token.token = 999;
   token.ends_text = true;
   token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}, {}, {}};
+  token.shares = {{4, 64, 0.5F}, {70, 71, 0.25F}};
   result.tokens.push_back(token);
+  token.shares.clear();
   token.sequence = 10;
   token.status = absl::InternalError("NaN");
   token.logprob.reset();
@@ -105,6 +107,17 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
                 terms(p).attention = ParsePolicy("dilated:segments=auto").value();
               }),
               HasSubstr("'dilated:block=64,segments=auto', which is not resolved"));
+  const auto heads = [&](StepPlan& p) -> std::vector<LayerHead>& {
+    return terms(p).evidence->heads;
+  };
+  EXPECT_THAT(refusal([&](StepPlan& p) { heads(p)[2].layer = 6; }), HasSubstr("the layer 6"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { heads(p)[0].head = -1; }), HasSubstr("the head -1"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { heads(p)[1] = heads(p)[0]; }), HasSubstr("out of order"));
+  const auto ranges = [&](StepPlan& p) -> std::vector<RowRange>& {
+    return terms(p).evidence->ranges;
+  };
+  EXPECT_THAT(refusal([&](StepPlan& p) { ranges(p)[1].begin = 69; }), HasSubstr("position 69"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { ranges(p)[0].end = 4; }), HasSubstr("the end 4"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {-1, 6, true}; }), HasSubstr("first layer"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 3, false}; }), HasSubstr("end of layers"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.stretch = {3, 7, true}; }), HasSubstr("end of layers"));
@@ -210,6 +223,17 @@ TEST(StepCodec, ResultsThatCannotBeAreRefused) {
       HasSubstr("no item asked"));
   EXPECT_THAT(refusal([](RankResult& r) { r.scored[0].logprob.token_id = -1; }),
               HasSubstr("token id -1"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.tokens[0].shares[1].begin = 63; }),
+              HasSubstr("the position 63"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.tokens[0].shares[1].end = 70; }),
+              HasSubstr("the end 70"));
+  EXPECT_THAT(refusal([](RankResult& r) {
+                auto& shares = r.tokens[0].shares;
+                while (shares.size() <= kMostEvidenceShares) {
+                  shares.push_back({shares.back().end, shares.back().end + 1, 0.5F});
+                }
+              }),
+              HasSubstr("the number of shares 1025"));
 }
 
 // One of these in a sum would stay in it for as long as the coordinator runs.
@@ -242,6 +266,7 @@ TEST(StepCodec, NumbersThatCannotBeAddedUpAreRefused) {
       [](RankResult& r, double x) { r.ring.compute_seconds = x; },
       [](RankResult& r, double x) { r.ring.wait_seconds = x; },
       [](RankResult& r, double x) { r.ring.send_seconds = x; },
+      [](RankResult& r, double x) { r.tokens[0].shares[1].share = static_cast<float>(x); },
       [](RankResult& r, double x) { r.attention[0].pairs.chosen = x; },
       [](RankResult& r, double x) { r.attention[0].pairs.causal = x; },
       [](RankResult& r, double x) { r.attention[0].contract = x; },
@@ -400,6 +425,10 @@ RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
     if (item.sampled) {
       const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}, {}};
       result.tokens.push_back({item.sequence, Below(random, kVocabulary), false, logprob, {}});
+      for (int32_t n = Below(random, 4); n > 0; --n) {
+        const int32_t begin = 64 * std::ssize(result.tokens.back().shares);
+        result.tokens.back().shares.push_back({begin, begin + 64, 0.25F});
+      }
     }
     if (item.score.has_value()) {
       TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}, {}};

@@ -1,7 +1,6 @@
 // Guessed rows change nothing but the number of steps: the same tokens and the same bits of log
 // probabilities, whichever guesses are right, on every ring.
 
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -24,17 +23,6 @@ using testing::DriverResult;
 using testing::StepDriver;
 
 constexpr int kMaxTokens = 60;
-
-std::vector<uint32_t> Bits(const DriverResult& result) {
-  std::vector<uint32_t> bits;
-  for (const TokenLogprob& each : result.logprobs) {
-    bits.push_back(std::bit_cast<uint32_t>(each.logprob));
-    for (const auto& [id, logprob] : each.alternatives) {
-      bits.push_back(std::bit_cast<uint32_t>(logprob));
-    }
-  }
-  return bits;
-}
 
 // Guesses what is known to come, each token right with some probability. Up to two more than rows
 // that go together, so that the planner must cut some.
@@ -124,7 +112,7 @@ TEST_P(Drafts, ChangeNoBit) {
                                   std::to_string(testing::TestSeed());
         for (size_t i = 0; i < prompts.size(); ++i) {
           EXPECT_EQ(results[i].tokens, expected[i].tokens) << where;
-          EXPECT_EQ(Bits(results[i]), Bits(expected[i])) << where;
+          EXPECT_EQ(LogprobBits(results[i]), LogprobBits(expected[i])) << where;
         }
         if (right < 1) continue;
         EXPECT_LT(3 * driver.decode_steps(), plain.decode_steps()) << where;

@@ -80,6 +80,42 @@ TEST(PlanCheck, PagesForSummariesAreThoseOfTheRing) {
   EXPECT_THAT(refusal({{{5}, {6}, {7}}, {}}), HasSubstr("not every rank of its ring"));
 }
 
+TEST(PlanCheck, EvidenceIsOfHeadsWithFullAttentionAndOfRowsThatAreThere) {
+  OpTable ops;
+  ops.block_scores = [](Stream&, const BlockScoresParams&) { return absl::OkStatus(); };
+  RankModel model = TwoGroups();
+  model.ops = &ops;
+  model.config.layers.resize(2);
+  for (LayerConfig& layer : model.config.layers) layer.attention.heads = 4;
+  model.group_of_layer = {0, 1};
+  const auto refusal = [&](const std::vector<LayerHead>& heads) {
+    SequenceTerms terms;
+    terms.evidence = {heads, {{4, 10}}};
+    return std::string(CheckEvidence(terms, model).message());
+  };
+  EXPECT_EQ(refusal({{0, 0}, {0, 3}}), "");
+  EXPECT_TRUE(CheckEvidence(SequenceTerms(), model).ok());
+  EXPECT_THAT(refusal({}), HasSubstr("cannot give"));
+  EXPECT_THAT(refusal({{0, 4}}), HasSubstr("head 4 in layer 0"));
+  EXPECT_THAT(refusal({{1, 0}}), HasSubstr("head 0 in layer 1"));  // has a window
+  EXPECT_THAT(refusal({{2, 0}}), HasSubstr("in layer 2"));
+  ops.block_scores = nullptr;
+  EXPECT_THAT(refusal({{0, 0}}), HasSubstr("cannot give"));
+
+  RankSequence sequence = TwoPages();
+  PlanItem item = Prompt();
+  item.sampled = true;
+  item.begin = 19;
+  item.tokens = {1};
+  item.runs = {{3, 19, 1}};
+  const auto check = [&](int32_t end) {
+    sequence.evidence = {{{0, 0}}, {{4, end}}};
+    return std::string(CheckItem(item, sequence, TwoGroups(), 1).message());
+  };
+  EXPECT_EQ(check(20), "");
+  EXPECT_THAT(check(21), HasSubstr("evidence of position 20 for row 19"));
+}
+
 // Where the page behind the last one would begin is no position any more.
 TEST(PlanCheck, TheLastPositionsOverflowNothing) {
   const int32_t last = INT32_MAX - (kPageTokens - 1);
