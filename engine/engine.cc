@@ -20,6 +20,7 @@
 #include "engine/prompt/chat_documents.h"
 #include "engine/prompt/encoder_stream.h"
 #include "engine/request/check_request.h"
+#include "engine/request/evidence_heads.h"
 #include "engine/sampling/validate.h"
 #include "engine/scheduler/output_guide.h"
 #include "engine/text/utf8.h"
@@ -86,6 +87,8 @@ class EngineImpl final : public Engine {
       const absl::Status status = CheckAttention(*spec.attention, parts_->model.ranks);
       if (!status.ok()) return FieldError(status.code(), "attention.policy", status.message());
     }
+    ANNULUS_RETURN_IF_ERROR(CheckEvidence(spec, parts_->evidence_heads,
+                                          spec.attention.value_or(parts_->options.attention)));
     if (spec.priority < -2 || spec.priority > 2) {
       return FieldError(absl::StatusCode::kInvalidArgument, "priority",
                         absl::StrCat(spec.priority, " is not allowed: -2 to 2"));

@@ -10,6 +10,7 @@
 #include "engine/engine_workers.h"
 #include "engine/memory_plan.h"
 #include "engine/request/check_request.h"
+#include "engine/request/evidence_heads.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/runner/rank_set.h"
 #include "kernels/base/status_macros.h"
@@ -98,6 +99,7 @@ absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
   coordinator.identity = absl::StrCat(parts.model.identity, "/", parts.limits.shards);
   coordinator.automatic = MakeAutoSetting(model, parts.exchange.rates.attention.back().flops);
   coordinator.ropes = model.config.ropes;
+  coordinator.evidence_heads = parts.evidence_heads;
   coordinator.other_identities = parts.stores->OtherIdentities(coordinator.identity);
   coordinator.tiers = parts.stores->Levels(*parts.metrics);
   coordinator.comparer = parts.stores->comparer();
@@ -124,6 +126,10 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams&
   parts->seams = seams;
   ANNULUS_ASSIGN_OR_RETURN(parts->model, LoadModel(parts->options, backend, kernels));
   ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, parts->model.ranks));
+  ANNULUS_ASSIGN_OR_RETURN(parts->evidence_heads,
+                           FindEvidenceHeads(options.attention_profile, parts->model.ranks));
+  parts->model.info.evidence_heads =
+      DescribeEvidenceHeads(parts->evidence_heads, options.attention_profile);
   ANNULUS_RETURN_IF_ERROR(StartRanks(*parts, backend));
   ANNULUS_RETURN_IF_ERROR(StartCoordinator(*parts, backend));
   return parts;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/api/load.h"
@@ -39,6 +40,7 @@ struct EngineParts {
   EngineOptions options;  // settled
   EngineSeams seams;
   LoadedModel model;
+  std::vector<LayerHead> evidence_heads;  // FindEvidenceHeads
   PlanLimits limits;
   FoundExchange exchange;
   size_t program_bytes = 0;  // host memory of the process without the weights, after loading them
@@ -51,8 +53,8 @@ struct EngineParts {
 
 // Loads the model, opens the ring and the tiers, takes all memory of the ranks and starts the loop.
 // `seams`, `backend` and `kernels` as for CreateEngineWith. INVALID_ARGUMENT: an option that
-// CheckOptions or CheckAttention refuses; RESOURCE_EXHAUSTED: see CheckPlan; otherwise the errors
-// of LoadModel, FindExchange, RankSet::Create and PageStores::Open.
+// CheckOptions, CheckAttention or FindEvidenceHeads refuses; RESOURCE_EXHAUSTED: see CheckPlan;
+// otherwise the errors of LoadModel, FindExchange, RankSet::Create and PageStores::Open.
 absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams& seams,
                                                               const EngineOptions& options,
                                                               Backend& backend,

@@ -40,6 +40,8 @@ struct ModelInfo {
   // Whether documents of conversations get a frame. False for the builtin models, which only
   // continue text.
   bool frames_documents = true;
+  // Whose attention evidence is taken from, for people; empty: the model cannot give evidence.
+  std::string evidence_heads;
   std::vector<int32_t> end_of_text_ids;
   // For fields that a request leaves out; the model's own defaults if it has any.
   SamplingParams default_sampling;

@@ -97,6 +97,9 @@ struct EngineOptions {
   // Safetensors file with gate weights for the policy `learned`: see engine/sparse/gates.h. If
   // empty, requests for `learned` are rejected.
   std::string attention_gates;
+  // JSON file that names the heads whose attention evidence is taken from. If empty, the engine
+  // chooses heads by depth. See engine/request/evidence_heads.h.
+  std::string attention_profile;
   std::string kernels;  // name of the OpTable to use; empty: the best one for this machine
   // How long a rank may wait for another while no rank makes progress. A long computation counts as
   // progress, so only a real hang trips this.
@@ -182,6 +185,11 @@ void VisitOptions(Visitor&& visit) {
         "Safetensors file with gates for the policy 'learned', written by annulus-bench gates; "
         "empty: requests for 'learned' are rejected.",
         &E::attention_gates, option::Any{});
+  visit("attention-profile", "FILE",
+        "JSON file with the heads whose attention shows what answers rest on (evidence): "
+        "{\"evidence\": {\"heads\": [{\"layer\": 17, \"head\": 3}]}}; empty: heads are chosen by "
+        "depth.",
+        &E::attention_profile, option::Any{});
   visit("ring-mode", "auto|pass-kv|pass-q",
         "What ranks exchange. pass-kv: keys and values; pass-q: queries; auto: the faster one.",
         &E::ring_mode,

@@ -50,6 +50,7 @@ struct SamplingParams {
 struct PromptDocument {
   int32_t begin = 0;    // index of its first token in the prompt
   std::string content;  // identifies its text: a hash
+  int32_t tokens = 0;   // how many tokens of the prompt are its text, from `begin` on
 };
 
 // How much of the engine's room a tenant may have, all its requests together; 0: no limit but the
@@ -113,6 +114,9 @@ struct RequestSpec {
   std::optional<AttentionAssignment> attention;
   bool attention_details = false;  // fill in AttentionReport::details
   bool digest = false;             // fill in Completion::digest
+  // Report which parts of `documents` the answer attends: Delta::evidence and Completion::evidence.
+  // The documents must lie in the prompt in order. Tokens and bits of the answer stay the same.
+  bool evidence = false;
   // Compute the whole prompt even if a prefix of it is cached. The new results are cached.
   bool ignore_cache = false;
   // Absent: EngineOptions::speculation.

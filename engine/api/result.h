@@ -188,6 +188,34 @@ struct PromptProgress {
   int ring_degree = 0;  // ranks that the request is spread over
 };
 
+// Where a passage lies in the text of its document, as a client knows it. The engine knows only
+// tokens and leaves it empty: the owner of the documents fills it in.
+struct PassagePlace {
+  std::string document;    // its name
+  int64_t byte_begin = 0;  // of the text as it was uploaded; byte_end 0: not known
+  int64_t byte_end = 0;
+  int64_t character_begin = 0;  // in code points
+  int64_t character_end = 0;
+  std::string label;  // the mark that it lies under; empty: none
+  std::string text;   // empty unless the document's text is kept
+};
+
+// A stretch of a document that a sentence of an answer attends.
+struct Passage {
+  int32_t document = 0;  // index into RequestSpec::documents
+  int32_t begin = 0;     // tokens [begin, end) of the document
+  int32_t end = 0;
+  double score = 0;  // (0, 1]: see EvidenceAccount
+  PassagePlace place;
+};
+
+// The passages that one sentence of an answer attends most, the best first.
+struct SentenceEvidence {
+  int64_t begin = 0;  // bytes [begin, end) of the answer's text
+  int64_t end = 0;
+  std::vector<Passage> passages;  // at least one
+};
+
 // The next piece of an answer. Its reasoning, its text and its calls follow each other in the
 // answer in this order.
 struct Delta {
@@ -199,6 +227,8 @@ struct Delta {
   std::vector<TokenLogprob> prompt_logprobs;
   std::string reasoning;             // what the model thinks before it answers, as `text`
   std::vector<ToolCallDelta> calls;  // of tools
+  // RequestSpec::evidence: of the sentences that end with this delta or shortly before it.
+  std::vector<SentenceEvidence> evidence;
 };
 
 // How a request ended, and its statistics.
@@ -214,6 +244,10 @@ struct Completion {
   Usage usage;
   Timings timings;
   AttentionReport attention;
+  // RequestSpec::evidence: of all sentences that have any, in their order.
+  std::vector<SentenceEvidence> evidence;
+  // Whose attention that is, for people: filled in together with PassagePlace.
+  std::string evidence_heads;
   std::string failed_step;  // why the last step failed that it recovered from; empty: none
   // "short" or "long" if the model's rotary frequencies depend on the prompt's length (longrope,
   // dynamic NTK). Empty otherwise, and for a request that never ran.

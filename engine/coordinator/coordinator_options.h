@@ -28,7 +28,8 @@ struct CoordinatorOptions {
   // model, dtypes, kernels, shards. Pages are reused only under an equal identity.
   std::string identity;
   AutoSetting automatic;
-  std::vector<RopeConfig> ropes;  // the model's rotary settings
+  std::vector<LayerHead> evidence_heads;  // DefaultEvidenceHeads
+  std::vector<RopeConfig> ropes;          // the model's rotary settings
   // Stores that pages are saved in and restored from, the fastest first. Empty: there is no tier.
   std::vector<PageLevels::Level> tiers;
   std::vector<ContentHash> other_identities;  // see PageTier::Options

@@ -41,6 +41,8 @@ inline void Join(Delta next, Delta& delta) {
                         std::make_move_iterator(next.logprobs.end()));
   delta.reasoning += next.reasoning;
   for (ToolCallDelta& call : next.calls) AddCallDelta(std::move(call), delta);
+  delta.evidence.insert(delta.evidence.end(), std::make_move_iterator(next.evidence.begin()),
+                        std::make_move_iterator(next.evidence.end()));
 }
 
 }  // namespace annulus

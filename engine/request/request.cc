@@ -270,6 +270,10 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
   }
   ReadToken(token, parts);
   const bool matches = completion_tokens_ >= spec_.sampling.min_tokens && MatchStops(parts);
+  if (evidence_.has_value()) {
+    evidence_->AddShares(token.shares);
+    AddEvidence(parts);
+  }
   Append(std::move(parts), delta);
   if (token.ends_text || matches || (reader_.has_value() && reader_->has_only_call())) {
     outcome.finished = FinishReason::kStop;
@@ -318,6 +322,15 @@ void Request::Append(std::vector<Delta> parts, Delta& delta) {
   for (Delta& part : parts) {
     if (!MayJoin(delta, FirstRank(part))) sink_->OnDelta(std::exchange(delta, Delta()));
     Join(std::move(part), delta);
+  }
+}
+
+// Adds the sentences that end in the parts.
+void Request::AddEvidence(std::vector<Delta>& parts) {
+  for (Delta& part : parts) {
+    if (!part.reasoning.empty() || !part.calls.empty()) evidence_->Drop();
+    evidence_->AddText(part.text, part.evidence);
+    sentences_.insert(sentences_.end(), part.evidence.begin(), part.evidence.end());
   }
 }
 
@@ -379,8 +392,8 @@ void Request::Finish(FinishReason reason, absl::Status status) {
 }
 
 // The held-back text, which may turn out to contain a stop only now.
-void Request::PassOnRest(Completion& completion) {
-  if (!matched_stop_.empty() || completion_tokens_ == 0) return;
+std::vector<Delta> Request::TakeRest(Completion& completion) {
+  if (!matched_stop_.empty() || completion_tokens_ == 0) return {};
   std::vector<Delta> parts(1);
   if (reader_.has_value()) {
     reader_->Finish(detokenizer_, parts);
@@ -392,9 +405,23 @@ void Request::PassOnRest(Completion& completion) {
   } else if (completion.status.ok()) {
     completion.finish_reason = FinishReason::kStop;
   }
+  return parts;
+}
+
+void Request::PassOnRest(Completion& completion) {
+  std::vector<Delta> parts = TakeRest(completion);
+  if (evidence_.has_value()) {
+    AddEvidence(parts);
+    Delta& last = parts.emplace_back();
+    evidence_->Finish(last.evidence);
+    sentences_.insert(sentences_.end(), last.evidence.begin(), last.evidence.end());
+    completion.evidence = std::move(sentences_);
+  }
   Delta delta;
   Append(std::move(parts), delta);
-  if (FirstRank(delta) != DeltaRank::kNothing) sink_->OnDelta(std::move(delta));
+  if (FirstRank(delta) != DeltaRank::kNothing || !delta.evidence.empty()) {
+    sink_->OnDelta(std::move(delta));
+  }
 }
 
 absl::Status Request::CheckReader(bool has_room, double most_silence) {

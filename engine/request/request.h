@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/request/answer_reader.h"
 #include "engine/request/attention_account.h"
+#include "engine/request/evidence_account.h"
 #include "engine/request/reader_pace.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/output_guide.h"
@@ -85,6 +86,10 @@ class Request {
   // Call when the request begins to run as `sequence`, for the first time or again. The engine
   // state owns the sequence.
   void Admit(Sequence* sequence);
+  // If evidence is asked for: call when it first begins. `block`: EvidenceBlock.
+  void KeepEvidence(int32_t block) {
+    if (!evidence_.has_value()) evidence_.emplace(spec_.documents, block);
+  }
   // Undoes the last Admit. `has_begun`: what has_begun() returned before that Admit.
   void TakeBackAdmission(bool has_begun);
   // Whether it runs or has run.
@@ -229,7 +234,9 @@ class Request {
   void ReadToken(const SampledToken& token, std::vector<Delta>& parts);
   bool MatchStops(std::vector<Delta>& parts);
   void Append(std::vector<Delta> parts, Delta& delta);
+  void AddEvidence(std::vector<Delta>& parts);
   absl::Status AllowReading();
+  std::vector<Delta> TakeRest(Completion& completion);
   void PassOnRest(Completion& completion);
   void PassOnPromptLogprobs();
 
@@ -262,6 +269,8 @@ class Request {
   std::optional<AnswerReader> reader_;  // absent: all of the answer is text
   size_t reading_allowed_ = AnswerReading::kOwnBytes;
   StopMatcher stops_;
+  std::optional<EvidenceAccount> evidence_;  // present once it has begun, if it is asked for
+  std::vector<SentenceEvidence> sentences_;  // of the answer so far that have evidence
   const bool reports_logprobs_;
   std::vector<TokenLogprob> prompt_logprobs_;  // from the prompt's second token on, without texts
   bool passed_prompt_logprobs_ = false;

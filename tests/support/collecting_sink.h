@@ -33,6 +33,7 @@ class CollectingSink : public TokenSink {
     logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());
     prompt_logprobs_.insert(prompt_logprobs_.end(), delta.prompt_logprobs.begin(),
                             delta.prompt_logprobs.end());
+    evidence_.insert(evidence_.end(), delta.evidence.begin(), delta.evidence.end());
     if (ids_.size() >= full_after_) has_room_ = false;
     changed_.notify_all();
   }
@@ -93,6 +94,11 @@ class CollectingSink : public TokenSink {
     std::lock_guard lock(mutex_);
     return prompt_logprobs_;
   }
+  // Of all deltas.
+  std::vector<SentenceEvidence> evidence() const {
+    std::lock_guard lock(mutex_);
+    return evidence_;
+  }
   std::vector<PromptProgress> progress() const {
     std::lock_guard lock(mutex_);
     return progress_;
@@ -113,6 +119,7 @@ class CollectingSink : public TokenSink {
   std::vector<int32_t> ids_;
   std::vector<TokenLogprob> logprobs_;
   std::vector<TokenLogprob> prompt_logprobs_;
+  std::vector<SentenceEvidence> evidence_;
   std::vector<PromptProgress> progress_;
   std::vector<int> queued_;
   std::optional<Completion> completion_;

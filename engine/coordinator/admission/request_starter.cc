@@ -8,6 +8,7 @@
 #include "engine/coordinator/admission/cache_lookup.h"
 #include "engine/coordinator/admission/memory_account.h"
 #include "engine/pages/request_pages.h"
+#include "engine/runner/choice/evidence_masses.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -88,6 +89,9 @@ void RequestStarter::ReportBeginning(Request& request, const Sequence& sequence,
     request.attention_account().KeepDetails(AttentionDetails(geometry.heads, geometry.page.kv_heads,
                                                              request.prompt_tokens(),
                                                              BlockOf(*sequence.attention)));
+  }
+  if (sequence.evidence != nullptr) {
+    request.KeepEvidence(EvidenceBlock(use_.options.limits.page_tokens));
   }
   use_.ledger.prefixes().InheritCoverage(request);
   use_.metrics.request_queue_time.Observe(request.timings().queue);

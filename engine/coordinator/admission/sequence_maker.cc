@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/coordinator/admission/memory_account.h"
+#include "engine/request/evidence_account.h"
 
 namespace annulus {
 
@@ -40,6 +41,10 @@ std::unique_ptr<Sequence> SequenceMaker::Make(const Request& request, PageOwner 
   sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
+  if (request.spec().evidence) {
+    sequence->evidence = std::make_shared<const EvidenceTerms>(
+        EvidenceTerms{options_.evidence_heads, EvidenceRanges(request.spec().documents)});
+  }
   sequence->pattern_pairs = policies_.PairsOf(sequence->attention.get(), sequence->prompt_length);
   sequence->rope_length = rope_length;
   return sequence;

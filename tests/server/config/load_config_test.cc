@@ -119,26 +119,27 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.ring_mode) << '|' << static_cast<int>(e.ring_transport) << '|'
       << e.device_graphs << '|' << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
       << AssignmentText(e.attention) << '|' << e.tool_format << '|' << e.reasoning << '|'
-      << e.attention_gates << '|' << e.kernels << '|' << ActivationsName(e.activations) << '|'
-      << c.convert_out << '|' << c.planned_memory_bytes << '|' << e.profile << '|'
-      << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes << '|'
-      << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|' << e.max_pinned_by_tenant
-      << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count()
-      << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa
-      << '|' << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen
-      << '|' << c.admin_listen << '|' << c.max_connections << '|' << c.http << '|'
-      << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|' << c.otlp_endpoint << '|'
-      << (c.http_origins.empty() ? "" : c.http_origins.front()) << '|' << c.keepalive_time.count()
-      << '|' << c.metrics << '|' << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key
-      << '|' << c.tls_client_ca << '|' << c.insecure << '|' << c.auth_token_file << '|'
-      << c.admin_token_file << '|' << c.tokens_file << '|' << c.grace_time.count() << '|'
-      << c.upload_timeout.count() << '|' << c.documents.max_document_bytes << '|'
-      << c.documents.max_memory << '|' << c.max_prompts_memory << '|' << c.attach.window.count()
-      << '|' << c.attach.memory << '|' << c.documents.max_documents << '|' << c.documents.folder
-      << '|' << c.documents.folder_bytes << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level) << '|' << static_cast<int>(c.log_format) << '|'
-      << c.workers_listen << '|' << c.join << '|' << c.local_ranks << '|' << c.worker_name << '|'
-      << c.allow_public_wire << '|' << c.replacement_timeout.count();
+      << e.attention_gates << '|' << e.attention_profile << '|' << e.kernels << '|'
+      << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
+      << '|' << e.profile << '|' << e.kv_host_bytes << '|' << e.kv_disk << '|' << e.kv_disk_bytes
+      << '|' << static_cast<int>(e.kv_verify) << '|' << e.max_pinned << '|'
+      << e.max_pinned_by_tenant << '|' << (e.stall_budget ? e.stall_budget->count() : -1) << '|'
+      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
+      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
+      << c.served_model_name << '|' << c.listen << '|' << c.admin_listen << '|' << c.max_connections
+      << '|' << c.http << '|' << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|'
+      << c.otlp_endpoint << '|' << (c.http_origins.empty() ? "" : c.http_origins.front()) << '|'
+      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.metrics_tls << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
+      << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
+      << c.documents.max_document_bytes << '|' << c.documents.max_memory << '|'
+      << c.max_prompts_memory << '|' << c.attach.window.count() << '|' << c.attach.memory << '|'
+      << c.documents.max_documents << '|' << c.documents.folder << '|' << c.documents.folder_bytes
+      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
+      << static_cast<int>(c.log_format) << '|' << c.workers_listen << '|' << c.join << '|'
+      << c.local_ranks << '|' << c.worker_name << '|' << c.allow_public_wire << '|'
+      << c.replacement_timeout.count();
   return out.str();
 }
 

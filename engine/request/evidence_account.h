@@ -1,0 +1,85 @@
+#ifndef ANNULUS_ENGINE_REQUEST_EVIDENCE_ACCOUNT_H_
+#define ANNULUS_ENGINE_REQUEST_EVIDENCE_ACCOUNT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/api/request.h"
+#include "engine/api/result.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// The positions of a prompt whose attention counts as evidence: those of its documents, without the
+// prompt's first four tokens. These are sinks, attended whatever they are (Xiao et al. 2024,
+// arXiv 2309.17453).
+std::vector<RowRange> EvidenceRanges(std::span<const PromptDocument> documents);
+
+// Finds the passages that each sentence of an answer attends most, by the shares of its tokens
+// (SampledToken::shares).
+//
+// The rule. The score of a block of 64 tokens for a sentence is the largest share that any of the
+// sentence's tokens gave it: a mean over the chosen heads, so between 0 and 1. A block stands out
+// if its score is at least
+// - kLeastScore,
+// - a quarter of the sentence's best score, and
+// - four times the median score of all other blocks of the documents.
+// Neighbours that stand out become one passage with the largest of their scores. A sentence has at
+// most kMostOfSentence passages, the best ones, and an answer at most kMostPassages: those of its
+// first sentences. A sentence without a block that stands out has none.
+//
+// A sentence ends behind ". ", "! ", "? " or a line end if it has at least 12 bytes by then, and
+// behind a full stop of Chinese or Japanese. What a token attended counts for the sentence that its
+// text ends in. Reasoning and calls of tools are no sentences, and what they attended is dropped.
+//
+// Used by the coordinator's thread alone.
+class EvidenceAccount {
+ public:
+  static constexpr double kLeastScore = 1.0 / 32;
+  static constexpr size_t kMostOfSentence = 4;
+  static constexpr size_t kMostPassages = 32;
+
+  // `block`: see EvidenceBlock.
+  EvidenceAccount(std::span<const PromptDocument> documents, int32_t block);
+
+  // The attention of the next token, before AddText or Drop for it.
+  void AddShares(std::span<const EvidenceShare> shares);
+  // What the token adds to the answer's text; may be empty. Appends the sentences that end in it
+  // and have evidence.
+  void AddText(absl::string_view text, std::vector<SentenceEvidence>& ended);
+  // The token belongs to reasoning or a call.
+  void Drop() { fresh_.clear(); }
+  // The answer ends. The same for its last sentence.
+  void Finish(std::vector<SentenceEvidence>& ended);
+
+ private:
+  struct Block {
+    int32_t end = 0;
+    double score = 0;
+  };
+  using Blocks = std::map<int32_t, Block>;  // by their first position in the prompt
+
+  void EndSentence(std::vector<SentenceEvidence>& ended);
+  double MedianOfOthers(const Blocks& blocks, double own) const;
+  std::vector<Passage> PassagesOf(const Blocks& blocks) const;
+  bool EndsHere(absl::string_view seen) const;
+
+  std::vector<PromptDocument> documents_;  // without their content
+  size_t parts_ = 0;                       // blocks of all documents
+  Blocks fresh_;                           // of tokens whose text has not come
+  Blocks blocks_;                          // of the sentence
+  std::string last_;                       // the last few bytes of the sentence
+  int64_t begin_ = 0;                      // of the sentence, in bytes of the text
+  int64_t end_ = 0;                        // of the text so far
+  size_t given_ = 0;                       // passages
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_REQUEST_EVIDENCE_ACCOUNT_H_
