@@ -71,6 +71,16 @@ struct RenderedChat {
   AnswerReading reading;
 };
 
+// Where a token begins in a text; if that is inside a character, where the character does.
+struct TokenPlace {
+  int64_t byte = 0;
+  int64_t character = 0;  // in code points
+
+  bool operator==(const TokenPlace&) const = default;
+};
+// Of how many tokens a text has one place.
+inline constexpr int32_t kPlaceTokens = 64;
+
 // Tokenizes a document's text that arrives in parts. Yields the same ids as tokenizing the whole
 // text at once. Control tokens spelled out in the text ("<|im_start|>") are treated as plain text,
 // since anybody may have written it. Not thread-safe.
@@ -90,6 +100,11 @@ class TextStream {
   // Upper bound of the bytes of memory needed for text whose ids are not final yet. Small for text
   // with words; a run without any place to split takes dozens of times its length.
   virtual size_t memory_bytes() const = 0;
+
+  // Where token 0, kPlaceTokens, 2 * kPlaceTokens, .. of the ids so far begin. Ascending. Exact if
+  // the tokenizer spells the text as it stands; where it changes it, near by. memory_bytes() does
+  // not count them.
+  virtual const std::vector<TokenPlace>& places() const = 0;
 
   // Whether the text so far contains the words that end the plain frame. If so, set
   // ChatDocument::mark.

@@ -34,7 +34,7 @@ struct Fixed {
   uint32_t tenant_bytes;
   uint32_t name_bytes;
   uint32_t title_bytes;
-  uint32_t zero;
+  uint32_t notes_bytes;  // 0 in version 1
 };
 static_assert(sizeof(Fixed) == 32 + kDigestBytes + 16, "no padding: its bytes would be arbitrary");
 static_assert(sizeof(Fixed) + kLongestTenant + kLongestDocumentName + kLongestTitle +
@@ -49,8 +49,12 @@ absl::Status ImpossibleError() {
 
 }  // namespace
 
-uint64_t FileBytes(uint64_t size_bytes) {
+uint64_t NotesAt(uint64_t size_bytes) {
   return kFileHeaderBytes + size_bytes + FileBlocks(size_bytes) * sizeof(Checksum);
+}
+
+uint64_t FileBytes(uint64_t size_bytes, uint64_t notes_bytes) {
+  return NotesAt(size_bytes) + (notes_bytes > 0 ? notes_bytes + sizeof(Checksum) : 0);
 }
 
 void WriteFileHeader(const FileFacts& facts, std::span<std::byte> block) {
@@ -59,7 +63,8 @@ void WriteFileHeader(const FileFacts& facts, std::span<std::byte> block) {
   Fixed fixed{};
   ANNULUS_CHECK(digest.size() == fixed.sha256.size()) << digest.size();
   fixed.magic = kMagic;
-  fixed.version = kFileVersion;
+  fixed.version = facts.notes_bytes > 0 ? kFileVersionWithNotes : kFileVersion;
+  fixed.notes_bytes = static_cast<uint32_t>(facts.notes_bytes);
   fixed.header_bytes = kFileHeaderBytes;
   fixed.size_bytes = facts.size_bytes;
   fixed.stored_at = facts.stored_at;
@@ -81,9 +86,11 @@ absl::StatusOr<FileFacts> ReadFileHeader(std::span<const std::byte> block) {
   Fixed fixed;
   std::memcpy(&fixed, block.data(), sizeof(fixed));
   if (fixed.magic != kMagic) return absl::DataLossError("it is no document's file");
-  if (fixed.version != kFileVersion || fixed.header_bytes != kFileHeaderBytes) {
-    return absl::DataLossError(
-        absl::StrCat("it has version ", fixed.version, "; this program reads ", kFileVersion));
+  const bool known = fixed.version == kFileVersion || fixed.version == kFileVersionWithNotes;
+  if (!known || fixed.header_bytes != kFileHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("it has version ", fixed.version,
+                                            "; this program reads ", kFileVersion, " and ",
+                                            kFileVersionWithNotes));
   }
   const Checksum sum = ChecksumOf(block.first(kChecksumAt));
   if (!std::equal(sum.begin(), sum.end(), block.begin() + kChecksumAt)) {
@@ -91,7 +98,8 @@ absl::StatusOr<FileFacts> ReadFileHeader(std::span<const std::byte> block) {
   }
   if (fixed.tenant_bytes > kLongestTenant || fixed.name_bytes > kLongestDocumentName ||
       fixed.title_bytes > kLongestTitle || fixed.size_bytes < 1 ||
-      fixed.size_bytes > kMostTextBytes) {
+      fixed.size_bytes > kMostTextBytes || fixed.notes_bytes > kMostNotesBytes ||
+      (fixed.notes_bytes > 0) != (fixed.version == kFileVersionWithNotes)) {
     return ImpossibleError();
   }
   const char* at = reinterpret_cast<const char*>(block.data()) + sizeof(fixed);
@@ -113,6 +121,7 @@ absl::StatusOr<FileFacts> ReadFileHeader(std::span<const std::byte> block) {
   facts.sha256 =
       absl::BytesToHexString(absl::string_view(fixed.sha256.data(), fixed.sha256.size()));
   facts.stored_at = fixed.stored_at;
+  facts.notes_bytes = fixed.notes_bytes;
   return facts;
 }
 

@@ -111,7 +111,7 @@ class DocumentFile {
 
   absl::Status Create();
   absl::Status Append(absl::string_view bytes);
-  absl::Status Complete(const FileFacts& facts);
+  absl::Status Complete(const FileFacts& facts, absl::string_view notes);
   absl::Status Publish();
   absl::Status Remove();
   absl::StatusOr<OpenTextPtr> Open() const;
@@ -151,14 +151,17 @@ class OpenText {
   absl::Status Begin();
   absl::StatusOr<std::string> Next();
   const FileFacts& facts() const { return facts_; }
+  const std::string& notes() const { return notes_; }
 
  private:
   absl::Status Read(std::span<std::byte> bytes, uint64_t offset);
+  absl::Status ReadNotes();
 
   const std::shared_ptr<DocumentFolder::Shared> shared_;
   const std::string name_;
   const int descriptor_;
   FileFacts facts_;
+  std::string notes_;
   uint64_t next_ = 0;  // block
 };
 
@@ -197,12 +200,17 @@ absl::Status DocumentFile::Append(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status DocumentFile::Complete(const FileFacts& facts) {
+absl::Status DocumentFile::Complete(const FileFacts& facts, absl::string_view notes) {
   if (!block_.empty()) sums_.push_back(ChecksumOf(BytesOf(block_)));
   block_ = {};
   std::array<std::byte, kFileHeaderBytes> header;
   WriteFileHeader(facts, header);
   ANNULUS_RETURN_IF_ERROR(Write(std::as_bytes(std::span(sums_)), kFileHeaderBytes + size_));
+  if (!notes.empty()) {
+    const Checksum sum = ChecksumOf(BytesOf(notes));
+    ANNULUS_RETURN_IF_ERROR(Write(BytesOf(notes), NotesAt(size_)));
+    ANNULUS_RETURN_IF_ERROR(Write(sum, NotesAt(size_) + notes.size()));
+  }
   ANNULUS_RETURN_IF_ERROR(Write(header, 0));
   ANNULUS_RETURN_IF_ERROR(Flush());
   sums_ = {};
@@ -278,9 +286,22 @@ absl::Status OpenText::Begin() {
   absl::StatusOr<FileFacts> facts = ReadFileHeader(header);
   if (!facts.ok()) return shared_->Damaged(name_, facts.status().message());
   facts_ = *std::move(facts);
-  if (static_cast<uint64_t>(state.st_size) == FileBytes(facts_.size_bytes)) return absl::OkStatus();
+  const uint64_t bytes = FileBytes(facts_.size_bytes, facts_.notes_bytes);
+  if (static_cast<uint64_t>(state.st_size) == bytes) return ReadNotes();
   return shared_->Damaged(name_, absl::StrCat("the file has ", state.st_size, " bytes, not the ",
-                                              FileBytes(facts_.size_bytes), " of its text"));
+                                              bytes, " of its text"));
+}
+
+absl::Status OpenText::ReadNotes() {
+  if (facts_.notes_bytes == 0) return absl::OkStatus();
+  notes_.resize(facts_.notes_bytes);
+  const uint64_t at = NotesAt(facts_.size_bytes);
+  Checksum sum;
+  ANNULUS_RETURN_IF_ERROR(
+      Read(std::as_writable_bytes(std::span(notes_.data(), notes_.size())), at));
+  ANNULUS_RETURN_IF_ERROR(Read(sum, at + notes_.size()));
+  if (ChecksumOf(BytesOf(notes_)) == sum) return absl::OkStatus();
+  return shared_->Damaged(name_, "the checksum of its marks is wrong");
 }
 
 absl::StatusOr<std::string> OpenText::Next() {
@@ -364,9 +385,14 @@ absl::Status DocumentFolder::Append(const DocumentFilePtr& file, absl::string_vi
 }
 
 absl::Status DocumentFolder::Complete(const DocumentFilePtr& file, const FileFacts& facts,
-                                      const CancelFlag& cancel) {
+                                      std::string notes, const CancelFlag& cancel) {
+  ANNULUS_CHECK(notes.size() == facts.notes_bytes && notes.size() <= kMostNotesBytes);
+  const size_t needed = FileBytes(facts.size_bytes, facts.notes_bytes);
+  const RoomAnswer answer = file->room().TryResize(needed);
+  if (answer != RoomAnswer::kGranted) return RoomFullError(answer, needed, *room_);
   ANNULUS_CHECK(file->room().TrySetUse(RoomUse::kKept));
-  return disk_.Run([file, facts] { return file->Complete(facts); }, cancel);
+  return disk_.Run([file, facts, notes = std::move(notes)] { return file->Complete(facts, notes); },
+                   cancel);
 }
 
 absl::Status DocumentFolder::Publish(const DocumentFilePtr& file, const CancelFlag& cancel) {
@@ -406,10 +432,10 @@ absl::StatusOr<std::string> DocumentFolder::ReadNext(const OpenTextPtr& text,
 }
 
 const FileFacts& DocumentFolder::FactsOf(const OpenText& text) { return text.facts(); }
+const std::string& DocumentFolder::NotesOf(const OpenText& text) { return text.notes(); }
 
-void DocumentFolder::Count(const DocumentFilePtr& file, const TenantId& tenant,
-                           uint64_t size_bytes) {
-  file->room().Count(tenant, FileBytes(size_bytes));
+void DocumentFolder::Count(const DocumentFilePtr& file, const FileFacts& facts) {
+  file->room().Count(facts.tenant, FileBytes(facts.size_bytes, facts.notes_bytes));
 }
 
 void DocumentFolder::CountLost(const DocumentFilePtr& file, const CancelFlag& cancel) {

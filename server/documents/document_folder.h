@@ -62,8 +62,9 @@ class DocumentFolder {
   // Appends to the text. RESOURCE_EXHAUSTED also if the limit or the tenant's share is reached.
   absl::Status Append(const DocumentFilePtr& file, absl::string_view bytes,
                       const CancelFlag& cancel);
-  // Ends the text. `facts` must have its size and hash.
-  absl::Status Complete(const DocumentFilePtr& file, const FileFacts& facts,
+  // Ends the text. `facts` must have its size and hash, and the size of `notes`. Errors as for
+  // Append.
+  absl::Status Complete(const DocumentFilePtr& file, const FileFacts& facts, std::string notes,
                         const CancelFlag& cancel);
   // Gives a complete file its name, unless it has one or was removed.
   absl::Status Publish(const DocumentFilePtr& file, const CancelFlag& cancel);
@@ -78,11 +79,12 @@ class DocumentFolder {
   // block is damaged.
   absl::StatusOr<std::string> ReadNext(const OpenTextPtr& text, const CancelFlag& cancel);
   static const FileFacts& FactsOf(const OpenText& text);
+  static const std::string& NotesOf(const OpenText& text);
 
   // The files that were there at the start, the latest upload first.
   const std::vector<DocumentFilePtr>& found() const { return found_; }
   // Counts a file of found() towards the limit until it is removed.
-  void Count(const DocumentFilePtr& file, const TenantId& tenant, uint64_t size_bytes);
+  void Count(const DocumentFilePtr& file, const FileFacts& facts);
   // Counts a file of found() that could not be loaded, for stats(), and its length towards the
   // limit unless Count has: as the tenant default's, as nobody may know whose it is.
   void CountLost(const DocumentFilePtr& file, const CancelFlag& cancel);

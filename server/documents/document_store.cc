@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 
@@ -116,14 +117,20 @@ absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> d
   // The file of a restored document has its name already, and stays whatever happens.
   const bool restored = document->lease.use() == RoomUse::kRestored;
   const DocumentFilePtr own = restored ? nullptr : document->file;
+  const std::shared_ptr<const DocumentNotes> notes = document->notes;
   DocumentFilePtr file;
   absl::StatusOr<DocumentPtr> stored;
+  bool has_our_notes = false;
   {
     DocumentPtr evicted;  // destroyed without the lock
     std::lock_guard lock(mutex_);
     stored = AddLocked(document, evicted);
-    if (stored.ok()) file = (*stored)->file;
+    if (stored.ok()) {
+      file = (*stored)->file;
+      has_our_notes = notes != nullptr && (*stored)->notes == notes;
+    }
   }
+  if (own != nullptr && own != file && has_our_notes) return ReplaceFile(*stored, own, cancel);
   if (own != nullptr && own != file) folder_->RemoveLater(own);
   if (!stored.ok() || file == nullptr || restored) return stored;
   // Also if another upload has stored it, which may not have come so far.
@@ -142,6 +149,7 @@ absl::StatusOr<DocumentPtr> DocumentStore::AddLocked(
     const DocumentPtr& stored = existing->second;
     if (stored->sha256 == document->sha256) {
       if (!document->transient) ANNULUS_RETURN_IF_ERROR(KeepLocked(stored));
+      ANNULUS_RETURN_IF_ERROR(AddNotesLocked(*document, *stored));
       if (stored->file == nullptr) stored->file = document->file;
       stored->has_bytes = stored->file != nullptr;
       stored->promised = true;
@@ -171,6 +179,37 @@ absl::StatusOr<DocumentPtr> DocumentStore::AddLocked(
   tenant.kept += stored->transient ? 0 : 1;
   TouchLocked(*stored);
   return stored;
+}
+
+absl::Status DocumentStore::AddNotesLocked(const StoredDocument& from, const StoredDocument& to) {
+  if (from.notes == nullptr || to.notes != nullptr) return absl::OkStatus();
+  const size_t bytes = from.notes->memory_bytes();
+  ANNULUS_CHECK(from.lease.TryResize(from.lease.bytes() - bytes) == RoomAnswer::kGranted);
+  const size_t needed = to.lease.bytes() + bytes;
+  const RoomAnswer answer = to.lease.TryResize(needed);
+  if (answer != RoomAnswer::kGranted) return RoomFullError(answer, needed, *room_);
+  to.notes = from.notes;
+  to.has_text = to.notes->keeps_text;
+  return absl::OkStatus();
+}
+
+// Until the new file has its name, the old one is what the next process finds; if both are there,
+// the new one counts.
+absl::StatusOr<DocumentPtr> DocumentStore::ReplaceFile(const DocumentPtr& document,
+                                                       const DocumentFilePtr& file,
+                                                       const CancelFlag& cancel) {
+  const absl::Status published = folder_->Publish(file, cancel);
+  DocumentFilePtr old = file;
+  if (published.ok()) {
+    std::lock_guard lock(mutex_);
+    const auto found = documents_.find({document->tenant, document->name});
+    if (found != documents_.end() && found->second == document) {
+      old = std::exchange(document->file, file);
+    }
+  }
+  folder_->RemoveLater(std::move(old));
+  if (!published.ok()) return published;
+  return document;
 }
 
 void DocumentStore::Drop(const DocumentPtr& document, bool unless_promised) {
@@ -277,6 +316,11 @@ absl::StatusOr<DocumentPtr> DocumentStore::Promise(const TenantId& tenant,
   absl::StatusOr<DocumentPtr> found = FindLocked(tenant, name);
   if (found.ok()) (*found)->promised = true;
   return found;
+}
+
+std::shared_ptr<const DocumentNotes> DocumentStore::NotesOf(const DocumentPtr& document) const {
+  std::lock_guard lock(mutex_);
+  return document->notes;
 }
 
 absl::StatusOr<DocumentStore::Deleted> DocumentStore::Delete(const TenantId& tenant,

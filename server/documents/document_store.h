@@ -19,6 +19,7 @@
 #include "server/config/server_config.h"
 #include "server/documents/document_folder.h"
 #include "server/documents/document_name.h"
+#include "server/documents/document_notes.h"
 #include "server/documents/store_room.h"
 #include "server/documents/token_list.h"
 #include "server/identity/quota_book.h"
@@ -44,10 +45,15 @@ struct StoredDocument {
   mutable std::atomic<bool> has_bytes = false;
   // When a request last named it; equals stored_at if none has.
   mutable std::atomic<SteadyTime> last_used = stored_at;
+  // Whether `notes` has the text.
+  mutable std::atomic<bool> has_text = false;
+  std::vector<TokenPlace> places;  // of its tokens: see TextStream::places
+  int64_t characters = 0;          // code points of its text
   // Guarded by the store's mutex:
-  mutable bool promised = false;  // see DocumentStore::Withdraw
-  mutable uint64_t turn = 0;      // when it was last asked for, among all documents
-  mutable DocumentFilePtr file;   // in the store's folder; null: its bytes are not kept
+  mutable std::shared_ptr<const DocumentNotes> notes;  // null: the uploads had none
+  mutable bool promised = false;                       // see DocumentStore::Withdraw
+  mutable uint64_t turn = 0;     // when it was last asked for, among all documents
+  mutable DocumentFilePtr file;  // in the store's folder; null: its bytes are not kept
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
 
@@ -101,7 +107,8 @@ class DocumentStore {
   bool EvictOldest(const TenantId& tenant);
 
   // Stores a document. If the tenant has one with the same name and the same sha256, returns that
-  // one, with its own title; it is kept from then on if one of the two is. ALREADY_EXISTS if the
+  // one, with its own title; it is kept from then on if one of the two is, and takes over notes if
+  // it has none. ALREADY_EXISTS if the
   // tenant has another text under the name; RESOURCE_EXHAUSTED if there are too many documents.
   // Publishes the file of a kept document; if that fails, nothing is stored, and the errors are
   // those of DocumentFolder::Publish. The file of a document that is not stored is removed.
@@ -112,6 +119,8 @@ class DocumentStore {
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
   // The same for a client that may name the document in a request: see Withdraw.
   absl::StatusOr<DocumentPtr> Promise(const TenantId& tenant, absl::string_view name) const;
+  // The notes of a document; null: there are none.
+  std::shared_ptr<const DocumentNotes> NotesOf(const DocumentPtr& document) const;
   struct Deleted {
     DocumentPtr document;
     bool last = false;  // whether the tenant has the same text under no other name
@@ -155,6 +164,10 @@ class DocumentStore {
   absl::Status CountFullError() const;
   absl::StatusOr<DocumentPtr> FindLocked(const TenantId& tenant, absl::string_view name) const;
   absl::Status KeepLocked(const DocumentPtr& document);
+  absl::Status AddNotesLocked(const StoredDocument& from, const StoredDocument& to);
+  // Publishes the file in place of the document's own, which lacks notes, and removes that one.
+  absl::StatusOr<DocumentPtr> ReplaceFile(const DocumentPtr& document, const DocumentFilePtr& file,
+                                          const CancelFlag& cancel);
   // Returns the stored document with the key of `document`, which it has become or equals.
   absl::StatusOr<DocumentPtr> AddLocked(const std::shared_ptr<StoredDocument>& document,
                                         DocumentPtr& evicted);

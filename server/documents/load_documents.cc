@@ -16,7 +16,7 @@ absl::Status LoadOne(DocumentStore& store, const Engine& engine,
     ++loaded.older;
     return store.folder()->Remove(file, cancel);
   }
-  store.folder()->Count(file, facts.tenant, facts.size_bytes);
+  store.folder()->Count(file, facts);
   const Caller without_quotas{.tenant = facts.tenant, .roles = {}, .quotas = {}};
   Upload upload(store, engine, facts.tenant, cancel, DocumentShare(quotas, without_quotas));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document, upload.Restore(file, text));

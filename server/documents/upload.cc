@@ -84,11 +84,14 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
   if (const std::optional<size_t> bad = FirstInvalidUtf8(header.title())) {
     return FieldError("header.title", absl::StrCat("is not UTF-8 at byte ", *bad));
   }
+  ANNULUS_ASSIGN_OR_RETURN(notes_, ReadNotes(header));
+  if (total_bytes_) ANNULUS_RETURN_IF_ERROR(CheckMarks(notes_, *total_bytes_));
   name_ = header.name();
   title_ = header.title();
   transient_ = header.transient();
   has_header_ = true;
   ANNULUS_RETURN_IF_ERROR(store_.CheckRoom(tenant_, transient_, total_bytes_.value_or(0)));
+  if (!notes_.empty()) ANNULUS_RETURN_IF_ERROR(TakeMemory(0, 0));
   if (transient_ || store_.folder() == nullptr) return absl::OkStatus();
   ANNULUS_ASSIGN_OR_RETURN(file_, store_.folder()->Create(tenant_, cancel_));
   return absl::OkStatus();
@@ -125,6 +128,7 @@ absl::Status Upload::Take(absl::string_view bytes) {
   const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
   ANNULUS_RETURN_IF_ERROR(TakeShare(beside + bytes.size()));
   received_ += bytes.size();
+  characters_ += CountCharacters(bytes);
   hash_.Update(bytes);
   return Tokenize(bytes);
 }
@@ -135,6 +139,7 @@ absl::Status Upload::Tokenize(absl::string_view bytes) {
     bytes.remove_prefix(part.size());
     // A byte gives at most one id, unless the normal form is longer than the text.
     ANNULUS_RETURN_IF_ERROR(TakeMemory(part.size(), part.size() * (1 + sizeof(int32_t))));
+    if (notes_.keeps_text) notes_.text.Append(part);
     fresh_.clear();
     const absl::Status status = stream_->Append(part, fresh_);
     if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
@@ -172,7 +177,14 @@ absl::Status Upload::TakeMemory(size_t more_ids, size_t others) {
   const size_t held_back = stream_ == nullptr ? 0 : stream_->memory_bytes();
   return store_.Resize(lease_, tenant_,
                        tokens_.memory_bytes_with(more_ids) + held_back + others + title_.size() +
-                           DocumentStore::kMemoryPerDocument);
+                           NotesMemory(more_ids) + DocumentStore::kMemoryPerDocument);
+}
+
+// Of notes and places, when `more_text` more bytes have been read.
+size_t Upload::NotesMemory(size_t more_text) const {
+  const size_t places = stream_ == nullptr ? places_.capacity() : stream_->places().capacity();
+  return notes_.memory_bytes_with(more_text) +
+         (places + more_text / kPlaceTokens) * sizeof(TokenPlace);
 }
 
 // Takes more of the tenant's quotas. Its own transient documents go for it, since the tenant cannot
@@ -190,14 +202,15 @@ absl::Status Upload::CheckComplete() const {
                                    " bytes; nothing was stored"));
   }
   if (received_ == 0) return Incomplete("the upload has no chunk: a document cannot be empty");
-  return absl::OkStatus();
+  return CheckMarks(notes_, received_);
 }
 
 absl::StatusOr<Upload::Result> Upload::Finish() {
   ANNULUS_ASSIGN_OR_RETURN(const std::string sha256, End());
   if (file_ != nullptr) {
-    const FileFacts facts{tenant_, name_, title_, received_, sha256, UnixSeconds()};
-    ANNULUS_RETURN_IF_ERROR(store_.folder()->Complete(file_, facts, cancel_));
+    std::string notes = NotesBytes(notes_);
+    const FileFacts facts{tenant_, name_, title_, received_, sha256, UnixSeconds(), notes.size()};
+    ANNULUS_RETURN_IF_ERROR(store_.folder()->Complete(file_, facts, std::move(notes), cancel_));
   }
   return Store(sha256, std::chrono::steady_clock::now());
 }
@@ -206,6 +219,8 @@ absl::StatusOr<DocumentPtr> Upload::Restore(const DocumentFilePtr& file, const O
   const FileFacts& facts = DocumentFolder::FactsOf(*text);
   name_ = facts.name;
   title_ = facts.title;
+  ANNULUS_ASSIGN_OR_RETURN(notes_, ParseNotes(DocumentFolder::NotesOf(*text)));
+  ANNULUS_RETURN_IF_ERROR(CheckMarks(notes_, facts.size_bytes));
   restoring_ = true;
   ANNULUS_CHECK(lease_.TrySetUse(RoomUse::kRestored));
   while (true) {
@@ -253,6 +268,7 @@ absl::Status Upload::EndText() {
   ANNULUS_RETURN_IF_ERROR(status);
   ANNULUS_RETURN_IF_ERROR(KeepFresh());
   holds_end_mark_ = stream_->holds_end_mark();
+  places_ = stream_->places();
   stream_.reset();
   fresh_ = {};
   tokens_.Close();
@@ -261,9 +277,16 @@ absl::Status Upload::EndText() {
 
 std::shared_ptr<StoredDocument> Upload::MakeDocument(const std::string& sha256,
                                                      SteadyTime stored_at) {
-  return std::make_shared<StoredDocument>(tenant_, name_, received_, sha256, std::move(tokens_),
-                                          stored_at, std::move(lease_), std::move(title_),
-                                          holds_end_mark_, std::move(share_), transient_);
+  auto document = std::make_shared<StoredDocument>(
+      tenant_, name_, received_, sha256, std::move(tokens_), stored_at, std::move(lease_),
+      std::move(title_), holds_end_mark_, std::move(share_), transient_);
+  document->places = std::move(places_);
+  document->characters = characters_;
+  if (!notes_.empty()) {
+    document->notes = std::make_shared<const DocumentNotes>(std::move(notes_));
+    document->has_text = document->notes->keeps_text;
+  }
+  return document;
 }
 
 absl::StatusOr<Upload::Result> Upload::Store(const std::string& sha256, SteadyTime stored_at) {

@@ -74,6 +74,7 @@ class Upload {
   absl::Status CheckContext() const;
   absl::Status TakeMemory(size_t more_ids, size_t others);
   absl::Status TakeShare(size_t bytes);
+  size_t NotesMemory(size_t more_text) const;
   absl::StatusOr<std::string> End();
   absl::Status EndText();
   std::shared_ptr<StoredDocument> MakeDocument(const std::string& sha256, SteadyTime stored_at);
@@ -94,9 +95,12 @@ class Upload {
   std::optional<size_t> total_bytes_;
   std::optional<std::string> expected_sha256_;
   size_t received_ = 0;  // bytes
+  int64_t characters_ = 0;
   bool transient_ = false;
   bool holds_end_mark_ = false;
   TokenList tokens_;
+  std::vector<TokenPlace> places_;  // once the text has ended
+  DocumentNotes notes_;
   std::vector<int32_t> fresh_;  // ids of the latest part of the text
   Sha256 hash_;
 };

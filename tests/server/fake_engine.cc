@@ -393,11 +393,17 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
       return memory_bytes_ + latest_bytes_ * memory_per_byte_;
     }
     bool holds_end_mark() const override { return holds_end_mark_; }
+    const std::vector<TokenPlace>& places() const override { return places_; }
 
    private:
-    // Callers give an empty list.
-    absl::Status Shifted(std::vector<int32_t>& ids, absl::Status status) const {
+    // Callers give an empty list. A byte is a token, and a character.
+    absl::Status Shifted(std::vector<int32_t>& ids, absl::Status status) {
       for (int32_t& id : ids) id += id_shift_;
+      tokens_ += std::ssize(ids);
+      while (std::ssize(places_) * kPlaceTokens < tokens_) {
+        const int64_t at = std::ssize(places_) * kPlaceTokens;
+        places_.push_back({at, at});
+      }
       return status;
     }
 
@@ -405,6 +411,8 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
     const size_t memory_per_byte_;
     const int32_t id_shift_;
     size_t latest_bytes_ = 0;
+    int64_t tokens_ = 0;
+    std::vector<TokenPlace> places_;
     bool holds_end_mark_ = false;
     const std::atomic<bool>& out_of_memory_;
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();

@@ -94,7 +94,7 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   EXPECT_THAT(
       json.out,
       HasSubstr(
-          R"("disk_tokens":0,"transient":false,"has_bytes":false,"prefilled":{"tokens":3,)"
+          R"("disk_tokens":0,"transient":false,"has_bytes":false,"has_text":false,"prefilled":{"tokens":3,)"
           R"("cached_tokens":1,"queue":0,"prefill":1.5,"cache_miss":{"reason":"other_tokens","position":1}}})"));
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
   EXPECT_FALSE(server_.prefills()[1].has_system());
@@ -209,8 +209,9 @@ TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
                                                 "kept    pinned, 2 h 0 min left\n"));
   EXPECT_THAT(
       Run({"list", "--json"}).out,
-      HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
-                R"("host_tokens":1990,"disk_tokens":1984,"transient":false,"has_bytes":false})"));
+      HasSubstr(
+          R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
+          R"("host_tokens":1990,"disk_tokens":1984,"transient":false,"has_bytes":false,"has_text":false})"));
   kept.set_pinned(false);
   server_.SetKept("a", kept);
   EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("kept    2 h 0 min left\n"));
@@ -240,7 +241,7 @@ TEST_F(DocumentCommands, JsonHasEveryField) {
       absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
                    R"(","token_count":3,"age":61,"title":"","last_used":null,)"
                    R"("pinned":false,"expires_in":null,"memory_tokens":0,"host_tokens":0,)"
-                   R"("disk_tokens":0,"transient":false,"has_bytes":false})");
+                   R"("disk_tokens":0,"transient":false,"has_bytes":false,"has_text":false})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,65 @@ TEST(EncoderStreamTest, GivesTheIdsOfTheWholeAndTellsWhatItHolds) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(stream->memory_bytes(), 0u);
   EXPECT_EQ(ids, tokenizer->Encode(text, /*add_special=*/false).value());
+}
+
+// What the text begins with up to each place is what the tokens before it spell.
+void ExpectPlaces(const Tokenizer& tokenizer, const std::string& text, size_t piece) {
+  const auto stream = NewEncoderStream(tokenizer, CancelFlag::Never());
+  std::vector<int32_t> ids;
+  for (size_t at = 0; at < text.size(); at += piece) {
+    ASSERT_TRUE(stream->Append(absl::string_view(text).substr(at, piece), ids).ok());
+  }
+  ASSERT_TRUE(stream->Finish(ids).ok());
+  const std::vector<TokenPlace>& places = stream->places();
+  ASSERT_EQ(places.size(), (ids.size() + kPlaceTokens - 1) / kPlaceTokens);
+  for (size_t n = 0; n < places.size(); ++n) {
+    const std::vector<int32_t> before(ids.begin(), ids.begin() + n * kPlaceTokens);
+    std::string spelled = tokenizer.Decode(before, false).value();
+    while (!spelled.empty() && spelled.size() < text.size() &&
+           (static_cast<unsigned char>(text[spelled.size()]) & 0xC0) == 0x80) {
+      spelled.pop_back();
+    }
+    ASSERT_EQ(places[n].byte, spelled.size()) << "place " << n << ", pieces of " << piece;
+    const auto characters = std::count_if(spelled.begin(), spelled.end(), [](const char c) {
+      return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    });
+    ASSERT_EQ(places[n].character, characters) << "place " << n << ", pieces of " << piece;
+  }
+}
+
+TEST(EncoderStreamTest, TellsWhereTokensBegin) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += i % 7 == 0 ? "Größe " : i % 11 == 0 ? "日本語。" : "the word " + std::to_string(i);
+  }
+  const auto words = testing::Load(testing::ByteLevelTokenizer());
+  const auto bytes = MakeByteTokenizer();
+  for (const size_t piece : {size_t{1}, size_t{1000}, size_t{1} << 20}) {
+    ExpectPlaces(*words, text, piece);
+    ExpectPlaces(*bytes, text, piece);
+  }
+}
+
+TEST(EncoderStreamTest, TellsAboutWhereTokensBeginThatAreSpelledOtherwise) {
+  nlohmann::json file = testing::ByteLevelTokenizer();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  const auto tokenizer = testing::Load(file);
+  const auto stream = NewEncoderStream(*tokenizer, CancelFlag::Never());
+  std::string text;
+  for (int i = 0; i < 4000; ++i)
+    text += i % 3 == 0 ? "LOUD WORDS " : "Quiet words " + std::to_string(i);
+  std::vector<int32_t> ids;
+  for (size_t at = 0; at < text.size(); at += 1000) {
+    ASSERT_TRUE(stream->Append(absl::string_view(text).substr(at, 1000), ids).ok());
+  }
+  ASSERT_TRUE(stream->Finish(ids).ok());
+  // The letters are others, but as many.
+  for (size_t n = 0; n < stream->places().size(); ++n) {
+    const std::vector<int32_t> before(ids.begin(), ids.begin() + n * kPlaceTokens);
+    const auto exact = static_cast<double>(tokenizer->Decode(before, false).value().size());
+    EXPECT_NEAR(static_cast<double>(stream->places()[n].byte), exact, 1000) << n;
+  }
 }
 
 std::string Controls(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {

@@ -57,9 +57,9 @@ struct Process {
 
   absl::StatusOr<Upload::Result> Put(const std::string& name, const std::string& text,
                                      const TenantId& tenant = {}, bool transient = false,
-                                     DocumentShare share = DocumentShare()) {
+                                     DocumentShare share = DocumentShare(),
+                                     v1::UploadDocumentRequest header = {}) {
     Upload upload(*store, engine, tenant, CancelFlag::Never(), std::move(share));
-    v1::UploadDocumentRequest header;
     header.mutable_header()->set_name(name);
     header.mutable_header()->set_title("The title of " + name);
     header.mutable_header()->set_transient(transient);

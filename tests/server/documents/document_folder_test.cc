@@ -112,6 +112,84 @@ TEST_F(DocumentFolderTest, TransientDocumentsAreNotWritten) {
   EXPECT_THAT(Files(), SizeIs(1));
 }
 
+v1::UploadDocumentRequest Marked(bool keep_text) {
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_keep_text(keep_text);
+  for (const int64_t byte : {0, 100, 5000}) {
+    v1::DocumentMark& mark = *request.mutable_header()->add_marks();
+    mark.set_byte(byte);
+    mark.set_label(absl::StrCat("page \u2013 ", byte));
+  }
+  return request;
+}
+
+void ExpectNotes(const Process& process, const std::string& name, const std::string& text) {
+  const DocumentPtr document = process.store->Get({}, name).value();
+  const auto notes = process.store->NotesOf(document);
+  ASSERT_NE(notes, nullptr);
+  EXPECT_EQ(notes->text.Read(0, notes->text.size()), text);
+  EXPECT_EQ(document->has_text, !text.empty());
+  ASSERT_THAT(notes->marks, SizeIs(3));
+  EXPECT_EQ(notes->marks[1].byte, 100);
+  EXPECT_EQ(notes->LabelAt(4999), "page \u2013 100");
+}
+
+TEST_F(DocumentFolderTest, TextAndMarksOutliveTheProcess) {
+  const std::string text = TextOf(kFileBlockBytes + 17, 'c');
+  {
+    Process first(folder());
+    ASSERT_TRUE(first.Put("a", text, {}, false, DocumentShare(), Marked(true)).ok());
+    ASSERT_TRUE(first.Put("marks-alone", text, {}, false, DocumentShare(), Marked(false)).ok());
+    EXPECT_EQ(first.Text("a").value(), text);
+    ExpectNotes(first, "a", text);
+  }
+  Process second(folder());
+  EXPECT_EQ(second.Load().documents, 2u);
+  ExpectNotes(second, "a", text);
+  ExpectNotes(second, "marks-alone", "");
+  EXPECT_EQ(second.Text("a").value(), text);
+  EXPECT_EQ(second.store->Get({}, "a").value()->places.size(), (text.size() + 63) / 64);
+}
+
+TEST_F(DocumentFolderTest, TextAndMarksCanBeAddedLater) {
+  const std::string text = TextOf(6000, 'c');
+  {
+    Process first(folder());
+    ASSERT_TRUE(first.Put("a", text).ok());
+    const size_t before = first.store->memory_used();
+    EXPECT_EQ(first.store->NotesOf(first.store->Get({}, "a").value()), nullptr);
+    const auto again = first.Put("a", text, {}, false, DocumentShare(), Marked(true));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_FALSE(again->created);
+    EXPECT_GE(first.store->memory_used(), before + text.size());
+    ExpectNotes(first, "a", text);
+    // Those that are there stay.
+    ASSERT_TRUE(first.Put("a", text).ok());
+    ExpectNotes(first, "a", text);
+  }
+  EXPECT_THAT(Files(), SizeIs(1));
+  Process second(folder());
+  EXPECT_EQ(second.Load().documents, 1u);
+  ExpectNotes(second, "a", text);
+}
+
+TEST_F(DocumentFolderTest, DamagedMarksLoseTheDocument) {
+  {
+    ASSERT_TRUE(Process(folder())
+                    .Put("a", TextOf(6000, 'c'), {}, false, DocumentShare(), Marked(true))
+                    .ok());
+  }
+  {
+    std::fstream file(OnlyFile(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-20, std::ios::end);  // in the marks, before their checksum
+    file.put('\xFF');
+  }
+  Process process(folder());
+  EXPECT_EQ(process.Load().documents, 0u);
+  ASSERT_THAT(process.lost, SizeIs(1));
+  EXPECT_THAT(std::string(process.lost[0].second.message()), HasSubstr("checksum of its marks"));
+}
+
 TEST_F(DocumentFolderTest, WithoutAFolderTheErrorNamesTheOption) {
   DocumentStore store(DocumentLimits{1000, 100'000, 3});
   FakeEngine engine;

@@ -22,8 +22,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr size_t kTokens = 1000;  // of each document
-constexpr size_t kEach =
-    kTokens * sizeof(int32_t) + TokenList::kBlockOverhead + DocumentStore::kMemoryPerDocument;
+constexpr size_t kEach = kTokens * sizeof(int32_t) + TokenList::kBlockOverhead +
+                         (kTokens + kPlaceTokens - 1) / kPlaceTokens * sizeof(TokenPlace) +
+                         DocumentStore::kMemoryPerDocument;
 // What an upload takes besides, at most.
 constexpr size_t kSlack = 16 << 10;
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/base/errors.h"
@@ -225,8 +226,9 @@ TEST_F(UploadTest, TheContextIsCheckedWhileTheTextArrives) {
 // What a document takes once it is stored.
 size_t MemoryOf(size_t tokens) {
   const size_t blocks = (tokens + TokenList::kBlockIds - 1) / TokenList::kBlockIds;
+  const size_t places = (tokens + kPlaceTokens - 1) / kPlaceTokens;
   return tokens * sizeof(int32_t) + blocks * TokenList::kBlockOverhead +
-         DocumentStore::kMemoryPerDocument;
+         places * sizeof(TokenPlace) + DocumentStore::kMemoryPerDocument;
 }
 
 TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
@@ -331,6 +333,77 @@ TEST_F(UploadTest, ListsByName) {
   EXPECT_EQ(names(store_.List({}, "", 10)), "abc");
   EXPECT_EQ(names(store_.List({}, "a", 1)), "b");
   EXPECT_EQ(names(store_.List({}, "c", 10)), "");
+}
+
+v1::UploadDocumentRequest MarkedHeader(const std::vector<std::pair<int64_t, std::string>>& marks) {
+  v1::UploadDocumentRequest request = Header("a");
+  for (const auto& [byte, label] : marks) {
+    v1::DocumentMark& mark = *request.mutable_header()->add_marks();
+    mark.set_byte(byte);
+    mark.set_label(label);
+  }
+  return request;
+}
+
+TEST_F(UploadTest, KeepsTextAndMarks) {
+  Upload upload(store_, engine_, {});
+  auto header = MarkedHeader({{0, "one"}, {2, "two"}, {2, "three"}, {5, "end"}});
+  header.mutable_header()->set_keep_text(true);
+  ExpectOk(upload.Accept(header));
+  ExpectOk(upload.Accept(Chunk(0, "ab")));
+  ExpectOk(upload.Accept(Chunk(2, "cde")));
+  const DocumentPtr document = upload.Finish()->document;
+  const auto notes = store_.NotesOf(document);
+  ASSERT_NE(notes, nullptr);
+  EXPECT_EQ(notes->text.Read(1, 4), "bcd");
+  EXPECT_EQ(notes->text.Read(0, 100), "abcde");
+  EXPECT_TRUE(document->has_text);
+  EXPECT_EQ(notes->LabelAt(0), "one");
+  EXPECT_EQ(notes->LabelAt(1), "one");
+  EXPECT_EQ(notes->LabelAt(2), "three");
+  EXPECT_EQ(notes->LabelAt(9), "end");
+  EXPECT_EQ(document->characters, 5);
+  EXPECT_EQ(document->places.size(), 1u);
+}
+
+TEST_F(UploadTest, KeptTextCountsAgainstTheMemory) {
+  const std::string text(2500, 'x');
+  const auto plain = Store("plain", text);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const size_t without = store_.memory_used();
+  Upload upload(store_, engine_, {});
+  auto header = Header("kept");
+  header.mutable_header()->set_keep_text(true);
+  ExpectOk(upload.Accept(header));
+  // Its ids alone would have room.
+  const absl::Status status = upload.Accept(Chunk(0, text));
+  EXPECT_GT(2 * without + text.size(), 20'000u);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << without;
+}
+
+TEST_F(UploadTest, RefusesMarksThatCannotBe) {
+  const auto refusal = [&](const v1::UploadDocumentRequest& header) {
+    Upload upload(store_, engine_, {});
+    const absl::Status status = upload.Accept(header);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal(MarkedHeader({{5, "a"}, {4, "b"}})),
+              HasSubstr("4 is not allowed: at least 5, where the mark before it stands"));
+  EXPECT_THAT(refusal(MarkedHeader({{-1, "a"}})), HasSubstr("-1 is not allowed: at least 0"));
+  EXPECT_THAT(refusal(MarkedHeader({{0, ""}})), HasSubstr("has 0 bytes; allowed are 1 to 256"));
+  EXPECT_THAT(refusal(MarkedHeader({{0, std::string(257, 'x')}})), HasSubstr("has 257 bytes"));
+  EXPECT_THAT(refusal(MarkedHeader(std::vector<std::pair<int64_t, std::string>>(16'385, {0, "x"}))),
+              HasSubstr("16385 marks; at most 16384"));
+  // Told before the text is sent if its length is known, else at its end.
+  auto header = MarkedHeader({{4, "a"}});
+  header.mutable_header()->set_total_bytes(3);
+  EXPECT_THAT(refusal(header), HasSubstr("behind the end of the document, which has 3 bytes"));
+  Upload upload(store_, engine_, {});
+  ExpectOk(upload.Accept(MarkedHeader({{4, "a"}})));
+  ExpectOk(upload.Accept(Chunk(0, "abc")));
+  EXPECT_THAT(std::string(upload.Finish().status().message()),
+              HasSubstr("stands at byte 4, behind the end"));
 }
 
 }  // namespace
