@@ -17,6 +17,18 @@ size_t LogprobBytes(const TokenLogprob& logprob) {
 
 }  // namespace
 
+size_t EvidenceBytes(const std::vector<SentenceEvidence>& sentences) {
+  size_t bytes = 0;
+  for (const SentenceEvidence& sentence : sentences) {
+    bytes += sizeof(sentence);
+    for (const Passage& passage : sentence.passages) {
+      bytes += sizeof(passage) + passage.place.document.size() + passage.place.label.size() +
+               passage.place.text.size();
+    }
+  }
+  return bytes;
+}
+
 size_t DeltaBytes(const Delta& delta) {
   size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
   for (const auto* list : {&delta.logprobs, &delta.prompt_logprobs}) {
@@ -26,7 +38,7 @@ size_t DeltaBytes(const Delta& delta) {
   for (const ToolCallDelta& call : delta.calls) {
     bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
   }
-  return bytes;
+  return bytes + EvidenceBytes(delta.evidence);
 }
 
 void BoundedSink::OnQueued(int position) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "engine/api.h"
 #include "server/generation/delivery_thread.h"
@@ -20,6 +21,8 @@ using SinkEvent = std::variant<QueuedEvent, PromptProgress, Delta, Completion>;
 
 // Approximate memory of a waiting delta, in bytes.
 size_t DeltaBytes(const Delta& delta);
+// The same of evidence.
+size_t EvidenceBytes(const std::vector<SentenceEvidence>& sentences);
 
 // The consumer of a sink's events.
 class SinkReader {

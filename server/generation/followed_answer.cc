@@ -18,7 +18,7 @@ size_t CompletionBytes(const Completion& completion) {
     bytes += sizeof(call) + call.id.size() + call.name.size() + call.arguments.size();
   }
   for (const std::string& reason : completion.broken_calls) bytes += sizeof(reason) + reason.size();
-  return bytes;
+  return bytes + EvidenceBytes(completion.evidence) + completion.evidence_heads.size();
 }
 
 absl::Status SlowFollower(absl::string_view request_id) {

@@ -78,6 +78,12 @@ absl::StatusOr<RequestId> TrySubmitTo(Engine& engine, const v1::GenerationSpec& 
   return PlaceField(spec, id.status());
 }
 
+// In front of the request's sink, if its events need it.
+std::shared_ptr<TokenSink> SinkFor(const BuiltRequest& built, std::shared_ptr<TokenSink> sink) {
+  if (built.evidence == nullptr) return sink;
+  return std::make_shared<EvidenceSink>(built.evidence, std::move(sink));
+}
+
 // Errors name the fields of the request that the client sent.
 absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
                                    RequestSpec request, std::shared_ptr<TokenSink> sink) {
@@ -198,7 +204,8 @@ absl::Status GenerationRun::SubmitOwn(Engine& engine, const v1::GenerationSpec& 
     std::lock_guard lock(mutex_);
     origin_ = OriginOf(engine, built);
   }
-  ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
+  ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
+                           SubmitTo(engine, spec, std::move(request), SinkFor(built, sink_)));
   place()->CountTokens(prompt_tokens);
   std::lock_guard lock(mutex_);
   engine_ = &engine;
@@ -240,8 +247,8 @@ absl::Status GenerationRun::SubmitShared(Engine& engine, const AskedGeneration& 
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     generation.SetOrigin(OriginOf(engine, built));
     ANNULUS_RETURN_IF_ERROR(HoldFor(request));
-    ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
-                             SubmitTo(engine, asked.spec, std::move(request), claimed.generation));
+    ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, asked.spec, std::move(request),
+                                                          SinkFor(built, claimed.generation)));
     generation.Submitted(engine, id);
     place->CountTokens(prompt_tokens);
     return absl::OkStatus();

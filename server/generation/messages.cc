@@ -57,6 +57,27 @@ v1::TokenLogprob ToMessage(const TokenLogprob& logprob) {
   return message;
 }
 
+v1::SentenceEvidence ToMessage(const SentenceEvidence& sentence) {
+  v1::SentenceEvidence message;
+  message.set_begin(sentence.begin);
+  message.set_end(sentence.end);
+  for (const Passage& passage : sentence.passages) {
+    v1::Passage& to = *message.add_passages();
+    to.set_document(passage.place.document);
+    to.set_document_index(passage.document);
+    to.set_token_begin(passage.begin);
+    to.set_token_end(passage.end);
+    to.set_byte_begin(passage.place.byte_begin);
+    to.set_byte_end(passage.place.byte_end);
+    to.set_character_begin(passage.place.character_begin);
+    to.set_character_end(passage.place.character_end);
+    to.set_label(passage.place.label);
+    to.set_score(passage.score);
+    to.set_text(passage.place.text);
+  }
+  return message;
+}
+
 v1::Delta ToMessage(Delta delta) {
   v1::Delta message;
   message.set_text(std::move(delta.text));
@@ -72,6 +93,9 @@ v1::Delta ToMessage(Delta delta) {
     to.set_id(std::move(call.id));
     to.set_name(std::move(call.name));
     to.set_arguments(std::move(call.arguments));
+  }
+  for (const SentenceEvidence& sentence : delta.evidence) {
+    *message.add_evidence() = ToMessage(sentence);
   }
   return message;
 }
@@ -153,6 +177,13 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_recovered(completion.timings.recovered);
   timings->set_repaired(completion.timings.repaired);
   *message.mutable_attention() = ToMessage(completion.attention);
+  if (!completion.evidence_heads.empty()) {
+    v1::Evidence& evidence = *message.mutable_evidence();
+    evidence.set_heads(completion.evidence_heads);
+    for (const SentenceEvidence& sentence : completion.evidence) {
+      *evidence.add_sentences() = ToMessage(sentence);
+    }
+  }
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);
   v1::Origin& follows = *message.mutable_origin();
@@ -266,6 +297,7 @@ v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept)
   message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
   message.set_transient(document.transient);
   message.set_has_bytes(document.has_bytes);
+  message.set_has_text(document.has_text);
   return message;
 }
 

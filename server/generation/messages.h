@@ -18,6 +18,7 @@ ChatRequest FromMessage(const v1::Messages& messages);
 
 v1::PromptProgress ToMessage(const PromptProgress& progress);
 v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
+v1::SentenceEvidence ToMessage(const SentenceEvidence& sentence);
 v1::Delta ToMessage(Delta delta);
 v1::CacheMiss ToMessage(const CacheMiss& miss);
 // For completions with status OK. `origin` is the one in the first event.

@@ -200,7 +200,8 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
   };
   for (size_t i = 0; i < documents.size(); ++i) {
     take(input.places[i].at);
-    request.documents.push_back({static_cast<int32_t>(prompt.size()), documents[i]->sha256});
+    request.documents.push_back({static_cast<int32_t>(prompt.size()), documents[i]->sha256,
+                                 static_cast<int32_t>(documents[i]->tokens.size())});
     documents[i]->tokens.AppendTo(prompt);
     take(input.places[i].frame_end);
     request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
@@ -356,6 +357,7 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();
   request.ignore_cache = spec.ignore_cache();
+  request.evidence = spec.evidence();
   FoundDocuments own;
   if (found == nullptr) {
     ANNULUS_ASSIGN_OR_RETURN(own, FindDocuments(spec, documents, tenant));
@@ -364,6 +366,10 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, built));
   ANNULUS_RETURN_IF_ERROR(ReadToolChoice(spec, request.reading));
   ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, request, memory, cancel));
+  if (request.evidence) {
+    built.evidence = std::make_shared<const EvidenceSource>(found->list, documents,
+                                                            engine.model().evidence_heads);
+  }
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_GENERATION_REQUEST_BUILDER_H_
 #define ANNULUS_SERVER_GENERATION_REQUEST_BUILDER_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
 #include "server/documents/document_store.h"
+#include "server/generation/evidence_sink.h"
 #include "server/work/call_memory.h"
 
 namespace annulus::server {
@@ -36,6 +38,9 @@ absl::Status CheckRequestId(absl::string_view request_id);
 struct BuiltRequest {
   RequestSpec spec;
   bool system_folded = false;  // see RenderedChat
+  // Where passages lie, for an EvidenceSink in front of the request's sink; null: no evidence is
+  // asked for.
+  std::shared_ptr<const EvidenceSource> evidence;
 };
 
 // Converts a request to the engine's form.

@@ -139,6 +139,7 @@ class LiveAnswer : public GenerationObserver {
     if (delta.reasoning().empty()) members.erase("reasoning");
     if (delta.tool_calls_size() == 0) members.erase("tool_calls");
     if (delta.prompt_logprobs_size() == 0) members.erase("prompt_logprobs");
+    if (delta.evidence_size() == 0) members.erase("evidence");
     PrintEvent("delta", members);
   }
 

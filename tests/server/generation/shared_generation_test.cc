@@ -161,7 +161,7 @@ TEST_F(SharedGenerationTest, AnAnswerThatIsBeingReadIsNotDroppedForOthers) {
 }
 
 TEST_F(SharedGenerationTest, SlowReadersOfWholeAnswersMakeRoomForAnotherTenant) {
-  NewTable(26'000);
+  NewTable(30'000);  // two answers of nine
   Answer({"slow", "one"}, 9);
   Answer({"slow", "two"}, 9);
   std::vector<std::pair<std::shared_ptr<BoundedSink>, std::shared_ptr<SharedGeneration>>> reading;
