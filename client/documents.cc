@@ -111,10 +111,39 @@ v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent&
   request.mutable_header()->set_sha256(content.sha256);
   request.mutable_header()->set_title(content.title);
   request.mutable_header()->set_transient(content.transient);
+  request.mutable_header()->set_keep_text(content.keep_text);
+  for (const v1::DocumentMark& mark : content.marks) {
+    *request.mutable_header()->add_marks() = mark;
+  }
   return request;
 }
 
 }  // namespace
+
+std::vector<v1::DocumentMark> MarksOf(absl::string_view text) {
+  constexpr size_t kMostMarks = 16'384;
+  constexpr size_t kMostDigits = 9;
+  std::vector<v1::DocumentMark> marks;
+  for (size_t line = 0; line < text.size() && marks.size() < kMostMarks;) {
+    const absl::string_view rest = text.substr(line);
+    for (const absl::string_view kind : {"page", "slide"}) {
+      const std::string opening = absl::StrCat("[", kind, " ");
+      if (!absl::StartsWith(rest, opening)) continue;
+      const absl::string_view number = rest.substr(opening.size(), kMostDigits + 1);
+      const size_t digits = std::min(number.find(']'), number.size());
+      const bool is_number = digits > 0 && digits < number.size() &&
+                             std::all_of(number.begin(), number.begin() + digits,
+                                         [](char c) { return absl::ascii_isdigit(c); });
+      if (!is_number) continue;
+      v1::DocumentMark& mark = marks.emplace_back();
+      mark.set_byte(static_cast<int64_t>(line));
+      mark.set_label(absl::StrCat(kind, " ", number.substr(0, digits)));
+    }
+    const size_t end = text.find('\n', line);
+    line = end == absl::string_view::npos ? text.size() : end + 1;
+  }
+  return marks;
+}
 
 std::string TitleOf(const std::string& path) {
   std::string title;

@@ -19,12 +19,18 @@ namespace annulus::client {
 
 // The bytes of a document to upload, with their hash.
 struct DocumentContent {
-  std::unique_ptr<std::istream> stream;  // at its beginning, seekable
-  int64_t size = 0;                      // bytes
-  std::string sha256;                    // 64 lower-case hexadecimal digits
-  std::string title;                     // shown to people and to the model; UTF-8, may be empty
-  bool transient = false;                // the server may evict it: see DocumentHeader
+  std::unique_ptr<std::istream> stream;   // at its beginning, seekable
+  int64_t size = 0;                       // bytes
+  std::string sha256;                     // 64 lower-case hexadecimal digits
+  std::string title;                      // shown to people and to the model; UTF-8, may be empty
+  bool transient = false;                 // the server may evict it: see DocumentHeader
+  bool keep_text = false;                 // see DocumentHeader
+  std::vector<v1::DocumentMark> marks{};  // see DocumentHeader
 };
+
+// The marks that a text of pages or slides has, as that of pdf and pptx: lines that begin with
+// "[page 7]" or "[slide 7]". At most as many as a server takes.
+std::vector<v1::DocumentMark> MarksOf(absl::string_view text);
 
 // Opens a file and reads it once to hash and check it. The title is the file's name without
 // folders. Anything but a regular file, such as a pipe, is read into memory. NOT_FOUND if the file

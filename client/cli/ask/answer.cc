@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/ask/evidence_text.h"
 #include "client/cli/ask/logprobs.h"
 #include "client/cli/chat/message_json.h"
 #include "client/cli/outputs.h"
@@ -108,9 +109,11 @@ class LiveAnswer : public GenerationObserver {
   void OnDelta(const v1::Delta& delta) override {
     tokens_ += delta.token_ids_size();
     if (json_lines_) PrintDelta(delta);
-    if (prints_ && !delta.text().empty()) PrintText(delta.text());
+    if (prints_) PrintText(notes_.Mark(delta));
     if (!SharesTerminal()) ShowRate();
   }
+
+  const EvidenceNotes& notes() const { return notes_; }
 
   // Ends the last printed line. A complete answer gets a line even if it is empty.
   void EndLine(bool complete) {
@@ -144,6 +147,7 @@ class LiveAnswer : public GenerationObserver {
   }
 
   void PrintText(const std::string& text) {
+    if (text.empty()) return;
     if (SharesTerminal()) session_.progress().Clear();
     const Console& console = session_.console();
     session_.Print(console.out_is_terminal ? wrap_.Add(text, console.columns()) : text);
@@ -164,6 +168,7 @@ class LiveAnswer : public GenerationObserver {
   const bool prints_;
   const bool json_lines_;
   WordWrap wrap_;  // on a terminal
+  EvidenceNotes notes_;
   int64_t tokens_ = 0;
   std::optional<SteadyTime> decode_start_;  // time of the last prompt progress, or first delta
   std::optional<bool> ends_in_newline_;     // nullopt: nothing printed yet
@@ -209,6 +214,29 @@ std::string RestoredText(const v1::Usage& usage) {
 std::string ReuseText(const v1::Usage& usage) {
   const std::string why = usage.has_cache_miss() ? MissText(usage.cache_miss()) : "";
   return why.empty() ? "" : absl::StrCat("reuse      ", why, "\n");
+}
+
+// What stands below an answer with evidence: the passages, or that there are none.
+void PrintPassages(Session& session, const EvidenceNotes& notes, const AnswerOptions& options) {
+  const std::string lines = notes.Lines(options.titles);
+  if (!lines.empty()) {
+    session.Print("\n");
+    session.PrintWrapped(lines, kNotesIndent);
+    return;
+  }
+  session.Warn(
+      "no passage of the documents stands out in the model's attention; the answer may rest on "
+      "many of them, or on none");
+}
+
+// What a file gets: the answer, and below it its passages if it has any.
+std::string TextWithPassages(const Generation& generation, const AnswerOptions& options) {
+  if (!generation.completion.has_value()) return generation.text;
+  EvidenceNotes notes;
+  const std::string text = MarkAll(generation.text, generation.completion->evidence(), notes);
+  const std::string lines = notes.Lines(options.titles);
+  if (lines.empty()) return text;
+  return absl::StrCat(text, absl::EndsWith(text, "\n") ? "\n" : "\n\n", lines);
 }
 
 // The line about gaps between tokens; empty for older servers, which do not report them.
@@ -292,6 +320,9 @@ std::string AnswerJson(const Generation& generation, bool interrupted,
   if (generation.completion.has_value()) {
     WriteJson(MessageJson(generation.completion->timings()), json);
     WriteJson(AttentionJson(generation.completion->attention()), json.Key("attention"));
+    if (generation.completion->has_evidence()) {
+      WriteJson(MessageJson(generation.completion->evidence()), json.Key("evidence"));
+    }
     const std::string& rope = generation.completion->rope_factors();
     if (!rope.empty()) json.Key("rope_factors").String(rope);
     if (generation.completion->has_origin()) {  // absent from older servers
@@ -362,12 +393,19 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   LiveAnswer live(session, /*prints=*/!json && options.output.empty(), options.json_lines);
   const Generation generation = StreamGenerate(session.connection(), spec, live);
   live.EndLine(generation.status.ok());
+  if (spec.evidence() && !json && options.output.empty() && generation.status.ok()) {
+    if (generation.completion->has_evidence()) {
+      PrintPassages(session, live.notes(), options);
+    } else {
+      session.Warn("this server is too old to name passages; the answer has none");
+    }
+  }
   if (text != nullptr) *text = generation.text;
   const bool anything =
       generation.status.ok() || !generation.token_ids.empty() || options.json_lines;
   if (anything && (json || !options.output.empty())) {
-    std::string all =
-        json ? AnswerJson(generation, session.interrupted(), options) : generation.text;
+    std::string all = json ? AnswerJson(generation, session.interrupted(), options)
+                           : TextWithPassages(generation, options);
     if (options.json_lines) all.replace(0, 1, "{\"event\":\"end\",");
     const bool ended = absl::EndsWith(all, "\n");
     const int written = WriteOutput(session, options.output, absl::StrCat(all, ended ? "" : "\n"));

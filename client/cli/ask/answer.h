@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
@@ -15,6 +16,8 @@ struct AnswerOptions {
   bool timings = false;     // a summary on standard error
   bool json_lines = false;  // each event as a JSON object on a line of its own
   std::string output;       // file for the answer; empty: standard output
+  // With GenerationSpec.evidence: what people call the request's documents, in order.
+  std::vector<std::string> titles{};
   // Adds members to the object of --json, given the answer's text. May be empty.
   std::function<void(const std::string& text, JsonWriter& json)> more_members{};
 };

@@ -359,7 +359,7 @@ class PartsAsker {
       specs.back().add_documents(notes.name);
     }
     if (options_.is_file_of_questions) {
-      return AskSpecs(session_, specs, questions_, options_.answer.timings);
+      return AskSpecs(session_, specs, questions_, options_.answer);
     }
     AnswerOptions answer = options_.answer;
     answer.more_members = [&](const std::string& text, JsonWriter& json) {

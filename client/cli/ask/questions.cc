@@ -12,6 +12,7 @@
 #include "client/cli/ask/answer.h"
 #include "client/cli/ask/ask_many.h"
 #include "client/cli/ask/ask_together.h"
+#include "client/cli/ask/evidence_text.h"
 #include "client/cli/input/inputs.h"
 #include "client/cli/input/json_input.h"
 #include "client/failure.h"
@@ -27,8 +28,9 @@ constexpr int kQuestionsAtOnce = 16;
 // Prints answers in the order of their questions, whatever the order in which they end.
 class AnswersInOrder {
  public:
-  AnswersInOrder(Session& session, const std::vector<std::string>& questions, bool timings)
-      : session_(session), questions_(questions), timings_(timings) {}
+  AnswersInOrder(Session& session, const std::vector<std::string>& questions,
+                 const AnswerOptions& options)
+      : session_(session), questions_(questions), options_(options) {}
 
   void Take(Asked asked) {
     ended_.emplace(asked.index, std::move(asked.generation));
@@ -73,14 +75,17 @@ class AnswersInOrder {
           absl::StrCat("question ", next_ + 1, " failed: ", generation.status.error_message()));
       return;
     }
-    session_.PrintWrapped(generation.text, /*indent=*/0);
-    if (!absl::EndsWith(generation.text, "\n")) session_.Print("\n");
-    if (timings_) session_.Remark(TimingsText(*generation.completion), kTimingsIndent);
+    EvidenceNotes notes;
+    const std::string text = MarkAll(generation.text, generation.completion->evidence(), notes);
+    session_.PrintWrapped(text, /*indent=*/0);
+    if (!absl::EndsWith(text, "\n")) session_.Print("\n");
+    session_.PrintWrapped(notes.Lines(options_.titles), kNotesIndent);
+    if (options_.timings) session_.Remark(TimingsText(*generation.completion), kTimingsIndent);
   }
 
   Session& session_;
   const std::vector<std::string>& questions_;
-  const bool timings_;
+  const AnswerOptions& options_;
   std::map<size_t, Generation> ended_;
   size_t next_ = 0;
   int answered_ = 0;
@@ -105,9 +110,10 @@ grpc::Status AskOneByOne(Session& session, const std::vector<v1::GenerationSpec>
 
 // Runs `ask`, prints the answers that it takes in the order of the questions, and returns the exit
 // code.
-int AskAll(Session& session, const std::vector<std::string>& questions, bool timings,
+int AskAll(Session& session, const std::vector<std::string>& questions,
+           const AnswerOptions& options,
            const std::function<grpc::Status(const std::function<bool(Asked)>& take)>& ask) {
-  AnswersInOrder answers(session, questions, timings);
+  AnswersInOrder answers(session, questions, options);
   const grpc::Status status = ask([&](Asked asked) {
     answers.Take(std::move(asked));
     return session.CanPrint();
@@ -163,10 +169,10 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
 }
 
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
-                 const std::vector<std::string>& questions, bool timings) {
+                 const std::vector<std::string>& questions, const AnswerOptions& options) {
   std::vector<v1::GenerationSpec> specs(questions.size(), base);
   for (size_t i = 0; i < questions.size(); ++i) PlaceQuestion(questions[i], specs[i]);
-  return AskAll(session, questions, timings, [&](const std::function<bool(Asked)>& take) {
+  return AskAll(session, questions, options, [&](const std::function<bool(Asked)>& take) {
     const AskedTogether together = AskTogether(session, base, questions, take);
     if (!together.status.ok() || together.left.empty() || !session.CanPrint()) {
       return together.status;
@@ -176,8 +182,8 @@ int AskQuestions(Session& session, const v1::GenerationSpec& base,
 }
 
 int AskSpecs(Session& session, const std::vector<v1::GenerationSpec>& specs,
-             const std::vector<std::string>& questions, bool timings) {
-  return AskAll(session, questions, timings, [&](const std::function<bool(Asked)>& take) {
+             const std::vector<std::string>& questions, const AnswerOptions& options) {
+  return AskAll(session, questions, options, [&](const std::function<bool(Asked)>& take) {
     return AskMany(session, specs, {.concurrency = kQuestionsAtOnce}, take);
   });
 }

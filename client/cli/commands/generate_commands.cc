@@ -80,7 +80,7 @@ struct AskedDocuments {
 };
 
 // Gathers the documents of `ask` and uploads them if they fit beside the questions. Refuses those
-// that do not if options.whole.
+// that do not if options.whole, or if evidence is asked for.
 int PlaceDocuments(Session& session, const GenerateOptions& options,
                    const std::vector<std::string>& questions, AskedDocuments* asked) {
   int exit_code = GatherDocuments(session, options.documents, options.choice, &asked->gathered);
@@ -98,10 +98,14 @@ int PlaceDocuments(Session& session, const GenerateOptions& options,
     if (exit_code != 0) return exit_code;
   }
   if (asked->fit) return UploadDocuments(session, asked->gathered, &asked->provided);
-  if (!options.whole && !options.show_prompt) return 0;
-  return session.Misuse(
-      absl::StrCat(TooLongText(asked->model, asked->gathered), ". Nothing was uploaded. Leave out ",
-                   options.whole ? "--whole" : "--show-prompt", " to read in parts"));
+  const bool evidence = options.spec.evidence();
+  if (!options.whole && !options.show_prompt && !evidence) return 0;
+  return session.Misuse(absl::StrCat(TooLongText(asked->model, asked->gathered),
+                                     ". Nothing was uploaded. Leave out ",
+                                     options.whole ? "--whole"
+                                     : evidence    ? "--evidence"
+                                                   : "--show-prompt",
+                                     " to read in parts"));
 }
 
 // Asks about documents that are too long for the model.
@@ -127,6 +131,15 @@ void PlaceInSpec(Session& session, const AskedDocuments& asked, v1::GenerationSp
   for (const auto& document : asked.provided.documents) spec.add_documents(document.name());
 }
 
+// With the titles of the documents, by which passages are named.
+AnswerOptions TitledOptions(const GenerateOptions& options, const AskedDocuments& asked) {
+  AnswerOptions answer = options.answer;
+  for (const v1::Document& document : asked.provided.documents) {
+    answer.titles.push_back(document.title());
+  }
+  return answer;
+}
+
 int Ask(Session& session, const GenerateOptions& options) {
   if (CountStandardInput(options) > 1) {
     return session.Misuse("standard input (-) can be used once only");
@@ -143,8 +156,8 @@ int Ask(Session& session, const GenerateOptions& options) {
   if (exit_code != 0) return exit_code;
   if (!asked.fit) return AskLong(session, options, asked, {question});
   PlaceInSpec(session, asked, spec);
-  const int answered =
-      options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);
+  const int answered = options.show_prompt ? ShowPrompt(session, spec)
+                                           : Answer(session, spec, TitledOptions(options, asked));
   return EndWith(answered, session, &asked.provided);
 }
 
@@ -202,7 +215,7 @@ int AskFile(Session& session, const GenerateOptions& options) {
   if (exit_code != 0) return exit_code;
   if (!asked.fit) return AskLong(session, options, asked, *questions);
   PlaceInSpec(session, asked, spec);
-  const int answered = AskQuestions(session, spec, *questions, options.answer.timings);
+  const int answered = AskQuestions(session, spec, *questions, TitledOptions(options, asked));
   return EndWith(answered, session, &asked.provided);
 }
 
@@ -307,6 +320,14 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   ask.add_flag("--whole", ask_options->whole,
                "Refuse documents that are longer than the model's context, instead of reading "
                "them in parts");
+  ask.add_flag_callback(
+      "--evidence",
+      [ask_options] {
+        ask_options->spec.set_evidence(true);
+        ask_options->choice.keep_text = true;
+      },
+      "Mark each sentence of the answer with the passages that the model attends most, [1], and "
+      "print these below: attention, not proof");
   ask.add_option("--questions", ask_options->questions,
                  "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "
                  "JSON lines with \"question\". Every argument is then a DOC, and the documents "
@@ -318,6 +339,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       "  annulus ask contract.txt 'Who signed it?'\n"
       "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
       "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
+      "  annulus ask report.pdf 'What changed?' --evidence\n"
       "  annulus ask report.pdf 'What changed?' --show-prompt | less\n"
       "  annulus ask report.pdf --questions questions.txt --json > answers.jsonl\n"
       "  annulus ask invoice.pdf 'Answer in JSON: number, date, total' --json-schema invoice.json\n"

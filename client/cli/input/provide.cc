@@ -51,7 +51,13 @@ int UploadOnce(Session& session, DocumentContent& content, ProvidedDocuments* pr
       break;
     }
     if (!found.ok()) return session.CallFailed(found);
-    if (document.title() == content.title) break;
+    if (document.title() != content.title) continue;
+    // It may be there without its text.
+    if (content.keep_text && !document.has_text()) {
+      const int exit_code = Upload(session, name, content, &document);
+      if (exit_code != 0) return exit_code;
+    }
+    break;
   }
   provided->documents.push_back(std::move(document));
   return 0;
@@ -109,11 +115,17 @@ class Gatherer {
                                           FormatBytes(kMostHeldBytes),
                                           " of text; give fewer documents"));
     }
+    if (choice_.keep_text) KeepText(*read.text, *content);
     gathered_.documents.push_back({std::move(*content)});
     return 0;
   }
 
  private:
+  static void KeepText(absl::string_view text, DocumentContent& content) {
+    content.keep_text = true;
+    content.marks = MarksOf(text);
+  }
+
   // Misuse if `more` documents of `what` would be too many for one request.
   int CheckCount(const std::string& what, size_t more) {
     const size_t before = gathered_.documents.size();
@@ -149,6 +161,7 @@ class Gatherer {
       absl::StatusOr<DocumentContent> content = OpenDocument(path);
       if (content.ok()) {
         const int exit_code = CheckCount(path, 1);
+        content->keep_text = choice_.keep_text;
         if (exit_code == 0) gathered_.documents.push_back({std::move(*content)});
         return exit_code;
       }

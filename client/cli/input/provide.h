@@ -27,6 +27,7 @@ struct DocumentChoice {
   ReadOptions read;              // how files are read
   bool skip_unreadable = false;  // skip with a warning; if false, an unreadable file is an error
   bool strict = false;           // a file of which a part cannot be read makes the exit code 3
+  bool keep_text = false;        // upload texts to be kept, with marks, for passages of them
 };
 
 // A document of a command line: read here and not uploaded yet, or known to the server.
