@@ -35,6 +35,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   AddAttentionCommand(app, context);
   AddServeCommand(app, context);
   AddGatesCommand(app, context);
+  AddHeadsCommand(app, context);
   AddQualityCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
     AddOutputFlags(*command, context.rows, json_copy);

@@ -25,6 +25,7 @@ void AddPeakCommand(CLI::App& app, BenchContext& context);
 void AddAttentionCommand(CLI::App& app, BenchContext& context);
 void AddModelCommand(CLI::App& app, BenchContext& context);
 void AddGatesCommand(CLI::App& app, BenchContext& context);
+void AddHeadsCommand(CLI::App& app, BenchContext& context);
 void AddQualityCommand(CLI::App& app, BenchContext& context);
 void AddChartCommand(CLI::App& app, BenchContext& context);
 void AddServeCommand(CLI::App& app, BenchContext& context);

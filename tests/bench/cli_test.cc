@@ -44,7 +44,7 @@ Output Bench(const std::vector<std::string>& arguments) {
 
 TEST(BenchCli, HelpSucceedsAndMisuseIsTwo) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {}, {"peak"}, {"model"}, {"attention"}, {"serve"}, {"gates"}, {"chart"}}) {
+           {}, {"peak"}, {"model"}, {"attention"}, {"serve"}, {"gates"}, {"heads"}, {"chart"}}) {
     std::vector<std::string> help = command;
     help.push_back("--help");
     const Output output = Bench(help);

@@ -145,6 +145,41 @@ TEST_F(DeviceTest, PoliciesChooseAsOnTheCpu) {
   }
 }
 
+// The shares of attention that evidence is made of, in steps that run as graphs and on every ring;
+// the tokens are those without.
+TEST_F(DeviceTest, EvidenceIsThatOfTheCpu) {
+  CpuWorld world;
+  const OpTable* const reference = world.Find("cpu/reference");
+  const RankModel model = Load("llama_gqa_bf16");
+  const RankModel expected_model = Load("llama_gqa_bf16", DType::kF32, *world.backend, *reference);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 270; ++i) prompt.push_back(i * i * 7 % 101);
+  constexpr int kTokens = 4;
+  DriverOptions options;
+  const auto plain = StepDriver(*backend_, model, options).Run({prompt}, kTokens)[0];
+  options.evidence.emplace();
+  for (int layer = 0; layer < model.layers(); ++layer) {
+    options.evidence->heads.push_back({layer, 0});
+    options.evidence->heads.push_back({layer, model.attention(layer).heads - 1});
+  }
+  options.evidence->ranges = {{4, 90}, {101, 250}};
+  const auto expected = StepDriver(world, expected_model, options).Run({prompt}, kTokens)[0];
+  for (const int ranks : RingSizes()) {
+    options.ranks = ranks;
+    const auto actual = StepDriver(*backend_, model, options).Run({prompt}, kTokens)[0];
+    EXPECT_EQ(actual.tokens, plain.tokens) << ranks;
+    EXPECT_EQ(actual.tokens, expected.tokens) << ranks;
+    ASSERT_EQ(actual.shares.size(), expected.shares.size());
+    for (size_t token = 0; token < actual.shares.size(); ++token) {
+      ASSERT_EQ(actual.shares[token].size(), expected.shares[token].size()) << ranks;
+      for (size_t i = 0; i < actual.shares[token].size(); ++i) {
+        EXPECT_EQ(actual.shares[token][i].begin, expected.shares[token][i].begin);
+        EXPECT_NEAR(actual.shares[token][i].share, expected.shares[token][i].share, 1e-3);
+      }
+    }
+  }
+}
+
 TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   EngineOptions options = testing::PlainOptions();
   options.ranks = 2;
