@@ -77,8 +77,9 @@ absl::Status Membership::Beat(MemberId id) const {
   return WrongMessage("another message than Hello first");
 }
 
+// Whoever takes a seat while the epoch that lost it has yet to be aborted may be ready for the next.
 bool Membership::AwaitsWires(const Member& member) const {
-  return aborted_ && member.wires <= epoch_;
+  return (aborted_ || member.joined != epoch_) && member.wires <= epoch_;
 }
 
 absl::StatusOr<bool> Membership::Wires(MemberId id, uint64_t epoch) {

@@ -138,6 +138,7 @@ TEST_F(MembershipTest, ASpareThatTakesASeatJoinsWithTheNextEpoch) {
   ring_.Fill(now_);
   EXPECT_FALSE(ring_.IsInEpoch(spare));
   EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
+  EXPECT_TRUE(ring_.Wires(spare, 2).value()) << "it need not wait for that";
   EXPECT_FALSE(ring_.CanForm()) << "the epoch lasts until it is aborted";
 }
 

@@ -267,7 +267,8 @@ class Schedule {
   void Coordinate() {
     for (const Membership::Late& late : ring_->FindLate(now_)) Lose(late.id);
     if (runs_ && std::exchange(fails_, false)) broken_ = true;
-    if (!forms_ && broken_ && ring_->epoch() > 0) {
+    // A spare may have heard of its seat before the epoch ends.
+    if (!forms_ && broken_ && ring_->epoch() > 0 && Draw(4) == 0) {
       for (const MemberId id : ring_->Abort(now_)) Tell(id, {ToWorker::kAbort, ring_->epoch()});
       forms_ = true;
       runs_ = false;

@@ -94,7 +94,9 @@ struct Difference {
 TEST_F(HelloTest, WhoeverDiffersIsRefusedWithBothValues) {
   const std::string layout = options_.agreement.page_layout;
   const Difference differences[] = {
-      {"protocol", [](auto& hello) { hello.set_protocol(9); }, {"protocol", "9", "1"}},
+      {"protocol",
+       [](auto& hello) { hello.set_protocol(9); },
+       {"protocol", "9", std::to_string(kWorkerProtocol)}},
       {"build", [](auto& hello) { hello.set_build("build 2"); }, {"\"build 2\"", "\"build 1\""}},
       {"kernels",
        [](auto& hello) { hello.set_kernels("other"); },

@@ -45,7 +45,7 @@ class ReplacementTest : public testing::RecallRing {
     EXPECT_TRUE(testing::Eventually([&] {
       const std::string transport = ranks.transport();
       return absl::StrContains(transport, "; spare workers: ") && absl::EndsWith(transport, name);
-    }));
+    })) << ranks.awaited();
     return spare;
   }
   // The worker does not hear of the next step, and leaves.
@@ -87,7 +87,7 @@ TEST_F(ReplacementTest, ASpareTakesTheRanksOfAWorkerThatIsLostAmidAStep) {
                 AllOf(HasSubstr("worker \"b\""), HasSubstr("is lost")));
     EXPECT_EQ(ranks->TakeLost(),
               local == 0 ? std::vector<int32_t>({1, 2}) : std::vector<int32_t>({2}));
-    ASSERT_TRUE(IsUpSoon(*ranks));
+    ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
     EXPECT_THAT(ranks->TakeLost(), IsEmpty());
     EXPECT_EQ(ranks->awaited(), "");
     EXPECT_THAT(ranks->transport(), Not(HasSubstr("spare")));
@@ -121,7 +121,7 @@ TEST_F(ReplacementTest, NothingRunsBeforeWhatWasLostBetweenStepsIsTaken) {
   ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
   EXPECT_FALSE(ranks->Start(Plan()).ok());
   EXPECT_THAT(ranks->TakeLost(), ElementsAre(1));
-  ASSERT_TRUE(IsUpSoon(*ranks));
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
   ExpectRuns(*ranks);
 }
 
@@ -134,7 +134,7 @@ TEST_F(ReplacementTest, WithoutASpareTheNextThatDialsIsAwaited) {
   EXPECT_THAT(ranks->TakeLost(), ElementsAre(2));
   ring_.source().ForgetReports();
   ring_.Add("b", 1);  // it was started again
-  ASSERT_TRUE(IsUpSoon(*ranks));
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
   EXPECT_TRUE(ring_.source().WaitForReport(""));
   ExpectRuns(*ranks);
 }
@@ -153,7 +153,7 @@ TEST_F(ReplacementTest, TheRingServesAgainWhenAWorkerComesAfterTheTimeout) {
   EXPECT_THAT(ranks->awaited(), HasSubstr("a host for rank 0"));
   EXPECT_EQ(ranks->Start(Plan()).code(), absl::StatusCode::kUnavailable);
   ring_.Add("c", 1);
-  ASSERT_TRUE(IsUpSoon(*ranks));
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
   ExpectRuns(*ranks);
 }
 
@@ -173,7 +173,7 @@ TEST_F(ReplacementTest, TwoAtOnceAndTwiceRunning) {
     ASSERT_TRUE(testing::Eventually([&] {
       for (const int32_t rank : ranks->TakeLost()) lost.insert(rank);
       return ranks->state() == RanksState::kUp;
-    }));
+    })) << ranks->awaited();
     EXPECT_THAT(lost, ElementsAre(1, 2));
   }
   ExpectRuns(*ranks);
@@ -195,7 +195,7 @@ TEST_F(ReplacementTest, ASpareThatCannotTakeTheRanksMakesRoomForTheNext) {
   EXPECT_THAT(ranks->TakeLost(), ElementsAre(1));
   EXPECT_EQ(ranks->state(), RanksState::kMending);
   ring_.Add("c", 1);
-  ASSERT_TRUE(IsUpSoon(*ranks));
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
   ExpectRuns(*ranks);
 }
 
@@ -220,10 +220,11 @@ TEST_F(ReplacementTest, ASpareThatDiesWhileItIsTakenLeadsToTheNext) {
     ASSERT_TRUE(testing::Eventually(
         [&] { return ranks->transport().find("spare workers: b, c") != std::string::npos; }));
     first.pair().Cut();
+    ASSERT_TRUE(testing::Eventually([&] { return ranks->state() != RanksState::kUp; }));
     ASSERT_TRUE(testing::Eventually([&] {
       ranks->TakeLost();
       return ranks->state() == RanksState::kUp;
-    }));
+    })) << ranks->awaited();
     EXPECT_EQ(ranks->transport(), "wires between 2 processes");
     ExpectRuns(*ranks);
   }
