@@ -102,8 +102,8 @@ struct Family {
   bool gemma4 = false;      // of these, scaled embeddings, the cap of logits and hidden_activation;
                             // see ParseGemma4
   double score_scalar = 0;  // gemma: default of query_pre_attn_scalar; 0: not read, scores are
-                            // scaled as in Llama
-  double score_cap = 0;     // gemma: default of attn_logit_softcapping
+                            // scaled as in Llama, and final_logit_softcapping is refused
+  double score_cap = 0;     // gemma: default of attn_logit_softcapping; 0: the key is refused
   double logits_cap = 0;    // gemma: default of final_logit_softcapping
   bool head_norm_switch = false;  // queries and keys are normed only if use_qk_norm is set
   bool multipliers = false;  // embedding_multiplier, residual_multiplier, attention_multiplier and

@@ -162,6 +162,16 @@ absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelCo
   return absl::OkStatus();
 }
 
+// Refuses a cap that the family's models were trained without. Transformers ignores it, so a file
+// that has one says of itself what was never computed.
+absl::Status CheckNoCap(const JsonFields& fields, const char* key, const Family& family) {
+  if (!fields.Has(key)) return absl::OkStatus();
+  return fields.Unsupported(
+      key, absl::StrCat("null, because ", family.model_type,
+                        " is computed without this cap, in Transformers too; delete the key, or "
+                        "take the publisher's config.json"));
+}
+
 absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelConfig& config) {
   if (!family.gemma) return absl::OkStatus();
   config.scaled_embeddings = true;
@@ -172,10 +182,11 @@ absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelCon
                                                                 family.score_scalar));
     config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
   }
-  ANNULUS_ASSIGN_OR_RETURN(config.attention_soft_cap,
-                           SoftCap(fields, "attn_logit_softcapping", family.score_cap));
-  ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap,
-                           SoftCap(fields, "final_logit_softcapping", family.logits_cap));
+  constexpr char kScoreCap[] = "attn_logit_softcapping", kLogitsCap[] = "final_logit_softcapping";
+  if (family.score_cap == 0) ANNULUS_RETURN_IF_ERROR(CheckNoCap(fields, kScoreCap, family));
+  if (family.score_scalar == 0) ANNULUS_RETURN_IF_ERROR(CheckNoCap(fields, kLogitsCap, family));
+  ANNULUS_ASSIGN_OR_RETURN(config.attention_soft_cap, SoftCap(fields, kScoreCap, family.score_cap));
+  ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap, SoftCap(fields, kLogitsCap, family.logits_cap));
   ANNULUS_ASSIGN_OR_RETURN(const bool both_ways,
                            fields.Boolean("use_bidirectional_attention", false));
   return both_ways ? fields.Unsupported("use_bidirectional_attention", "false") : absl::OkStatus();

@@ -344,6 +344,7 @@ TEST(ModelConfigTest, SoftCapsAreNullOrTheFamilysOwn) {
   const Keys none = {{"attn_logit_softcapping", "null"}, {"final_logit_softcapping", "5"}};
   EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM", none)).attention_soft_cap, 0);
   EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM", none)).logits_soft_cap, 5);
+  EXPECT_EQ(Good(FamilyKeys("Gemma3ForCausalLM", none)).logits_soft_cap, 5);
 }
 
 // Nothing is stretched silently: beyond the trained length only with a rope setting made for it.
@@ -524,6 +525,15 @@ std::vector<BadConfig> BadConfigs() {
        "num_experts is 0; allowed: a whole number from 1 to 1024"},
       {"SoftCapNegative", FamilyKeys("Gemma2ForCausalLM", {{"attn_logit_softcapping", "-50"}}),
        "attn_logit_softcapping is -50"},
+      {"ScoreCapOfGemma3", FamilyKeys("Gemma3ForCausalLM", {{"attn_logit_softcapping", "50.0"}}),
+       "attn_logit_softcapping is 50.0; allowed: null, because gemma3_text is computed without",
+       kUnimplemented},
+      {"ScoreCapOfGemma1", FamilyKeys("GemmaForCausalLM", {{"attn_logit_softcapping", "50.0"}}),
+       "attn_logit_softcapping is 50.0; allowed: null, because gemma is computed without",
+       kUnimplemented},
+      {"LogitsCapOfGemma1", FamilyKeys("GemmaForCausalLM", {{"final_logit_softcapping", "30.0"}}),
+       "final_logit_softcapping is 30.0; allowed: null, because gemma is computed without",
+       kUnimplemented},
       {"ScalarZero", FamilyKeys("Gemma3ForCausalLM", {{"query_pre_attn_scalar", "0"}}),
        "query_pre_attn_scalar is 0"},
       {"Bidirectional", FamilyKeys("Gemma3ForCausalLM", {{"use_bidirectional_attention", "true"}}),
